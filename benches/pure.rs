@@ -9,7 +9,7 @@ use gridhook::{
     config::Editions,
     event::{
         Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp,
-        chunk::{Chunk, ChunkBuilder, LogTail, SealedChunk, WriterStamp},
+        chunk::{Chunk, ChunkBuilder, EncodedEvent, RunningTotals, SealedChunk},
     },
     policy::{
         CoreStep, Effect, Input, Subscription, SubscriptionSettings,
@@ -40,7 +40,7 @@ fn sealed() -> Vec<SealedChunk> {
     draft.into_chunks()
 }
 
-fn write(out: &mut BytesMut, number: usize) -> WriterStamp {
+fn write(out: &mut BytesMut, number: usize) -> EncodedEvent {
     let pad = "x".repeat(240);
     let wire = format!(
         r#"{{"id":"{number:019}","subject":"/bench/{number:04}","eventType":"Bench.Event","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","metadataVersion":"1","topic":"orders","data":{{"total":{number},"pad":"{pad}"}}}}"#
@@ -60,7 +60,7 @@ fn write(out: &mut BytesMut, number: usize) -> WriterStamp {
         ..EventRanges::default()
     };
     out.put_slice(wire.as_bytes());
-    WriterStamp {
+    EncodedEvent {
         wire_end: out.len(),
         spans,
     }
@@ -68,12 +68,12 @@ fn write(out: &mut BytesMut, number: usize) -> WriterStamp {
 
 fn stamped() -> Bytes {
     let chunk = sealed().pop().expect("a chunk");
-    chunk.stamp(Timestamp(1_615_410_176_000_000), LogTail::default())
+    chunk.stamp_record(Timestamp(1_615_410_176_000_000), RunningTotals::default())
 }
 
 fn events() -> Vec<Event> {
     Chunk::decode(Seq::FIRST, stamped())
-        .and_then(|chunk| chunk.events())
+        .and_then(|chunk| chunk.decode_events())
         .expect("a sound chunk")
 }
 
@@ -115,7 +115,11 @@ fn filters(criterion: &mut Criterion) {
             bench.iter(|| {
                 events
                     .iter()
-                    .map(|event| index.candidates(&EventView::new(black_box(event))).len())
+                    .map(|event| {
+                        index
+                            .find_candidates(&EventView::new(black_box(event)))
+                            .len()
+                    })
                     .sum::<usize>()
             });
         });
@@ -130,7 +134,8 @@ fn chunks(criterion: &mut Criterion) {
     group.bench_function("seal", |bench| bench.iter(sealed));
     group.bench_function("read", |bench| {
         bench.iter(|| {
-            Chunk::decode(Seq::FIRST, black_box(bytes.clone())).and_then(|chunk| chunk.events())
+            Chunk::decode(Seq::FIRST, black_box(bytes.clone()))
+                .and_then(|chunk| chunk.decode_events())
         });
     });
     group.finish();
@@ -198,7 +203,7 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
     let mut inputs = VecDeque::from([Input::Appended { end: *end }]);
     let mut sent = 0;
     while let Some(input) = inputs.pop_front() {
-        let CoreStep { write, effects } = core.absorb(input, now, Jitter(0.0));
+        let CoreStep { write, effects } = core.process_input(input, now, Jitter(0.0));
         for effect in effects {
             match effect {
                 Effect::ReadLog { lane, from, .. } => {
@@ -223,7 +228,7 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
                     sent += request.items.len();
                     let answer = RequestResult {
                         status: Some(200),
-                        ..RequestResult::bare(Outcome::Delivered)
+                        ..RequestResult::from_outcome(Outcome::Delivered)
                     };
                     inputs.push_back(Input::Finished {
                         request: request.id,
@@ -263,7 +268,7 @@ fn core(criterion: &mut Criterion) {
         ..Cursor::default()
     };
     let (events, now) = (events(), Timestamp(1_615_410_176_000_000));
-    let mut machine = Subscription::recover(
+    let mut machine = Subscription::from_records(
         settings(),
         &cursor,
         Seq::FIRST,

@@ -37,7 +37,7 @@ fn living_nodes(config: &Config) -> anyhow::Result<Vec<String>> {
 
 fn serve(sources: SettingSources) -> anyhow::Result<()> {
     let config = Config::load(&sources)?;
-    let log = telemetry::init(&config.log)?;
+    let log = telemetry::init_logging(&config.log)?;
     for (variable, meant) in config::near_misses(&sources) {
         tracing::warn!(
             variable,

@@ -6,7 +6,7 @@ use std::{sync::Mutex, thread, time::Duration};
 use gridhook::{
     clock::{
         Beginning, Clock, ClockJump, ClockLimits, ClockRecord, ClockStep, Follower, MachineBoot,
-        OwnerClock, Skew, UnconfirmedJump, begin,
+        OwnerClock, Skew, UnconfirmedJump, begin_reading,
     },
     event::Timestamp,
 };
@@ -23,11 +23,11 @@ fn a_correct_wall_clock_is_followed_exactly() {
     let mut follower = Follower::new(NOON);
     for second in 1..100 {
         assert_eq!(
-            follower.observe(seconds(second), NOON.after(seconds(second))),
+            follower.read_time(seconds(second), NOON.after(seconds(second))),
             NOON.after(seconds(second))
         );
     }
-    assert_eq!(follower.step(), None);
+    assert_eq!(follower.last_step(), None);
 }
 
 #[test]
@@ -35,21 +35,21 @@ fn an_hour_added_to_the_wall_clock_is_reported_and_followed_in_twenty() {
     let mut follower = Follower::new(NOON);
     let ahead = |elapsed| NOON.after(elapsed + seconds(3_600));
     assert_eq!(
-        follower.observe(seconds(1), ahead(seconds(1))),
+        follower.read_time(seconds(1), ahead(seconds(1))),
         NOON.after(Duration::from_millis(1_050))
     );
     let step = ClockStep {
         wall: ahead(seconds(1)),
         expected: NOON.after(seconds(1)),
     };
-    assert_eq!(follower.step(), Some(step));
+    assert_eq!(follower.last_step(), Some(step));
     let ten_hours = seconds(36_000);
     assert_eq!(
-        follower.observe(ten_hours, ahead(ten_hours)),
+        follower.read_time(ten_hours, ahead(ten_hours)),
         NOON.after(ten_hours + seconds(1_800))
     );
     let day = seconds(86_400);
-    assert_eq!(follower.observe(day, ahead(day)), ahead(day));
+    assert_eq!(follower.read_time(day, ahead(day)), ahead(day));
 }
 
 #[test]
@@ -57,22 +57,22 @@ fn a_wall_clock_that_is_set_back_slows_the_clock_and_never_turns_it() {
     let mut follower = Follower::new(NOON);
     let behind = |elapsed: Duration| NOON.before(seconds(3_600)).after(elapsed);
     assert_eq!(
-        follower.observe(seconds(20), behind(seconds(20))),
+        follower.read_time(seconds(20), behind(seconds(20))),
         NOON.after(seconds(19))
     );
     assert_eq!(
-        follower.observe(seconds(20), behind(seconds(20))),
+        follower.read_time(seconds(20), behind(seconds(20))),
         NOON.after(seconds(19))
     );
-    assert!(follower.step().is_some());
+    assert!(follower.last_step().is_some());
 }
 
 #[test]
 fn a_small_adjustment_is_followed_without_a_word() {
     let mut follower = Follower::new(NOON);
     let adjusted = NOON.after(seconds(60) + Duration::from_millis(40));
-    assert_eq!(follower.observe(seconds(60), adjusted), adjusted);
-    assert_eq!(follower.step(), None);
+    assert_eq!(follower.read_time(seconds(60), adjusted), adjusted);
+    assert_eq!(follower.last_step(), None);
 }
 
 proptest! {
@@ -81,7 +81,7 @@ proptest! {
         let (mut follower, mut elapsed, mut last) = (Follower::new(NOON), Duration::ZERO, NOON);
         for (passed, wall) in readings {
             elapsed += Duration::from_micros(passed);
-            let reported = follower.observe(elapsed, Timestamp(wall));
+            let reported = follower.read_time(elapsed, Timestamp(wall));
             prop_assert!(last <= reported);
             prop_assert!(reported <= NOON.after(elapsed + elapsed / Follower::SLEW));
             last = reported;
@@ -107,7 +107,7 @@ fn the_clock_of_the_machine_is_the_same_for_every_thread() {
 #[test]
 fn time_never_goes_back_for_any_reader_whatever_the_wall_clock_does() {
     let skew = Skew::default();
-    let clock = Clock::skewed(skew.clone());
+    let clock = Clock::with_skew(skew.clone());
     let last = Mutex::new(clock.now());
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -122,9 +122,9 @@ fn time_never_goes_back_for_any_reader_whatever_the_wall_clock_does() {
         }
         for turn in 0..200 {
             if turn % 2 == 0 {
-                skew.ahead(seconds(60))
+                skew.set_ahead(seconds(60))
             } else {
-                skew.behind(seconds(60))
+                skew.set_behind(seconds(60))
             }
             thread::yield_now();
         }
@@ -133,7 +133,7 @@ fn time_never_goes_back_for_any_reader_whatever_the_wall_clock_does() {
 
 #[test]
 fn a_manual_clock_moves_by_hand_only() {
-    let (clock, hand) = Clock::manual(NOON);
+    let (clock, hand) = Clock::new_manual(NOON);
     assert_eq!(clock.now(), NOON);
     hand.advance(seconds(10));
     assert_eq!(clock.now(), NOON.after(seconds(10)));
@@ -174,7 +174,7 @@ fn a_pause_of_expiry_is_stored_under_the_name_that_older_versions_read() {
 
 #[test]
 fn a_first_process_believes_the_wall_clock() {
-    let beginning = begin(None, NOON, &machine("a", 5), LIMITS);
+    let beginning = begin_reading(None, NOON, &machine("a", 5), LIMITS);
     assert_eq!(
         beginning,
         Beginning {
@@ -189,7 +189,7 @@ fn a_first_process_believes_the_wall_clock() {
 fn a_jump_of_the_clock_is_not_taken_for_a_pause() {
     let (day, past) = (86_400, past("a", 100, None));
     // The server was off for a day, and the wall clock advanced by a day.
-    let beginning = begin(
+    let beginning = begin_reading(
         Some(&past),
         NOON.after(seconds(day)),
         &machine("a", 100 + day),
@@ -204,7 +204,7 @@ fn a_jump_of_the_clock_is_not_taken_for_a_pause() {
         }
     );
     // The server was off for a second, and the wall clock advanced by a day.
-    let beginning = begin(
+    let beginning = begin_reading(
         Some(&past),
         NOON.after(seconds(day)),
         &machine("a", 101),
@@ -217,7 +217,7 @@ fn a_jump_of_the_clock_is_not_taken_for_a_pause() {
         LIMITS.expiry_pause_max
     );
     // The server was off for a day, and the wall clock advanced by a second.
-    let beginning = begin(
+    let beginning = begin_reading(
         Some(&past),
         NOON.after(seconds(1)),
         &machine("a", 100 + day),
@@ -230,7 +230,7 @@ fn a_jump_of_the_clock_is_not_taken_for_a_pause() {
 #[test]
 fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_pause_is_doubted() {
     let past = past("a", 100, None);
-    let at = |wall| begin(Some(&past), wall, &machine("b", 3), LIMITS);
+    let at = |wall| begin_reading(Some(&past), wall, &machine("b", 3), LIMITS);
     assert_eq!(
         at(NOON.before(seconds(60))),
         Beginning {
@@ -261,7 +261,7 @@ fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_
 #[test]
 fn a_clock_goes_on_from_that_of_another_machine_and_expiry_stays_paused() {
     let day = seconds(86_400);
-    let at = |past: &ClockRecord, wall| begin(Some(past), wall, &machine("b", 3), LIMITS);
+    let at = |past: &ClockRecord, wall| begin_reading(Some(past), wall, &machine("b", 3), LIMITS);
     let confirmed = ClockRecord::of_other_machine(NOON, false, LIMITS);
     assert_eq!(at(&confirmed, NOON.after(seconds(5))).unconfirmed, None);
     let behind = at(&confirmed, NOON.before(day));
@@ -291,12 +291,12 @@ fn a_node_continues_the_clock_of_the_last_owner_and_its_own_file_if_it_was_that_
         })
     };
     assert_eq!(
-        ClockRecord::latest(Some(saved.clone()), None, LIMITS),
+        ClockRecord::latest_record(Some(saved.clone()), None, LIMITS),
         Some(saved.clone()),
         "no owner is known"
     );
     assert_eq!(
-        ClockRecord::latest(Some(saved.clone()), owner(true), LIMITS),
+        ClockRecord::latest_record(Some(saved.clone()), owner(true), LIMITS),
         Some(saved.clone())
     );
     // The clock of this node may have been wrong, and an operator has confirmed that of a later
@@ -307,11 +307,11 @@ fn a_node_continues_the_clock_of_the_last_owner_and_its_own_file_if_it_was_that_
         LIMITS,
     ));
     assert_eq!(
-        ClockRecord::latest(Some(saved), owner(false), LIMITS),
+        ClockRecord::latest_record(Some(saved), owner(false), LIMITS),
         of_owner
     );
     assert_eq!(
-        ClockRecord::latest(None, owner(true), LIMITS),
+        ClockRecord::latest_record(None, owner(true), LIMITS),
         of_owner,
         "the file was lost"
     );
@@ -320,7 +320,7 @@ fn a_node_continues_the_clock_of_the_last_owner_and_its_own_file_if_it_was_that_
 #[test]
 fn a_pause_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
     let days = seconds(3 * 86_400);
-    let first = begin(
+    let first = begin_reading(
         Some(&past("a", 100, None)),
         NOON.after(days),
         &machine("a", 101),
@@ -334,7 +334,7 @@ fn a_pause_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
         unconfirmed: Some(first.clone()),
     };
     // A restart of the server alone changes nothing.
-    let again = begin(
+    let again = begin_reading(
         Some(&past),
         NOON.after(days + seconds(5)),
         &machine("a", 205),
@@ -346,7 +346,7 @@ fn a_pause_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
     );
     // After a second jump the pause lasts for the full time again, and returning from the first
     // jump ends it.
-    let further = begin(
+    let further = begin_reading(
         Some(&past),
         NOON.after(days + days),
         &machine("a", 205),
@@ -361,7 +361,7 @@ fn a_pause_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
         })
     );
     past.unconfirmed = further.unconfirmed;
-    let back = begin(
+    let back = begin_reading(
         Some(&past),
         NOON.after(seconds(110)),
         &machine("a", 210),
@@ -384,20 +384,20 @@ fn a_clock_pauses_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over(
         machine: machine("a", 0),
         unconfirmed: None,
     };
-    let (clock, jump) = Clock::resumed(Skew::default(), Some(&past), Some("b"), LIMITS);
+    let (clock, jump) = Clock::resume_after(Skew::default(), Some(&past), Some("b"), LIMITS);
     assert!(matches!(jump, Some(ClockJump::Ahead(_))) && clock.expiry_is_paused());
     assert!(
         clock
-            .past(Some("b"))
+            .to_record(Some("b"))
             .expect("a clock of the machine")
             .unconfirmed
             .is_some()
     );
-    clock.confirm();
+    clock.confirm_wall();
     assert!(!clock.expiry_is_paused());
     assert!(
         clock
-            .past(Some("b"))
+            .to_record(Some("b"))
             .expect("a clock of the machine")
             .unconfirmed
             .is_none()
@@ -408,57 +408,57 @@ fn a_clock_pauses_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over(
         ..LIMITS
     };
     let skew = Skew::default();
-    let (clock, _) = Clock::resumed(skew.clone(), Some(&past), Some("b"), short);
-    skew.ahead(seconds(7_200));
+    let (clock, _) = Clock::resume_after(skew.clone(), Some(&past), Some("b"), short);
+    skew.set_ahead(seconds(7_200));
     assert!(
         clock.expiry_is_paused(),
         "a clock that is known to be wrong confirms nothing"
     );
-    skew.ahead(Duration::ZERO);
+    skew.set_ahead(Duration::ZERO);
     assert!(!clock.expiry_is_paused(), "the time is over");
 }
 
 #[test]
 fn a_confirmed_clock_that_is_ahead_is_followed_at_once_and_one_that_is_behind_by_the_next_clock() {
     let skew = Skew::default();
-    let clock = Clock::skewed(skew.clone());
-    skew.ahead(seconds(7_200));
+    let clock = Clock::with_skew(skew.clone());
+    skew.set_ahead(seconds(7_200));
     assert!(
-        clock.wall().seconds_ahead_of(clock.now()) > 7_000.0,
+        clock.wall_time().seconds_ahead_of(clock.now()) > 7_000.0,
         "time does not jump by itself"
     );
-    clock.confirm();
+    clock.confirm_wall();
     let confirmed = clock.now();
-    assert!(clock.wall().seconds_ahead_of(confirmed).abs() < 1.0);
+    assert!(clock.wall_time().seconds_ahead_of(confirmed).abs() < 1.0);
 
-    let past = clock.past(Some("b")).expect("a clock of the machine");
+    let past = clock.to_record(Some("b")).expect("a clock of the machine");
     assert!(!clock.is_set_back() && past.reported >= confirmed);
 
-    skew.behind(seconds(30));
-    clock.confirm();
+    skew.set_behind(seconds(30));
+    clock.confirm_wall();
     assert!(clock.is_set_back(), "it is two hours ahead of that");
-    skew.ahead(seconds(7_200 - 30));
-    clock.confirm();
+    skew.set_ahead(seconds(7_200 - 30));
+    clock.confirm_wall();
     assert!(!clock.is_set_back(), "time approaches it");
 
-    skew.ahead(Duration::ZERO);
+    skew.set_ahead(Duration::ZERO);
     assert!(
         !clock.is_set_back(),
         "an earlier confirmation is of its clock"
     );
-    clock.confirm();
+    clock.confirm_wall();
     assert!(clock.is_set_back());
     assert!(clock.now() >= confirmed, "time never goes back");
-    let past = clock.past(Some("b")).expect("a clock of the machine");
-    assert!(clock.wall().seconds_ahead_of(past.reported).abs() < 1.0);
+    let past = clock.to_record(Some("b")).expect("a clock of the machine");
+    assert!(clock.wall_time().seconds_ahead_of(past.reported).abs() < 1.0);
 }
 
 #[test]
 fn a_past_time_is_converted_to_the_wall_clock_of_now() {
     let skew = Skew::default();
-    let clock = Clock::skewed(skew.clone());
+    let clock = Clock::with_skew(skew.clone());
     let began = clock.now();
-    skew.ahead(seconds(7_200));
+    skew.set_ahead(seconds(7_200));
     let ahead = clock.to_wall(began).seconds_ahead_of(began);
     assert!((7_000.0..7_400.0).contains(&ahead), "{ahead}");
 }

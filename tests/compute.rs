@@ -47,7 +47,7 @@ fn operator(name: &str) -> ComputeCaller {
 async fn note(meter: Meter, seen: Arc<Mutex<Vec<&'static str>>>, name: &'static str, count: usize) {
     for _ in 0..count {
         seen.lock().expect("it is not poisoned").push(name);
-        meter.pause().await.expect("there is time");
+        meter.pause_if_used_up().await.expect("there is time");
     }
 }
 
@@ -86,7 +86,7 @@ async fn a_task_that_uses_its_time_ends_and_a_delivery_does_not() {
     let compute = Compute::with_processor_time(limits(), ticking);
     let endless = |meter: Meter| async move {
         loop {
-            meter.pause().await?;
+            meter.pause_if_used_up().await?;
         }
         #[expect(unreachable_code, reason = "it gives the type")]
         Ok::<(), ComputeError>(())
@@ -99,7 +99,7 @@ async fn a_task_that_uses_its_time_ends_and_a_delivery_does_not() {
     };
     let long = |meter: Meter| async move {
         for _ in 0..1000 {
-            meter.pause().await?;
+            meter.pause_if_used_up().await?;
         }
         Ok::<(), ComputeError>(())
     };
@@ -113,7 +113,10 @@ async fn a_task_that_uses_its_time_ends_and_a_delivery_does_not() {
 async fn memory_is_bounded_for_a_task_a_caller_and_all() {
     let compute = Compute::new(limits());
     let alone = compute
-        .run(operator("a"), |meter| async move { meter.reserve(501) })
+        .run(
+            operator("a"),
+            |meter| async move { meter.reserve_bytes(501) },
+        )
         .await;
     assert_eq!(
         alone,
@@ -124,13 +127,15 @@ async fn memory_is_bounded_for_a_task_a_caller_and_all() {
     let (end, ended) = oneshot::channel::<()>();
     let (begun, holds) = oneshot::channel();
     let hold = compute.run(operator("a"), |meter| async move {
-        begun.send(meter.reserve(500)).expect("the test waits");
+        begun
+            .send(meter.reserve_bytes(500))
+            .expect("the test waits");
         ended.await.ok();
     });
     let others = async {
         assert_eq!(holds.await, Ok(Ok(())));
         let more = compute
-            .run(operator("a"), |meter| async move { meter.reserve(1) })
+            .run(operator("a"), |meter| async move { meter.reserve_bytes(1) })
             .await;
         assert_eq!(
             more,
@@ -139,7 +144,7 @@ async fn memory_is_bounded_for_a_task_a_caller_and_all() {
         );
         let other = compute
             .run(operator("b"), |meter| async move {
-                [meter.reserve(250), meter.reserve(1)]
+                [meter.reserve_bytes(250), meter.reserve_bytes(1)]
             })
             .await;
         assert_eq!(
@@ -152,7 +157,10 @@ async fn memory_is_bounded_for_a_task_a_caller_and_all() {
     let (held, ()) = tokio::join!(hold, others);
     assert_eq!(held, Ok(()));
     let again = compute
-        .run(operator("a"), |meter| async move { meter.reserve(500) })
+        .run(
+            operator("a"),
+            |meter| async move { meter.reserve_bytes(500) },
+        )
         .await;
     assert_eq!(again, Ok(Ok(())), "the memory is free again");
 }

@@ -1090,7 +1090,7 @@ fn stores_of_dead_letters_are_tables_with_names() {
     let place = config
         .dead_letter
         .named_stores
-        .find("MyStorageAccount", "a")
+        .find_destination("MyStorageAccount", "a")
         .expect("a place");
     assert_eq!(
         (place.store.as_str(), place.folder.as_str()),

@@ -134,7 +134,7 @@ fn check(schema: &Value, examples: &[Value]) -> Result<(), String> {
     let version = json!({"schema": schema, "examples": examples});
     let types = json!({"kind": "Inline", "inlineEventTypes": {"T": {"versions": {"1": version}}}});
     let types: EventTypeInfo = serde_json::from_value(types).expect("a declaration");
-    catalogue::check(&types).map_err(|error| error.to_string())
+    catalogue::validate_event_types(&types).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn publish(content_type: &str, attributes: &[(&str, &str)], body: &str) -> Value
     let draft = read(content_type, attributes, body)
         .unwrap_or_else(|refusal| panic!("{content_type}: {refusal:?}"));
     let events = crate::publish::decode(draft);
-    serde_json::from_slice(&events[0].wire()).expect("JSON")
+    serde_json::from_slice(&events[0].to_wire_bytes()).expect("JSON")
 }
 
 fn read(
@@ -185,7 +185,7 @@ fn read(
         attributes,
     };
     let body = Bytes::copy_from_slice(body.as_bytes());
-    let target = EventTarget::of(&topic("t", Schema::CloudEvents));
+    let target = EventTarget::for_topic(&topic("t", Schema::CloudEvents));
     schema::read(&target, &content, &body, &PublishLimits::default())
 }
 

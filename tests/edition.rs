@@ -50,7 +50,7 @@ fn each_edition_of_the_program_has_its_known_values() {
 #[test]
 fn the_current_edition_is_that_of_the_specification() {
     let edition = current();
-    assert_eq!(edition.check(), Ok(()));
+    assert_eq!(edition.validate(), Ok(()));
     assert_eq!(edition.retry.steps, StepOrigin::Delays);
     let schedule = [10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200];
     assert_eq!(seconds(edition.retry.schedule), schedule);
@@ -98,7 +98,7 @@ fn refuses(change: impl FnOnce(&mut Edition), expected: Expect) {
     change(&mut edition);
     expected.assert_eq(
         &edition
-            .check()
+            .validate()
             .expect_err("an edition that cannot be followed"),
     );
 }
@@ -198,5 +198,5 @@ fn an_edition_may_have_milliseconds() {
         edition.retry.schedule[..2],
         [20, 40].map(Duration::from_millis)
     );
-    assert_eq!(edition.check(), Ok(()));
+    assert_eq!(edition.validate(), Ok(()));
 }

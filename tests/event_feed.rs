@@ -3,7 +3,7 @@
 use gridhook::{
     event::{
         PartitionId, Seq, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     subscription::event_feed::{EventFeed, FeedEvent, FeedSubscriber},
 };
@@ -13,8 +13,11 @@ use crate::support::chunks::sealed;
 /// Five events, published in one write.
 fn published(first: u64) -> FeedEvent {
     let sealed = sealed(&[("a", 1); 5]).pop().expect("a chunk");
-    let chunk =
-        Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+    let chunk = Chunk::decode(
+        Seq(first),
+        sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+    )
+    .expect("sound");
     FeedEvent::Published(PartitionId(1), chunk)
 }
 
@@ -30,11 +33,11 @@ async fn next(subscriber: &mut FeedSubscriber) -> Option<(u64, u64)> {
 #[actix_rt::test]
 async fn a_fast_subscriber_gets_all_new_events() {
     let feed = EventFeed::default();
-    feed.publish(|| panic!("no subscriber"));
+    feed.publish_item(|| panic!("no subscriber"));
     let mut subscriber = feed.subscribe().expect("room");
     assert!(feed.has_subscribers());
     for first in 1..1_000 {
-        feed.publish(|| published(first));
+        feed.publish_item(|| published(first));
         assert_eq!(next(&mut subscriber).await, Some((0, first)));
     }
     drop(subscriber);
@@ -44,8 +47,11 @@ async fn a_fast_subscriber_gets_all_new_events() {
 /// One event of 60 kB.
 fn published_large(first: u64) -> FeedEvent {
     let sealed = sealed(&[("a", 60_000)]).pop().expect("a chunk");
-    let chunk =
-        Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+    let chunk = Chunk::decode(
+        Seq(first),
+        sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+    )
+    .expect("sound");
     FeedEvent::Published(PartitionId(1), chunk)
 }
 
@@ -57,7 +63,7 @@ async fn a_slow_subscriber_learns_how_many_events_it_lost() {
         feed.subscribe().expect("room"),
     );
     for first in 0..1_000 {
-        feed.publish(|| published_large(first));
+        feed.publish_item(|| published_large(first));
         assert_eq!(next(&mut quick).await, Some((0, first)));
     }
     let (missed, first) = next(&mut slow).await.expect("the oldest that is kept");

@@ -100,10 +100,13 @@ async fn an_idle_topic_has_no_actor_until_it_has_work() {
     for incarnation in 1..=3 {
         // A change is work.
         put(&registry).await;
-        wait_until("an actor", || topic.history().incarnation() == incarnation).await;
+        wait_until("an actor", || {
+            topic.supervision_history().incarnation_number() == incarnation
+        })
+        .await;
         wait_until("its end", || running_actors(&registry) == 0).await;
     }
-    let ends = topic.history().ends();
+    let ends = topic.supervision_history().incarnation_ends();
     assert_eq!(
         (ends.panicked, ends.stopped, ends.killed, ends.orphaned),
         (0, 0, 0, 0),
@@ -124,10 +127,13 @@ async fn a_command_is_answered_although_its_write_takes_many_checks() {
         )
         .await
         .expect("a subscription");
-    wait_until("an actor", || topic.history().incarnation() > 0).await;
+    wait_until("an actor", || {
+        topic.supervision_history().incarnation_number() > 0
+    })
+    .await;
     wait_until("an idle topic", || no_topic_runs(&registry)).await;
     let held = store.hold();
-    let mut hold = std::pin::pin!(registry.command("orders", "audit", Command::Hold));
+    let mut hold = std::pin::pin!(registry.send_command("orders", "audit", Command::Hold));
     // The first poll sends the command. Fifty checks pass while its write waits.
     let early = tokio::time::timeout(Duration::from_millis(50), &mut hold).await;
     assert!(early.is_err(), "answered before it was written: {early:?}");
@@ -164,7 +170,7 @@ async fn commands_are_answered_while_their_subscription_is_changed() {
                 Command::Resume,
             ] {
                 registry
-                    .command("orders", "audit", command)
+                    .send_command("orders", "audit", command)
                     .await
                     .expect("it is answered");
             }
@@ -189,15 +195,15 @@ async fn commands_outlive_the_actor_that_took_them() {
         )
         .await
         .expect("a subscription");
-    let shared = topic.shared("audit").expect("it is there");
+    let shared = topic.find_shared_state("audit").expect("it is there");
     registry
-        .command("orders", "audit", Command::Hold)
+        .send_command("orders", "audit", Command::Hold)
         .await
         .expect("it starts the actor");
     let (held, written) = (store.hold(), store.writes());
     let mut commands = std::pin::pin!(futures_util::future::join(
-        registry.command("orders", "audit", Command::Resume),
-        registry.command("orders", "audit", Command::Hold),
+        registry.send_command("orders", "audit", Command::Resume),
+        registry.send_command("orders", "audit", Command::Hold),
     ));
     // The first poll sends both commands.
     assert!(futures_util::poll!(&mut commands).is_pending());
@@ -211,7 +217,7 @@ async fn commands_outlive_the_actor_that_took_them() {
         &rules.delivery,
     );
     shared.set_plan(Arc::new(plan.expect("it was valid before")));
-    let mut third = std::pin::pin!(registry.command("orders", "audit", Command::Resume));
+    let mut third = std::pin::pin!(registry.send_command("orders", "audit", Command::Resume));
     assert!(futures_util::poll!(&mut third).is_pending());
     wait_until("the end of the actor", || shared.has_no_actor()).await;
     drop(held);
@@ -239,13 +245,13 @@ async fn a_client_that_comes_at_the_end_of_an_actor_starts_the_next_one() {
             .expect("a subscription");
     }
     registry
-        .command("orders", "audit", Command::Hold)
+        .send_command("orders", "audit", Command::Hold)
         .await
         .expect("it starts the actor");
-    let shared = topic.shared("audit").expect("it is there");
+    let shared = topic.find_shared_state("audit").expect("it is there");
     let known = Arc::clone(&topic);
     let incarnation = move || {
-        let supervised = known.supervised();
+        let supervised = known.list_supervised();
         let of_audit = supervised.iter().filter(|(name, _, _)| name == "audit");
         of_audit
             .map(|(_, supervision, _)| supervision.incarnation)
@@ -263,7 +269,7 @@ async fn a_client_that_comes_at_the_end_of_an_actor_starts_the_next_one() {
     shared.set_plan(Arc::new(plan.expect("it was valid before")));
     let client = actix_rt::spawn(async move {
         // The topic's actor is to start the other actor, and stops this one.
-        let mut wake = std::pin::pin!(registry.command("orders", "other", Command::Hold));
+        let mut wake = std::pin::pin!(registry.send_command("orders", "other", Command::Hold));
         assert!(futures_util::poll!(&mut wake).is_pending());
         // Behind the turn of the topic's actor, and before the stopped actor is dropped.
         let mut is_later = false;
@@ -275,7 +281,7 @@ async fn a_client_that_comes_at_the_end_of_an_actor_starts_the_next_one() {
             std::task::Poll::Pending
         })
         .await;
-        let client = shared.receive(1);
+        let client = shared.receive_events(1);
         topic.ensure_actor(&shared);
         wake.await.expect("the other one takes it");
         client
@@ -291,7 +297,7 @@ async fn a_new_subscription_has_its_backlog_before_its_actor_runs() {
     let topic = put(&registry).await;
     let start = clock.now();
     journal
-        .publish(topic.partition(), sealed(&[("yes", 10), ("yes", 10)]), None)
+        .append_events(topic.partition(), sealed(&[("yes", 10), ("yes", 10)]), None)
         .await
         .expect("published");
     for number in 0..20 {
@@ -329,22 +335,24 @@ async fn a_suspect_is_kept_until_it_is_settled() {
         partition: topic.partition(),
         subscription: made.number,
     };
-    let shared = registry.shared(subscription_key).expect("it is there");
+    let shared = registry
+        .shared_state(subscription_key)
+        .expect("it is there");
     registry
-        .poison("orders", "audit", "", 2)
+        .poison_event("orders", "audit", "", 2)
         .expect("it is there");
     let end = journal
-        .publish(topic.partition(), sealed(&[("yes", 10)]), None)
+        .append_events(topic.partition(), sealed(&[("yes", 10)]), None)
         .await
         .expect("published")
         .first
         .plus(1);
     // It is sent and not answered.
     wait_until("a request after two deaths", || shared.in_flight() == 1).await;
-    assert_eq!(shared.suspects(), 1);
+    assert_eq!(shared.suspect_count(), 1);
     drop(endpoint);
-    wait_until("its end", || shared.state().low == end).await;
-    wait_until("nothing to remember", || shared.suspects() == 0).await;
+    wait_until("its end", || shared.current_state().low == end).await;
+    wait_until("nothing to remember", || shared.suspect_count() == 0).await;
 }
 
 /// It has nothing to do at almost every check.
@@ -359,24 +367,24 @@ async fn a_subscription_with_an_event_now_and_then_keeps_its_actor() {
         .put_subscription("orders", record, ChangeBasis::Any)
         .await
         .expect("a subscription");
-    let shared = topic.shared("audit").expect("it is there");
+    let shared = topic.find_shared_state("audit").expect("it is there");
     // Two checks may fit into the time between two events only if the machine has stalled.
     let (real, mut stalls) = (Clock::system(), 0);
     let mut before = real.now();
     for _ in 0..60 {
         let began = real.now();
         let published = journal
-            .publish(topic.partition(), sealed(&[("yes", 10)]), None)
+            .append_events(topic.partition(), sealed(&[("yes", 10)]), None)
             .await
             .expect("published");
         stalls += u64::from(real.now().since(before) >= CHECK_INTERVAL);
         before = began;
         let end = published.first.plus(1);
-        wait_until("its end", || shared.state().low == end).await;
+        wait_until("its end", || shared.current_state().low == end).await;
         tokio::time::sleep(CHECK_INTERVAL / 2).await;
     }
     let incarnations = topic
-        .supervised()
+        .list_supervised()
         .iter()
         .map(|(_, supervision, _)| supervision.incarnation)
         .sum::<u64>();
@@ -397,7 +405,10 @@ async fn an_event_is_matched_with_many_subscriptions_in_parts() {
         .put_subscription("orders", record, ChangeBasis::Any)
         .await
         .expect("a subscription");
-    let plan = topic.shared("audit").expect("it is there").plan();
+    let plan = topic
+        .find_shared_state("audit")
+        .expect("it is there")
+        .plan();
     let index = TopicIndex::new(vec![plan; 1_200]);
     let (wire, whole) = (Bytes::from_static(b"{}"), TextRange { start: 0, len: 2 });
     let event = Event::new(
@@ -408,8 +419,8 @@ async fn an_event_is_matched_with_many_subscriptions_in_parts() {
         whole,
         EventRanges::default(),
     );
-    let mut matching = index.begin(vec![event], 2).expect("an event");
-    let costs: Vec<usize> = std::iter::from_fn(|| index.advance(&mut matching)).collect();
+    let mut matching = index.begin_matching(vec![event], 2).expect("an event");
+    let costs: Vec<usize> = std::iter::from_fn(|| index.match_next(&mut matching)).collect();
     assert!(
         costs.len() == 3 && costs.iter().all(|cost| *cost < 256 * 1024),
         "{costs:?}"
@@ -428,11 +439,11 @@ async fn publish(journal: &Journal, topic: &TopicHandle, data: &[String]) {
         content_type: Some("application/json"),
         attributes: Vec::new(),
     };
-    let target = EventTarget::of(&topic.record());
+    let target = EventTarget::for_topic(&topic.record());
     let draft =
         schema::read(&target, &content, &body.into(), &PublishLimits::default()).expect("events");
     journal
-        .publish(topic.partition(), draft.into_chunks(), None)
+        .append_events(topic.partition(), draft.into_chunks(), None)
         .await
         .expect("published");
 }
@@ -463,7 +474,8 @@ async fn a_costly_transformation_delays_no_other_subscription_of_its_thread() {
             .await
             .expect("a subscription");
     }
-    let [costly, plain] = ["costly", "plain"].map(|name| topic.shared(name).expect("it is there"));
+    let [costly, plain] =
+        ["costly", "plain"].map(|name| topic.find_shared_state(name).expect("it is there"));
     // The only thread that computes is busy until the test ends that.
     let (free, is_free) = std::sync::mpsc::channel::<()>();
     let busy = compute.run(ComputeCaller::Operator("test".to_owned()), |_| async move {
@@ -472,17 +484,20 @@ async fn a_costly_transformation_delays_no_other_subscription_of_its_thread() {
     let test = async {
         publish(&journal, &topic, &[format!("\"{}\"", "x".repeat(50_000))]).await;
         wait_until("the delivery without a transformation", || {
-            plain.state().cursor.counters.delivered == 1
+            plain.current_state().cursor.counters.delivered == 1
         })
         .await;
         assert_eq!(
-            (costly.state().cursor.counters.delivered, costly.in_flight()),
+            (
+                costly.current_state().cursor.counters.delivered,
+                costly.in_flight()
+            ),
             (0, 0),
             "it is made elsewhere"
         );
         free.send(()).expect("it waits");
         wait_until("the transformed delivery", || {
-            costly.state().cursor.counters.delivered == 1
+            costly.current_state().cursor.counters.delivered == 1
         })
         .await;
         // A small event is transformed at once.
@@ -493,7 +508,7 @@ async fn a_costly_transformation_delays_no_other_subscription_of_its_thread() {
         let small = async {
             publish(&journal, &topic, &["1".to_owned()]).await;
             wait_until("the small delivery", || {
-                costly.state().cursor.counters.delivered == 2
+                costly.current_state().cursor.counters.delivered == 2
             })
             .await;
             free.send(()).expect("it waits");
@@ -523,7 +538,7 @@ async fn what_many_events_are_transformed_to_is_read_and_sent_in_parts() {
         .put_subscription("orders", record, ChangeBasis::Any)
         .await
         .expect("a subscription");
-    let shared = topic.shared("audit").expect("it is there");
+    let shared = topic.find_shared_state("audit").expect("it is there");
     // 400 KiB that become 1.6 MB.
     publish(
         &journal,
@@ -532,10 +547,10 @@ async fn what_many_events_are_transformed_to_is_read_and_sent_in_parts() {
     )
     .await;
     wait_until("all deliveries", || {
-        shared.state().cursor.counters.delivered == 100
+        shared.current_state().cursor.counters.delivered == 100
     })
     .await;
-    assert_eq!(shared.state().cursor.counters.filtered, 0);
+    assert_eq!(shared.current_state().cursor.counters.filtered, 0);
     let sizes: Vec<usize> = endpoint
         .requests()
         .iter()
@@ -581,24 +596,24 @@ async fn bodies_in_flight_are_bounded_and_identical_ones_are_one() {
         )
         .await
         .expect("one");
-    let shared = topic.shared("audit").expect("it is there");
+    let shared = topic.find_shared_state("audit").expect("it is there");
     let events: Vec<String> = (0..10)
         .map(|number| format!("\"{number}{}\"", "x".repeat(200_000)))
         .collect();
     let mut most = 0;
     for event in &events {
         publish(&journal, &topic, std::slice::from_ref(event)).await;
-        most = most.max(bodies.bytes().0);
+        most = most.max(bodies.used_and_max_bytes().0);
     }
     wait_until("every delivery beside silent endpoints", || {
-        most = most.max(bodies.bytes().0);
-        shared.state().cursor.counters.delivered == 10
+        most = most.max(bodies.used_and_max_bytes().0);
+        shared.current_state().cursor.counters.delivered == 10
     })
     .await;
     let in_flight: usize = (0..20)
         .map(|number| {
             topic
-                .shared(&format!("silent{number}"))
+                .find_shared_state(&format!("silent{number}"))
                 .expect("it")
                 .in_flight()
         })

@@ -9,7 +9,7 @@ use gridhook::{
     pull::{
         LockTokenSealer, NodeReceive,
         body::{LockTokensBody, SettleResponse},
-        parts::{in_turn, settled, tokens_by_part},
+        parts::{in_turn, merge_results, tokens_by_part},
     },
 };
 use serde_json::json;
@@ -56,7 +56,7 @@ fn each_part_is_asked_first_in_its_turn_and_then_those_of_the_node() {
 
 #[test]
 fn a_lock_token_of_a_spread_topic_says_its_shard_and_holds_only_there() {
-    let token = sealer(2).seal(KEY, lease(9), true);
+    let token = sealer(2).seal_lease(KEY, lease(9), true);
     assert_eq!(LockTokenSealer::part_of(&token), Some(2));
     assert_eq!(sealer(2).open(KEY, &token), Some(lease(9)));
     assert_eq!(sealer(2).read(&token), Some((KEY, lease(9))));
@@ -74,10 +74,10 @@ fn a_lock_token_of_a_spread_topic_says_its_shard_and_holds_only_there() {
         assert_eq!(sealer.read(&token), None);
     }
     // The tokens of other topics are as they were.
-    let plain = sealer(2).seal(KEY, lease(9), false);
+    let plain = sealer(2).seal_lease(KEY, lease(9), false);
     assert_eq!(
         plain,
-        LockTokenSealer::new(&[2; 32]).seal(KEY, lease(9), true)
+        LockTokenSealer::new(&[2; 32]).seal_lease(KEY, lease(9), true)
     );
     assert_eq!((plain.len(), LockTokenSealer::part_of(&plain)), (63, None));
     assert_eq!(sealer(2).open(KEY, &plain), Some(lease(9)));
@@ -88,7 +88,7 @@ fn a_lock_token_of_a_spread_topic_says_its_shard_and_holds_only_there() {
 
 #[test]
 fn the_results_of_several_shards_are_in_the_order_of_the_tokens() {
-    let token = |shard, seq| sealer(shard).seal(KEY, lease(seq), true);
+    let token = |shard, seq| sealer(shard).seal_lease(KEY, lease(seq), true);
     let lock_tokens = vec![
         token(2, 1),
         "x".to_owned(),
@@ -128,7 +128,7 @@ fn the_results_of_several_shards_are_in_the_order_of_the_tokens() {
         serde_json::from_value::<SettleResponse>(serde_json::to_value::<SettleResponse>(answer)?)
     };
     let answers: Result<Vec<SettleResponse>, _> = answers.into_iter().map(read).collect();
-    let all = serde_json::to_value(settled(&given, answers.expect("JSON"))).expect("JSON");
+    let all = serde_json::to_value(merge_results(&given, answers.expect("JSON"))).expect("JSON");
     assert_eq!(all["succeededLockTokens"], json!(pick(&[0, 2, 6])));
     let failed = all["failedLockTokens"].as_array().expect("a list");
     let failed: Vec<_> = failed
@@ -158,7 +158,7 @@ fn a_node_says_in_a_header_how_it_receives() {
             longest: Duration::from_millis(1500),
         },
     ] {
-        assert_eq!(NodeReceive::read(&receive.header()), Some(receive));
+        assert_eq!(NodeReceive::read(&receive.to_header()), Some(receive));
     }
     assert_eq!(["", "1", "1 x", "-1 5"].map(NodeReceive::read), [None; 4]);
 }

@@ -21,24 +21,26 @@ const LAGGARDS: usize = 10_000;
 const SLICE: usize = MIB / 2;
 
 fn member(budget: &Arc<ReadBudget>) -> BudgetMember {
-    budget.member(Arc::new(|| {}))
+    budget.add_member(Arc::new(|| {}))
 }
 
 /// Reads a part: waits for a grant, keeps its share of what was read, and sends it.
 async fn read_and_send(budget: &ReadBudget, member: &BudgetMember) {
     let room = member
-        .request(GrantRequest::Share(SLICE))
+        .wait_for_grant(GrantRequest::Share(SLICE))
         .await
         .expect("it is there");
-    assert!(budget.used() <= 64 * MIB);
+    assert!(budget.used_bytes() <= 64 * MIB);
     // A chunk and a little more.
-    let room = room.fit(70_000).expect("a chunk is no more than a share");
+    let room = room
+        .shrink_to(70_000)
+        .expect("a chunk is no more than a share");
     tokio::task::yield_now().await;
-    member.keep(member.share().min(SLICE));
+    member.set_kept_bytes(member.share_bytes().min(SLICE));
     drop(room);
-    assert!(budget.used() <= 64 * MIB);
+    assert!(budget.used_bytes() <= 64 * MIB);
     tokio::task::yield_now().await;
-    member.keep(0);
+    member.set_kept_bytes(0);
 }
 
 #[actix_web::test]
@@ -53,7 +55,7 @@ async fn ten_thousand_lagging_subscriptions_read_in_turns_within_the_budget() {
                 let member = member(&budget);
                 for part in 1..=3 {
                     read_and_send(&budget, &member).await;
-                    most.set(most.get().max(budget.used()));
+                    most.set(most.get().max(budget.used_bytes()));
                     read.borrow_mut()[number] = part;
                     // Every subscription had a turn before any has its third.
                     assert!(
@@ -68,7 +70,7 @@ async fn ten_thousand_lagging_subscriptions_read_in_turns_within_the_budget() {
         task.await.expect("it has read all");
     }
     assert!(most.get() > 32 * MIB, "the room is used: {}", most.get());
-    assert_eq!(budget.used(), 0, "and given back");
+    assert_eq!(budget.used_bytes(), 0, "and given back");
 }
 
 #[actix_web::test]
@@ -79,12 +81,12 @@ async fn one_with_many_lanes_waits_like_one_with_a_single_lane() {
     // All of the budget is taken. Then there is room for one grant at a time.
     let hold = member(&budget);
     let all = hold
-        .request(GrantRequest::Exactly(3 * MIB))
+        .wait_for_grant(GrantRequest::Exactly(3 * MIB))
         .await
         .expect("it is there");
     let grant: Vec<_> = (0..10)
-        .map(|_| ("many", many.request(GrantRequest::Exactly(2 * MIB))))
-        .chain([("one", one.request(GrantRequest::Exactly(2 * MIB)))])
+        .map(|_| ("many", many.wait_for_grant(GrantRequest::Exactly(2 * MIB))))
+        .chain([("one", one.wait_for_grant(GrantRequest::Exactly(2 * MIB)))])
         .collect();
     let tasks: Vec<_> = grant
         .into_iter()
@@ -114,17 +116,17 @@ async fn kept_events_are_dropped_when_others_wait() {
     let budget = ReadBudget::with_patience(4 * MIB, Duration::from_millis(5));
     let released = Arc::new(AtomicBool::new(false));
     let release = Arc::clone(&released);
-    let keeper = budget.member(Arc::new(move || release.store(true, Ordering::SeqCst)));
+    let keeper = budget.add_member(Arc::new(move || release.store(true, Ordering::SeqCst)));
     // Like an endpoint that allows one request per minute.
-    keeper.keep(4 * MIB);
+    keeper.set_kept_bytes(4 * MIB);
     assert!(!keeper.has_room());
     let other = member(&budget);
-    let grant = actix_rt::spawn(other.request(GrantRequest::Share(SLICE)));
+    let grant = actix_rt::spawn(other.wait_for_grant(GrantRequest::Share(SLICE)));
     while !released.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(!grant.is_finished());
-    keeper.keep(0);
+    keeper.set_kept_bytes(0);
     assert!(grant.await.expect("it ends").is_some());
 }
 
@@ -133,34 +135,34 @@ async fn a_chunk_larger_than_its_grant_is_read_when_the_budget_allows() {
     let budget = ReadBudget::new(8 * MIB);
     let (one, other) = (member(&budget), member(&budget));
     let room = one
-        .request(GrantRequest::Share(SLICE))
+        .wait_for_grant(GrantRequest::Share(SLICE))
         .await
         .expect("it is there");
     let beside = other
-        .request(GrantRequest::Exactly(5 * MIB))
+        .wait_for_grant(GrantRequest::Exactly(5 * MIB))
         .await
         .expect("it is there");
     assert!(
-        room.fit(2 * MIB).is_none(),
+        room.shrink_to(2 * MIB).is_none(),
         "a larger chunk has no room beside the other"
     );
-    let grant = actix_rt::spawn(one.request(GrantRequest::Exactly(2 * MIB)));
+    let grant = actix_rt::spawn(one.wait_for_grant(GrantRequest::Exactly(2 * MIB)));
     tokio::task::yield_now().await;
     assert!(!grant.is_finished());
     drop(beside);
     let room = grant.await.expect("it ends").expect("it is there");
     assert!(
-        room.fit(7 * MIB).is_some(),
+        room.shrink_to(7 * MIB).is_some(),
         "and what is larger than all grants has them alone"
     );
     // A member that was dropped is skipped.
     let all = one
-        .request(GrantRequest::Exactly(6 * MIB))
+        .wait_for_grant(GrantRequest::Exactly(6 * MIB))
         .await
         .expect("it is there");
-    let waiting = other.request(GrantRequest::Exactly(6 * MIB));
+    let waiting = other.wait_for_grant(GrantRequest::Exactly(6 * MIB));
     drop(other);
     assert!(waiting.await.is_none());
     drop(all);
-    assert_eq!(budget.used(), 0);
+    assert_eq!(budget.used_bytes(), 0);
 }

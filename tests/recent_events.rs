@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use gridhook::{
     event::{
         Seq, SubscriptionId, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     subscription::recent_events::{
         MatchedChunk, Matches, ReadBounds, RecentBudget, RecentEvents, SubscriptionPositions,
@@ -36,11 +36,14 @@ fn recent() -> RecentEvents {
     let recent = RecentEvents::new(Arc::new(RecentBudget::new(1 << 20)));
     for first in [11, 16] {
         let sealed = sealed(&[("a", 1); 5]).pop().expect("a chunk");
-        let chunk = Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default()))
-            .expect("sound");
+        let chunk = Chunk::decode(
+            Seq(first),
+            sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+        )
+        .expect("sound");
         recent.push(MatchedChunk {
             first: chunk.first,
-            events: chunk.events().expect("sound"),
+            events: chunk.decode_events().expect("sound"),
             bytes: chunk.bytes_len(),
             matched_for: Arc::new(SubscriptionPositions::new([(ONE, 1)])),
             matches: matches([&[][..], &[0], &[], &[0], &[0]]),
@@ -129,12 +132,12 @@ impl TestTopic {
         let sealed = sealed(&[("a", 1); 5]).pop().expect("a chunk");
         let chunk = Chunk::decode(
             Seq(self.next),
-            sealed.stamp(Timestamp(1), LogTail::default()),
+            sealed.stamp_record(Timestamp(1), RunningTotals::default()),
         )
         .expect("sound");
         self.recent.push(MatchedChunk {
             first: chunk.first,
-            events: chunk.events().expect("sound"),
+            events: chunk.decode_events().expect("sound"),
             bytes: chunk.bytes_len(),
             matched_for: Arc::clone(&self.known),
             matches: {
@@ -162,14 +165,14 @@ impl TestTopic {
 fn events_are_dropped_when_all_matching_subscriptions_have_read_them() {
     let mut topic = TestTopic::new();
     topic.push(&[ONE, TWO]);
-    let whole = topic.budget.used();
+    let whole = topic.budget.used_bytes();
     assert_eq!(topic.read(ONE, 1), Some((6, 5, vec![2, 4])));
-    assert_eq!(topic.budget.used(), whole, "Two has not read them");
+    assert_eq!(topic.budget.used_bytes(), whole, "Two has not read them");
     assert_eq!(topic.read(TWO, 1), Some((6, 5, vec![2, 4])));
-    let gone = topic.budget.used();
+    let gone = topic.budget.used_bytes();
     assert!(gone < whole / 2, "{gone} of {whole}");
     topic.push(&[]);
-    assert_eq!(topic.budget.used(), gone, "no subscription matches");
+    assert_eq!(topic.budget.used_bytes(), gone, "no subscription matches");
     assert_eq!(
         topic.read(BYSTANDER, 1),
         Some((11, 10, Vec::new())),
@@ -187,13 +190,13 @@ fn dropped_ranges_are_skipped_around_an_unread_chunk() {
     topic.push(&[ONE]);
     topic.push(&[TWO]);
     topic.push(&[ONE]);
-    let whole = topic.budget.used();
+    let whole = topic.budget.used_bytes();
     assert_eq!(topic.read(ONE, 1), Some((16, 15, vec![2, 4, 12, 14])));
-    let left = topic.budget.used();
+    let left = topic.budget.used_bytes();
     assert!(whole / 3 <= left && left < whole / 2, "{left} of {whole}");
     assert_eq!(topic.read(ONE, 1), None);
     assert_eq!(topic.read(TWO, 1), Some((16, 15, vec![7, 9])));
-    assert!(topic.budget.used() < whole / 4);
+    assert!(topic.budget.used_bytes() < whole / 4);
     topic.push(&[ONE, TWO]);
     assert_eq!(
         topic.read(ONE, 11),
@@ -207,7 +210,7 @@ fn dropped_ranges_are_skipped_around_an_unread_chunk() {
     );
     assert_eq!(topic.read(ONE, 16), Some((21, 5, vec![17, 19])));
     assert_eq!(topic.read(BYSTANDER, 1), Some((21, 20, Vec::new())));
-    topic.recent.pass(Seq(21));
+    topic.recent.drop_passed(Seq(21));
     assert_eq!(topic.read(BYSTANDER, 1), None);
 }
 
@@ -224,8 +227,8 @@ fn a_lane_with_an_end_does_not_count_as_the_live_read() {
     assert_eq!((replay(), replay()), (Some(2), Some(2)));
     assert_eq!(topic.read(ONE, 1), Some((6, 5, vec![2, 4])));
     assert_eq!(replay(), None);
-    topic.recent.pass(Seq(6));
-    assert_eq!(topic.budget.used(), 0);
+    topic.recent.drop_passed(Seq(6));
+    assert_eq!(topic.budget.used_bytes(), 0);
 }
 
 /// A topic with a thousand subscriptions. `matching` of them get each event, and events are
@@ -236,11 +239,14 @@ fn publish_to_many(recent: &RecentEvents, matching: u32, events: u64) {
     ));
     for seq in 1..=events {
         let sealed = sealed(&[("a", 1)]).pop().expect("a chunk");
-        let chunk =
-            Chunk::decode(Seq(seq), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+        let chunk = Chunk::decode(
+            Seq(seq),
+            sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+        )
+        .expect("sound");
         recent.push(MatchedChunk {
             first: chunk.first,
-            events: chunk.events().expect("sound"),
+            events: chunk.decode_events().expect("sound"),
             bytes: chunk.bytes_len(),
             matched_for: Arc::clone(&positions),
             matches: matches([&(0..matching).collect::<Vec<_>>()[..]]),
@@ -255,7 +261,7 @@ fn match_sets_count_as_memory_and_a_thousand_cost_little_more_than_one() {
         publish_to_many(&RecentEvents::new(Arc::clone(&budget)), matching, 1);
         let recent = RecentEvents::new(Arc::clone(&budget));
         publish_to_many(&recent, matching, 100);
-        budget.used() / 100
+        budget.used_bytes() / 100
     };
     let (one, all) = (used(1), used(1_000));
     assert!(
@@ -280,11 +286,14 @@ fn each_event_goes_to_its_own_subscriptions() {
     });
     let sets: Vec<Vec<u32>> = sets.collect();
     let sealed = sealed(&[("a", 1); 20]).pop().expect("a chunk");
-    let chunk =
-        Chunk::decode(Seq(1), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+    let chunk = Chunk::decode(
+        Seq(1),
+        sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+    )
+    .expect("sound");
     recent.push(MatchedChunk {
         first: chunk.first,
-        events: chunk.events().expect("sound"),
+        events: chunk.decode_events().expect("sound"),
         bytes: chunk.bytes_len(),
         matched_for: positions,
         matches: matches(sets.iter().map(|places| &places[..])),
@@ -314,28 +323,31 @@ fn nothing_is_kept_for_subscriptions_that_lag() {
     topic.push(&[ONE, TWO]);
     topic.push(&[TWO]);
     topic.push(&[ONE]);
-    let whole = topic.budget.used();
+    let whole = topic.budget.used_bytes();
     // One has read nothing, Two the first chunk.
-    topic.recent.lag(HashSet::from([ONE]), Seq(6));
+    topic.recent.set_laggards(HashSet::from([ONE]), Seq(6));
     assert!(
-        topic.budget.used() < whole / 2,
+        topic.budget.used_bytes() < whole / 2,
         "the events for Two are kept"
     );
     assert_eq!(topic.read(ONE, 1), None, "it reads the log");
     assert_eq!(topic.read(TWO, 6), Some((16, 10, vec![7, 9])));
     assert_eq!(topic.read(BYSTANDER, 1), Some((16, 15, Vec::new())));
-    let before = topic.budget.used();
+    let before = topic.budget.used_bytes();
     topic.push(&[ONE]);
-    assert!(topic.budget.used() < before + 100, "nothing is kept for it");
+    assert!(
+        topic.budget.used_bytes() < before + 100,
+        "nothing is kept for it"
+    );
     topic.push(&[ONE, TWO]);
     assert_eq!(
         topic.read(TWO, 16),
         Some((26, 10, vec![22, 24])),
         "events are dropped once Two has read them"
     );
-    assert!(topic.budget.used() < before + 100);
+    assert!(topic.budget.used_bytes() < before + 100);
     // It has caught up.
-    topic.recent.lag(HashSet::new(), Seq(26));
+    topic.recent.set_laggards(HashSet::new(), Seq(26));
     topic.push(&[ONE]);
     assert_eq!(topic.read(ONE, 26), Some((31, 5, vec![27, 29])));
 }
@@ -347,7 +359,7 @@ fn the_largest_cache_makes_room_and_others_keep_their_events() {
         TestTopic::beside(Arc::clone(&budget)),
         TestTopic::beside(Arc::clone(&budget)),
     );
-    while budget.used() < 90_000 {
+    while budget.used_bytes() < 90_000 {
         much.push(&[ONE]);
     }
     little.push(&[ONE]);
@@ -361,7 +373,7 @@ fn the_largest_cache_makes_room_and_others_keep_their_events() {
             "its own is in memory"
         );
         little.push(&[ONE]);
-        assert!(budget.used() <= 100_000, "{}", budget.used());
+        assert!(budget.used_bytes() <= 100_000, "{}", budget.used_bytes());
     }
     assert_eq!(much.read(ONE, 1), None, "the oldest of much went");
     assert!(
@@ -376,7 +388,7 @@ fn a_subscription_without_a_match_skips_what_the_memory_limit_dropped() {
     for _ in 0..1_000 {
         topic.push(&[ONE]);
     }
-    assert!(topic.budget.used() <= 50_000);
+    assert!(topic.budget.used_bytes() <= 50_000);
     assert_eq!(topic.read(ONE, 1), None, "it matches, so it reads the log");
     assert_eq!(topic.read(BYSTANDER, 1), Some((5_001, 5_000, Vec::new())));
     // One reads the newest events here, whatever was dropped before them.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gridhook::{
     event::{
         Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     journal::LogSlice,
     policy::{Input, record::Cursor},
@@ -25,7 +25,7 @@ fn chunk(first: u64, matching: usize) -> Chunk {
         .collect();
     let bytes = sealed(&events)
         .remove(0)
-        .stamp(Timestamp(1), LogTail::default());
+        .stamp_record(Timestamp(1), RunningTotals::default());
     Chunk::decode(Seq(first), bytes).expect("it was just sealed")
 }
 
@@ -63,10 +63,10 @@ fn kept(plan: &Arc<DeliveryPlan>, share: usize, chunks: Vec<Chunk>) -> (Seq, Vec
         subscription: SubscriptionId(1),
     };
     let shared = SharedState::new(key, Arc::clone(plan), Cursor::default(), Seq::FIRST);
-    let upto = chunks.last().expect("a chunk").end();
+    let upto = chunks.last().expect("a chunk").end_seq();
     let stored: Vec<_> = chunks
         .iter()
-        .flat_map(|chunk| chunk.events().expect("whole events"))
+        .flat_map(|chunk| chunk.decode_events().expect("whole events"))
         .collect();
     let slice = LogSlice {
         chunks,

@@ -10,7 +10,7 @@ use actix::{Actor, Context};
 use gridhook::{
     clock::Clock,
     subscription::timers,
-    supervision::{Lifeline, Supervised, SupervisionHistory, supervise},
+    supervision::{Lifeline, Supervised, SupervisionHistory, supervise_actor},
 };
 use tokio::time::Instant;
 
@@ -33,7 +33,7 @@ impl Supervised for IdleFactory {
         "idle".to_owned()
     }
 
-    fn history(&self) -> &SupervisionHistory {
+    fn supervision_history(&self) -> &SupervisionHistory {
         &self.history
     }
 
@@ -62,9 +62,9 @@ async fn an_incarnation_does_not_begin_after_its_lifeline_was_cut() {
     let begun = Rc::new(Cell::new(0));
     for _ in 0..64 {
         let lifeline = Lifeline::new();
-        let watch = lifeline.watch();
+        let watch = lifeline.new_watch();
         drop(lifeline);
-        supervise(idle(&begun), watch).await;
+        supervise_actor(idle(&begun), watch).await;
     }
     assert_eq!(begun.get(), 0);
 }
@@ -72,7 +72,10 @@ async fn an_incarnation_does_not_begin_after_its_lifeline_was_cut() {
 #[test]
 fn supervision_takes_little_memory_beside_the_factory() {
     // A server with ten thousand busy subscriptions has as many of these tasks.
-    let task = size_of_val(&supervise(idle(&Rc::default()), Lifeline::new().watch()));
+    let task = size_of_val(&supervise_actor(
+        idle(&Rc::default()),
+        Lifeline::new().new_watch(),
+    ));
     let size = task - size_of::<IdleFactory>();
     assert!(size <= 304, "{size} bytes");
 }
@@ -98,7 +101,7 @@ fn timers_are_due_in_their_order_unless_they_are_dropped() {
             Rc::clone(&due),
             Instant::now() + Duration::from_millis(millis),
         );
-        timers::after(Duration::from_millis(millis), move || {
+        timers::call_after(Duration::from_millis(millis), move || {
             due.borrow_mut().push(at)
         })
     };

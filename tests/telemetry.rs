@@ -40,19 +40,22 @@ fn settings(variables: &[(&str, &str)]) -> Telemetry {
 fn a_place_is_read_and_written_as_w3c_has_it() {
     let place = SpanContext::parse(PARENT, Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"))
         .expect("a place");
-    assert_eq!((place.parent().as_str(), place.is_sampled), (PARENT, true));
+    assert_eq!(
+        (place.to_traceparent().as_str(), place.is_sampled),
+        (PARENT, true)
+    );
     assert_eq!(
         place.state.as_deref(),
         Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")
     );
-    assert_eq!(SpanContext::of_stored(&place.stored()), Some(place));
+    assert_eq!(SpanContext::of_stored(&place.to_stored()), Some(place));
     let later = SpanContext::parse(
         &PARENT
             .replacen("00", "cc", 1)
             .replace("-01", "-01-what-the-future-brings"),
         None,
     );
-    assert_eq!(later.expect("a later version").parent(), PARENT);
+    assert_eq!(later.expect("a later version").to_traceparent(), PARENT);
     let other = SpanContext::parse(&PARENT.replace("-01", "-fe"), Some("not\nplain"))
         .expect("flags that are not ours");
     assert!(!other.is_sampled && other.state.is_none());
@@ -80,7 +83,7 @@ fn an_event_says_its_place_where_cloud_events_has_it() {
     );
     let place = carrier::of_event(event.as_bytes()).expect("a place");
     assert_eq!(
-        (place.parent().as_str(), place.state.as_deref()),
+        (place.to_traceparent().as_str(), place.state.as_deref()),
         (PARENT, Some("a=b"))
     );
     assert_eq!(
@@ -108,7 +111,7 @@ fn nothing_is_recorded_unless_a_collector_is_named() {
             && tracer
                 .new_context(SpanContext::parse(PARENT, None).as_ref())
                 .is_none()
-            && tracer.counts().is_none()
+            && tracer.span_counts().is_none()
     );
 }
 
@@ -140,14 +143,14 @@ fn a_collector_that_is_not_there_costs_counted_spans_and_no_time() {
         .expect("a collector is named");
     let place = tracer.new_context(None).expect("all are recorded");
     for _ in 0..2_000 {
-        tracer.record(span(place.clone()));
+        tracer.record_span(span(place.clone()));
     }
     exporter.close();
     let SpanCounts {
         exported,
         dropped,
         failed,
-    } = tracer.counts().expect("counts");
+    } = tracer.span_counts().expect("counts");
     println!("{dropped} found no room, {failed} were not taken");
     assert_eq!((exported, dropped + failed), (0, 2_000));
     assert!(failed >= 3, "what was in the queue was tried");
@@ -200,7 +203,7 @@ impl Kept {
                 filter: filter.to_owned(),
             },
         );
-        telemetry::logger(&log, Clock::system(), move || writer.clone(), false)
+        telemetry::new_subscriber(&log, Clock::system(), move || writer.clone(), false)
             .expect("a filter")
             .0
     }
@@ -233,8 +236,9 @@ fn logged(format: LogFormat, has_colours: bool) -> String {
         format,
         filter: "info".to_owned(),
     };
-    let (logger, _) = telemetry::logger(&log, Clock::system(), move || writer.clone(), has_colours)
-        .expect("a filter");
+    let (logger, _) =
+        telemetry::new_subscriber(&log, Clock::system(), move || writer.clone(), has_colours)
+            .expect("a filter");
     let hostile = "a\u{1b}[2J\u{7f}\u{9b}31m\u{202e}\u{2066}\u{2028}\r\nINFO forged";
     let error: &(dyn std::error::Error + 'static) = &std::io::Error::other(hostile);
     tracing::dispatcher::with_default(&logger, || {
@@ -248,7 +252,7 @@ fn logged(format: LogFormat, has_colours: bool) -> String {
 
 #[test]
 fn a_line_that_a_library_repeats_is_suppressed_for_a_minute() {
-    let (kept, (clock, hand)) = (Kept::default(), Clock::manual(Timestamp(0)));
+    let (kept, (clock, hand)) = (Kept::default(), Clock::new_manual(Timestamp(0)));
     let (writer, log) = (
         kept.clone(),
         LogConfig {
@@ -257,7 +261,7 @@ fn a_line_that_a_library_repeats_is_suppressed_for_a_minute() {
         },
     );
     let (logger, _) =
-        telemetry::logger(&log, clock, move || writer.clone(), false).expect("a filter");
+        telemetry::new_subscriber(&log, clock, move || writer.clone(), false).expect("a filter");
     let repeat = || {
         for _ in 0..30 {
             tracing::warn!(target: "actix_http", "a bad response");

@@ -139,7 +139,7 @@ pub(super) fn begin(
         identity_type: identity.map(|(_, kind)| format!("{kind:?}")),
         from: control
             .failed_auth
-            .client(request)
+            .client_address(request)
             .map(|address| address.to_string()),
         method: request.method().to_string(),
         path,

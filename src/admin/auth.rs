@@ -195,14 +195,14 @@ impl AdminCaller {
     /// Waits until the caller's token is revoked, replaced or expires.
     pub(super) async fn ended(&self, wall: WallTime) {
         match self {
-            Self::Named(token) => token.ended(wall).await,
+            Self::Named(token) => token.wait_for_end(wall).await,
             Self::Admin(replaced) => {
                 let mut replaced = replaced.clone();
                 // An error: the server ends.
                 replaced.changed().await.ok();
             }
             Self::Holder(holder) => {
-                tokio::time::sleep(holder.expires.since(wall.timestamp())).await
+                tokio::time::sleep(holder.expires.since(wall.to_timestamp())).await
             }
             Self::Declared => std::future::pending().await,
         }
@@ -330,7 +330,7 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
         }
         Ok(Permissions::new(
             AdminCaller::Admin(replaced),
-            vec![Grant::everywhere(TokenRole::Admin)],
+            vec![Grant::for_server(TokenRole::Admin)],
         ))
     };
     if let Some(sessions) = control
@@ -344,7 +344,7 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
     }
     let permissions = permissions_of(given);
     if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &permissions {
-        control.failed_auth.refuse(request, now).await;
+        control.failed_auth.delay_refusal(request, now).await;
     }
     permissions
 }
@@ -366,9 +366,9 @@ impl Control {
             Some(
                 self.registry
                     .tokens()
-                    .find(token, self.clock.wall())
+                    .find_token(token, self.clock.wall_time())
                     .ok()?
-                    .record(),
+                    .to_record(),
             )
         } else {
             None
@@ -383,11 +383,11 @@ impl Control {
         request: &HttpRequest,
         token: &str,
     ) -> Result<Permissions, AdminError> {
-        let wall = self.clock.wall();
+        let wall = self.clock.wall_time();
         if token.starts_with(tokens::PREFIX) {
             let found = match request.extensions().get::<ForwardedToken>() {
-                Some(forwarded) => forwarded.find(token, wall),
-                None => self.registry.tokens().find(token, wall),
+                Some(forwarded) => forwarded.verify_text(token, wall),
+                None => self.registry.tokens().find_token(token, wall),
             };
             return match found {
                 Ok(token) => {
@@ -403,7 +403,7 @@ impl Control {
         match self
             .operators
             .as_ref()
-            .map(|issuer| issuer.grants(token, wall))
+            .map(|issuer| issuer.read_grants(token, wall))
         {
             Some(Ok((holder, grants))) => Ok(Permissions::new(AdminCaller::Holder(holder), grants)),
             Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),

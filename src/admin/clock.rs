@@ -9,7 +9,7 @@ use gridhook_engine::control::audit::record_intent;
 
 /// `GET /clock`.
 pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
-    let (time, wall) = (control.clock.now(), control.clock.wall());
+    let (time, wall) = (control.clock.now(), control.clock.wall_time());
     let ahead = wall.seconds_ahead_of(time);
     HttpResponse::Ok().json(ClockView {
         time: time.to_string(),
@@ -22,7 +22,7 @@ pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
 /// `POST /clock`: confirms the machine's clock.
 pub(super) async fn confirm(control: web::Data<Control>) -> HttpResponse {
     record_intent().await;
-    control.clock.confirm();
+    control.clock.confirm_wall();
     tracing::info!("clock confirmed by an operator");
     report(control).await
 }

@@ -352,7 +352,9 @@ impl StandbyAccess {
         if self.token.is(given) {
             return Ok(());
         }
-        self.failed_auth.refuse(request, self.clock.now()).await;
+        self.failed_auth
+            .delay_refusal(request, self.clock.now())
+            .await;
         Err(AdminError::WrongToken)
     }
 }

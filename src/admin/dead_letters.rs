@@ -134,7 +134,7 @@ pub(super) async fn list(
         found,
         problems,
         next,
-    } = dead_letters.page(&location, &query, at, top).await?;
+    } = dead_letters.read_page(&location, &query, at, top).await?;
     let next_link = next.map(|next| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query
@@ -166,7 +166,7 @@ pub(super) async fn get(
     let wanted: DeadLetterId = key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
         InvalidRequest::new("the key", no_key.to_string())
     })?;
-    match dead_letters.one(&location, wanted).await? {
+    match dead_letters.read_one(&location, wanted).await? {
         Ok(Some(found)) => {
             let event = RawValue::from_string(found.dead_letter.event.clone())
                 .map_err(|error| AdminError::Journal(format!("the event is not JSON: {error}")))?;
@@ -209,7 +209,7 @@ pub(super) async fn purge(
         problems,
         next,
     } = dead_letters
-        .purge(&location, &query, at, asked.dry_run)
+        .purge_page(&location, &query, at, asked.dry_run)
         .await?;
     if !asked.dry_run {
         info!(
@@ -241,7 +241,7 @@ pub(super) async fn redrive(
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
     if asked.dry_run {
         let caller = compute_caller(call.caller);
-        let count = redrives.count(&location, &query, at, (&control.compute, &caller));
+        let count = redrives.count_page(&location, &query, at, (&control.compute, &caller));
         let PurgeProgress {
             dead_letters,
             problems,
@@ -260,7 +260,7 @@ pub(super) async fn redrive(
     let kind = JobKind::Redrive { drained: false };
     let begun = control
         .registry
-        .command(
+        .send_command(
             &path.key(),
             name,
             Command::Job(JobCommand::Start { kind, rate }),
@@ -283,7 +283,7 @@ pub(super) async fn redrive(
         let cancel = Command::Job(JobCommand::Cancel(lane));
         control
             .registry
-            .command(&path.key(), name, cancel)
+            .send_command(&path.key(), name, cancel)
             .await
             .ok();
         return Err(browse::BrowseError::Journal(error).into());
@@ -299,7 +299,7 @@ pub(super) async fn redrive(
 
 fn rate(asked: f64) -> Result<Rate, InvalidRequest> {
     if asked.is_finite() && (0.001..=1_000_000.0).contains(&asked) {
-        return Ok(Rate::of(asked));
+        return Ok(Rate::from_per_second(asked));
     }
     Err(InvalidRequest::new(
         "rate",
@@ -315,7 +315,7 @@ fn location<'a>(
 ) -> Result<(&'a DeadLetters, DeadLetterLocation), AdminError> {
     let topic = topic(control, path)?;
     let subscription = topic
-        .subscription(name)
+        .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     let subscription_key = SubscriptionKey {
         partition: topic.partition(),
@@ -323,7 +323,7 @@ fn location<'a>(
     };
     control
         .redrives()?
-        .location(subscription_key)
+        .find_location(subscription_key)
         .ok_or_else(|| no_subscription(path, name))
 }
 
@@ -336,7 +336,7 @@ impl Control {
         // Progress without a total is better than no report.
         self.redrives
             .as_ref()?
-            .total(key, job.lane)
+            .read_total(key, job.lane)
             .await
             .ok()
             .flatten()

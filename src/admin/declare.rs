@@ -56,7 +56,7 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
     let lock = &ChangeLock::default();
     let permissions = &Permissions::new(
         AdminCaller::Declared,
-        vec![Grant::everywhere(TokenRole::Admin)],
+        vec![Grant::for_server(TokenRole::Admin)],
     );
     let caller = &permissions.caller;
     let input = Input {

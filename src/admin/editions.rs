@@ -62,7 +62,7 @@ pub(crate) fn edition_view(name: &str, edition: &Edition) -> EditionView {
 
 /// A schedule for each status that the edition names, and the one for all other failures.
 fn schedules(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<ScheduleView> {
-    let rules = edition.rules(kind);
+    let rules = edition.rules_for(kind);
     let named = rules
         .never_retried
         .iter()
@@ -96,12 +96,12 @@ fn attempts(
     status: Option<u16>,
     dead_letter: bool,
 ) -> (Vec<Duration>, Reason) {
-    let outcome = status.map_or(Outcome::Failed(Failure::GenericError), Outcome::of_status);
+    let outcome = status.map_or(Outcome::Failed(Failure::GenericError), Outcome::from_status);
     let answer = RequestResult {
         status,
-        ..RequestResult::bare(outcome)
+        ..RequestResult::from_outcome(outcome)
     };
-    let (terms, first) = (edition.rules(kind).terms(dead_letter), Timestamp(0));
+    let (terms, first) = (edition.rules_for(kind).terms_for(dead_letter), Timestamp(0));
     let expires = first.after(Duration::from_secs(
         60 * u64::from(edition.time_to_live_minutes.default),
     ));
@@ -113,7 +113,7 @@ fn attempts(
             sent: at,
             ended: at,
         };
-        at = match retry::judge(
+        at = match retry::judge_failure(
             edition,
             terms,
             edition.attempts.default,

@@ -288,7 +288,7 @@ fn refused(refusal: &ValidationRefusal) -> String {
         at,
         activity,
     } = refusal;
-    let method = handshake.method();
+    let method = handshake.http_method();
     let status = status.map_or("Unknown".to_owned(), |status| status.to_string());
     format!(
         "Webhook validation handshake failed for {endpoint}. Http {method} request failed with \

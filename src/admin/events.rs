@@ -111,7 +111,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse
         return Err(InvalidRequest::new("shard", problem).into());
     }
     let seq = sequence_number("sequence", sequence)?;
-    let event = topic.event(seq).await.map_err(registry::Error::from)?;
+    let event = topic.read_event(seq).await.map_err(registry::Error::from)?;
     let missing = || {
         AdminError::NotFound(format!(
             "The log of the topic has no event with the sequence {sequence}."
@@ -141,6 +141,6 @@ pub(super) async fn publish(call: Call<'_>, path: &TopicPath) -> Result<HttpResp
         .await
     {
         Ok(()) => Ok(HttpResponse::Ok().finish()),
-        Err(refusal) => Ok(refusal.respond(Uuid::new_v4(), call.control.clock.wall())),
+        Err(refusal) => Ok(refusal.to_response(Uuid::new_v4(), call.control.clock.wall_time())),
     }
 }

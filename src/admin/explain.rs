@@ -170,12 +170,12 @@ pub(super) async fn explain(
     let wanted = event_selector(call.request.query_string())?;
     let topic = topic(call.control, path)?;
     let subscription = topic
-        .subscription(name)
+        .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     let now = call.control.clock.now();
     let explained = Arc::clone(&topic);
     let name_key = name.to_owned();
-    let explain = |_| async move { explained.explain(&name_key, wanted, now).await };
+    let explain = |_| async move { explained.explain_event(&name_key, wanted, now).await };
     let answer = call
         .control
         .compute(call.caller, explain)

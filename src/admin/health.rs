@@ -249,7 +249,7 @@ pub fn readiness(
         .collect();
     let ready = problems.is_empty();
     problems.extend(of_damage(damage));
-    let lost_events = damage.events();
+    let lost_events = damage.lost_events();
     Readiness {
         ready,
         phase,

@@ -33,7 +33,7 @@ const SUBSCRIPTIONS_MAX: usize = 200;
 const BYTES: usize = 5_000_000;
 
 const _: () = assert!(
-    History::<Scope>::bytes(1 + TOPICS_MAX + SUBSCRIPTIONS_MAX) <= BYTES,
+    History::<Scope>::memory_bytes(1 + TOPICS_MAX + SUBSCRIPTIONS_MAX) <= BYTES,
     "the history is too large"
 );
 
@@ -94,7 +94,7 @@ impl Control {
     /// alone reads it.
     pub fn record_figures(&self) {
         self.windows
-            .record(&self.registry.topics(), self.clock.now());
+            .record(&self.registry.list_topics(), self.clock.now());
         if self.sessions.is_some() {
             self.sample_history();
         }
@@ -109,10 +109,10 @@ impl Control {
             .unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let (mut server, mut samples, mut activities) = (Sample::default(), Vec::new(), Vec::new());
-        let topics = self.registry.topics();
+        let topics = self.registry.list_topics();
         for topic in &topics {
             let mut of_topic = Sample::default();
-            of_topic.counters[0] = topic.taken().count;
+            of_topic.counters[0] = topic.accepted_totals().count;
             for snapshot in topic.snapshots() {
                 let key = SubscriptionKey {
                     partition: topic.partition(),
@@ -138,7 +138,7 @@ impl Control {
         samples.push((Scope::Server, server));
         state
             .history
-            .sample(now.since(Timestamp(0)).as_secs(), samples);
+            .add_samples(now.since(Timestamp(0)).as_secs(), samples);
         let partitions: Vec<_> = topics.iter().map(|topic| topic.partition()).collect();
         let SeriesLimits {
             subscriptions,
@@ -215,7 +215,7 @@ pub(super) async fn report(
         .0
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    let found = state.history.steps(&scope, resolution);
+    let found = state.history.read_steps(&scope, resolution);
     let is_recorded = found.is_some();
     let (from, steps) = found.unwrap_or_default();
     drop(state);
@@ -272,7 +272,7 @@ fn scope(
         format!("{domain_topic}/{name}")
     });
     let missing = || AdminError::NotFound(format!("The topic has no event subscription '{name}'."));
-    let subscription = topic.subscription(&name).ok_or_else(missing)?.number;
+    let subscription = topic.find_subscription(&name).ok_or_else(missing)?.number;
     Ok(Scope::Subscription(SubscriptionKey {
         partition,
         subscription,

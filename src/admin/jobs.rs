@@ -30,7 +30,7 @@ pub(super) async fn report(
     let JobsQuery { top } = query::read(request.query_string(), "top")?;
     let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "jobs")?;
     let permissions = Permissions::of(&request)?;
-    let (now, topics) = (control.clock.now(), control.registry.topics());
+    let (now, topics) = (control.clock.now(), control.registry.list_topics());
     let mut all = Vec::new();
     for topic in &topics {
         let of_topic = topic.record();

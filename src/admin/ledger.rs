@@ -56,7 +56,7 @@ pub(super) async fn ledger(
     } = LedgerRequest::read(&rest, call.control.clock.now())?;
     let topic = topic(call.control, path)?;
     let subscription = topic
-        .subscription(name)
+        .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     let wanted = move |entry: &LedgerEntry| {
         outcome
@@ -67,7 +67,7 @@ pub(super) async fn ledger(
     let found = match order {
         LedgerOrder::Oldest => {
             topic
-                .ledger(subscription.number, from..to, start, top, wanted)
+                .read_ledger(subscription.number, from..to, start, top, wanted)
                 .await
         }
         LedgerOrder::Newest => {

@@ -54,9 +54,9 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
                 text: String::from_utf8_lossy(text).into_owned(),
             },
         ),
-        events: entry.events(),
+        events: entry.event_count(),
         first_sequence: runs.first().map_or(0, |run| run.first.0),
-        last_sequence: runs.last().map_or(0, |run| run.end().0 - 1),
+        last_sequence: runs.last().map_or(0, |run| run.end_seq().0 - 1),
     };
     match event {
         LedgerEvent::Filtered { version } => {
@@ -151,14 +151,14 @@ const RANGES_MAX: usize = 20;
 
 /// The ranges of lost events.
 fn lost(entry: &LedgerEntry) -> String {
-    let range = |run: &SeqRun| format!("{} to {}", run.first.0, run.end().0 - 1);
+    let range = |run: &SeqRun| format!("{} to {}", run.first.0, run.end_seq().0 - 1);
     let ranges: Vec<String> = entry.runs.iter().take(RANGES_MAX).map(range).collect();
     let more = if entry.runs.len() > RANGES_MAX {
         ", and more"
     } else {
         ""
     };
-    let count = entry.events();
+    let count = entry.event_count();
     let plural = if count == 1 { "" } else { "s" };
     format!(
         "lost to damage of the store: {count} event{plural}, sequences {}{more}",

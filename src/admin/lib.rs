@@ -306,7 +306,7 @@ impl Control {
     fn operators_url(&self, request: &HttpRequest) -> String {
         let is_own_listener = request.app_data::<ListenerRole>() == Some(&ListenerRole::Operators);
         let reached = if is_own_listener {
-            self.reached.url(request)
+            self.reached.reached_url(request)
         } else {
             None
         };

@@ -164,7 +164,7 @@ pub(super) async fn topic_status(
     } else {
         None
     };
-    let taken = topic.taken();
+    let taken = topic.accepted_totals();
     let rates = control
         .windows
         .at(control.clock.now())
@@ -174,7 +174,7 @@ pub(super) async fn topic_status(
         subscriptions: topic.subscription_count(),
         published: taken.count,
         published_bytes: taken.bytes,
-        unmatched: topic.meter().publishing().unmatched,
+        unmatched: topic.meter().publish_counts().unmatched,
         published_per_second: rates.map(|(events, _)| events),
         bytes_per_second: rates.map(|(_, bytes)| bytes),
         log_from_sequence: from.0,
@@ -190,8 +190,8 @@ pub(super) async fn topic_status(
                 bytes: backlog.bytes,
             }
         }),
-        duplicate_events: topic.meter().publishing().duplicates,
-        actor: incarnations_view(&topic.history().supervision(), None),
+        duplicate_events: topic.meter().publish_counts().duplicates,
+        actor: incarnations_view(&topic.supervision_history().read_state(), None),
     };
     Ok(HttpResponse::Ok().json(view))
 }
@@ -204,10 +204,10 @@ pub(super) async fn status(
 ) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let subscription = topic
-        .subscription(name)
+        .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     let status = topic
-        .status(name)
+        .read_status(name)
         .await
         .map_err(registry::Error::from)?
         .ok_or_else(|| no_subscription(path, name))?;
@@ -245,7 +245,7 @@ pub(super) async fn unblock(
     } else {
         read(parse(call.body)?)?
     };
-    let key = body.key.as_deref().map(OrderHash::of);
+    let key = body.key.as_deref().map(OrderHash::hash_value);
     command(
         call.control,
         path,
@@ -267,9 +267,12 @@ pub(super) async fn command(
     command: Command,
 ) -> Result<HttpResponse, AdminError> {
     topic(control, path)?
-        .subscription(name)
+        .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
-    control.registry.command(&path.key(), name, command).await?;
+    control
+        .registry
+        .send_command(&path.key(), name, command)
+        .await?;
     info!(
         topic = path.key(),
         subscription = name,

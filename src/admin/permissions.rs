@@ -61,7 +61,7 @@ impl Permissions {
     pub(super) fn is_administrator(&self) -> bool {
         self.all_grants
             .iter()
-            .any(|grant| grant.role == TokenRole::Admin && grant.covers(None))
+            .any(|grant| grant.role == TokenRole::Admin && grant.covers_resource(None))
     }
 
     /// The caller, as shares are counted.
@@ -95,7 +95,7 @@ impl Permissions {
 
     /// Whether the operation is for the caller in every part of the server.
     pub(super) fn sees_everything(&self) -> bool {
-        self.grants.iter().any(|grant| grant.covers(None))
+        self.grants.iter().any(|grant| grant.covers_resource(None))
     }
 
     /// Whether the operation is for the caller on an event subscription of `topic`.
@@ -119,7 +119,7 @@ impl Permissions {
             |grant: &Grant| matches!(grant.role, TokenRole::Publish | TokenRole::Admin);
         self.all_grants
             .iter()
-            .any(|grant| may_publish(grant) && grant.covers(Some(resource)))
+            .any(|grant| may_publish(grant) && grant.covers_resource(Some(resource)))
     }
 
     /// Whether the operation is for the caller on a topic, or on a topic of a domain.
@@ -171,7 +171,9 @@ impl Permissions {
     }
 
     fn covers(&self, resource: &ScopedResource) -> bool {
-        self.grants.iter().any(|grant| grant.covers(Some(resource)))
+        self.grants
+            .iter()
+            .any(|grant| grant.covers_resource(Some(resource)))
     }
 
     /// What of the permissions is for an operation on a target.
@@ -182,8 +184,8 @@ impl Permissions {
         let admits = |grant: &Grant| access.admits(Role::of(grant.role));
         let covers = |grant: &Grant| match target {
             Target::Caller | Target::Listed => true,
-            Target::Server => grant.covers(None),
-            Target::Resource(resource) => grant.covers(Some(resource)),
+            Target::Server => grant.covers_resource(None),
+            Target::Resource(resource) => grant.covers_resource(Some(resource)),
         };
         if !self.grants.iter().any(admits) {
             let roles: Vec<&str> = self.grants.iter().map(|grant| grant.role.name()).collect();
@@ -240,7 +242,7 @@ fn scoped(control: &Control, topic: &TopicRecord, domain_topic: Option<&str>) ->
     let namespace = topic
         .namespace
         .as_ref()
-        .and_then(|of| control.registry.namespace(of.name.as_str()));
+        .and_then(|of| control.registry.find_namespace(of.name.as_str()));
     namespace
         .iter()
         .for_each(|namespace| resource.add_tags(&namespace.tags));

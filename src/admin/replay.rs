@@ -53,7 +53,7 @@ pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequ
 pub(crate) fn replay_rate(body: &ReplayBody) -> Result<Option<Rate>, InvalidRequest> {
     let check = |given: f64| {
         if (0.001..=RATE_MAX).contains(&given) {
-            return Ok(Rate::of(given));
+            return Ok(Rate::from_per_second(given));
         }
         Err(InvalidRequest::new(
             "eventsPerSecond",
@@ -125,7 +125,7 @@ pub(super) async fn list(
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let key = subscription_key(call.control, path, name)?;
-    let jobs = call.control.registry.jobs(&path.key(), name).await?;
+    let jobs = call.control.registry.read_jobs(&path.key(), name).await?;
     let mut value = Vec::with_capacity(jobs.len());
     for job in &jobs {
         let counted = call.control.redrive_total(key, job).await;
@@ -145,7 +145,7 @@ pub(super) async fn get(
     let job = call
         .control
         .registry
-        .job(&path.key(), name, lane(id)?)
+        .read_job(&path.key(), name, lane(id)?)
         .await?;
     let counted = call.control.redrive_total(key, &job).await;
     Ok(HttpResponse::Ok().json(replay_view(&job, counted, call.control.clock.now())))
@@ -163,7 +163,7 @@ pub(super) async fn command(
     let (key, command) = (path.key(), command(lane(id)?));
     call.control
         .registry
-        .command(&key, name, Command::Job(command))
+        .send_command(&key, name, Command::Job(command))
         .await?;
     info!(
         topic = key,
@@ -182,7 +182,7 @@ fn subscription_key(
 ) -> Result<SubscriptionKey, AdminError> {
     let topic = topic(control, path)?;
     let subscription = topic
-        .subscription(name)
+        .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     Ok(SubscriptionKey {
         partition: topic.partition(),
@@ -217,7 +217,10 @@ pub(super) async fn start(
         return Ok(HttpResponse::Ok().json(dry_run(content)));
     }
     shares::check_new_job(control, call.permissions, &key, name).await?;
-    let job = control.registry.replay(&key, name, range, rate).await?;
+    let job = control
+        .registry
+        .begin_replay(&key, name, range, rate)
+        .await?;
     info!(
         topic = key,
         subscription = name,

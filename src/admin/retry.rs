@@ -32,7 +32,7 @@ pub(super) async fn retry(
     } = read(parse(call.body)?)?;
     let (request, next) = match (all, sequences) {
         (true, None) => {
-            let first = || (DueKey::at(now.after(Duration::from_micros(1))), now);
+            let first = || (DueKey::first_at(now.after(Duration::from_micros(1))), now);
             let (from, started) = after
                 .as_deref()
                 .map(position)
@@ -80,9 +80,12 @@ pub(super) async fn retry(
             return Err(InvalidRequest::new("the body", problem).into());
         }
     };
-    let events = control.registry.retry(&path.key(), name, request).await?;
+    let events = control
+        .registry
+        .send_retry(&path.key(), name, request)
+        .await?;
     let status = topic
-        .status(name)
+        .read_status(name)
         .await
         .map_err(registry::Error::from)?
         .ok_or_else(|| no_subscription(path, name))?;

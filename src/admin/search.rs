@@ -28,7 +28,7 @@ pub(super) async fn report(
     let id = id.filter(|id| !id.is_empty()).ok_or_else(missing)?;
     let mut report = SearchReport::default();
     let mut left = LOOKUPS_MAX;
-    for topic in control.registry.topics() {
+    for topic in control.registry.list_topics() {
         let resource = topic.record().resource_id_of(None);
         if left == 0 || report.events.len() >= EVENTS_MAX {
             report.unsearched.push(resource);

@@ -19,7 +19,7 @@ pub(super) async fn report(
     let read = move || {
         (
             ProcessFigures::read(),
-            journal.and_then(|journal| journal.figures().store?.free_bytes),
+            journal.and_then(|journal| journal.read_figures().store?.free_bytes),
         )
     };
     let (process, disk_free_bytes) = web::block(read)

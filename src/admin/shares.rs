@@ -80,7 +80,7 @@ pub(super) fn check_new_topic(
     if permissions.is_administrator() {
         return Ok(());
     }
-    let topics = control.registry.topics();
+    let topics = control.registry.list_topics();
     let is_own =
         |topic: &&Arc<TopicHandle>| permissions.has_created(topic.record().system_data.as_ref());
     let own = topics.iter().filter(is_own).count();
@@ -102,7 +102,7 @@ pub(super) fn check_new_namespace(
     if permissions.is_administrator() {
         return Ok(());
     }
-    let namespaces = control.registry.namespaces();
+    let namespaces = control.registry.list_namespaces();
     let own = namespaces
         .iter()
         .filter(|record| permissions.has_created(record.system_data.as_ref()))
@@ -176,7 +176,7 @@ pub(super) async fn check_new_job(
     if permissions.is_administrator() {
         return Ok(());
     }
-    let jobs = control.registry.jobs(topic, subscription).await?;
+    let jobs = control.registry.read_jobs(topic, subscription).await?;
     let active = jobs.iter().filter(|job| !job.state.has_ended()).count();
     if active >= JOBS_MAX - reserve(JOBS_MAX) {
         return Err(AdminError::Conflict(format!(

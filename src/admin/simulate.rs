@@ -54,10 +54,10 @@ pub(super) async fn run(
 }
 
 async fn simulate(plan: SimulationPlan, meter: Meter) -> Result<SimulationReport, ComputeError> {
-    meter.reserve(SIMULATION_BYTES)?;
+    meter.reserve_bytes(SIMULATION_BYTES)?;
     let mut simulation = Simulation::new(plan);
-    while simulation.advance().is_some() {
-        meter.pause().await?;
+    while simulation.run_next_part().is_some() {
+        meter.pause_if_used_up().await?;
     }
     Ok(simulation.finish())
 }
@@ -86,7 +86,7 @@ fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, Invali
             .map_err(|problem| InvalidRequest::new("models", problem))
     };
     let shares = match body.models.as_slice() {
-        [] => EndpointModel::mix(rate).to_vec(),
+        [] => EndpointModel::practical_mix(rate).to_vec(),
         models => models.iter().map(share).collect::<Result<_, _>>()?,
     };
     let least = SimulationPlan::subscriptions_min(&shares);

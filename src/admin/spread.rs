@@ -114,7 +114,7 @@ impl SpreadTopics {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let (mut namespaces, mut topics) = (BTreeMap::new(), Vec::new());
-        for topic in registry.topics() {
+        for topic in registry.list_topics() {
             let record = topic.record();
             let above = record.namespace.as_ref().map(|namespace| &namespace.name);
             let leaves = leaving.contains(&record.key())
@@ -122,11 +122,11 @@ impl SpreadTopics {
             if !record.is_spread() || record.is_follower || leaves {
                 continue;
             }
-            if let Some(namespace) = above.and_then(|name| registry.namespace(name.as_str())) {
+            if let Some(namespace) = above.and_then(|name| registry.find_namespace(name.as_str())) {
                 namespaces.insert(namespace.key(), follower_of_namespace(&namespace));
             }
             let subscriptions = topic
-                .subscriptions()
+                .list_subscriptions()
                 .iter()
                 .map(|record| unnumbered(record))
                 .collect();
@@ -247,7 +247,7 @@ impl Control {
         let Some(spread) = &self.spread else {
             return Ok(());
         };
-        match self.registry.topic(&path.key()) {
+        match self.registry.find_topic(&path.key()) {
             Some(topic) if topic.record().is_spread() => spread.share(&self.registry).await,
             Some(_) | None => Ok(()),
         }
@@ -319,7 +319,7 @@ impl Control {
         };
         let registry = &self.registry;
         let is_led = |name: &Name| shard_of(name.as_str(), spread.stored.len()) == leader;
-        for topic in registry.topics() {
+        for topic in registry.list_topics() {
             let record = topic.record();
             let is_led_there = record.is_follower && is_led(record.leading_name());
             // A topic that was deleted and created again is another one.
@@ -330,7 +330,7 @@ impl Control {
                 registry.delete_topic(&record.key()).await?;
             }
         }
-        for known in registry.namespaces() {
+        for known in registry.list_namespaces() {
             let is_left = !namespaces
                 .iter()
                 .any(|definition| definition.key() == known.key());
@@ -342,7 +342,7 @@ impl Control {
         for definition in namespaces {
             let (key, known) = (
                 definition.key(),
-                registry.namespace(definition.name.as_str()),
+                registry.find_namespace(definition.name.as_str()),
             );
             if known.is_some_and(|known| value_of(&*known) == value_of(&definition)) {
                 continue;
@@ -379,14 +379,14 @@ async fn apply_definition(
     let key = record.key();
     let is_same = |known: &TopicRecord| value_of(&follower_of(known)) == value_of(&record);
     let topic = match registry
-        .topic(&key)
+        .find_topic(&key)
         .filter(|known| is_same(&known.record()))
     {
         Some(known) => known,
         None => registry.put_topic(record).await?,
     };
     let known: Vec<(String, Value)> = topic
-        .subscriptions()
+        .list_subscriptions()
         .iter()
         .map(|known| (known.key(), value_of(&unnumbered(known))))
         .collect();

@@ -41,10 +41,10 @@ const LINES_MAX: usize = 4;
 /// `POST /store/check`.
 pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let backups = backups(&control)?;
-    let permit = backups.turn().map_err(refused)?;
+    let permit = backups.acquire_permit().map_err(refused)?;
     info!("store check started");
     Ok(work(control.clock.clone(), move |watch| {
-        let report = backups.look(&permit, watch)?;
+        let report = backups.check_store(&permit, watch)?;
         log_end(permit, report.is_sound(), "store check ended");
         Ok(ProgressLine {
             report: Some(value_of(&report)),
@@ -61,7 +61,7 @@ pub(super) async fn back_up(
     let body: BackupBody = read(parse(&read_body(payload).await?)?)?;
     let backups = backups(&control)?;
     let (folder, shard) = (body.folder.map(PathBuf::from), control.shard());
-    let permit = backups.turn().map_err(refused)?;
+    let permit = backups.acquire_permit().map_err(refused)?;
     let checker = Arc::clone(&backups);
     let checked = web::block(move || {
         let folder = match (folder, shard) {
@@ -78,7 +78,7 @@ pub(super) async fn back_up(
     info!(?folder, "backup started");
     Ok(work(control.clock.clone(), move |watch| {
         let made = match &folder {
-            Some(folder) => backups.make(&permit, folder, watch)?,
+            Some(folder) => backups.make_in_folder(&permit, folder, watch)?,
             None => backups.make_at_destination(&permit, watch)?,
         };
         log_end(permit, made.report.is_sound(), "backup ended");
@@ -86,7 +86,7 @@ pub(super) async fn back_up(
             shard,
             folder: made.at,
             files: made.manifest.files.len(),
-            bytes: made.manifest.bytes(),
+            bytes: made.manifest.total_bytes(),
             written: made.written,
             sequence: made.manifest.sequence,
             made: made.manifest.made,

@@ -125,10 +125,10 @@ pub(super) async fn report(
     let query: SupervisionQuery = query::read(request.query_string(), "top and topic")?;
     let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "actors")?;
     let topics = match &query.topic {
-        None => control.registry.topics(),
+        None => control.registry.list_topics(),
         Some(id) if id.starts_with('/') => vec![tail::named_topic(&control, id)?.0],
         Some(name) => {
-            let topic = control.registry.topic(name);
+            let topic = control.registry.find_topic(name);
             vec![
                 topic
                     .ok_or_else(|| AdminError::NotFound(format!("There is no topic '{name}'.")))?,
@@ -140,10 +140,10 @@ pub(super) async fn report(
         let name = topic.record().key();
         all.add(
             ActorOwner::Topic(name.clone()),
-            &topic.history().supervision(),
+            &topic.supervision_history().read_state(),
             None,
         );
-        for (subscription, supervision, quarantined) in topic.supervised() {
+        for (subscription, supervision, quarantined) in topic.list_supervised() {
             let owner = ActorOwner::Subscription(name.clone(), subscription);
             all.add(owner, &supervision, Some(&quarantined));
         }
@@ -156,7 +156,7 @@ pub(super) async fn report(
         .filter(|_| query.topic.is_none())
     {
         let owner = ActorOwner::Store(dead_letters.store.clone());
-        all.add(owner, &dead_letters.history.supervision(), None);
+        all.add(owner, &dead_letters.history.read_state(), None);
     }
     Ok(HttpResponse::Ok().json(all.report(top)))
 }

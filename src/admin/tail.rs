@@ -75,7 +75,7 @@ pub(super) async fn tail(
         .ok_or_else(unavailable)?;
     let (caller, wall, now) = (
         AdminCaller::of(&request)?,
-        control.clock.wall(),
+        control.clock.wall_time(),
         control.clock.now(),
     );
     let session = request.extensions().get::<OpenSession>().cloned();
@@ -142,7 +142,7 @@ impl TailStream {
                     }
                     match &*event {
                         FeedEvent::Published(partition, chunk) if self.query.events => {
-                            for event in chunk.events().into_iter().flatten() {
+                            for event in chunk.decode_events().into_iter().flatten() {
                                 self.published(*partition, &event);
                             }
                         }
@@ -217,7 +217,7 @@ impl TailStream {
         let topic = self
             .control
             .registry
-            .owner(partition)
+            .topic_of_partition(partition)
             .map(|topic| topic.record());
         topic.is_some_and(|topic| match subscription {
             Some(subscription) => permissions.sees(&self.control, &topic, subscription),
@@ -236,7 +236,7 @@ impl TailStream {
     fn name_of(&self, partition: PartitionId) -> String {
         self.control
             .registry
-            .owner(partition)
+            .topic_of_partition(partition)
             .map(|topic| topic.record().resource_id())
             .unwrap_or_default()
     }

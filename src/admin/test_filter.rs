@@ -31,7 +31,7 @@ use gridhook_compute::Meter;
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_event::{
     Event, Schema, Seq, Timestamp, Transformed,
-    chunk::{Chunk, LogTail},
+    chunk::{Chunk, RunningTotals},
 };
 use gridhook_journal as journal;
 use gridhook_policy::{
@@ -49,7 +49,7 @@ const COPIES: usize = 3;
 
 pub(crate) fn add_filter_result(report: &mut FilterTestReport, filter: &Filter, event: &Event) {
     let id = event.id().into_owned();
-    let line = match filter.explain(event) {
+    let line = match filter.explain_mismatch(event) {
         FilterResult::Match => FilterTestLine {
             id,
             matches: true,
@@ -115,7 +115,7 @@ pub(super) async fn test_filter(
     let record = topic.record();
     let find = |name| {
         topic
-            .subscription(name)
+            .find_subscription(name)
             .ok_or_else(|| no_subscription(path, name))
     };
     let subscription = name.map(find).transpose()?;
@@ -153,8 +153,8 @@ async fn report_filter(
     let mut sample = SampleReader::new(topic, sample)?;
     let mut report = FilterTestReport::default();
     while let Some(event) = sample.next().await? {
-        meter.pause().await?;
-        meter.reserve(LINE_BYTES + COPIES * event.id().len())?;
+        meter.pause_if_used_up().await?;
+        meter.reserve_bytes(LINE_BYTES + COPIES * event.id().len())?;
         add_filter_result(&mut report, &filter, &event);
     }
     serialize(&report)
@@ -168,7 +168,7 @@ pub(super) async fn test_transform(
 ) -> Result<HttpResponse, AdminError> {
     let topic = topic(call.control, path)?;
     let record = topic
-        .subscription(name)
+        .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     let TestRequest { draft, sample } = test::transform(call.body)?;
     let missing = || {
@@ -199,11 +199,11 @@ async fn report_transform(
     let mut sample = SampleReader::new(topic, sample)?;
     let mut report = TransformTestReport::default();
     while let Some(event) = sample.next().await? {
-        meter.pause().await?;
+        meter.pause_if_used_up().await?;
         let id = event.id().into_owned();
         let result = program.apply(&event, schema);
         let bytes = id.len() + result.as_ref().map_or(0, Transformed::bytes);
-        meter.reserve(LINE_BYTES + COPIES * bytes)?;
+        meter.reserve_bytes(LINE_BYTES + COPIES * bytes)?;
         add_transform_result(&mut report, id, result);
     }
     serialize(&report)
@@ -285,7 +285,7 @@ fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminErro
         format!("[{body}]")
     };
     let draft = schema::read(
-        &schema::EventTarget::of(topic),
+        &schema::EventTarget::for_topic(topic),
         &content,
         &body.into(),
         &PublishLimits::default(),
@@ -303,9 +303,9 @@ fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminErro
     for chunk in draft.into_chunks() {
         let chunk = Chunk::decode(
             Seq::FIRST,
-            chunk.stamp(Timestamp::default(), LogTail::default()),
+            chunk.stamp_record(Timestamp::default(), RunningTotals::default()),
         );
-        let events = chunk.and_then(|chunk| chunk.events());
+        let events = chunk.and_then(|chunk| chunk.decode_events());
         read.extend(
             events.map_err(|damaged| unreadable(journal::Error::Damaged(damaged.to_string())))?,
         );

@@ -43,9 +43,9 @@ pub(super) async fn list(control: web::Data<Control>) -> HttpResponse {
     let value = control
         .registry
         .tokens()
-        .all()
+        .list_tokens()
         .iter()
-        .map(|token| view(token.record()))
+        .map(|token| view(token.to_record()))
         .collect();
     HttpResponse::Ok().json(TokenList { value })
 }
@@ -59,7 +59,7 @@ pub(super) async fn create(
     let body: TokenBody = model::read(model::parse(&read_body(payload).await?)?)?;
     let caller = AdminCaller::of(&request)?;
     let name = checked_name(&body.name)?;
-    let now = control.clock.wall().timestamp();
+    let now = control.clock.wall_time().to_timestamp();
     let (roles, scopes) = (roles(&body.roles)?, scopes(&body.scopes)?);
     let expires = body
         .expires
@@ -73,7 +73,7 @@ pub(super) async fn create(
     let secret = format!("{PREFIX}{}", random_text(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
     let record = TokenRecord {
         name,
-        digest: tokens::digest(&secret),
+        digest: tokens::digest_text(&secret),
         roles,
         scopes,
         created: now,
@@ -84,7 +84,7 @@ pub(super) async fn create(
     let shown = view(record.clone());
     audit::expect_status(StatusCode::CREATED);
     audit::set_changes(|| audit::changes(None, serde_json::to_vec(&shown).ok().as_deref()));
-    let token = control.registry.tokens().create(record).await?;
+    let token = control.registry.tokens().create_token(record).await?;
     info!(
         token = token.name(),
         operator = caller.identity().0,
@@ -111,7 +111,7 @@ pub(super) async fn revoke(
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
     let caller = AdminCaller::of(&request)?;
-    let Some(token) = control.registry.tokens().revoke(&name).await? else {
+    let Some(token) = control.registry.tokens().revoke_token(&name).await? else {
         return Err(AdminError::NotFound(format!("There is no token '{name}'.")));
     };
     info!(

@@ -179,7 +179,7 @@ pub(super) async fn report(
         }
     }
     let now = control.clock.now();
-    let topics = control.registry.topics();
+    let topics = control.registry.list_topics();
     let (mut all, lengths) = read_samples(&control, &topics, &query, now);
     let permissions = Permissions::of(&request)?;
     if !permissions.sees_everything() {
@@ -257,7 +257,7 @@ impl Control {
     /// The number of event subscriptions by condition.
     pub(super) fn condition_counts(&self, now: Timestamp) -> BTreeMap<String, usize> {
         let windows = self.windows.at(now);
-        let topics = self.registry.topics();
+        let topics = self.registry.list_topics();
         let all = topics.iter().flat_map(|topic| {
             topic
                 .snapshots()

@@ -256,7 +256,7 @@ pub(super) async fn trace(call: Call<'_>, path: &TopicPath) -> Result<HttpRespon
     let topic = topic(call.control, path)?;
     let now = call.control.clock.now();
     let traced = Arc::clone(&topic);
-    let trace = |_| async move { traced.trace(&wanted, from, top, now).await };
+    let trace = |_| async move { traced.trace_event(&wanted, from, top, now).await };
     let result = call.control.compute(call.caller, trace).await?;
     let TraceResult {
         occurrences,

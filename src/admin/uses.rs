@@ -211,7 +211,8 @@ impl UseRules {
         user: &ScopedResource,
         reference: &Reference<'_>,
     ) -> bool {
-        let has_user = |users: Option<&UserScopes>| users.is_some_and(|users| users.cover(user));
+        let has_user =
+            |users: Option<&UserScopes>| users.is_some_and(|users| users.covers_subscription(user));
         match reference {
             Reference::NamespaceTopic(resource_id) => {
                 may_publish(control, permissions, resource_id)
@@ -223,7 +224,7 @@ impl UseRules {
             Reference::Store {
                 resource_id,
                 container,
-            } => match self.stores.find(resource_id, container) {
+            } => match self.stores.find_destination(resource_id, container) {
                 Ok(destination) => has_user(self.of_stores.get(&destination.store)),
                 Err(_) => true,
             },
@@ -243,7 +244,10 @@ fn may_publish(control: &Control, permissions: &Permissions, resource_id: &str) 
     else {
         return false;
     };
-    if let Some(topic) = control.registry.topic(&key_in_namespace(namespace, name)) {
+    if let Some(topic) = control
+        .registry
+        .find_topic(&key_in_namespace(namespace, name))
+    {
         return permissions.may_publish(control, &topic.record());
     }
     // Another shard of a cluster may have it, with its tags.

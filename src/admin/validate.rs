@@ -31,7 +31,7 @@ pub(super) async fn answer(
         .map(|value| String::from_utf8_lossy(value.as_bytes()));
     match control
         .registry
-        .confirm(given("id"), given("token"), rate.as_deref())
+        .confirm_proposal(given("id"), given("token"), rate.as_deref())
         .await?
     {
         ValidationOutcome::Taken(record) => {

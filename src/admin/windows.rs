@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gridhook_api::top::ConditionView;
 use gridhook_engine::control::registry::{SubscriptionSnapshot, TopicHandle};
-use gridhook_event::{PartitionId, SubscriptionKey, Timestamp, chunk::LogTail};
+use gridhook_event::{PartitionId, SubscriptionKey, Timestamp, chunk::RunningTotals};
 use gridhook_metrics::{
-    history::{RANGES, quantile},
+    history::{RANGES, estimate_quantile},
     windows::{RecordedSums, WINDOWS, WindowRule, WindowStart, Windows},
 };
 use gridhook_policy::condition::{
@@ -87,16 +87,16 @@ impl RecordedWindows {
         if state.topics.is_due(seconds) {
             let sums = topics
                 .iter()
-                .map(|topic| (topic.partition(), topic_sums(topic.taken())));
-            state.topics.record(seconds, sums);
+                .map(|topic| (topic.partition(), topic_sums(topic.accepted_totals())));
+            state.topics.record_sums(seconds, sums);
         }
         if state.subscriptions.is_due(seconds) {
             let sums = snapshots(topics).map(|(key, snapshot)| (key, subscription_sums(&snapshot)));
-            state.subscriptions.record(seconds, sums);
+            state.subscriptions.record_sums(seconds, sums);
         }
         if state.response_times.is_due(seconds) {
             let sums = snapshots(topics).map(|(key, snapshot)| (key, response_sums(&snapshot)));
-            state.response_times.record(seconds, sums);
+            state.response_times.record_sums(seconds, sums);
         }
     }
 
@@ -105,7 +105,7 @@ impl RecordedWindows {
         let state = self.lock();
         let now = seconds(now);
         WindowsView {
-            starts: state.subscriptions.starts(now),
+            starts: state.subscriptions.window_starts(now),
             state,
             now,
         }
@@ -116,7 +116,7 @@ impl RecordedWindows {
     }
 }
 
-fn topic_sums(taken: LogTail) -> [u64; 2] {
+fn topic_sums(taken: RunningTotals) -> [u64; 2] {
     [taken.count, taken.bytes]
 }
 
@@ -215,7 +215,7 @@ impl WindowsView<'_> {
     ) -> SubscriptionWindows {
         let sums = subscription_sums(snapshot);
         let passed = wrapped(snapshot.counters.passed);
-        let recorded = self.state.subscriptions.sums(&key);
+        let recorded = self.state.subscriptions.recorded_sums(&key);
         let windows: [SubscriptionWindow; WINDOWS.len()] =
             std::array::from_fn(|window| self.window(window, recorded, sums, passed));
         let waiting = snapshot.backlog + snapshot.counters.pending + snapshot.in_flight as u64;
@@ -249,7 +249,7 @@ impl WindowsView<'_> {
         let Some(start) = self.starts[window] else {
             return SubscriptionWindow::default();
         };
-        let before = recorded.at(start);
+        let before = recorded.sums_at(start);
         let rises: SubscriptionSums =
             std::array::from_fn(|sum| sums[sum].wrapping_sub(before[sum]));
         let [_, delivered, requests, failed, given_up] = rises;
@@ -274,27 +274,31 @@ impl WindowsView<'_> {
         key: SubscriptionKey,
         snapshot: &SubscriptionSnapshot,
     ) -> [Option<f64>; 3] {
-        let Some(start) = self.state.response_times.starts(self.now)[0] else {
+        let Some(start) = self.state.response_times.window_starts(self.now)[0] else {
             return [None; 3];
         };
-        let before = self.state.response_times.sums(&key).at(start);
+        let before = self.state.response_times.recorded_sums(&key).sums_at(start);
         let mut counts = response_sums(snapshot).map(u64::from);
         counts
             .iter_mut()
             .zip(before)
             .for_each(|(count, before)| *count = count.saturating_sub(before.into()));
         [0.5, 0.95, 0.99]
-            .map(|share| quantile(&counts, share).map(|micros| f64::from(micros) / 1e3))
+            .map(|share| estimate_quantile(&counts, share).map(|micros| f64::from(micros) / 1e3))
     }
 
     /// Events and bytes a second that a topic accepted in the shortest window.
-    pub(super) fn topic_rates(&self, topic: PartitionId, taken: LogTail) -> Option<(f64, f64)> {
-        let start = self.state.topics.starts(self.now)[0]?;
+    pub(super) fn topic_rates(
+        &self,
+        topic: PartitionId,
+        taken: RunningTotals,
+    ) -> Option<(f64, f64)> {
+        let start = self.state.topics.window_starts(self.now)[0]?;
         let length = self
             .now
             .checked_sub(start.seconds)
             .filter(|length| *length > 0)? as f64;
-        let before = self.state.topics.sums(&topic).at(start);
+        let before = self.state.topics.recorded_sums(&topic).sums_at(start);
         let rate = |at: usize| topic_sums(taken)[at].saturating_sub(before[at]) as f64 / length;
         Some((rate(0), rate(1)))
     }

@@ -23,17 +23,14 @@ use actix::{
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Inject {
-    /// The fault.
     pub fault: ActorFault,
     /// Where an intended end is noted.
     pub mark: IntendedStop,
 }
 
-/// A fault of an actor.
 pub enum ActorFault {
     /// It panics in its message handler.
     Panic,
-    /// It stops.
     Stop,
     /// It handles no message and no timer until this future ends. Other actors on its arbiter
     /// continue.
@@ -49,11 +46,11 @@ pub struct IntendedStop(Arc<AtomicBool>);
 
 impl IntendedStop {
     /// Takes the mark: whether the end since the last call was intended.
-    pub fn take(&self) -> bool {
+    pub fn take_mark(&self) -> bool {
         self.0.swap(false, Ordering::AcqRel)
     }
 
-    fn set(&self) {
+    fn set_mark(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
@@ -67,16 +64,16 @@ impl Inject {
         clippy::disallowed_methods,
         reason = "a stalled actor must handle nothing meanwhile"
     )]
-    pub fn apply<A: Actor<Context = Context<A>>>(self, ctx: &mut Context<A>) {
+    pub fn apply_to<A: Actor<Context = Context<A>>>(self, ctx: &mut Context<A>) {
         match self.fault {
             ActorFault::Panic => {
-                self.mark.set();
+                self.mark.set_mark();
                 // `resume_unwind` prints no backtrace: the log already says that chaos caused this
                 // panic.
                 std::panic::resume_unwind(Box::new("killed by chaos"));
             }
             ActorFault::Stop => {
-                self.mark.set();
+                self.mark.set_mark();
                 ctx.stop();
             }
             ActorFault::Stall(pause) => ctx.wait(wrap_future::<_, A>(pause).map(|(), _, _| ())),

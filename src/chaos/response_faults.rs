@@ -16,7 +16,6 @@ use std::{
 use gridhook_event::{PartitionId, SubscriptionKey};
 use gridhook_policy::outcome::{Failure, RequestResult};
 
-/// A fault of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFault {
     /// The response is lost, as if the connection broke.
@@ -34,14 +33,12 @@ pub enum FaultTarget {
     All,
     /// The subscriptions of a topic.
     Topic(PartitionId),
-    /// One subscription.
     Subscription(SubscriptionKey),
 }
 
 /// A rule: which fault is injected into which responses.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultRule {
-    /// The fault.
     pub faults: ResponseFault,
     /// The subscriptions.
     pub owner: FaultTarget,
@@ -54,11 +51,9 @@ pub struct FaultRule {
 pub struct FaultCount {
     /// Responses.
     pub answers: u64,
-    /// Events.
     pub events: u64,
 }
 
-/// Counts by fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// [`ResponseFault::Drop`].
@@ -91,7 +86,7 @@ impl FaultTally {
         self.events.fetch_add(events as u64, Ordering::Relaxed);
     }
 
-    fn count(&self) -> FaultCount {
+    fn to_count(&self) -> FaultCount {
         FaultCount {
             answers: self.answers.load(Ordering::Relaxed),
             events: self.events.load(Ordering::Relaxed),
@@ -101,25 +96,25 @@ impl FaultTally {
 
 impl FaultInjection {
     /// Adds a rule under this number.
-    pub fn begin(&self, number: u64, rule: FaultRule) {
-        let mut rules = self.rules();
+    pub fn begin_rule(&self, number: u64, rule: FaultRule) {
+        let mut rules = self.lock_rules();
         rules.push((number, rule));
         self.armed.store(true, Ordering::Release);
     }
 
     /// Removes the rule with this number.
-    pub fn end(&self, number: u64) {
-        let mut rules = self.rules();
+    pub fn end_rule(&self, number: u64) {
+        let mut rules = self.lock_rules();
         rules.retain(|(known, _)| *known != number);
         self.armed.store(!rules.is_empty(), Ordering::Release);
     }
 
     /// The counts so far.
-    pub fn counts(&self) -> FaultCounts {
+    pub fn fault_counts(&self) -> FaultCounts {
         FaultCounts {
-            dropped: self.dropped.count(),
-            delayed: self.delayed.count(),
-            corrupted: self.corrupted.count(),
+            dropped: self.dropped.to_count(),
+            delayed: self.delayed.to_count(),
+            corrupted: self.corrupted.to_count(),
         }
     }
 
@@ -133,7 +128,7 @@ impl FaultInjection {
         if !self.armed.load(Ordering::Acquire) || answer.status.is_none() {
             return None;
         }
-        let chosen = self.rules().iter().find_map(|(_, rule)| {
+        let chosen = self.lock_rules().iter().find_map(|(_, rule)| {
             let meant = match rule.owner {
                 FaultTarget::All => true,
                 FaultTarget::Topic(partition) => subscription_key.partition == partition,
@@ -149,37 +144,37 @@ impl FaultInjection {
         Some(chosen)
     }
 
-    fn rules(&self) -> MutexGuard<'_, Vec<(u64, FaultRule)>> {
+    fn lock_rules(&self) -> MutexGuard<'_, Vec<(u64, FaultRule)>> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The result in place of a dropped response.
-pub fn dropped(answer: &RequestResult) -> RequestResult {
+pub fn dropped_result(answer: &RequestResult) -> RequestResult {
     let detail = "chaos dropped the response".to_owned();
     RequestResult {
         detail,
         latency: answer.latency,
-        ..RequestResult::bare(Failure::SocketError)
+        ..RequestResult::from_outcome(Failure::SocketError)
     }
 }
 
 /// The result in place of a corrupted response.
-pub fn corrupted(answer: &RequestResult) -> RequestResult {
+pub fn corrupted_result(answer: &RequestResult) -> RequestResult {
     let detail = "the response is not valid HTTP: chaos corrupted it".to_owned();
     RequestResult {
         detail,
         latency: answer.latency,
-        ..RequestResult::bare(Failure::GenericError)
+        ..RequestResult::from_outcome(Failure::GenericError)
     }
 }
 
 /// The result if a delayed response has not arrived at the timeout.
-pub fn delayed(wait: Duration) -> RequestResult {
+pub fn delayed_result(wait: Duration) -> RequestResult {
     let detail = format!("no response within {wait:?}: chaos delayed it");
     RequestResult {
         detail,
         latency: wait,
-        ..RequestResult::bare(Failure::TimedOut)
+        ..RequestResult::from_outcome(Failure::TimedOut)
     }
 }

@@ -32,7 +32,7 @@ use gridhook_repair::{
     fsck::CheckReport,
     salvage::{self, SalvageResult},
 };
-use gridhook_storage::{decoders, destination::destination, store_options};
+use gridhook_storage::{destination::backup_destination, record_decoders, store_options};
 use gridhook_store::watermark::{self, WatermarkValue};
 
 /// The flags of `backup`.
@@ -214,7 +214,7 @@ impl Backup {
 
 /// Opens a destination to read from it.
 fn open(backup: &config::Backup, url: Option<&str>) -> Result<Repository, BackupCommandError> {
-    let found = destination(backup, url).map_err(BackupCommandError::Destination)?;
+    let found = backup_destination(backup, url).map_err(BackupCommandError::Destination)?;
     let missing = || {
         BackupCommandError::Destination(
             "no address was given, and backup.store.url has none".to_owned(),
@@ -250,14 +250,14 @@ impl DestinationArgs {
         let BackupList {
             mut readable,
             mut unreadable,
-        } = repository.backups()?;
+        } = repository.list_backups()?;
         let folders = repository.folder_backups()?;
         readable.extend(folders.readable);
         unreadable.extend(folders.unreadable);
         let mut json: Vec<_> = readable
             .iter()
             .map(|StoredBackup { name, is_sealed, manifest }| {
-                let (made, bytes) = (&manifest.made, manifest.bytes());
+                let (made, bytes) = (&manifest.made, manifest.total_bytes());
                 json!({"name": name, "made": made, "sound": manifest.sound, "encrypted": is_sealed, "bytes": bytes})
             })
             .collect();
@@ -279,7 +279,7 @@ impl DestinationArgs {
             {
                 let state = if manifest.sound { "sound" } else { "damaged" };
                 let encrypted = if *is_sealed { "yes" } else { "no" };
-                let bytes = manifest.bytes().to_string();
+                let bytes = manifest.total_bytes().to_string();
                 table.line([
                     name.clone(),
                     manifest.made.clone(),
@@ -308,7 +308,7 @@ fn warn(unreadable: &UnreadableBackup) {
 fn describe_unreadable(UnreadableBackup { name, problem }: &UnreadableBackup) -> String {
     format!(
         "the manifest of the backup {name} cannot be read: {}",
-        escape::text(problem)
+        escape::escape_text(problem)
     )
 }
 
@@ -320,7 +320,7 @@ impl Rehearse {
         } = &self.destination;
         let config = Config::load(&Serve::of(config.clone(), self.data_dir.clone()).sources())?;
         let repository = open(&config.backup, self.destination.url().as_deref())?;
-        let stored = repository.find(self.name.as_deref(), &mut warn)?;
+        let stored = repository.find_sound(self.name.as_deref(), &mut warn)?;
         let (options, scratch) = (store_options(&config.journal), self.scratch.clone());
         let scratch = scratch.unwrap_or_else(std::env::temp_dir);
         let spinner = Spinner::new();
@@ -328,14 +328,14 @@ impl Rehearse {
             spinner.set_message(progress.to_string());
             ControlFlow::Continue(())
         };
-        let rehearsed = backup::rehearse(
+        let rehearsed = backup::rehearse_restore(
             BackupAt {
                 repository: &repository,
                 backup: &stored,
             },
             &scratch,
             &options,
-            decoders(),
+            record_decoders(),
             &mut watch,
         )?;
         drop(spinner);
@@ -350,7 +350,7 @@ impl Rehearse {
         let lost = present.map(|present| present.saturating_sub(manifest.sequence));
         let json = json!({"backup": stored.name, "made": manifest.made, "report": report, "lostChanges": lost});
         let text = printed.format(&json, |_| {
-            let age = Clock::system().now().since(manifest.begun());
+            let age = Clock::system().now().since(manifest.begin_time());
             let age = span(age);
             let changes = match lost {
                 Some(lost) => format!(
@@ -388,7 +388,7 @@ impl Restore {
         let stored = match self.backup.to_str().filter(|text| is_address(text)) {
             Some(url) => {
                 let repository = open(&config.backup, Some(url))?;
-                let stored = repository.find(self.name.as_deref(), &mut warn)?;
+                let stored = repository.find_sound(self.name.as_deref(), &mut warn)?;
                 Some((repository, stored))
             }
             None => None,
@@ -403,7 +403,7 @@ impl Restore {
                     from,
                     &data_dir,
                     &options,
-                    decoders(),
+                    record_decoders(),
                     control_records(),
                     now,
                     watch,
@@ -418,9 +418,15 @@ impl Restore {
         }
         let restored = match stored {
             Some(stored) => {
-                backup::restore_stored(stored, &data_dir, &options, decoders(), &mut watch)?
+                backup::restore_stored(stored, &data_dir, &options, record_decoders(), &mut watch)?
             }
-            None => backup::restore(&self.backup, &data_dir, &options, decoders(), &mut watch)?,
+            None => backup::restore_folder(
+                &self.backup,
+                &data_dir,
+                &options,
+                record_decoders(),
+                &mut watch,
+            )?,
         };
         drop(spinner);
         let backup::RestoreReport {

@@ -76,7 +76,7 @@ impl ConfigArgs {
             printed,
         } = self.command;
         let sources = serve.sources();
-        let all = config::settings(&sources)?;
+        let all = config::effective_settings(&sources)?;
         let config = config::Config::load(&sources)?;
         if let Some(file) = &config.server.apply {
             declared::load_complete(file, &ResourceGroup::default(), &TemplateOptions::default())?;

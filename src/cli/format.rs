@@ -16,7 +16,7 @@ pub(super) fn text(text: &str) -> String {
     if text.is_empty() {
         NONE.to_owned()
     } else {
-        escape::text(text).into_owned()
+        escape::escape_text(text).into_owned()
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn span(time: Duration) -> String {
 /// A point in time in whole seconds, and its distance from now.
 pub(super) fn when(text: &str, clock: &Clock) -> String {
     let Ok(at) = text.parse::<jiff::Timestamp>() else {
-        return escape::text(text).into_owned();
+        return escape::escape_text(text).into_owned();
     };
     let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
     let away = span(Duration::from_micros(micros.unsigned_abs()));

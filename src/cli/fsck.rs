@@ -19,7 +19,7 @@ use super::{
 use gridhook_config as config;
 use gridhook_config::Config;
 use gridhook_repair::fsck::{self, CheckProgress, CheckReport};
-use gridhook_storage::{decoders, store_options};
+use gridhook_storage::{record_decoders, store_options};
 use gridhook_store::{
     Store, StoreError,
     rocks::{OpenError, ReadOnlyStore, RocksStore},
@@ -122,14 +122,14 @@ impl Fsck {
             ControlFlow::Continue(())
         };
         if !self.repair {
-            return Ok(fsck::check(
+            return Ok(fsck::check_store(
                 &ReadOnlyStore::open(&folder, &options)?,
-                decoders(),
+                record_decoders(),
                 &mut watch,
             )?);
         }
         let store = RocksStore::open(&folder, &options)?;
-        let report = fsck::repair(&store, decoders(), &mut watch);
+        let report = fsck::repair_store(&store, record_decoders(), &mut watch);
         store.close()?;
         Ok(report?)
     }

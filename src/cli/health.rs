@@ -69,7 +69,7 @@ impl Health {
         let json = json!({"server": server.as_str(), "healthy": is_healthy, "text": text});
         let text = self
             .printed
-            .format(&json, |_| escape::text(&text).into_owned());
+            .format(&json, |_| escape::escape_text(&text).into_owned());
         Ok(HealthCheckView { is_healthy, text })
     }
 

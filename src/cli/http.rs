@@ -22,10 +22,10 @@ pub(super) fn reason(body: &[u8]) -> String {
                 },
         }) => {
             let code = details.first().map_or(code, |detail| detail.code.clone());
-            escape::text(&format!("{code}: {message}")).into_owned()
+            escape::escape_text(&format!("{code}: {message}")).into_owned()
         }
         Err(_) if body.is_empty() => "the response has no body".to_owned(),
-        Err(_) => escape::text(String::from_utf8_lossy(body).trim()).into_owned(),
+        Err(_) => escape::escape_text(String::from_utf8_lossy(body).trim()).into_owned(),
     }
 }
 

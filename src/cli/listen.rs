@@ -152,7 +152,7 @@ impl ListenEndpoint {
         if new == 0 {
             return;
         }
-        let time = self.clock.wall();
+        let time = self.clock.wall_time();
         let (new, requests) = (counted(new, "event"), counted(requests, "request"));
         self.out(&format!("{time} {new} ({events} in total, in {requests})"));
     }
@@ -171,7 +171,7 @@ impl ListenEndpoint {
 
     /// Prints the events of a request.
     fn print(&self, request: &HttpRequest, status: StatusCode, events: &[&RawValue]) {
-        let time = self.clock.wall();
+        let time = self.clock.wall_time();
         let header = |name| {
             request
                 .headers()
@@ -366,7 +366,7 @@ fn visible(text: &str) -> String {
     if text.is_empty() {
         "-".to_owned()
     } else {
-        escape::text(text).into_owned()
+        escape::escape_text(text).into_owned()
     }
 }
 

@@ -276,7 +276,7 @@ impl TextTable {
         self.lines.push(
             cells
                 .iter()
-                .map(|cell| escape::text(cell).into_owned())
+                .map(|cell| escape::escape_text(cell).into_owned())
                 .collect(),
         );
     }

@@ -33,7 +33,7 @@ pub struct PrintError(#[from] io::Error);
 /// # Errors
 /// Standard output cannot be written, for example because the disk is full.
 pub fn out(lines: &str) -> Result<PipeState, PrintError> {
-    raw(&escape::lines(lines))
+    raw(&escape::escape_lines(lines))
 }
 
 /// Prints text of the program itself, such as a shell script, without escaping.
@@ -54,20 +54,20 @@ pub fn raw(text: &str) -> Result<PipeState, PrintError> {
 
 /// Prints lines on standard error.
 pub fn note(lines: &str) {
-    writeln!(io::stderr(), "{}", escape::lines(lines)).ok();
+    writeln!(io::stderr(), "{}", escape::escape_lines(lines)).ok();
 }
 
 /// Prints a question on standard error, without a newline.
 pub(super) fn prompt(question: &str) {
     let mut error = io::stderr();
-    write!(error, "{}", escape::text(question))
+    write!(error, "{}", escape::escape_text(question))
         .and_then(|()| error.flush())
         .ok();
 }
 
 /// Replaces the current line on standard error.
 pub(super) fn update(line: &str) {
-    write!(io::stderr(), "\r{}\x1b[K", escape::text(line)).ok();
+    write!(io::stderr(), "\r{}\x1b[K", escape::escape_text(line)).ok();
 }
 
 /// An error with its causes. A cause that the text already contains is not repeated.
@@ -88,7 +88,7 @@ pub fn error(error: &anyhow::Error) -> String {
 pub(super) fn json(value: &(impl Serialize + ?Sized)) -> String {
     let text = serde_json::to_string_pretty(value)
         .unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
-    escape::json(&text).into_owned()
+    escape::escape_json(&text).into_owned()
 }
 
 /// Indented JSON with its own digits and order of keys, so that an event looks as it was published.
@@ -134,7 +134,7 @@ pub(super) fn raw_json(value: &RawValue) -> String {
             }
         }
     }
-    escape::json(&text).into_owned()
+    escape::escape_json(&text).into_owned()
 }
 
 fn begin_line(text: &mut String, depth: usize) {

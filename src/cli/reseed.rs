@@ -169,7 +169,7 @@ impl Reseed {
              other nodes have are lost."
         );
         prompt::confirm(&question, self.yes)?;
-        stores.iter().try_for_each(SeedStore::release)?;
+        stores.iter().try_for_each(SeedStore::detach_from_cluster)?;
         Ok(self
             .printed
             .format(&list, |_| format!("{}\n\n{NEXT}", table(&seeds))))

@@ -140,7 +140,7 @@ impl Simulate {
         let report = simulate::run(&plan, |share| progress.show(share));
         progress.bar.finish_and_clear();
         if let Some(path) = &self.plot {
-            fs::write(path, simulate::draw(&report)?).map_err(unwritable(path))?;
+            fs::write(path, simulate::draw_svg(&report)?).map_err(unwritable(path))?;
         }
         Ok(self.format_report(&report))
     }
@@ -193,7 +193,7 @@ impl Simulate {
 
     fn shares(&self, rate: f64) -> Result<Vec<(EndpointModel, u32)>, SimulateError> {
         if self.model.is_empty() {
-            return Ok(EndpointModel::mix(rate).to_vec());
+            return Ok(EndpointModel::practical_mix(rate).to_vec());
         }
         let read = |text: &String| {
             let wrong = |what| SimulateError::Flag {

@@ -36,7 +36,8 @@ impl Spinner {
             // It stays hidden if standard error is not a terminal.
             self.line.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.line.set_message(escape::text(&message).into_owned());
+        self.line
+            .set_message(escape::escape_text(&message).into_owned());
         self.line.tick();
     }
 }

@@ -72,7 +72,9 @@ pub(super) async fn follow(
                 ProgressLine {
                     error: Some(error), ..
                 } => {
-                    return Err(StreamError::Server(escape::text(&error).into_owned()));
+                    return Err(StreamError::Server(
+                        escape::escape_text(&error).into_owned(),
+                    ));
                 }
                 ProgressLine {
                     progress: Some(progress),

@@ -280,7 +280,7 @@ impl QuitKeys {
 }
 
 fn format_line(line: &TailLine) -> String {
-    let topic = |id: &str| escape::text(&short(id)).into_owned();
+    let topic = |id: &str| escape::escape_text(&short(id)).into_owned();
     match line {
         TailLine::Event(Published {
             at,

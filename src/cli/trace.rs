@@ -106,7 +106,7 @@ impl Trace {
                 searched.join(", ")
             };
             return Err(TraceError::NotFound {
-                id: escape::text(&self.event).into_owned(),
+                id: escape::escape_text(&self.event).into_owned(),
                 searched,
             });
         }
@@ -177,14 +177,14 @@ fn format_event(
             write!(
                 text,
                 "event {} in {topic}, sequence {}",
-                escape::text(id),
+                escape::escape_text(id),
                 event.sequence
             )
             .ok();
             write!(text, "\n{published}  published").ok();
             for (name, value) in [("type", &event.event_type), ("subject", &event.subject)] {
                 if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
-                    write!(text, ", {name} {}", escape::text(value)).ok();
+                    write!(text, ", {name} {}", escape::escape_text(value)).ok();
                 }
             }
         }
@@ -222,15 +222,15 @@ fn write_history(history: &DeliveryHistoryView, text: &mut String) {
     let of = history
         .domain_topic
         .as_ref()
-        .map(|topic| format!(" of {}", escape::text(topic)))
+        .map(|topic| format!(" of {}", escape::escape_text(topic)))
         .unwrap_or_default();
     let deleted = if history.deleted { " (deleted)" } else { "" };
     // Writing to a string does not fail.
     write!(
         text,
         "\n\n{}{of}{deleted}: {}",
-        escape::text(&history.subscription),
-        escape::text(&history.text)
+        escape::escape_text(&history.subscription),
+        escape::escape_text(&history.text)
     )
     .ok();
     for line in &history.lines {
@@ -246,7 +246,7 @@ fn write_history(history: &DeliveryHistoryView, text: &mut String) {
         ..
     }) = &history.transformed
     {
-        let (bytes, excerpt) = (counted(*bytes, "byte"), escape::text(excerpt));
+        let (bytes, excerpt) = (counted(*bytes, "byte"), escape::escape_text(excerpt));
         write!(
             text,
             "\n  transformed to {bytes}, SHA-256 {sha256}\n    body: {excerpt}"
@@ -268,7 +268,7 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
         text,
         "\n  {}  {of}{}{lane}",
         line.at,
-        escape::text(&line.text)
+        escape::escape_text(&line.text)
     )
     .ok();
     if let Some(ResponseView {
@@ -277,7 +277,7 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
     }) = &line.response
     {
         let label = if *by_endpoint { "response" } else { "reason" };
-        write!(text, "\n    {label}: {}", escape::text(answer)).ok();
+        write!(text, "\n    {label}: {}", escape::escape_text(answer)).ok();
     }
 }
 

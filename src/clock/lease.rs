@@ -29,7 +29,7 @@ impl Lease {
     const OVER: u64 = 0;
 
     /// A lease that allows nothing before its first renewal.
-    pub fn begin() -> Self {
+    pub fn new_unrenewed() -> Self {
         Self(Arc::new(LeaseTerm {
             began: Instant::now(),
             until: 1.into(),
@@ -38,12 +38,12 @@ impl Lease {
 
     /// Moves the end to `until`, which the rules of the cluster's leases give. A lease that was
     /// ended stays so.
-    pub fn renew(&self, until: Instant) {
-        let until = nanoseconds(until.saturating_duration_since(self.0.began)).max(1);
-        let renewed = |old| (old != Self::OVER).then_some(until);
+    pub fn renew_until(&self, until: Instant) {
+        let until = to_nanoseconds(until.saturating_duration_since(self.0.began)).max(1);
+        let new_end = |old| (old != Self::OVER).then_some(until);
         self.0
             .until
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, renewed)
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, new_end)
             .ok();
     }
 
@@ -53,7 +53,7 @@ impl Lease {
     }
 
     /// Ends it for good: the claim is lost or given up.
-    pub fn end(&self) {
+    pub fn end_for_good(&self) {
         self.0.until.store(Self::OVER, Ordering::Release);
     }
 
@@ -65,17 +65,17 @@ impl Lease {
 
     /// Whether the owner may act now. Checked before each delivery attempt.
     pub fn may_act(&self) -> bool {
-        nanoseconds(self.0.began.elapsed()) < self.0.until.load(Ordering::Acquire)
+        to_nanoseconds(self.0.began.elapsed()) < self.0.until.load(Ordering::Acquire)
     }
 
     /// Returns once the owner may act: never, if the lease is over.
-    pub async fn allowed(&self) {
+    pub async fn wait_until_allowed(&self) {
         while !self.may_act() {
             tokio::time::sleep(LOOK).await;
         }
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+fn to_nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -5,12 +5,12 @@
 //! of events. The clock therefore follows the monotonic clock, and approaches the wall clock by at
 //! most one part in [`Follower::SLEW`] of the time that passes. A wall clock set by more than
 //! [`Follower::STEP`] is reported once as a [`ClockStep`]. If an operator confirms a wall clock
-//! that is ahead ([`Clock::confirm`]), time goes on from it. If it is behind, the process ends all
+//! that is ahead ([`Clock::confirm_wall`]), time goes on from it. If it is behind, the process ends all
 //! that holds times of this clock and begins a new one ([`Clock::is_set_back`]).
 //!
 //! Between processes time may jump. A wall clock that was set cannot be distinguished from a server
 //! that was off, unless the machine kept running. The server therefore stores its clock
-//! ([`ClockRecord`]), and the next process starts from it ([`begin`]):
+//! ([`ClockRecord`]), and the next process starts from it ([`begin_reading`]):
 //! - A clock never starts earlier than the last one ended, so nothing due waits twice.
 //! - A jump ahead by more than [`ClockLimits::jump_max`] pauses expiry
 //!   ([`Clock::expiry_is_paused`]): events are delivered, and no event, log, dead letter or
@@ -20,7 +20,7 @@
 //!   mistake.
 //!
 //! Times that other parties compare, such as those of signatures and tokens, are a [`WallTime`] of
-//! [`Clock::wall`], which follows the wall clock at once.
+//! [`Clock::wall_time`], which follows the wall clock at once.
 //!
 //! What it does not do: no time zones, sleeps or timers. A timer reads the clock when it fires, and
 //! finds out whether it was early.
@@ -68,16 +68,16 @@ pub struct Skew(Arc<AtomicI64>);
 
 impl Skew {
     /// Sets the wall clock ahead by this much, or right again with zero.
-    pub fn ahead(&self, by: Duration) {
-        self.0.store(micros(by), Ordering::Relaxed);
+    pub fn set_ahead(&self, by: Duration) {
+        self.0.store(to_micros(by), Ordering::Relaxed);
     }
 
     /// Sets the wall clock back by this much.
-    pub fn behind(&self, by: Duration) {
-        self.0.store(-micros(by), Ordering::Relaxed);
+    pub fn set_behind(&self, by: Duration) {
+        self.0.store(-to_micros(by), Ordering::Relaxed);
     }
 
-    fn of(&self, wall: Timestamp) -> Timestamp {
+    fn skewed_time(&self, wall: Timestamp) -> Timestamp {
         match self.0.load(Ordering::Relaxed) {
             0 => wall,
             by if by > 0 => wall.after(Duration::from_micros(by.unsigned_abs())),
@@ -86,7 +86,7 @@ impl Skew {
     }
 }
 
-fn micros(of: Duration) -> i64 {
+fn to_micros(of: Duration) -> i64 {
     i64::try_from(of.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -110,28 +110,28 @@ impl Clock {
 
     /// The clock of the machine.
     pub fn system() -> Self {
-        Self::skewed(Skew::default())
+        Self::with_skew(Skew::default())
     }
 
     /// The same, with an error of the wall clock for chaos tests.
-    pub fn skewed(skew: Skew) -> Self {
-        let follower = Follower::new(skew.of(wall()));
-        Self::following(follower, skew, ExpiryPause::default(), false)
+    pub fn with_skew(skew: Skew) -> Self {
+        let follower = Follower::new(skew.skewed_time(wall_now()));
+        Self::with_follower(follower, skew, ExpiryPause::default(), false)
     }
 
     /// The same, continuing after an earlier process; and what an operator should know about it.
-    pub fn resumed(
+    pub fn resume_after(
         skew: Skew,
         past: Option<&ClockRecord>,
         boot: Option<&str>,
         limits: ClockLimits,
     ) -> (Self, Option<ClockJump>) {
-        let wall = skew.of(wall());
+        let wall = skew.skewed_time(wall_now());
         let Beginning {
             reported,
             jump,
             unconfirmed,
-        } = begin(past, wall, &MachineBoot::now(boot), limits);
+        } = begin_reading(past, wall, &MachineBoot::current_boot(boot), limits);
         let follower = Follower {
             reported,
             ..Follower::new(wall)
@@ -142,13 +142,22 @@ impl Clock {
             limits,
             ..ExpiryPause::default()
         };
-        (Self::following(follower, skew, pause, past.is_some()), jump)
+        (
+            Self::with_follower(follower, skew, pause, past.is_some()),
+            jump,
+        )
     }
 
-    fn following(follower: Follower, skew: Skew, pause: ExpiryPause, is_continued: bool) -> Self {
-        let (follower, seen) = (Mutex::new(follower), LastReading::default());
+    fn with_follower(
+        follower: Follower,
+        skew: Skew,
+        pause: ExpiryPause,
+        is_continued: bool,
+    ) -> Self {
+        let follower = Mutex::new(follower);
+        let seen = LastReading::default();
         Self(Arc::new(ClockSource::System {
-            started: instant(),
+            started: monotonic_now(),
             follower,
             seen,
             skew,
@@ -158,17 +167,17 @@ impl Clock {
     }
 
     /// The wall clock, for whatever other parties compare.
-    pub fn wall(&self) -> WallTime {
+    pub fn wall_time(&self) -> WallTime {
         match &*self.0 {
-            ClockSource::System { skew, .. } => WallTime(skew.of(wall()).0),
+            ClockSource::System { skew, .. } => WallTime(skew.skewed_time(wall_now()).0),
             ClockSource::Manual { .. } => WallTime(self.now().0),
         }
     }
 
     /// The wall time at which this clock read `at`, if the wall clock was not set since.
     pub fn to_wall(&self, at: Timestamp) -> WallTime {
-        let passed = self.now().since(at);
-        WallTime(self.wall().timestamp().before(passed).0)
+        let age = self.now().since(at);
+        WallTime(self.wall_time().to_timestamp().before(age).0)
     }
 
     /// Whether it continues the clock of an earlier process. It then began earlier than that one
@@ -192,23 +201,26 @@ impl Clock {
         if !pause.is_paused.load(Ordering::Relaxed) {
             return false;
         }
-        let elapsed = instant().saturating_duration_since(*started);
+        let elapsed = monotonic_now().saturating_duration_since(*started);
         let over = pause
-            .lock()
+            .lock_jump()
             .as_ref()
             .is_none_or(|unconfirmed| unconfirmed.rest <= elapsed);
         // The time alone confirms nothing while this process knows its clock to be wrong.
-        if !over || distance(self.now(), self.wall().timestamp()) > pause.limits.jump_max {
+        if !over
+            || absolute_distance(self.now(), self.wall_time().to_timestamp())
+                > pause.limits.jump_max
+        {
             return true;
         }
-        pause.end();
+        pause.end_pause();
         false
     }
 
     /// Confirms the wall clock on behalf of an operator: expiry resumes by it. Time goes on from it
     /// at once if it is ahead. It cannot go back: if the wall clock is behind, the next clock starts
     /// from it, and [`Clock::is_set_back`] requests that one.
-    pub fn confirm(&self) {
+    pub fn confirm_wall(&self) {
         if let ClockSource::System {
             started,
             follower,
@@ -219,13 +231,13 @@ impl Clock {
         } = &*self.0
         {
             let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
-            let elapsed = instant().saturating_duration_since(*started);
-            let wall = skew.of(wall());
-            let reported = follower.go_ahead(elapsed, wall);
-            seen.note(elapsed, reported);
-            let is_set_back = reported.since(wall) > Self::SET_BACK_MIN;
+            let elapsed = monotonic_now().saturating_duration_since(*started);
+            let wall = skew.skewed_time(wall_now());
+            let time = follower.go_ahead(elapsed, wall);
+            seen.store_reading(elapsed, time);
+            let is_set_back = time.since(wall) > Self::SET_BACK_MIN;
             pause.is_set_back.store(is_set_back, Ordering::Relaxed);
-            pause.end();
+            pause.end_pause();
         }
     }
 
@@ -239,13 +251,13 @@ impl Clock {
     }
 
     /// What the next process has to know; [`None`] for a manual clock.
-    pub fn past(&self, boot: Option<&str>) -> Option<ClockRecord> {
+    pub fn to_record(&self, boot: Option<&str>) -> Option<ClockRecord> {
         let ClockSource::System { started, pause, .. } = &*self.0 else {
             return None;
         };
-        let elapsed = instant().saturating_duration_since(*started);
-        let reported = if self.is_set_back() {
-            self.wall().timestamp()
+        let elapsed = monotonic_now().saturating_duration_since(*started);
+        let time = if self.is_set_back() {
+            self.wall_time().to_timestamp()
         } else {
             self.now()
         };
@@ -254,14 +266,14 @@ impl Clock {
             ..unconfirmed.clone()
         };
         Some(ClockRecord {
-            reported,
-            machine: MachineBoot::now(boot),
-            unconfirmed: pause.lock().as_ref().map(rest),
+            reported: time,
+            machine: MachineBoot::current_boot(boot),
+            unconfirmed: pause.lock_jump().as_ref().map(rest),
         })
     }
 
     /// A clock that stands still until a test moves it.
-    pub fn manual(at: Timestamp) -> (Self, ManualClock) {
+    pub fn new_manual(at: Timestamp) -> (Self, ManualClock) {
         let clock = Self(Arc::new(ClockSource::Manual {
             at: Mutex::new(at),
             expiry_is_paused: AtomicBool::new(false),
@@ -279,16 +291,16 @@ impl Clock {
                 skew,
                 ..
             } => {
-                let elapsed = || instant().saturating_duration_since(*started);
-                if let Some(reported) = seen.since(elapsed()) {
+                let elapsed = || monotonic_now().saturating_duration_since(*started);
+                if let Some(reported) = seen.read_recent(elapsed()) {
                     return reported;
                 }
                 let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
                 // Both clocks are read under the lock, so that readings reach the follower in
                 // order.
                 let elapsed = elapsed();
-                let reported = follower.observe(elapsed, skew.of(wall()));
-                seen.note(elapsed, reported);
+                let reported = follower.read_time(elapsed, skew.skewed_time(wall_now()));
+                seen.store_reading(elapsed, reported);
                 reported
             }
             ClockSource::Manual { at, .. } => *at.lock().unwrap_or_else(PoisonError::into_inner),
@@ -328,10 +340,10 @@ pub struct MachineBoot {
 }
 
 impl MachineBoot {
-    fn now(boot: Option<&str>) -> Self {
+    fn current_boot(boot: Option<&str>) -> Self {
         // If the system has no boot id, no two boots count as the same.
-        let reported = std::fs::read_to_string("/proc/uptime").ok();
-        let up = reported.and_then(|reported| reported.split(' ').next()?.parse().ok());
+        let uptime_text = std::fs::read_to_string("/proc/uptime").ok();
+        let up = uptime_text.and_then(|text| text.split(' ').next()?.parse().ok());
         let up = up.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         Self {
             boot: boot.filter(|_| up.is_some()).map(str::to_owned),
@@ -340,7 +352,7 @@ impl MachineBoot {
     }
 
     /// The time since `then`, if the machine kept running.
-    fn since(&self, then: &Self) -> Option<Duration> {
+    fn time_since(&self, then: &Self) -> Option<Duration> {
         let same = self.boot.is_some() && self.boot == then.boot;
         same.then(|| self.up.checked_sub(then.up)).flatten()
     }
@@ -371,7 +383,7 @@ impl ClockRecord {
             boot: None,
             up: Duration::ZERO,
         };
-        let unconfirmed = expiry_is_paused.then(|| UnconfirmedJump {
+        let jump = expiry_is_paused.then(|| UnconfirmedJump {
             before: Timestamp(0),
             machine: machine.clone(),
             rest: limits.expiry_pause_max,
@@ -379,14 +391,14 @@ impl ClockRecord {
         Self {
             reported,
             machine,
-            unconfirmed,
+            unconfirmed: jump,
         }
     }
 
     /// The clock to continue. `saved`, which this node has written while it owned the shard, is
     /// older than that of an owner on another machine; beside one that this node has reported
     /// itself, it knows more.
-    pub fn latest(
+    pub fn latest_record(
         saved: Option<Self>,
         owner: Option<OwnerClock>,
         limits: ClockLimits,
@@ -407,7 +419,6 @@ impl ClockRecord {
 /// The clock of the last owner of a shard, as its node has reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerClock {
-    /// The time.
     pub time: Timestamp,
     /// Whether nothing expired by it.
     pub expiry_is_paused: bool,
@@ -450,7 +461,7 @@ pub enum ClockJump {
 }
 
 /// Starts the clock after an earlier process, if there was one, with the wall clock at `wall`.
-pub fn begin(
+pub fn begin_reading(
     past: Option<&ClockRecord>,
     wall: Timestamp,
     here: &MachineBoot,
@@ -468,13 +479,13 @@ pub fn begin(
             unconfirmed: None,
         };
     };
-    let expected = |reported: &Timestamp, then: &MachineBoot| {
-        reported.after(here.since(then).unwrap_or_default())
+    let expected_wall = |reported: &Timestamp, then: &MachineBoot| {
+        reported.after(here.time_since(then).unwrap_or_default())
     };
     if let Some(UnconfirmedJump {
         before, machine, ..
     }) = unconfirmed
-        && distance(wall, expected(before, machine)) <= limits.jump_max
+        && absolute_distance(wall, expected_wall(before, machine)) <= limits.jump_max
     {
         return Beginning {
             reported: wall,
@@ -482,17 +493,17 @@ pub fn begin(
             unconfirmed: None,
         };
     }
-    let expected = expected(reported, machine);
-    if wall < expected {
-        let behind = expected.since(wall);
+    let expected_wall = expected_wall(reported, machine);
+    if wall < expected_wall {
+        let behind = expected_wall.since(wall);
         let jump = (behind > limits.jump_max).then_some(ClockJump::Behind(behind));
         return Beginning {
-            reported: expected,
+            reported: expected_wall,
             jump,
             unconfirmed: unconfirmed.clone(),
         };
     }
-    let ahead = wall.since(expected);
+    let ahead = wall.since(expected_wall);
     if ahead <= limits.jump_max {
         return Beginning {
             reported: wall,
@@ -505,7 +516,7 @@ pub fn begin(
         Some(UnconfirmedJump {
             before, machine, ..
         }) => (*before, machine.clone()),
-        None => (expected, here.clone()),
+        None => (expected_wall, here.clone()),
     };
     let unconfirmed = Some(UnconfirmedJump {
         before,
@@ -530,14 +541,14 @@ struct ExpiryPause {
 }
 
 impl ExpiryPause {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<UnconfirmedJump>> {
+    fn lock_jump(&self) -> std::sync::MutexGuard<'_, Option<UnconfirmedJump>> {
         self.unconfirmed
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self) {
-        *self.lock() = None;
+    fn end_pause(&self) {
+        *self.lock_jump() = None;
         self.is_paused.store(false, Ordering::Relaxed);
     }
 }
@@ -559,23 +570,21 @@ impl LastReading {
     const FRESH: Duration = Duration::from_micros(250);
 
     /// The time, if the last reading is recent enough.
-    fn since(&self, elapsed: Duration) -> Option<Timestamp> {
+    fn read_recent(&self, elapsed: Duration) -> Option<Timestamp> {
         let version = self.version.load(Ordering::Acquire);
-        let (at, reported) = (
-            self.elapsed.load(Ordering::Relaxed),
-            self.reported.load(Ordering::Relaxed),
-        );
+        let at = self.elapsed.load(Ordering::Relaxed);
+        let reported = self.reported.load(Ordering::Relaxed);
         // The fence orders these loads before the second load of the version, as in `note`.
         fence(Ordering::Acquire);
         if version == 0 || version % 2 == 1 || version != self.version.load(Ordering::Relaxed) {
             return None;
         }
-        let passed = elapsed.saturating_sub(Duration::from_nanos(at));
-        (passed < Self::FRESH).then(|| Timestamp(reported).after(passed - passed / Follower::SLEW))
+        let age = elapsed.saturating_sub(Duration::from_nanos(at));
+        (age < Self::FRESH).then(|| Timestamp(reported).after(age - age / Follower::SLEW))
     }
 
     /// Stores a reading. Callers must be serialized.
-    fn note(&self, elapsed: Duration, reported: Timestamp) {
+    fn store_reading(&self, elapsed: Duration, reported: Timestamp) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -589,7 +598,6 @@ impl LastReading {
 }
 
 impl ManualClock {
-    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.set(self.0.now().after(by));
     }
@@ -649,19 +657,22 @@ impl Follower {
 
     /// The time when `elapsed` has passed on the monotonic clock since the start, and the wall
     /// clock reads `wall`.
-    pub fn observe(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
-        let passed = elapsed.saturating_sub(self.elapsed);
-        let expected = self.wall.after(passed);
-        if distance(wall, expected) > Self::STEP {
-            self.step = Some(ClockStep { wall, expected });
+    pub fn read_time(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
+        let time_passed = elapsed.saturating_sub(self.elapsed);
+        let expected_wall = self.wall.after(time_passed);
+        if absolute_distance(wall, expected_wall) > Self::STEP {
+            self.step = Some(ClockStep {
+                wall,
+                expected: expected_wall,
+            });
         }
-        let reported = self.reported.after(passed);
-        let slew = distance(wall, reported).min(passed / Self::SLEW);
+        let time = self.reported.after(time_passed);
+        let slew = absolute_distance(wall, time).min(time_passed / Self::SLEW);
         // Never backwards: `passed` is larger than the slew.
-        self.reported = if wall > reported {
-            reported.after(slew)
+        self.reported = if wall > time {
+            time.after(slew)
         } else {
-            reported.before(slew)
+            time.before(slew)
         };
         self.elapsed = self.elapsed.max(elapsed);
         self.wall = wall;
@@ -670,17 +681,17 @@ impl Follower {
 
     /// Goes ahead to the wall clock at once, because an operator confirmed it.
     pub fn go_ahead(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
-        self.reported = self.observe(elapsed, wall).max(wall);
+        self.reported = self.read_time(elapsed, wall).max(wall);
         self.reported
     }
 
     /// The last step seen.
-    pub fn step(&self) -> Option<ClockStep> {
+    pub fn last_step(&self) -> Option<ClockStep> {
         self.step
     }
 }
 
-fn distance(a: Timestamp, b: Timestamp) -> Duration {
+fn absolute_distance(a: Timestamp, b: Timestamp) -> Duration {
     if a > b { a.since(b) } else { b.since(a) }
 }
 
@@ -688,7 +699,7 @@ fn distance(a: Timestamp, b: Timestamp) -> Duration {
     clippy::disallowed_methods,
     reason = "the only reader of the monotonic clock"
 )]
-fn instant() -> Instant {
+fn monotonic_now() -> Instant {
     Instant::now()
 }
 
@@ -696,7 +707,7 @@ fn instant() -> Instant {
     clippy::disallowed_methods,
     reason = "the only reader of the wall clock"
 )]
-fn wall() -> Timestamp {
+fn wall_now() -> Timestamp {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();

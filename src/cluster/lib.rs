@@ -222,7 +222,7 @@ impl ShardClaim {
     /// longer afterwards. A claim that was lost meanwhile is not given up again, nor a newer one in
     /// its place.
     pub fn give_up(&self, claim: &Lease, why: GivenUp) {
-        claim.end();
+        claim.end_for_good();
         // A driver that has ended writes no record any more, so the claim expires.
         self.given_up.send((claim.clone(), why)).ok();
     }

@@ -417,7 +417,7 @@ impl<S: RecordStore> Member<S> {
                     *served = Some(claim);
                     self.takeovers += 1;
                     tracing::info!(shard, claim, "the shard is claimed");
-                    let lease = Lease::begin();
+                    let lease = Lease::new_unrenewed();
                     Some(if draining {
                         Role::Draining(lease)
                     } else {
@@ -466,7 +466,7 @@ impl<S: RecordStore> Member<S> {
             if let (Some(until), Role::Owner(lease) | Role::Draining(lease)) =
                 (until, &*driver.role.borrow())
             {
-                lease.renew(self.began + until);
+                lease.renew_until(self.began + until);
             }
         }
     }
@@ -545,7 +545,7 @@ impl<S: RecordStore> Member<S> {
 
 fn end_lease(role: &Role) {
     if let Role::Owner(lease) | Role::Draining(lease) = role {
-        lease.end();
+        lease.end_for_good();
     }
 }
 

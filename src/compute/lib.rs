@@ -2,7 +2,7 @@
 //! transformations, simulations, searches for an event, and transformations of events to deliver.
 //! Threads that serve HTTP or deliver never wait for it.
 //!
-//! Work is a future. One poll of it is a slice: [`Meter::pause`] ends a slice that has used its
+//! Work is a future. One poll of it is a slice: [`Meter::pause_if_used_up`] ends a slice that has used its
 //! time, and the next slice is that of another [`ComputeCaller`], if one waits. So callers have
 //! equal shares, however many tasks each has.
 //!
@@ -205,7 +205,7 @@ impl Compute {
         F: Future<Output: Send> + Send + 'static,
     {
         self.pool.start_threads()?;
-        let account = Scheduler::admit(&self.pool.scheduler, caller)?;
+        let account = Scheduler::admit_caller(&self.pool.scheduler, caller)?;
         let (reply, result) = oneshot::channel();
         let work = work(Meter {
             account: Arc::clone(&account),
@@ -228,9 +228,9 @@ impl Compute {
     }
 
     /// The bytes that tasks have reserved, and their limit.
-    pub fn bytes(&self) -> (usize, usize) {
+    pub fn reserved_and_max_bytes(&self) -> (usize, usize) {
         (
-            self.pool.scheduler.lock().bytes,
+            self.pool.scheduler.lock_state().bytes,
             self.pool.scheduler.limits.bytes_max,
         )
     }
@@ -262,7 +262,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let mut state = self.scheduler.lock();
+        let mut state = self.scheduler.lock_state();
         state.is_closed = true;
         // They hold the scheduler. They are dropped without the lock, which they take.
         let tasks: Vec<_> = state
@@ -277,7 +277,7 @@ impl Drop for Pool {
 }
 
 impl Scheduler {
-    fn lock(&self) -> MutexGuard<'_, SchedulerState> {
+    fn lock_state(&self) -> MutexGuard<'_, SchedulerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -308,7 +308,7 @@ impl Scheduler {
 
     /// The task whose caller has the next turn; [`None`] at the end.
     fn next_task(&self) -> Option<Arc<Task>> {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         loop {
             if state.is_closed {
                 return None;
@@ -323,8 +323,8 @@ impl Scheduler {
         }
     }
 
-    fn admit(self: &Arc<Self>, caller: ComputeCaller) -> Result<Arc<Account>, ComputeError> {
-        let mut state = self.lock();
+    fn admit_caller(self: &Arc<Self>, caller: ComputeCaller) -> Result<Arc<Account>, ComputeError> {
+        let mut state = self.lock_state();
         let tasks = state.tasks;
         let own = state.callers.entry(caller.clone()).or_default();
         if own.tasks + 1 > TASKS_MAX - tasks.min(TASKS_MAX) {
@@ -370,7 +370,7 @@ impl Wake for Task {
         }
         let scheduler = Arc::clone(&self.account.scheduler);
         let caller = self.account.caller.clone();
-        let mut state = scheduler.lock();
+        let mut state = scheduler.lock_state();
         let is_closed = state.is_closed;
         let Some(own) = state.callers.get_mut(&caller).filter(|_| !is_closed) else {
             return;
@@ -398,12 +398,12 @@ impl Task {
         let began = (account.scheduler.processor_time)();
         account.slice_began.store(nanos(began), Ordering::Relaxed);
         let waker = Waker::from(Arc::clone(&self));
-        let polled = catch_unwind(AssertUnwindSafe(|| {
+        let poll_result = catch_unwind(AssertUnwindSafe(|| {
             future.as_mut().poll(&mut Context::from_waker(&waker))
         }));
         let time = (account.scheduler.processor_time)().saturating_sub(began);
         account.used.fetch_add(nanos(time), Ordering::Relaxed);
-        if !matches!(polled, Ok(Poll::Pending)) {
+        if !matches!(poll_result, Ok(Poll::Pending)) {
             // A panic is reported by the reply that is dropped with the work.
             *work = None;
         }
@@ -415,11 +415,11 @@ impl Meter {
     ///
     /// # Errors
     /// If the task has used its time.
-    pub async fn pause(&self) -> Result<(), ComputeError> {
+    pub async fn pause_if_used_up(&self) -> Result<(), ComputeError> {
         let slice = self.account.slice_time();
-        let used = Duration::from_nanos(self.account.used.load(Ordering::Relaxed)) + slice;
+        let used_time = Duration::from_nanos(self.account.used.load(Ordering::Relaxed)) + slice;
         let time_max = self.account.scheduler.limits.time_max;
-        if used > time_max && !matches!(self.account.caller, ComputeCaller::Subscription(_)) {
+        if used_time > time_max && !matches!(self.account.caller, ComputeCaller::Subscription(_)) {
             return Err(ComputeError::Time(time_max));
         }
         if slice >= SLICE {
@@ -440,7 +440,7 @@ impl Meter {
     ///
     /// # Errors
     /// If the task, or all of them, would have too much.
-    pub fn reserve(&self, bytes: usize) -> Result<(), ComputeError> {
+    pub fn reserve_bytes(&self, bytes: usize) -> Result<(), ComputeError> {
         let Account {
             scheduler,
             caller,
@@ -451,7 +451,7 @@ impl Meter {
         if reserved.load(Ordering::Relaxed) + bytes > most {
             return Err(ComputeError::Memory(most));
         }
-        let mut state = scheduler.lock();
+        let mut state = scheduler.lock_state();
         let free = scheduler
             .limits
             .bytes_max
@@ -479,7 +479,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let mut state = self.scheduler.lock();
+        let mut state = self.scheduler.lock_state();
         let bytes = *self.bytes.get_mut();
         state.tasks -= 1;
         state.bytes -= bytes;

@@ -40,9 +40,7 @@ pub struct IssuerConfig {
 /// The source of public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// A file.
     File(PathBuf),
-    /// A URL.
     Web(Url),
 }
 
@@ -73,14 +71,14 @@ impl RawAuth {
         let issuer = match (self.issuer, self.jwks) {
             (None, None) => {
                 if self.admin_role.is_some() {
-                    layers.refuse(&PAIR, "the issuer of the role auth.admin_role");
+                    layers.refuse_value(&PAIR, "the issuer of the role auth.admin_role");
                 }
                 if !self.grants.is_empty() {
-                    layers.refuse(&PAIR, "the issuer of the claims in auth.grants");
+                    layers.refuse_value(&PAIR, "the issuer of the claims in auth.grants");
                 }
                 None
             }
-            (Some(name), Some(jwks)) => match source(&jwks) {
+            (Some(name), Some(jwks)) => match parse_key_source(&jwks) {
                 Ok(keys) => Some(IssuerConfig {
                     name,
                     audiences: self.audience,
@@ -90,21 +88,21 @@ impl RawAuth {
                     grants: self.grants,
                 }),
                 Err(allowed) => {
-                    layers.refuse(&["auth.jwks"], allowed);
+                    layers.refuse_value(&["auth.jwks"], allowed);
                     None
                 }
             },
             (Some(_), None) => {
-                layers.refuse(
+                layers.refuse_value(
                     &["auth.jwks", "auth.issuer"],
                     "the location of the keys of auth.issuer",
                 );
                 None
             }
             (None, Some(jwks)) => {
-                layers.refuse(&PAIR, "the issuer of the keys in auth.jwks");
-                if let Err(allowed) = source(&jwks) {
-                    layers.refuse(&["auth.jwks"], allowed);
+                layers.refuse_value(&PAIR, "the issuer of the keys in auth.jwks");
+                if let Err(allowed) = parse_key_source(&jwks) {
+                    layers.refuse_value(&["auth.jwks"], allowed);
                 }
                 None
             }
@@ -117,7 +115,7 @@ impl RawAuth {
 }
 
 /// Keys come over TLS or from this machine: a host that can replace them can sign tokens.
-fn source(text: &str) -> Result<KeySource, &'static str> {
+fn parse_key_source(text: &str) -> Result<KeySource, &'static str> {
     let scheme = |scheme: &str| {
         text.get(..scheme.len())
             .is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))

@@ -58,12 +58,12 @@ impl RawBackup {
         let schedule = schedule.and_then(|text| match text.parse() {
             Ok(schedule) => Some(schedule),
             Err(allowed) => {
-                layers.refuse(&["backup.schedule"], allowed);
+                layers.refuse_value(&["backup.schedule"], allowed);
                 None
             }
         });
         if schedule.is_some() && !has_store {
-            layers.refuse(
+            layers.refuse_value(
                 &["backup.schedule"],
                 "empty without a destination: set backup.store.url",
             );

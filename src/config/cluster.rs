@@ -13,7 +13,6 @@ use super::{
 /// A node of a cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// The name of the cluster.
     pub name: String,
     /// The name of the node.
     pub node: String,
@@ -78,7 +77,6 @@ pub struct NatsTls {
 /// The files of TLS between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTlsFiles {
-    /// The authorities of all nodes.
     pub authorities: PathBuf,
     /// The certificate of the node.
     pub identity: IdentityFiles,
@@ -87,9 +85,7 @@ pub struct NodeTlsFiles {
 /// A certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFiles {
-    /// The file of the certificate.
     pub certificate: PathBuf,
-    /// The file of the key.
     pub key: PathBuf,
 }
 
@@ -179,14 +175,14 @@ impl RawCluster {
             "none" => return None,
             "nats" if cfg!(feature = "nats") => {}
             "nats" => {
-                layers.refuse(
+                layers.refuse_value(
                     &["cluster.engine"],
                     "\"none\", because this build of gridhook has no NATS client (feature nats)",
                 );
                 return None;
             }
             _ => {
-                layers.refuse(&["cluster.engine"], "\"none\" or \"nats\"");
+                layers.refuse_value(&["cluster.engine"], "\"none\" or \"nats\"");
                 return None;
             }
         }
@@ -197,11 +193,11 @@ impl RawCluster {
                     .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
         };
         if !is_name(&self.name) {
-            layers.refuse(&["cluster.name"], NAME);
+            layers.refuse_value(&["cluster.name"], NAME);
         }
         let node = self.node.unwrap_or_default();
         if !is_name(&node) {
-            layers.refuse(
+            layers.refuse_value(
                 &["cluster.node"],
                 format!("a name that no other node has, {NAME}"),
             );
@@ -211,11 +207,11 @@ impl RawCluster {
         if self.urls.iter().any(has_login) {
             let allowed = "addresses without user information; the login is cluster.username with \
                 cluster.password_file, or cluster.credentials";
-            layers.refuse(&["cluster.urls"], allowed);
+            layers.refuse_value(&["cluster.urls"], allowed);
         }
         let is_server = |url: &String| url.starts_with("nats://") || url.starts_with("tls://");
         if self.urls.is_empty() || !self.urls.iter().all(is_server) {
-            layers.refuse(
+            layers.refuse_value(
                 &["cluster.urls"],
                 "addresses of NATS servers such as [\"nats://10.0.0.1:4222\"]",
             );
@@ -237,7 +233,7 @@ impl RawCluster {
             username: self.username,
             password: self.password_file,
         };
-        let login = login(layers, "", of_gridhook);
+        let login = resolve_login(layers, "", of_gridhook);
         let of_system = RawLogin {
             credentials: self.system_credentials,
             username: self.system_username,
@@ -245,23 +241,23 @@ impl RawCluster {
         };
         let system_login = login_of_system(layers, &self.durability, of_system);
         if !matches!(self.replicas, 1 | 3 | 5) {
-            layers.refuse(&["cluster.replicas"], "1, 3 or 5");
+            layers.refuse_value(&["cluster.replicas"], "1, 3 or 5");
         }
         let strategy = match self.strategy.as_str() {
             "greedy" => Some(ClusterStrategy::Greedy),
             "balanced" => Some(ClusterStrategy::Balanced),
             _ => {
-                layers.refuse(&["cluster.strategy"], "\"greedy\" or \"balanced\"");
+                layers.refuse_value(&["cluster.strategy"], "\"greedy\" or \"balanced\"");
                 None
             }
         };
         if self.copies < 2 {
             let allowed = "a whole number from 2 to 64: the owner of a shard and at least one node \
                 that takes over from it";
-            layers.refuse(&["cluster.copies"], allowed);
+            layers.refuse_value(&["cluster.copies"], allowed);
         }
         if self.replace_after < self.expiry {
-            layers.refuse(
+            layers.refuse_value(
                 &["cluster.replace_after", "cluster.expiry"],
                 "at least cluster.expiry",
             );
@@ -274,10 +270,10 @@ impl RawCluster {
         );
         if self.stream_bytes > 0 && self.stream_bytes < 2 * self.stream_keep_bytes {
             let keys = ["cluster.stream_bytes", "cluster.stream_keep_bytes"];
-            layers.refuse(&keys, "0, or at least twice cluster.stream_keep_bytes");
+            layers.refuse_value(&keys, "0, or at least twice cluster.stream_keep_bytes");
         }
         if self.expiry < 3 * self.renew {
-            layers.refuse(
+            layers.refuse_value(
                 &["cluster.expiry", "cluster.renew"],
                 "at least three times cluster.renew",
             );
@@ -285,10 +281,10 @@ impl RawCluster {
         if server.admin_token.is_none() {
             let allowed =
                 "a token that all nodes of the cluster share (cluster.engine is \"nats\")";
-            layers.refuse(&["server.admin_token"], allowed);
+            layers.refuse_value(&["server.admin_token"], allowed);
         }
         if self.node_listen.is_none() {
-            layers.refuse(
+            layers.refuse_value(
                 &["cluster.node_listen"],
                 "an address that other nodes reach, such as \"10.0.0.1:8082\"",
             );
@@ -298,13 +294,13 @@ impl RawCluster {
                 .node_listen
                 .is_some_and(|listen| listen.ip().is_unspecified())
         {
-            layers.refuse(
+            layers.refuse_value(
                 &["cluster.advertise"],
                 "the host and port of cluster.node_listen as other nodes reach them",
             );
         }
         if self.secret_file.is_none() {
-            layers.refuse(
+            layers.refuse_value(
                 &["cluster.secret_file"],
                 "a file with a secret that all nodes of the cluster share",
             );
@@ -346,7 +342,7 @@ fn check_ports(
     if shards > 1
         && listen.is_some_and(|listen| listen.port() == 0 || usize::from(listen.port()) > most)
     {
-        layers.refuse(&["cluster.node_listen"], allowed());
+        layers.refuse_value(&["cluster.node_listen"], allowed());
     }
     let port = advertise.map(|advertise| {
         advertise
@@ -354,7 +350,7 @@ fn check_ports(
             .and_then(|(_, port)| port.parse::<usize>().ok())
     });
     if shards > 1 && port.is_some_and(|port| port.is_none_or(|port| !(1..=most).contains(&port))) {
-        layers.refuse(&["cluster.advertise"], allowed());
+        layers.refuse_value(&["cluster.advertise"], allowed());
     }
 }
 
@@ -386,7 +382,7 @@ fn nats_tls(layers: &mut Layers, urls: &[String], paths: TlsPaths) -> NatsTls {
     ];
     let is_any = authorities.is_some() || certificate.is_some() || key.is_some();
     if is_any && !urls.iter().all(|url| url.starts_with("tls://")) {
-        layers.refuse(
+        layers.refuse_value(
             &["cluster.urls"],
             format!(
                 "addresses with tls://, because one of {} is set",
@@ -398,7 +394,7 @@ fn nats_tls(layers: &mut Layers, urls: &[String], paths: TlsPaths) -> NatsTls {
         (Some(certificate), Some(key)) => Some(IdentityFiles { certificate, key }),
         (None, None) => None,
         (Some(_), None) | (None, Some(_)) => {
-            layers.refuse(
+            layers.refuse_value(
                 &keys[1..],
                 "two files: cluster.certificate_file and cluster.key_file are set together",
             );
@@ -432,7 +428,7 @@ fn node_tls(layers: &mut Layers, paths: TlsPaths) -> Option<NodeTlsFiles> {
                 "cluster.node_certificate_file",
                 "cluster.node_key_file",
             ];
-            layers.refuse(
+            layers.refuse_value(
                 &keys,
                 format!("files: {} are set together", keys.join(", ")),
             );
@@ -443,25 +439,25 @@ fn node_tls(layers: &mut Layers, paths: TlsPaths) -> Option<NodeTlsFiles> {
 
 fn login_of_system(layers: &mut Layers, durability: &str, written: RawLogin) -> Option<NatsLogin> {
     match durability {
-        "fsync" => match login(layers, "system_", written) {
+        "fsync" => match resolve_login(layers, "system_", written) {
             NatsLogin::Anonymous => {
                 let keys = ["cluster.system_credentials", "cluster.system_username"];
                 let allowed = "a login of the system account, which shows whether the NATS servers \
                     sync every write; cluster.durability = \"unchecked\" needs none";
-                layers.refuse(&keys, allowed);
+                layers.refuse_value(&keys, allowed);
                 None
             }
             login => Some(login),
         },
         "unchecked" => None,
         _ => {
-            layers.refuse(&["cluster.durability"], "\"fsync\" or \"unchecked\"");
+            layers.refuse_value(&["cluster.durability"], "\"fsync\" or \"unchecked\"");
             None
         }
     }
 }
 
-fn login(
+fn resolve_login(
     layers: &mut Layers,
     prefix: &str,
     RawLogin {
@@ -478,7 +474,7 @@ fn login(
             let [credentials, username, password] = ["credentials", "username", "password_file"]
                 .map(|key| format!("cluster.{prefix}{key}"));
             let allowed = format!("{credentials}, or {username} with {password}, or none of them");
-            layers.refuse(&[&credentials, &username, &password], allowed);
+            layers.refuse_value(&[&credentials, &username, &password], allowed);
             NatsLogin::Anonymous
         }
     }

@@ -47,61 +47,72 @@ pub(super) struct RawDeadLetter {
 
 impl RawDeadLetter {
     pub(super) fn resolve(self, data_dir: &Path, layers: &mut Layers) -> DeadLetter {
-        let mut resolved = DeadLetter {
+        let mut settings = DeadLetter {
             stores: BTreeMap::new(),
             named_stores: NamedStores::default(),
             used_by: BTreeMap::from([(FOLDER.to_owned(), self.folder_used_by)]),
         };
-        let mut known: Vec<NamedStore> = Vec::new();
+        let mut known_stores: Vec<NamedStore> = Vec::new();
         if let Some(folder) = self.folder {
             match folder_address(&data_dir.join(folder)) {
-                Ok(address) => known.push(NamedStore {
+                Ok(address) => known_stores.push(NamedStore {
                     name: FOLDER.to_owned(),
                     address,
                     accounts: Vec::new(),
                 }),
-                Err(allowed) => layers.refuse(&["dead_letter.folder", "server.data_dir"], allowed),
+                Err(allowed) => {
+                    layers.refuse_value(&["dead_letter.folder", "server.data_dir"], allowed)
+                }
             }
         }
         for (name, raw) in self.stores {
             let at = format!("{STORES}{name}");
-            let (url_key, accounts_key) = (format!("{at}.url"), format!("{at}.accounts"));
+            let url_key = format!("{at}.url");
+            let accounts_key = format!("{at}.accounts");
             if let Err(allowed) = check_name(&name) {
-                layers.refuse(&[&url_key], allowed);
+                layers.refuse_value(&[&url_key], allowed);
             }
             let accounts = raw.accounts.clone();
             let used_by = raw.used_by.clone();
-            let taken = accounts
-                .iter()
-                .find(|account| known.iter().any(|other| other.accounts.contains(account)));
-            if let Some(account) = taken {
+            let shared_account = accounts.iter().find(|account| {
+                known_stores
+                    .iter()
+                    .any(|other| other.accounts.contains(account))
+            });
+            if let Some(account) = shared_account {
                 let allowed =
                     format!("accounts that no other store has; another store has \"{account}\"");
-                layers.refuse(&[&accounts_key], allowed);
+                layers.refuse_value(&[&accounts_key], allowed);
             }
             let Some(store) = raw.resolve(&at, layers) else {
                 continue;
             };
-            if let Some(other) = known.iter().find(|other| other.address == store.address) {
+            if let Some(other) = known_stores
+                .iter()
+                .find(|other| other.address == store.address)
+            {
                 let allowed = format!(
                     "an address that no other store has; the store {} has it",
                     other.name
                 );
-                layers.refuse(&[&url_key], allowed);
+                layers.refuse_value(&[&url_key], allowed);
             }
-            known.push(NamedStore {
+            known_stores.push(NamedStore {
                 name: name.clone(),
                 address: store.address.clone(),
                 accounts,
             });
-            resolved.used_by.insert(name.clone(), used_by);
-            resolved.stores.insert(name, store);
+            settings.used_by.insert(name.clone(), used_by);
+            settings.stores.insert(name, store);
         }
         // Destinations without a store go to the folder, unless a store takes all others.
-        let rest = known
+        let rest = known_stores
             .iter()
-            .any(|known| known.accounts.iter().any(|account| account == "*"));
-        if let Some(folder) = known.first_mut().filter(|known| known.name == FOLDER) {
+            .any(|store| store.accounts.iter().any(|account| account == "*"));
+        if let Some(folder) = known_stores
+            .first_mut()
+            .filter(|store| store.name == FOLDER)
+        {
             let accounts = if rest {
                 Vec::new()
             } else {
@@ -116,10 +127,10 @@ impl RawDeadLetter {
                 allow_http: false,
                 credentials: Vec::new(),
             };
-            resolved.stores.insert(FOLDER.to_owned(), store);
+            settings.stores.insert(FOLDER.to_owned(), store);
         }
-        resolved.named_stores = NamedStores::new(known);
-        resolved
+        settings.named_stores = NamedStores::new(known_stores);
+        settings
     }
 }
 

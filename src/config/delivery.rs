@@ -44,7 +44,6 @@ pub struct Delivery {
     pub validate: ValidationMode,
     /// The trusted certificate authorities.
     pub tls_roots: Vec<TrustRoots>,
-    /// The minimum version of TLS.
     pub tls_minimum_version: TlsVersion,
     /// The name servers; the system's if empty.
     pub name_servers: Vec<SocketAddr>,
@@ -81,7 +80,6 @@ pub struct IdentityConfig {
 pub enum IdentityProofConfig {
     /// With the secret in this file.
     Secret(PathBuf),
-    /// With a certificate.
     Certificate {
         /// The file of the certificate.
         certificate: PathBuf,
@@ -167,7 +165,7 @@ struct RawIdentity {
 }
 
 /// The identity, if it is set. All of it or nothing.
-fn identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
+fn resolve_identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
     const KEYS: [&str; 5] = [
         "delivery.identity_token_url",
         "delivery.identity_client_id",
@@ -193,7 +191,7 @@ fn identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
             key_file: None,
         } => {
             if let Err(error) = fs::read_to_string(&file) {
-                layers.refuse(&KEYS[2..3], format!("a file that can be read: {error}"));
+                layers.refuse_value(&KEYS[2..3], format!("a file that can be read: {error}"));
             }
             (token_url, client_id, IdentityProofConfig::Secret(file))
         }
@@ -211,7 +209,7 @@ fn identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
         _ => {
             let allowed = "the URL, the client id, and either the secret or both the certificate \
                 and its key; or none of them";
-            layers.refuse(&KEYS, allowed);
+            layers.refuse_value(&KEYS, allowed);
             return None;
         }
     };
@@ -225,7 +223,7 @@ fn identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
         |(one, other): &(Url, Url)| one[..Position::BeforePath] == other[..Position::BeforePath];
     if !of("a").zip(of("b")).as_ref().is_some_and(is_fixed) {
         let allowed = "an https URL, or an http URL of loopback; {tenant} may be in its path";
-        layers.refuse(&KEYS[..1], allowed);
+        layers.refuse_value(&KEYS[..1], allowed);
     }
     Some(IdentityConfig {
         token_url,
@@ -252,7 +250,7 @@ impl RawDelivery {
                 .any(|one| one.name == *name && one.url.scheme() == "proxy")
         };
         if self.proxy.as_ref().is_some_and(|name| !is_proxy(name)) {
-            layers.refuse(
+            layers.refuse_value(
                 &["delivery.proxy"],
                 "the name of a table of delivery.resources with a URL such as proxy://host:3128",
             );
@@ -301,7 +299,7 @@ impl RawDelivery {
             client_certificates_used_by: self.client_certificates_used_by,
             identity_audiences: self.identity_audiences,
             resources,
-            identity: identity(identity_settings, layers),
+            identity: resolve_identity(identity_settings, layers),
         }
     }
 }

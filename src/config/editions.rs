@@ -46,7 +46,7 @@ impl Editions {
         if errors.is_empty() {
             Ok(editions)
         } else {
-            Err(Error::of(errors))
+            Err(Error::from_list(errors))
         }
     }
 
@@ -55,13 +55,11 @@ impl Editions {
         folder: Option<&Path>,
         after_failures: Option<u32>,
     ) -> (Self, Vec<Error>) {
-        let (mut editions, mut errors) = (
-            Self {
-                all: BTreeMap::new(),
-                after_failures,
-            },
-            Vec::new(),
-        );
+        let mut editions = Self {
+            all: BTreeMap::new(),
+            after_failures,
+        };
+        let mut errors = Vec::new();
         let mut keep = |name: String,
                         edition: Result<Arc<Edition>, Error>,
                         all: &mut BTreeMap<_, _>| match edition {
@@ -69,10 +67,10 @@ impl Editions {
             Err(error) => errors.push(error),
         };
         for (name, text) in BUILT_IN {
-            let edition = editions.take(&format!("edition {name}"), text);
+            let edition = editions.parse_edition(&format!("edition {name}"), text);
             keep(name.to_owned(), edition, &mut editions.all);
         }
-        match folder.map(files) {
+        match folder.map(list_files) {
             Some(Ok(files)) => {
                 for path in files {
                     let name = path
@@ -90,11 +88,11 @@ impl Editions {
 
     /// Reads the edition of a file without a name, to show its effect.
     pub fn read(&self, path: &Path) -> Result<Arc<Edition>, Error> {
-        let text = fs::read_to_string(path).map_err(unreadable(path))?;
-        self.take(&path.display().to_string(), &text)
+        let text = fs::read_to_string(path).map_err(unreadable_file(path))?;
+        self.parse_edition(&path.display().to_string(), &text)
     }
 
-    fn take(&self, origin: &str, text: &str) -> Result<Arc<Edition>, Error> {
+    fn parse_edition(&self, origin: &str, text: &str) -> Result<Arc<Edition>, Error> {
         let mut edition = read(text).map_err(|what| Error::Edition {
             origin: origin.to_owned(),
             what,
@@ -105,7 +103,6 @@ impl Editions {
         Ok(Arc::new(edition))
     }
 
-    /// The edition of that name.
     pub fn get(&self, name: &str) -> Option<Arc<Edition>> {
         self.all.get(name).cloned()
     }
@@ -117,10 +114,10 @@ impl Editions {
 }
 
 /// The files of a folder, in order.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let entries = fs::read_dir(folder).map_err(unreadable(folder))?;
+fn list_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = fs::read_dir(folder).map_err(unreadable_file(folder))?;
     let paths: Result<Vec<_>, _> = entries
-        .map(|entry| Ok(entry.map_err(unreadable(folder))?.path()))
+        .map(|entry| Ok(entry.map_err(unreadable_file(folder))?.path()))
         .collect();
     let mut paths = paths?;
     paths.retain(|path| {
@@ -131,13 +128,13 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(paths)
 }
 
-fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn unreadable_file(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |error| Error::Unreadable { path, error }
 }
 
 fn read(text: &str) -> Result<Edition, String> {
-    let edition: Edition = match derived(text)? {
+    let edition: Edition = match split_base(text)? {
         // Read from the text itself, so that an error has its line.
         None => toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?,
         // Through text: keys that are numbers can be read from TOML, not from a table.
@@ -148,12 +145,12 @@ fn read(text: &str) -> Result<Edition, String> {
                 .map_err(|error| format!("{}: {}", error.path(), error.inner().message()))?
         }
     };
-    edition.check()?;
+    edition.validate()?;
     Ok(edition)
 }
 
 /// The base with what differs from it; [`None`] where the text names no base.
-fn derived(text: &str) -> Result<Option<Table>, String> {
+fn split_base(text: &str) -> Result<Option<Table>, String> {
     let mut changes: Table = text
         .parse()
         .map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())?;
@@ -169,7 +166,7 @@ fn derived(text: &str) -> Result<Option<Table>, String> {
             "base is {base}; allowed are the editions of the program: {allowed}"
         ));
     };
-    let mut table = match derived(text)? {
+    let mut table = match split_base(text)? {
         Some(table) => table,
         None => text
             .parse()

@@ -12,7 +12,6 @@ pub enum Error {
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// The error.
         error: io::Error,
     },
     /// A file is not TOML.
@@ -24,11 +23,10 @@ pub enum Error {
         error: toml::de::Error,
     },
     /// A key does not exist.
-    #[error("{origin}: unknown key {key}; {}", suggestion(like, allowed))]
+    #[error("{origin}: unknown key {key}; {}", suggest_keys(like, allowed))]
     UnknownKey {
         /// The origin of the key.
         origin: SettingOrigin,
-        /// The key.
         key: String,
         /// Similar keys, in the spelling of that origin.
         like: Vec<String>,
@@ -40,14 +38,12 @@ pub enum Error {
     Value {
         /// The origin of the value.
         origin: SettingOrigin,
-        /// The key.
         key: String,
         /// The value.
         read: String,
         /// What is allowed.
         allowed: String,
     },
-    /// Several errors.
     #[error("{} settings cannot be used:\n  {}", .0.len(), .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
     Several(Vec<Error>),
     /// An edition is invalid.
@@ -61,7 +57,7 @@ pub enum Error {
 }
 
 /// The similar keys, or the allowed ones.
-fn suggestion(like: &[String], allowed: &str) -> String {
+fn suggest_keys(like: &[String], allowed: &str) -> String {
     if like.is_empty() {
         format!("allowed are {allowed}")
     } else {
@@ -84,7 +80,7 @@ impl Error {
     }
 
     /// One error of a non-empty list.
-    pub(super) fn of(mut wrong: Vec<Self>) -> Self {
+    pub(super) fn from_list(mut wrong: Vec<Self>) -> Self {
         match (wrong.len(), wrong.pop()) {
             (1, Some(only)) => only,
             (_, last) => {

@@ -30,7 +30,7 @@ const CLIENT_VARIABLES: [&str; 3] = ["key", "server", "token"];
 const SUGGESTIONS: usize = 3;
 
 /// The variable of a setting.
-fn variable(key: &str) -> String {
+fn variable_name(key: &str) -> String {
     format!("{PREFIX}{}", key.to_ascii_uppercase().replace('.', "__"))
 }
 
@@ -45,14 +45,12 @@ pub struct SettingSources {
     pub flags: Vec<SettingFlag>,
 }
 
-/// A flag that sets a setting.
 #[derive(Clone, Debug)]
 pub struct SettingFlag {
     /// Its name, as `--listen`.
     pub name: &'static str,
     /// The setting's key, as `server.listen`.
     pub key: &'static str,
-    /// The value.
     pub value: String,
 }
 
@@ -65,7 +63,6 @@ pub enum SettingOrigin {
     File(PathBuf),
     /// An environment variable.
     Variable(String),
-    /// A flag.
     Flag(&'static str),
 }
 
@@ -87,7 +84,6 @@ pub struct Setting {
     pub key: String,
     /// Its value as TOML. A secret's value is not shown.
     pub value: String,
-    /// Its origin.
     pub origin: SettingOrigin,
     /// Whether its value differs from the default.
     pub is_changed: bool,
@@ -103,7 +99,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    pub(super) fn merge(sources: &SettingSources) -> Result<Self, Error> {
+    pub(super) fn merge_sources(sources: &SettingSources) -> Result<Self, Error> {
         let mut layers = Self {
             values: BTreeMap::new(),
             errors: Vec::new(),
@@ -112,13 +108,13 @@ impl Layers {
         let defaults = DEFAULTS
             .parse::<Table>()
             .expect("a test reads the embedded defaults");
-        flatten("", defaults, &mut |key, value| {
+        flatten_table("", defaults, &mut |key, value| {
             layers.values.insert(key, (value, SettingOrigin::Default));
         });
         layers.add_file(sources)?;
         layers.add_environment(sources);
         for SettingFlag { name, key, value } in &sources.flags {
-            layers.put(
+            layers.put_value(
                 (*key).to_owned(),
                 Value::String(value.clone()),
                 SettingOrigin::Flag(name),
@@ -152,7 +148,7 @@ impl Layers {
             let is_known = self.values.keys().any(|known| known.starts_with(&inside))
                 || tables::is_table(&key);
             if !is_known {
-                self.put(
+                self.put_value(
                     key,
                     Value::Table(Table::new()),
                     SettingOrigin::File(path.clone()),
@@ -160,7 +156,7 @@ impl Layers {
             }
         }
         for (key, value) in values {
-            self.put(key, value, SettingOrigin::File(path.clone()));
+            self.put_value(key, value, SettingOrigin::File(path.clone()));
         }
         Ok(())
     }
@@ -179,7 +175,8 @@ impl Layers {
             };
             let origin = SettingOrigin::Variable(name.clone().into_owned());
             let Some(text) = value.to_str() else {
-                let (read, allowed) = ("(not UTF-8)".to_owned(), "UTF-8".to_owned());
+                let read = "(not UTF-8)".to_owned();
+                let allowed = "UTF-8".to_owned();
                 self.errors.push(Error::Value {
                     origin,
                     key,
@@ -188,13 +185,13 @@ impl Layers {
                 });
                 continue;
             };
-            let value = self.guess(&key, text);
-            self.put(key, value, origin);
+            let value = self.guess_value(&key, text);
+            self.put_value(key, value, origin);
         }
     }
 
     /// Parses the text of a variable as the kind of the default value, if possible.
-    fn guess(&self, key: &str, text: &str) -> Value {
+    fn guess_value(&self, key: &str, text: &str) -> Value {
         let value = match self.values.get(key) {
             Some((Value::Integer(_), _)) => text.parse().map(Value::Integer).ok(),
             Some((Value::Boolean(_), _)) => text.parse().map(Value::Boolean).ok(),
@@ -203,15 +200,20 @@ impl Layers {
         value.unwrap_or_else(|| Value::String(text.to_owned()))
     }
 
-    fn put(&mut self, key: String, value: Value, origin: SettingOrigin) {
+    fn put_value(&mut self, key: String, value: Value, origin: SettingOrigin) {
         if !self.values.contains_key(&key) && !tables::is_key(&key) {
-            let like = self.like(&key).into_iter().map(|known| match origin {
-                SettingOrigin::Variable(_) => variable(&known),
-                SettingOrigin::Default | SettingOrigin::File(_) | SettingOrigin::Flag(_) => known,
-            });
+            let like = self
+                .similar_keys(&key)
+                .into_iter()
+                .map(|known| match origin {
+                    SettingOrigin::Variable(_) => variable_name(&known),
+                    SettingOrigin::Default | SettingOrigin::File(_) | SettingOrigin::Flag(_) => {
+                        known
+                    }
+                });
             let unknown = Error::UnknownKey {
                 like: like.collect(),
-                allowed: self.neighbours(&key),
+                allowed: self.keys_of_section(&key),
                 key,
                 origin,
             };
@@ -222,7 +224,7 @@ impl Layers {
     }
 
     /// The keys that are most similar to `key`.
-    fn like(&self, key: &str) -> Vec<String> {
+    fn similar_keys(&self, key: &str) -> Vec<String> {
         let mut like: Vec<(usize, &String)> = self
             .values
             .keys()
@@ -248,8 +250,8 @@ impl Layers {
     }
 
     /// The keys of the same section, or the sections if the section is unknown.
-    fn neighbours(&self, key: &str) -> String {
-        if let Some(keys) = tables::neighbours(key) {
+    fn keys_of_section(&self, key: &str) -> String {
+        if let Some(keys) = tables::keys_of_table(key) {
             return keys;
         }
         let section = key.split('.').next().unwrap_or_default();
@@ -258,23 +260,24 @@ impl Layers {
             .keys()
             .filter(|known| known.split('.').next() == Some(section))
             .cloned();
-        let mut found: Vec<String> = inside.collect();
-        if found.is_empty() {
+        let mut section_keys: Vec<String> = inside.collect();
+        if section_keys.is_empty() {
             let sections = self
                 .values
                 .keys()
                 .filter_map(|known| known.split('.').next());
-            found = sections.map(|section| format!("{section}.*")).collect();
-            found.dedup();
+            section_keys = sections.map(|section| format!("{section}.*")).collect();
+            section_keys.dedup();
         }
-        found.join(", ")
+        section_keys.join(", ")
     }
 
     /// Types the values and records an error for each invalid one. Fails only if a value cannot be
     /// replaced.
     pub(super) fn read(&mut self) -> Result<RawConfig, Error> {
-        let (mut table, mut defaults) = (self.table(), BTreeMap::new());
-        flatten(
+        let mut table = self.to_table();
+        let mut defaults = BTreeMap::new();
+        flatten_table(
             "",
             DEFAULTS
                 .parse()
@@ -306,7 +309,7 @@ impl Layers {
                 None => section.remove(name).is_some(),
             });
             if !is_out {
-                return Err(self.failure());
+                return Err(self.take_failure());
             }
             self.replaced.insert(key);
         }
@@ -314,7 +317,7 @@ impl Layers {
 
     /// Records that the value of the first of `keys` is not allowed with those of the others,
     /// unless one of them is itself invalid.
-    pub(super) fn refuse(&mut self, keys: &[&str], allowed: impl Into<String>) {
+    pub(super) fn refuse_value(&mut self, keys: &[&str], allowed: impl Into<String>) {
         if !keys.iter().any(|key| self.is_replaced(key)) {
             let error = self.value_error(keys[0], allowed.into());
             self.errors.push(error);
@@ -322,7 +325,7 @@ impl Layers {
     }
 
     /// Records an error that is not about a single value.
-    pub(super) fn fail(&mut self, error: Error) {
+    pub(super) fn add_error(&mut self, error: Error) {
         self.errors.push(error);
     }
 
@@ -332,20 +335,20 @@ impl Layers {
     }
 
     /// Returns `config`, or all errors.
-    pub(super) fn finish<T>(mut self, config: T) -> Result<T, Error> {
+    pub(super) fn finish_with<T>(mut self, config: T) -> Result<T, Error> {
         if self.errors.is_empty() {
             Ok(config)
         } else {
-            Err(self.failure())
+            Err(self.take_failure())
         }
     }
 
-    fn failure(&mut self) -> Error {
-        Error::of(std::mem::take(&mut self.errors))
+    fn take_failure(&mut self) -> Error {
+        Error::from_list(std::mem::take(&mut self.errors))
     }
 
     /// The values by section.
-    fn table(&self) -> Table {
+    fn to_table(&self) -> Table {
         let mut table = Table::new();
         for (key, (value, _)) in &self.values {
             let (section, name) = key
@@ -365,36 +368,41 @@ impl Layers {
     /// The error for a value that is not allowed.
     fn value_error(&self, key: &str, allowed: String) -> Error {
         Error::Value {
-            origin: self.origin(key),
+            origin: self.origin_of(key),
             key: key.to_owned(),
-            read: self.show(key),
+            read: self.show_value(key),
             allowed,
         }
     }
 
     /// Records that `small` is larger than `large`. The error names the one that the operator set.
     pub(super) fn refuse_larger(&mut self, small: &str, large: &str) {
-        let other =
-            |key: &str| format!("{key}, which is {} ({})", self.show(key), self.origin(key));
-        match self.origin(small) {
+        let other = |key: &str| {
+            format!(
+                "{key}, which is {} ({})",
+                self.show_value(key),
+                self.origin_of(key)
+            )
+        };
+        match self.origin_of(small) {
             SettingOrigin::Default => {
                 let allowed = format!("at least {}", other(small));
-                self.refuse(&[large, small], allowed);
+                self.refuse_value(&[large, small], allowed);
             }
             SettingOrigin::File(_) | SettingOrigin::Variable(_) | SettingOrigin::Flag(_) => {
                 let allowed = format!("at most {}", other(large));
-                self.refuse(&[small, large], allowed);
+                self.refuse_value(&[small, large], allowed);
             }
         }
     }
 
-    fn origin(&self, key: &str) -> SettingOrigin {
+    fn origin_of(&self, key: &str) -> SettingOrigin {
         self.values
             .get(key)
             .map_or(SettingOrigin::Default, |(_, origin)| origin.clone())
     }
 
-    fn show(&self, key: &str) -> String {
+    fn show_value(&self, key: &str) -> String {
         match self.values.get(key) {
             Some(_) if key.ends_with("token") || tables::is_secret(key) => "(not shown)".to_owned(),
             // The user information of a URL.
@@ -409,9 +417,9 @@ impl Layers {
 
 impl Layers {
     /// Every key with its value and origin. A secret's value is not shown.
-    pub(super) fn all(&self) -> Vec<Setting> {
+    pub(super) fn all_settings(&self) -> Vec<Setting> {
         let mut defaults = BTreeMap::new();
-        flatten(
+        flatten_table(
             "",
             DEFAULTS
                 .parse()
@@ -426,7 +434,7 @@ impl Layers {
             let value = if empty {
                 value.to_string()
             } else {
-                self.show(key)
+                self.show_value(key)
             };
             Setting {
                 key: key.clone(),
@@ -445,19 +453,19 @@ pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
     let defaults = DEFAULTS
         .parse::<Table>()
         .expect("a test reads the embedded defaults");
-    let mut known = BTreeMap::new();
-    flatten("", defaults, &mut |key, _| {
-        known.insert(plain(&key), key);
+    let mut keys = BTreeMap::new();
+    flatten_table("", defaults, &mut |key, _| {
+        keys.insert(plain(&key), key);
     });
     let names = sources
         .environment
         .iter()
         .filter_map(|(name, _)| name.to_str());
     let others = names.filter_map(|name| Some((name, name.strip_prefix(PREFIX)?)));
-    let missed = others.filter(|(_, rest)| !rest.contains("__") && *rest != "ADMIN_TOKEN");
+    let candidates = others.filter(|(_, rest)| !rest.contains("__") && *rest != "ADMIN_TOKEN");
     let meant = |rest: &str| {
         let rest = plain(rest);
-        let mut ends = known.values().filter(|key| {
+        let mut ends = keys.values().filter(|key| {
             key.rsplit('.')
                 .next()
                 .is_some_and(|name| plain(name) == rest)
@@ -466,14 +474,14 @@ pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
         let short = ends
             .next()
             .filter(|_| ends.next().is_none() && !CLIENT_VARIABLES.contains(&rest.as_str()));
-        known.get(&rest).or(short).map(|key| variable(key))
+        keys.get(&rest).or(short).map(|key| variable_name(key))
     };
-    missed
+    candidates
         .filter_map(|(name, rest)| Some((name.to_owned(), meant(rest)?)))
         .collect()
 }
 
-fn flatten(prefix: &str, table: Table, put: &mut impl FnMut(String, Value)) {
+fn flatten_table(prefix: &str, table: Table, put: &mut impl FnMut(String, Value)) {
     flatten_with(prefix, table, put, &mut |_| {});
 }
 

@@ -66,7 +66,6 @@ pub const DEFAULTS: &str = include_str!("../../config/gridhook.toml");
 pub struct Config {
     /// Addresses and the data folder.
     pub server: Server,
-    /// The log.
     pub log: LogConfig,
     /// The limits of publish requests.
     pub publish: Publish,
@@ -133,7 +132,6 @@ pub struct Server {
     /// The address of the operators' listener; [`None`] if they share the publishers'.
     #[serde(deserialize_with = "read::optional_address")]
     pub admin_listen: Option<SocketAddr>,
-    /// The data folder.
     #[serde(deserialize_with = "read::filled")]
     pub data_dir: PathBuf,
     /// The number of threads that serve HTTP, and of those that deliver; 0 for one per core.
@@ -145,7 +143,6 @@ pub struct Server {
     /// The admin token; [`None`] if the server creates one.
     #[serde(deserialize_with = "read::token")]
     pub admin_token: Option<Secret>,
-    /// The public URL.
     #[serde(deserialize_with = "read::web")]
     pub public_url: Option<url::Url>,
     /// Further hosts of the server; a leading `*.` matches one label.
@@ -157,7 +154,6 @@ pub struct Server {
     /// The file of the TLS key, which a certificate needs.
     #[serde(deserialize_with = "read::optional")]
     pub tls_key: Option<PathBuf>,
-    /// The minimum version of TLS.
     #[serde(deserialize_with = "read::tls_version")]
     pub tls_minimum_version: TlsVersion,
     /// A configuration file that is applied at every start.
@@ -175,7 +171,6 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
-    /// The format.
     #[serde(deserialize_with = "read::format")]
     pub format: LogFormat,
     /// The filter, as `tracing` reads it.
@@ -183,7 +178,6 @@ pub struct LogConfig {
     pub filter: String,
 }
 
-/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -299,7 +293,6 @@ pub struct Topic {
 pub struct Policy {
     /// The default edition of topics.
     pub edition: String,
-    /// All editions.
     pub editions: Editions,
 }
 
@@ -329,7 +322,6 @@ const TLS_PAIR: &str = "a file: server.tls_certificate and server.tls_key are se
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps a secret.
     pub fn new(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -349,7 +341,7 @@ impl fmt::Debug for Secret {
 impl Config {
     /// Loads and validates the settings.
     pub fn load(sources: &SettingSources) -> Result<Self, Error> {
-        let mut layers = Layers::merge(sources)?;
+        let mut layers = Layers::merge_sources(sources)?;
         let raw: RawConfig = layers.read()?;
 
         // Every check runs, so that one start reports all errors.
@@ -377,10 +369,10 @@ impl Config {
         let auth = raw.auth.resolve(&mut layers);
         match (&raw.server.tls_certificate, &raw.server.tls_key) {
             (Some(_), None) => {
-                layers.refuse(&["server.tls_key", "server.tls_certificate"], TLS_PAIR)
+                layers.refuse_value(&["server.tls_key", "server.tls_certificate"], TLS_PAIR)
             }
             (None, Some(_)) => {
-                layers.refuse(&["server.tls_certificate", "server.tls_key"], TLS_PAIR)
+                layers.refuse_value(&["server.tls_certificate", "server.tls_key"], TLS_PAIR)
             }
             (Some(_), Some(_)) | (None, None) => {}
         }
@@ -395,15 +387,15 @@ impl Config {
                 Error::Unreadable { path, error } => {
                     let allowed =
                         format!("a folder of readable editions: {}: {error}", path.display());
-                    layers.refuse(&["policy.editions_dir"], allowed);
+                    layers.refuse_value(&["policy.editions_dir"], allowed);
                 }
-                other => layers.fail(other),
+                other => layers.add_error(other),
             }
         }
         // An edition that could not be read may be the configured one.
         if all_are_known && editions.get(&raw.policy.edition).is_none() {
             let names: Vec<_> = editions.names().collect();
-            layers.refuse(&["policy.edition"], format!("one of {}", names.join(", ")));
+            layers.refuse_value(&["policy.edition"], format!("one of {}", names.join(", ")));
         }
         let dead_letter = raw.dead_letter.resolve(&raw.server.data_dir, &mut layers);
         let backup = raw.backup.resolve(&mut layers);
@@ -413,7 +405,7 @@ impl Config {
             edition: raw.policy.edition,
             editions,
         };
-        layers.finish(Self {
+        layers.finish_with(Self {
             auth,
             delivery,
             dead_letter,
@@ -436,9 +428,9 @@ impl Config {
 }
 
 /// Every setting in effect, with its origin. Settings that stop a start are the same error.
-pub fn settings(sources: &SettingSources) -> Result<Vec<Setting>, Error> {
+pub fn effective_settings(sources: &SettingSources) -> Result<Vec<Setting>, Error> {
     Config::load(sources)?;
-    Ok(Layers::merge(sources)?.all())
+    Ok(Layers::merge_sources(sources)?.all_settings())
 }
 
 /// The unknown variables that resemble a setting, each with the suggested variable.

@@ -40,10 +40,8 @@ const CREDENTIALS: [(StoreKind, &[&str]); 4] = [
     (StoreKind::Google, &["service_account_key"]),
 ];
 
-/// An object store.
 #[derive(Clone, Debug)]
 pub struct ObjectStoreConfig {
-    /// Its address.
     pub address: StoreAddress,
     /// The server, if it is not the cloud's own.
     pub endpoint: Option<Url>,
@@ -78,7 +76,7 @@ pub(super) struct RawObjectStore {
 }
 
 /// The credentials of all kinds of store.
-pub(super) fn credentials() -> Vec<&'static str> {
+pub(super) fn all_credentials() -> Vec<&'static str> {
     CREDENTIALS
         .iter()
         .flat_map(|(_, names)| names.iter().copied())
@@ -104,7 +102,7 @@ impl RawObjectStore {
             && !allow_http
         {
             let allowed = format!("https, or http where {at}.allow_http is true");
-            layers.refuse(&[&key("endpoint"), &key("allow_http")], allowed);
+            layers.refuse_value(&[&key("endpoint"), &key("allow_http")], allowed);
         }
         let address = match StoreAddress::parse(&url.unwrap_or_default()) {
             Ok(address) => address,
@@ -113,12 +111,12 @@ impl RawObjectStore {
                     InvalidAddress::Form => FORMS.to_owned(),
                     InvalidAddress::Part(problem) => format!("an address, but {problem}"),
                 };
-                layers.refuse(&[&key("url")], allowed);
+                layers.refuse_value(&[&key("url")], allowed);
                 return None;
             }
         };
         if address.kind == StoreKind::Folder && address.path.is_empty() {
-            layers.refuse(&[&key("url")], "a folder other than the root folder");
+            layers.refuse_value(&[&key("url")], "a folder other than the root folder");
         }
         let of_kind = CREDENTIALS
             .iter()
@@ -135,11 +133,11 @@ impl RawObjectStore {
                         names.join(", ")
                     ),
                 };
-                layers.refuse(&[&key(&name)], allowed);
+                layers.refuse_value(&[&key(&name)], allowed);
                 continue;
             };
             if read.iter().any(|(there, _)| there == known) {
-                layers.refuse(
+                layers.refuse_value(
                     &[&key(&name)],
                     format!("nothing, because {} is set, too", key(plain)),
                 );
@@ -152,7 +150,7 @@ impl RawObjectStore {
             };
             match secret {
                 Ok(secret) => read.push((*known, Secret::new(&secret))),
-                Err(problem) => layers.refuse(&[&key(&name)], problem),
+                Err(problem) => layers.refuse_value(&[&key(&name)], problem),
             }
         }
         Some(ObjectStoreConfig {

@@ -118,7 +118,8 @@ pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::E
 
 /// Parses a rate in bytes a second, or `azure`.
 pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let (most, azure) = (ByteSize(TIB), ByteSize(AZURE_BYTES).display().si());
+    let most = ByteSize(TIB);
+    let azure = ByteSize(AZURE_BYTES).display().si();
     let allowed = format!("a size from 0 B to {most}, or \"azure\" for {azure}; 0 is no limit");
     let read = match raw(from, &allowed)? {
         RawValue::Number(bytes) => u64::try_from(bytes).ok(),

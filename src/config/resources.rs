@@ -31,12 +31,9 @@ pub(super) const CREDENTIALS: [&str; 13] = [
     "username",
 ];
 
-/// A service.
 #[derive(Clone, Debug)]
 pub struct ResourceConfig {
-    /// Its name.
     pub name: String,
-    /// Its address.
     pub url: Url,
     /// The resource ids that it stands for.
     pub resource_ids: Vec<String>,
@@ -86,7 +83,7 @@ impl RawResource {
         let Some(url) = url.filter(|url| url.query().is_none() && url.fragment().is_none()) else {
             let allowed = "an address such as https://account.queue.core.windows.net, without \
                 user, password and query";
-            layers.refuse(&[&key("url")], allowed);
+            layers.refuse_value(&[&key("url")], allowed);
             return None;
         };
         let mut read = Vec::new();
@@ -96,7 +93,7 @@ impl RawResource {
                 continue;
             };
             if read.iter().any(|(there, _)| there == known) {
-                layers.refuse(
+                layers.refuse_value(
                     &[&key(&given)],
                     format!("nothing, because {} is set, too", key(plain)),
                 );
@@ -108,7 +105,7 @@ impl RawResource {
                 tables::read_file(Path::new(&value))
             } {
                 Ok(secret) => read.push((*known, Secret::new(&secret))),
-                Err(problem) => layers.refuse(&[&key(&given)], problem),
+                Err(problem) => layers.refuse_value(&[&key(&given)], problem),
             }
         }
         Some(ResourceConfig {

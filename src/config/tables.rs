@@ -19,13 +19,13 @@ const SECTIONS: [Section; 3] = [
         prefix: dead_letter::STORES,
         is_named: true,
         plain: &[&dead_letter::PLAIN, &object_store::PLAIN],
-        credentials: object_store::credentials,
+        credentials: object_store::all_credentials,
     },
     Section {
         prefix: backup::STORE,
         is_named: false,
         plain: &[&object_store::PLAIN],
-        credentials: object_store::credentials,
+        credentials: object_store::all_credentials,
     },
     Section {
         prefix: resources::RESOURCES,
@@ -37,7 +37,7 @@ const SECTIONS: [Section; 3] = [
 
 impl Section {
     /// The section of `key`, the name of the table, and the key in it.
-    fn of(key: &str) -> Option<(&'static Self, &str, &str)> {
+    fn find_section(key: &str) -> Option<(&'static Self, &str, &str)> {
         SECTIONS.iter().find_map(|section| {
             let rest = key.strip_prefix(section.prefix)?;
             let (name, key) = if section.is_named {
@@ -49,13 +49,13 @@ impl Section {
         })
     }
 
-    fn plain(&self) -> impl Iterator<Item = &'static str> {
+    fn plain_keys(&self) -> impl Iterator<Item = &'static str> {
         self.plain.iter().flat_map(|keys| keys.iter().copied())
     }
 
-    fn keys(&self) -> Vec<String> {
+    fn section_keys(&self) -> Vec<String> {
         let credentials = (self.credentials)().into_iter();
-        let mut keys: Vec<String> = self.plain().map(str::to_owned).collect();
+        let mut keys: Vec<String> = self.plain_keys().map(str::to_owned).collect();
         keys.extend(credentials.flat_map(|key| [key.to_owned(), format!("{key}_file")]));
         keys.sort();
         keys.dedup();
@@ -65,13 +65,14 @@ impl Section {
 
 /// Whether `key` is a key of such a table.
 pub(super) fn is_key(key: &str) -> bool {
-    Section::of(key)
-        .is_some_and(|(section, _, key)| section.keys().iter().any(|known| known == key))
+    Section::find_section(key)
+        .is_some_and(|(section, _, key)| section.section_keys().iter().any(|known| known == key))
 }
 
 /// Whether `key` is such a table, or has such tables.
 pub(super) fn is_table(key: &str) -> bool {
-    let (inside, depth) = (format!("{key}."), key.matches('.').count());
+    let inside = format!("{key}.");
+    let depth = key.matches('.').count();
     let is_one = |section: &Section| {
         let below = section.prefix.matches('.').count();
         section.prefix.starts_with(&inside)
@@ -82,14 +83,14 @@ pub(super) fn is_table(key: &str) -> bool {
 
 /// Whether the value of `key` is secret.
 pub(super) fn is_secret(key: &str) -> bool {
-    Section::of(key).is_some_and(|(section, _, key)| {
-        !section.plain().any(|plain| plain == key) && !key.ends_with("_file")
+    Section::find_section(key).is_some_and(|(section, _, key)| {
+        !section.plain_keys().any(|plain| plain == key) && !key.ends_with("_file")
     })
 }
 
 /// The keys of the table that `key` is in.
-pub(super) fn neighbours(key: &str) -> Option<String> {
-    let (section, name, _) = Section::of(key)?;
+pub(super) fn keys_of_table(key: &str) -> Option<String> {
+    let (section, name, _) = Section::find_section(key)?;
     let prefix = if section.is_named {
         format!("{}{name}.", section.prefix)
     } else {
@@ -97,7 +98,7 @@ pub(super) fn neighbours(key: &str) -> Option<String> {
     };
     Some(
         section
-            .keys()
+            .section_keys()
             .iter()
             .map(|key| format!("{prefix}{key}"))
             .collect::<Vec<_>>()

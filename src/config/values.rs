@@ -2,7 +2,6 @@
 
 use std::{path::PathBuf, time::Duration};
 
-/// A version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsVersion {
     /// 1.2

@@ -50,28 +50,28 @@ impl DeadLetterActor {
         }
     }
 
-    fn check(&mut self, ctx: &mut Context<Self>) {
+    fn check_due(&mut self, ctx: &mut Context<Self>) {
         // Before the check: a wake that arrives during it may need another check.
         self.dead_letters.0.is_woken.store(false, Ordering::Release);
-        for job in self.dead_letters.take() {
+        for job in self.dead_letters.take_turns() {
             actix_rt::spawn(writer::run(self.dead_letters.clone(), job));
         }
-        self.rearm(ctx);
+        self.rearm_timer(ctx);
         if let Some(act) = self.on_recovered.take() {
             act();
         }
     }
 
-    fn rearm(&mut self, ctx: &mut Context<Self>) {
+    fn rearm_timer(&mut self, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        let due = self.dead_letters.staging().next_due();
+        let due = self.dead_letters.lock_staging().next_due();
         self.timer = due.map(|due| {
             let wait = due
                 .since(self.dead_letters.0.clock.now())
                 .clamp(TIMER_MIN, TIMER_MAX);
-            ctx.run_later(wait, |actor, ctx| actor.check(ctx))
+            ctx.run_later(wait, |actor, ctx| actor.check_due(ctx))
         });
     }
 }
@@ -87,7 +87,7 @@ impl Actor for DeadLetterActor {
             .actor
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(me);
-        self.check(ctx);
+        self.check_due(ctx);
     }
 }
 
@@ -95,7 +95,7 @@ impl Handler<Wake> for DeadLetterActor {
     type Result = ();
 
     fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
-        self.check(ctx);
+        self.check_due(ctx);
     }
 }
 
@@ -103,6 +103,6 @@ impl Handler<Inject> for DeadLetterActor {
     type Result = ();
 
     fn handle(&mut self, inject: Inject, ctx: &mut Self::Context) {
-        inject.apply(ctx);
+        inject.apply_to(ctx);
     }
 }

@@ -18,7 +18,7 @@ pub use self::key::{BrowseCursor, DeadLetterId, InvalidDeadLetterId};
 pub(super) use self::walk::{Step, Walk};
 use self::{
     key::SLASH,
-    walk::{FILE_BYTES_MAX, before},
+    walk::{FILE_BYTES_MAX, key_before},
 };
 use crate::{DeadLetters, Owner, event::DeadLetterEvent, marker::FileMarker, sink};
 use gridhook_compute::ComputeError;
@@ -54,7 +54,6 @@ pub enum BrowseError {
 /// Where a subscription's dead letters are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterLocation {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
     /// The folder of its files; [`None`] without a destination.
     pub folder: Option<String>,
@@ -78,7 +77,6 @@ pub enum DeadLetterStage {
 /// Selects dead letters. A field that is [`None`] selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterQuery {
-    /// In this stage.
     pub stage: Option<DeadLetterStage>,
     /// Last attempted (or else published) at this time or later.
     pub from: Option<Timestamp>,
@@ -93,8 +91,8 @@ pub struct DeadLetterQuery {
 }
 
 impl DeadLetterQuery {
-    fn has(&self, key: &DeadLetterId, dead_letter: &DeadLetterEvent) -> bool {
-        let at = dead_letter.at();
+    fn matches(&self, key: &DeadLetterId, dead_letter: &DeadLetterEvent) -> bool {
+        let at = dead_letter.last_attempted();
         self.keys.as_ref().is_none_or(|keys| keys.contains(key))
             && self.from.is_none_or(|from| at.is_some_and(|at| at >= from))
             && self.to.is_none_or(|to| at.is_some_and(|at| at < to))
@@ -111,7 +109,7 @@ impl DeadLetterQuery {
             })
     }
 
-    fn includes(&self, stage: DeadLetterStage) -> bool {
+    fn includes_stage(&self, stage: DeadLetterStage) -> bool {
         let is_here = |key: &DeadLetterId| key.stage() == stage;
         self.stage.is_none_or(|wanted| wanted == stage)
             && self
@@ -130,7 +128,6 @@ impl DeadLetterQuery {
 /// A selected dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundDeadLetter {
-    /// Its key.
     pub key: DeadLetterId,
     /// Its content.
     pub dead_letter: DeadLetterEvent,
@@ -141,11 +138,9 @@ pub struct FoundDeadLetter {
 pub struct BrowseProblem {
     /// A file, an index in it, or a waiting dead letter.
     pub at: String,
-    /// The reason.
     pub why: String,
 }
 
-/// A page of dead letters.
 #[derive(Debug, Default)]
 pub struct DeadLetterPage {
     /// The selected dead letters.
@@ -162,7 +157,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the journal or the store of files fails.
-    pub async fn page(
+    pub async fn read_page(
         &self,
         location: &DeadLetterLocation,
         query: &DeadLetterQuery,
@@ -179,13 +174,13 @@ impl DeadLetters {
                 mut found,
                 problems,
                 ..
-            } = walk.step().await?;
+            } = walk.next_step().await?;
             let room = PROBLEMS_MAX - page.problems.len();
             page.problems.extend(problems.into_iter().take(room));
             let room = top - page.found.len();
             if found.len() > room {
                 found.truncate(room);
-                walk.at = found.last().map(|last| BrowseCursor::behind(&last.key));
+                walk.at = found.last().map(|last| BrowseCursor::behind_key(&last.key));
             }
             page.found.append(&mut found);
         }
@@ -197,7 +192,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the journal or the store of files fails.
-    pub async fn one(
+    pub async fn read_one(
         &self,
         location: &DeadLetterLocation,
         key: DeadLetterId,
@@ -210,8 +205,10 @@ impl DeadLetters {
         let Step {
             found, problems, ..
         } = match &key {
-            DeadLetterId::Waiting(key) => walk.waiting(before(*key)).await?,
-            DeadLetterId::Written { file, index } => walk.file(file, index.checked_sub(1)).await?,
+            DeadLetterId::Waiting(key) => walk.walk_waiting(key_before(*key)).await?,
+            DeadLetterId::Written { file, index } => {
+                walk.walk_file(file, index.checked_sub(1)).await?
+            }
         };
         let name = key.to_string();
         let problem = problems
@@ -224,7 +221,7 @@ impl DeadLetters {
     }
 
     /// The marker of a file, or why it cannot be read.
-    pub(super) async fn marker(
+    pub(super) async fn read_marker(
         &self,
         file: &str,
     ) -> Result<Result<FileMarker, String>, sink::SinkError> {

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::file::{self, Members, members};
+use super::file::{self, Members, parse_members};
 use gridhook_event::{Schema, Timestamp, parse_instant};
 use gridhook_journal::WaitingDeadLetter;
 
@@ -34,18 +34,13 @@ const DELIVERY: &str = "customDeliveryProperties";
 /// Maximum dead letters read from a file: twenty times what this server writes into one.
 const DEAD_LETTERS_MAX: usize = 100_000;
 
-/// A dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterEvent {
     /// The event before it was dead-lettered, as JSON.
     pub event: String,
-    /// The schema of `event`.
     pub schema: Schema,
-    /// Its id.
     pub id: Option<String>,
-    /// Its type.
     pub event_type: Option<String>,
-    /// Its subject.
     pub subject: Option<String>,
     /// The resource id of its topic, if Event Grid added it. A CloudEvent's `source` comes from its
     /// publisher.
@@ -73,8 +68,9 @@ pub struct DeadLetterResult {
 
 impl DeadLetterEvent {
     /// A waiting dead letter. [`None`] if its event is missing.
-    pub fn waiting(waiting: &WaitingDeadLetter) -> Option<Self> {
-        let (event, dead) = (waiting.event.as_ref()?, &waiting.dead);
+    pub fn from_waiting(waiting: &WaitingDeadLetter) -> Option<Self> {
+        let event = waiting.event.as_ref()?;
+        let dead = &waiting.dead;
         let non_empty =
             |text: Cow<'_, str>| Some(text.into_owned()).filter(|text| !text.is_empty());
         Some(Self {
@@ -96,14 +92,14 @@ impl DeadLetterEvent {
     }
 
     /// When it was last attempted, or else published. Time ranges select by it.
-    pub fn at(&self) -> Option<Timestamp> {
+    pub fn last_attempted(&self) -> Option<Timestamp> {
         self.result.tried.or(self.result.published)
     }
 
     /// The event as its publisher wrote it, without what a topic adds.
     pub fn without_topic(&self) -> String {
-        match members(self.event.as_bytes()) {
-            Ok(all) => without(&all, |name| matches!(name, "topic" | "metadataVersion")),
+        match parse_members(self.event.as_bytes()) {
+            Ok(all) => without_members(&all, |name| matches!(name, "topic" | "metadataVersion")),
             // The next reader reports the error.
             Err(_) => self.event.clone(),
         }
@@ -114,21 +110,21 @@ impl DeadLetterEvent {
     /// # Errors
     /// What is wrong, if it has none of the five shapes.
     pub fn read(dead_letter: &str, custom: bool) -> Result<Self, String> {
-        let all = members(dead_letter.as_bytes()).map_err(|error| error.to_string())?;
-        let properties = PROPERTIES.iter().find_map(|name| value(&all, name));
+        let all = parse_members(dead_letter.as_bytes()).map_err(|error| error.to_string())?;
+        let properties = PROPERTIES.iter().find_map(|name| member_value(&all, name));
         let (event, result) = match (
-            value(&all, "event").filter(|event| is_object(event)),
+            member_value(&all, "event").filter(|event| is_object(event)),
             properties,
         ) {
             (Some(event), Some(properties)) => {
                 (event.get().to_owned(), namespace_result(properties)?)
             }
             (None, Some(properties)) => (
-                without(&all, |name| name == DELIVERY || PROPERTIES.contains(&name)),
+                without_members(&all, |name| name == DELIVERY || PROPERTIES.contains(&name)),
                 namespace_result(properties)?,
             ),
             (_, None) => {
-                let is_cloud_event = value(&all, "specversion").is_some();
+                let is_cloud_event = member_value(&all, "specversion").is_some();
                 let result = if is_cloud_event {
                     cloud_event_result(&all)
                 } else {
@@ -142,7 +138,7 @@ impl DeadLetterEvent {
                 let custom = custom && !is_cloud_event;
                 let event =
                     file::event_of(dead_letter, custom).map_err(|error| error.to_string())?;
-                let described = Self::of(event, &all, result)?;
+                let described = Self::from_members(event, &all, result)?;
                 let schema = if custom {
                     Schema::Custom
                 } else {
@@ -154,28 +150,33 @@ impl DeadLetterEvent {
                 });
             }
         };
-        let inner = members(event.as_bytes()).map_err(|error| format!("event: {error}"))?;
-        if value(&inner, "specversion").is_none() {
+        let inner = parse_members(event.as_bytes()).map_err(|error| format!("event: {error}"))?;
+        if member_value(&inner, "specversion").is_none() {
             return Err("event is not a CloudEvent: it has no specversion".to_owned());
         }
-        let described = Self::of(String::new(), &inner, result)?;
+        let described = Self::from_members(String::new(), &inner, result)?;
         Ok(Self { event, ..described })
     }
 
     /// Builds a dead letter from `event` and the members of its envelope.
-    fn of(event: String, envelope: &Members<'_>, result: DeadLetterResult) -> Result<Self, String> {
-        let is_cloud_event = value(envelope, "specversion").is_some();
+    fn from_members(
+        event: String,
+        envelope: &Members<'_>,
+        result: DeadLetterResult,
+    ) -> Result<Self, String> {
+        let is_cloud_event = member_value(envelope, "specversion").is_some();
         let (schema, kind) = if is_cloud_event {
             (Schema::CloudEvents, "type")
         } else {
             (Schema::EventGrid, "eventType")
         };
-        let id = text(envelope, "id");
+        let id = member_text(envelope, "id");
         if id.is_none() {
             return Err("its event has no id".to_owned());
         }
-        let (event_type, subject) = (text(envelope, kind), text(envelope, "subject"));
-        let topic = text(envelope, "topic").filter(|_| !is_cloud_event);
+        let event_type = member_text(envelope, kind);
+        let subject = member_text(envelope, "subject");
+        let topic = member_text(envelope, "topic").filter(|_| !is_cloud_event);
         Ok(Self {
             event,
             schema,
@@ -215,40 +216,40 @@ pub fn read(file: &[u8], custom: bool) -> Result<Vec<Result<DeadLetterEvent, Str
 
 fn event_grid_result(all: &Members<'_>) -> DeadLetterResult {
     DeadLetterResult {
-        reason: text(all, "deadLetterReason"),
-        attempts: number(all, "deliveryAttempts"),
-        outcome: text(all, "lastDeliveryOutcome"),
-        status: number(all, "lastHttpStatusCode"),
-        published: time(all, "publishTime"),
-        tried: time(all, "lastDeliveryAttemptTime"),
+        reason: member_text(all, "deadLetterReason"),
+        attempts: member_number(all, "deliveryAttempts"),
+        outcome: member_text(all, "lastDeliveryOutcome"),
+        status: member_number(all, "lastHttpStatusCode"),
+        published: member_time(all, "publishTime"),
+        tried: member_time(all, "lastDeliveryAttemptTime"),
     }
 }
 
 fn cloud_event_result(all: &Members<'_>) -> DeadLetterResult {
     DeadLetterResult {
-        reason: text(all, "deadletterreason"),
-        attempts: number(all, "deliveryattempts"),
-        outcome: text(all, "lastdeliveryoutcome"),
+        reason: member_text(all, "deadletterreason"),
+        attempts: member_number(all, "deliveryattempts"),
+        outcome: member_text(all, "lastdeliveryoutcome"),
         status: None,
-        published: time(all, "publishtime"),
-        tried: time(all, "lastdeliveryattempttime"),
+        published: member_time(all, "publishtime"),
+        tried: member_time(all, "lastdeliveryattempttime"),
     }
 }
 
 fn namespace_result(properties: &RawValue) -> Result<DeadLetterResult, String> {
-    let all = members(properties.get().as_bytes())
+    let all = parse_members(properties.get().as_bytes())
         .map_err(|error| format!("deadletterProperties: {error}"))?;
     Ok(DeadLetterResult {
-        reason: text(&all, "deadletterreason"),
-        attempts: number(&all, "deliveryattempts"),
-        outcome: text(&all, "deliveryresult"),
+        reason: member_text(&all, "deadletterreason"),
+        attempts: member_number(&all, "deliveryattempts"),
+        outcome: member_text(&all, "deliveryresult"),
         status: None,
-        published: time(&all, "publishutc"),
-        tried: time(&all, "deliveryattemptutc"),
+        published: member_time(&all, "publishutc"),
+        tried: member_time(&all, "deliveryattemptutc"),
     })
 }
 
-fn value<'a>(members: &Members<'a>, wanted: &str) -> Option<&'a RawValue> {
+fn member_value<'a>(members: &Members<'a>, wanted: &str) -> Option<&'a RawValue> {
     members
         .iter()
         .find(|(name, _)| name == wanted)
@@ -260,23 +261,27 @@ fn is_object(value: &RawValue) -> bool {
 }
 
 /// The object without some members.
-fn without(all: &Members<'_>, left_out: impl Fn(&str) -> bool) -> String {
-    let kept = all.iter().filter(|(name, _)| !left_out(name));
-    let kept = kept
+fn without_members(all: &Members<'_>, left_out: impl Fn(&str) -> bool) -> String {
+    let kept_members = all.iter().filter(|(name, _)| !left_out(name));
+    let kept_members = kept_members
         .map(|(name, value)| format!("{}:{}", serde_json::Value::from(name.as_ref()), value.get()));
-    format!("{{{}}}", kept.collect::<Vec<_>>().join(","))
+    format!("{{{}}}", kept_members.collect::<Vec<_>>().join(","))
 }
 
-fn text(all: &Members<'_>, name: &str) -> Option<String> {
-    serde_json::from_str(value(all, name)?.get()).ok()
+fn member_text(all: &Members<'_>, name: &str) -> Option<String> {
+    serde_json::from_str(member_value(all, name)?.get()).ok()
 }
 
 /// A number, also if it was written as a string.
-fn number<T: std::str::FromStr>(all: &Members<'_>, name: &str) -> Option<T> {
-    value(all, name)?.get().trim_matches('"').parse().ok()
+fn member_number<T: std::str::FromStr>(all: &Members<'_>, name: &str) -> Option<T> {
+    member_value(all, name)?
+        .get()
+        .trim_matches('"')
+        .parse()
+        .ok()
 }
 
-fn time(all: &Members<'_>, name: &str) -> Option<Timestamp> {
-    let at = parse_instant(&text(all, name)?)?;
+fn member_time(all: &Members<'_>, name: &str) -> Option<Timestamp> {
+    let at = parse_instant(&member_text(all, name)?)?;
     u64::try_from(at.as_microsecond()).ok().map(Timestamp)
 }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use self::object::JsonObjectBuilder;
-pub(super) use self::object::{Members, members};
+pub(super) use self::object::{Members, parse_members};
 use crate::DeadLetterTarget;
 use gridhook_event as event;
 use gridhook_event::{Event, Lane, Schema, Seq, Timestamp};
@@ -59,7 +59,6 @@ const EVENT_GRID_ADDED: [&str; 7] = [
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the event at {seq:?}")]
 pub struct UnreadableEvent {
-    /// The event.
     pub seq: Seq,
     #[source]
     source: serde_json::Error,
@@ -68,9 +67,7 @@ pub struct UnreadableEvent {
 /// What all events of a file have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct FileContext<'a> {
-    /// The layout of the file.
     pub layout: FileLayout,
-    /// The delivery schema.
     pub delivery: Schema,
     /// The resource id of the topic or the domain.
     pub topic: &'a str,
@@ -113,12 +110,12 @@ impl FileBuilder {
         if self.count > 0 {
             self.text.push_str(",\n");
         }
-        let wire = event.wire();
+        let wire = event.to_wire_bytes();
         let written = match context.layout {
             FileLayout::Namespace => {
                 namespace::dead_letter(&mut self.text, &wire, context, event, result)
             }
-            FileLayout::Basic => basic(&mut self.text, &wire, context, event, result),
+            FileLayout::Basic => write_basic(&mut self.text, &wire, context, event, result),
         };
         if let Err(source) = written {
             self.text.truncate(before);
@@ -136,8 +133,7 @@ impl FileBuilder {
         Ok(true)
     }
 
-    /// The number of events.
-    pub fn count(&self) -> usize {
+    pub fn event_count(&self) -> usize {
         self.count
     }
 
@@ -155,7 +151,7 @@ struct DeliveryResult<'a> {
     dead: &'a DeadLetterRecord,
 }
 
-fn basic(
+fn write_basic(
     out: &mut String,
     wire: &Bytes,
     context: FileContext<'_>,
@@ -171,10 +167,10 @@ fn basic(
             cloud_event(out, wire, result)
         }
         (Schema::Custom, Schema::CloudEvents) => event
-            .delivered(Schema::CloudEvents)
+            .to_delivered_bytes(Schema::CloudEvents)
             .and_then(|wire| cloud_event(out, &wire, result)),
         (Schema::Custom, Schema::EventGrid | Schema::Custom) => {
-            custom(out, wire, context, event, result)
+            write_custom(out, wire, context, event, result)
         }
     }
 }
@@ -184,15 +180,15 @@ fn event_grid(
     wire: &[u8],
     result: DeliveryResult<'_>,
 ) -> Result<(), serde_json::Error> {
-    let members = members(wire)?;
-    let mut object = JsonObjectBuilder::begin(out);
+    let members = parse_members(wire)?;
+    let mut object = JsonObjectBuilder::begin_object(out);
     for name in EVENT_GRID {
         if let Some((_, value)) = members.iter().find(|(member, _)| member == name) {
-            object.put(name, value.get());
+            object.put_json(name, value.get());
         }
     }
-    result.put(&mut object);
-    object.end();
+    result.put_members(&mut object);
+    object.end_object();
     Ok(())
 }
 
@@ -201,19 +197,19 @@ fn cloud_event(
     wire: &[u8],
     result: DeliveryResult<'_>,
 ) -> Result<(), serde_json::Error> {
-    let members = members(wire)?;
-    let mut object = JsonObjectBuilder::begin(out);
+    let members = parse_members(wire)?;
+    let mut object = JsonObjectBuilder::begin_object(out);
     for (name, value) in members {
         if !CLOUD_EVENT_ADDED.contains(&name.as_ref()) {
-            object.put(&name, value.get());
+            object.put_json(&name, value.get());
         }
     }
     result.put_into_cloud_event(&mut object);
-    object.end();
+    object.end_object();
     Ok(())
 }
 
-fn custom(
+fn write_custom(
     out: &mut String,
     wire: &[u8],
     context: FileContext<'_>,
@@ -221,45 +217,45 @@ fn custom(
     result: DeliveryResult<'_>,
 ) -> Result<(), serde_json::Error> {
     let own: &RawValue = serde_json::from_slice(wire)?;
-    let mut object = JsonObjectBuilder::begin(out);
-    object.text("id", &event.id());
+    let mut object = JsonObjectBuilder::begin_object(out);
+    object.put_text("id", &event.id());
     match event.event_time() {
-        Some(time) => object.text("eventTime", &time),
-        None => object.text("eventTime", &event.appended.to_event_grid()),
+        Some(time) => object.put_text("eventTime", &time),
+        None => object.put_text("eventTime", &event.appended.to_event_grid()),
     }
-    object.text("eventType", &event.event_type());
+    object.put_text("eventType", &event.event_type());
     let version = event.data_version();
-    object.text(
+    object.put_text(
         "dataVersion",
         if version.is_empty() { "1.0" } else { &version },
     );
-    object.text("metadataVersion", "1");
+    object.put_text("metadataVersion", "1");
     match event.domain_topic() {
-        topic if topic.is_empty() => object.text("topic", context.topic),
-        topic => object.text("topic", &format!("{}/topics/{topic}", context.topic)),
+        topic if topic.is_empty() => object.put_text("topic", context.topic),
+        topic => object.put_text("topic", &format!("{}/topics/{topic}", context.topic)),
     }
-    object.text("subject", &event.subject());
-    result.put(&mut object);
-    object.put("data", own.get());
-    object.end();
+    object.put_text("subject", &event.subject());
+    result.put_members(&mut object);
+    object.put_json("data", own.get());
+    object.end_object();
     Ok(())
 }
 
 impl DeliveryResult<'_> {
-    fn put(self, object: &mut JsonObjectBuilder<'_>) {
+    fn put_members(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
-        object.text("deadLetterReason", &dead.reason.to_string());
-        object.put("deliveryAttempts", &dead.attempts.to_string());
-        object.text("lastDeliveryOutcome", &dead.outcome.to_string());
-        object.text("publishTime", &dead.published.to_event_grid());
+        object.put_text("deadLetterReason", &dead.reason.to_string());
+        object.put_json("deliveryAttempts", &dead.attempts.to_string());
+        object.put_text("lastDeliveryOutcome", &dead.outcome.to_string());
+        object.put_text("publishTime", &dead.published.to_event_grid());
         if let Some(tried) = dead.tried {
-            object.text("lastDeliveryAttemptTime", &tried.to_event_grid());
+            object.put_text("lastDeliveryAttemptTime", &tried.to_event_grid());
         }
         if let Some(status) = dead.status {
-            object.put("lastHttpStatusCode", &status.to_string());
+            object.put_json("lastHttpStatusCode", &status.to_string());
         }
         if lane.is_job() {
-            object.text("replayJob", &lane.0.to_string());
+            object.put_text("replayJob", &lane.0.to_string());
         }
     }
 
@@ -268,12 +264,12 @@ impl DeliveryResult<'_> {
     fn put_into_cloud_event(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
         let [reason, attempts, outcome, published, job] = CLOUD_EVENT_ADDED;
-        object.text(reason, &dead.reason.to_string());
-        object.put(attempts, &dead.attempts.to_string());
-        object.text(outcome, &dead.outcome.to_string());
-        object.text(published, &dead.published.to_event_grid());
+        object.put_text(reason, &dead.reason.to_string());
+        object.put_json(attempts, &dead.attempts.to_string());
+        object.put_text(outcome, &dead.outcome.to_string());
+        object.put_text(published, &dead.published.to_event_grid());
         if lane.is_job() {
-            object.text(job, &lane.0.to_string());
+            object.put_text(job, &lane.0.to_string());
         }
     }
 }
@@ -284,7 +280,7 @@ impl DeliveryResult<'_> {
 /// # Errors
 /// If it is not an object, or a custom one has no `data`.
 pub fn event_of(dead_letter: &str, custom: bool) -> Result<String, serde_json::Error> {
-    let members = members(dead_letter.as_bytes())?;
+    let members = parse_members(dead_letter.as_bytes())?;
     if custom {
         let data = members
             .iter()
@@ -299,23 +295,25 @@ pub fn event_of(dead_letter: &str, custom: bool) -> Result<String, serde_json::E
         &EVENT_GRID_ADDED
     };
     let mut event = String::with_capacity(dead_letter.len());
-    let mut object = JsonObjectBuilder::begin(&mut event);
+    let mut object = JsonObjectBuilder::begin_object(&mut event);
     for (name, value) in members
         .iter()
         .filter(|(name, _)| !added.contains(&name.as_ref()))
     {
-        object.put(name, value.get());
+        object.put_json(name, value.get());
     }
-    object.end();
+    object.end_object();
     Ok(event)
 }
 
 /// The folder of all files for `target`, below the store's address. In the basic tier, its last
 /// part is the name of the subscription in upper case.
-pub fn folder(target: &DeadLetterTarget) -> String {
+pub fn target_folder(target: &DeadLetterTarget) -> String {
     let own = match target.layout {
         FileLayout::Basic => target.subscription_name.to_uppercase(),
-        FileLayout::Namespace => namespace::folder(&target.topic, &target.subscription_name),
+        FileLayout::Namespace => {
+            namespace::subscription_folder(&target.topic, &target.subscription_name)
+        }
     };
     if target.folder.is_empty() {
         own
@@ -326,7 +324,7 @@ pub fn folder(target: &DeadLetterTarget) -> String {
 
 /// The path of a file: in the subscription's folder, by the hour of its creation, in UTC and
 /// without leading zeros.
-pub fn path(folder: &str, made: Timestamp, id: uuid::Uuid) -> String {
-    let (year, month, day, hour) = made.hour();
+pub fn file_path(folder: &str, made: Timestamp, id: uuid::Uuid) -> String {
+    let (year, month, day, hour) = made.utc_hour();
     format!("{folder}/{year}/{month}/{day}/{hour}/{id}.json")
 }

@@ -95,7 +95,6 @@ pub struct DeadLetterTarget {
     pub topic: String,
     /// The resource id of the topic or the domain topic that the subscription belongs to.
     pub source: String,
-    /// The layout of the files.
     pub layout: FileLayout,
     /// Delivery properties that are not secret.
     pub properties: Vec<DeliveryProperty>,
@@ -130,9 +129,7 @@ impl DeadLetterTarget {
 /// target.
 #[derive(Clone, Debug)]
 pub struct WaitingDeadLetters {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// The destination.
     pub target: DeadLetterTarget,
     /// When the first dead letter is due.
     pub due: Timestamp,
@@ -209,7 +206,8 @@ impl DeadLetters {
         options: WriterOptions,
     ) -> Self {
         let reading = Arc::new(Semaphore::new(1));
-        let (locks, all) = (StagingQueues::default(), Arc::default());
+        let locks = StagingQueues::default();
+        let all = Arc::default();
         let context = WriterContext {
             notifier: notifier.map(Arc::new),
             find_target: None,
@@ -249,11 +247,11 @@ impl DeadLetters {
     /// Queues dead letters that wait. At the start, call it for every subscription with waiting
     /// dead letters ([`ReaderPool::all_dead`](gridhook_journal::ReaderPool::all_dead)), because no
     /// record contains the target.
-    pub fn waiting(&self, waiting: WaitingDeadLetters) {
+    pub fn queue_waiting(&self, waiting: WaitingDeadLetters) {
         let due = waiting.target.turn_at(waiting.due, self.0.clock.now());
-        self.staging()
-            .enqueue(WaitingDeadLetters { due, ..waiting });
-        self.wake();
+        self.lock_staging()
+            .enqueue_waiting(WaitingDeadLetters { due, ..waiting });
+        self.wake_actor();
     }
 
     /// Injects a fault into the running actor. False if none runs.
@@ -261,7 +259,7 @@ impl DeadLetters {
         clippy::disallowed_methods,
         reason = "sent once; an actor that has ended needs no fault"
     )]
-    pub fn inject(&self, inject: Inject) -> bool {
+    pub fn inject_fault(&self, inject: Inject) -> bool {
         let actor = self
             .0
             .actor
@@ -280,7 +278,7 @@ impl DeadLetters {
 
     /// `job` with the current target: the subscription may have been changed. [`None`] if its dead
     /// letters go to another store, which was notified.
-    fn retarget(&self, job: WriteTurn) -> Option<WriteTurn> {
+    fn with_current_target(&self, job: WriteTurn) -> Option<WriteTurn> {
         let retarget = self
             .0
             .context
@@ -294,7 +292,7 @@ impl DeadLetters {
             && let Some(all) = self.0.context.all.get().and_then(Weak::upgrade)
             && let Some(other) = all.get(&target.store)
         {
-            other.waiting(WaitingDeadLetters {
+            other.queue_waiting(WaitingDeadLetters {
                 subscription_key: job.subscription_key,
                 target,
                 due: self.0.clock.now(),
@@ -308,8 +306,8 @@ impl DeadLetters {
     }
 
     /// Removes a subscription whose dead letters go to another store from now on.
-    fn forget(&self, subscription_key: SubscriptionKey) {
-        self.staging().forget(subscription_key);
+    fn forget_subscription(&self, subscription_key: SubscriptionKey) {
+        self.lock_staging().forget_subscription(subscription_key);
     }
 
     /// The store of files.
@@ -318,8 +316,8 @@ impl DeadLetters {
     }
 
     /// Starts no more files, and waits at most `wait` for running turns. True if all have ended.
-    pub async fn settle(&self, wait: Duration) -> bool {
-        self.staging().close();
+    pub async fn finish_turns(&self, wait: Duration) -> bool {
+        self.lock_staging().close();
         let mut running_turns = self.0.running_turns.subscribe();
         // This handle keeps the sender, so the wait cannot fail.
         let idle = running_turns.wait_for(|count| *count == 0);
@@ -327,15 +325,15 @@ impl DeadLetters {
     }
 
     /// The totals of a subscription's dead letters.
-    pub async fn totals(
+    pub async fn read_totals(
         &self,
         subscription_key: SubscriptionKey,
     ) -> Result<DeadLetterTotals, journal::Error> {
         let record = self
             .0
             .journal
-            .reads()
-            .meta(
+            .reader_pool()
+            .read_meta(
                 MetaKind::DeadLetters,
                 DeadLetterTotals::name(subscription_key),
             )
@@ -348,7 +346,7 @@ impl DeadLetters {
     }
 
     /// The lock for writing a subscription's totals and removing its dead letters.
-    async fn lock(&self, subscription_key: SubscriptionKey) -> OwnedMutexGuard<()> {
+    async fn lock_subscription(&self, subscription_key: SubscriptionKey) -> OwnedMutexGuard<()> {
         let queue = {
             let mut locks = self
                 .0
@@ -363,7 +361,7 @@ impl DeadLetters {
         queue.lock_owned().await
     }
 
-    fn staging(&self) -> MutexGuard<'_, Staging> {
+    fn lock_staging(&self) -> MutexGuard<'_, Staging> {
         // Its methods keep it consistent wherever they could panic.
         self.0
             .staging
@@ -371,26 +369,26 @@ impl DeadLetters {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Vec<WriteTurn> {
+    fn take_turns(&self) -> Vec<WriteTurn> {
         let now = self.0.clock.now();
-        let mut staging = self.staging();
-        let jobs = staging.take(now);
+        let mut staging = self.lock_staging();
+        let jobs = staging.take_turns(now);
         // Under the lock, so that closing sees the current number.
         self.0.running_turns.send_replace(staging.running_turns());
         jobs
     }
 
-    fn finished(&self, subscription_key: SubscriptionKey, report: TurnReport) {
+    fn finish_turn(&self, subscription_key: SubscriptionKey, report: TurnReport) {
         let now = self.0.clock.now();
         {
-            let mut staging = self.staging();
-            staging.finished(subscription_key, report, now);
+            let mut staging = self.lock_staging();
+            staging.finish_turn(subscription_key, report, now);
             self.0.running_turns.send_replace(staging.running_turns());
         }
-        self.wake();
+        self.wake_actor();
     }
 
-    fn wake(&self) {
+    fn wake_actor(&self) {
         let actor = self
             .0
             .actor

@@ -18,7 +18,6 @@ pub struct FileMarker {
     /// Sent again.
     #[serde(default)]
     pub redriven: Vec<(u32, u32)>,
-    /// Purged.
     #[serde(default)]
     pub purged: Vec<(u32, u32)>,
 }
@@ -30,7 +29,7 @@ impl FileMarker {
     }
 
     /// Whether the dead letter at this index was handled.
-    pub fn has(&self, index: u32) -> bool {
+    pub fn is_handled(&self, index: u32) -> bool {
         self.redriven
             .iter()
             .chain(&self.purged)
@@ -39,21 +38,21 @@ impl FileMarker {
 
     /// Whether all of a file's dead letters were handled.
     pub fn has_all(&self, dead_letters: u32) -> bool {
-        (0..dead_letters).all(|index| self.has(index))
+        (0..dead_letters).all(|index| self.is_handled(index))
     }
 
     /// The number of indexes in the runs.
-    pub fn count(runs: &[(u32, u32)]) -> u64 {
+    pub fn count_indexes(runs: &[(u32, u32)]) -> u64 {
         runs.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 }
 
 /// Adds indexes to a list of runs.
 pub fn add(runs: &mut Vec<(u32, u32)>, indexes: impl IntoIterator<Item = u32>) {
-    let known = runs
+    let known_indexes = runs
         .iter()
         .flat_map(|(first, count)| *first..first.saturating_add(*count));
-    let mut all: Vec<u32> = known.chain(indexes).collect();
+    let mut all: Vec<u32> = known_indexes.chain(indexes).collect();
     all.sort_unstable();
     all.dedup();
     runs.clear();

@@ -25,7 +25,6 @@ const SUFFIX: &str = ".json";
 pub struct Owner {
     /// The resource id of its topic or domain topic.
     pub source: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -44,7 +43,7 @@ pub(super) enum FileOwner {
 
 impl Owner {
     /// A new GUID of a file for this subscription, from random bytes.
-    pub fn guid(&self, seed: [u8; 8]) -> Uuid {
+    pub fn new_guid(&self, seed: [u8; 8]) -> Uuid {
         // The version is in the first half, so it is part of the hash.
         let half = |bytes: [u8; 16]| Builder::from_custom_bytes(bytes).into_uuid().into_bytes();
         let mut bytes = [0; 16];
@@ -64,17 +63,18 @@ impl Owner {
     }
 
     /// Whether a file was written for this subscription; [`None`] if its name does not say.
-    fn wrote(&self, file: &str) -> Option<bool> {
+    fn has_written(&self, file: &str) -> Option<bool> {
         let name = file.rsplit('/').next().unwrap_or(file);
         let guid = Uuid::try_parse(name.strip_suffix(SUFFIX)?).ok()?;
         let seed: [u8; 8] = guid.as_bytes()[..8].try_into().ok()?;
-        (guid.get_version() == Some(Version::Custom)).then(|| self.guid(seed) == guid)
+        (guid.get_version() == Some(Version::Custom)).then(|| self.new_guid(seed) == guid)
     }
 
     /// Whether an event with this `topic` belongs to this subscription: to its topic, or a part of
     /// it.
     fn is_for(&self, topic: &str) -> bool {
-        let (topic, source) = (topic.to_ascii_lowercase(), self.source.to_ascii_lowercase());
+        let topic = topic.to_ascii_lowercase();
+        let source = self.source.to_ascii_lowercase();
         topic
             .strip_prefix(&source)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -83,10 +83,14 @@ impl Owner {
 
 /// The owner of a file in the folder of `owner`, into which `others` write too.
 pub(super) fn of_file(owner: &Owner, others: &[Owner], file: &str) -> FileOwner {
-    match owner.wrote(file) {
+    match owner.has_written(file) {
         None => FileOwner::Unnamed,
         Some(true) => FileOwner::Own,
-        Some(false) if others.iter().any(|other| other.wrote(file) == Some(true)) => {
+        Some(false)
+            if others
+                .iter()
+                .any(|other| other.has_written(file) == Some(true)) =>
+        {
             FileOwner::Others
         }
         Some(false) => FileOwner::Unknown(

@@ -5,7 +5,7 @@
 //! marker. After a crash between two of these steps a purge may be repeated, and counts nothing
 //! twice.
 //!
-//! A subscription has one piece of work at a time (`DeadLetters::lock`), because the totals are
+//! A subscription has one piece of work at a time (`DeadLetters::lock_subscription`), because the totals are
 //! written as a whole.
 
 use std::{fmt, str::FromStr};
@@ -89,7 +89,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the journal or the store of files fails. Completed steps stay completed.
-    pub async fn purge(
+    pub async fn purge_page(
         &self,
         location: &DeadLetterLocation,
         query: &DeadLetterQuery,
@@ -98,34 +98,35 @@ impl DeadLetters {
     ) -> Result<PurgeProgress, BrowseError> {
         if dry_run {
             return self
-                .count(location, query, at, async |_| Ok(Vec::new()))
+                .count_page(location, query, at, async |_| Ok(Vec::new()))
                 .await;
         }
         let mut walk = Walk::new(self, location, query, at.at);
-        let mut purged = PurgeProgress::default();
+        let mut progress = PurgeProgress::default();
         for _ in 0..STEPS_MAX {
             if walk.at.is_none() {
                 break;
             }
-            let _lock = self.lock(location.subscription_key).await;
+            let _lock = self.lock_subscription(location.subscription_key).await;
             let Step {
                 found,
                 problems,
                 file,
-            } = walk.step().await?;
-            purged.dead_letters += found.len() as u64;
-            purged.problems.extend(problems);
+            } = walk.next_step().await?;
+            progress.dead_letters += found.len() as u64;
+            progress.problems.extend(problems);
             if found.is_empty() {
                 continue;
             }
             match (file, &location.folder) {
                 (Some((file, dead_letters)), Some(folder)) => {
-                    let (file, purged) = (format!("{folder}/{file}"), indexes(&found));
+                    let file = format!("{folder}/{file}");
+                    let progress = file_indexes(&found);
                     self.write_marker(
                         &file,
                         dead_letters,
                         |marker| &mut marker.purged,
-                        purged,
+                        progress,
                         false,
                     )
                     .await?;
@@ -133,11 +134,11 @@ impl DeadLetters {
                 _ => self.purge_waiting(location, &found).await?,
             }
         }
-        purged.next = walk.at.map(|at| PurgeCursor {
+        progress.next = walk.at.map(|at| PurgeCursor {
             at,
             until: Timestamp::NEVER,
         });
-        Ok(purged)
+        Ok(progress)
     }
 
     /// Counts the selected dead letters from `at` on, except those with problems. No dead letter is
@@ -146,17 +147,18 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the journal or the store of files fails.
-    pub(super) async fn count(
+    pub(super) async fn count_page(
         &self,
         location: &DeadLetterLocation,
         query: &DeadLetterQuery,
         at: PurgeCursor,
         problems_of: impl AsyncFn(Vec<FoundDeadLetter>) -> Result<Vec<BrowseProblem>, BrowseError>,
     ) -> Result<PurgeProgress, BrowseError> {
-        let _lock = self.lock(location.subscription_key).await;
+        let _lock = self.lock_subscription(location.subscription_key).await;
         let until = at.until.min(self.0.clock.now());
-        let mut walk = Walk::new(self, location, query, at.at).until(at.until);
-        let (mut counted, mut files) = (PurgeProgress::default(), 0);
+        let mut walk = Walk::new(self, location, query, at.at).limit_until(at.until);
+        let mut counted = PurgeProgress::default();
+        let mut files = 0;
         while let Some(at) = &walk.at {
             if matches!(at, BrowseCursor::Written(_) | BrowseCursor::InFile { .. }) {
                 if files == STEPS_MAX {
@@ -166,14 +168,14 @@ impl DeadLetters {
             }
             let Step {
                 found, problems, ..
-            } = walk.step().await?;
+            } = walk.next_step().await?;
             let count = found.len();
-            let refused = problems_of(found).await?;
-            counted.dead_letters += (count - refused.len()) as u64;
+            let refusals = problems_of(found).await?;
+            counted.dead_letters += (count - refusals.len()) as u64;
             let room = PROBLEMS_MAX - counted.problems.len();
             counted
                 .problems
-                .extend(problems.into_iter().chain(refused).take(room));
+                .extend(problems.into_iter().chain(refusals).take(room));
         }
         counted.next = walk.at.map(|at| PurgeCursor { at, until });
         Ok(counted)
@@ -184,15 +186,15 @@ impl DeadLetters {
         location: &DeadLetterLocation,
         found: &[FoundDeadLetter],
     ) -> Result<(), BrowseError> {
-        let done: Vec<DeadLetterKey> = found
+        let keys: Vec<DeadLetterKey> = found
             .iter()
             .filter_map(|found| match found.key {
                 DeadLetterId::Waiting(key) => Some(key),
                 DeadLetterId::Written { .. } => None,
             })
             .collect();
-        let mut totals = self.totals(location.subscription_key).await?;
-        totals.purged += done.len() as u64;
+        let mut totals = self.read_totals(location.subscription_key).await?;
+        totals.purged += keys.len() as u64;
         let totals = Some((
             DeadLetterTotals::name(location.subscription_key),
             totals.encode().into(),
@@ -200,7 +202,7 @@ impl DeadLetters {
         let why = LedgerEvent::Lost {
             why: "an operator has purged it".into(),
         };
-        let notes = notes_of(done.iter(), &why, self.0.clock.now());
+        let notes = notes_of(keys.iter(), &why, self.0.clock.now());
         Ok(self
             .0
             .journal
@@ -208,7 +210,7 @@ impl DeadLetters {
                 location.subscription_key,
                 DeadLetterWrite {
                     totals,
-                    done,
+                    done: keys,
                     notes,
                 },
             )
@@ -228,19 +230,18 @@ impl DeadLetters {
     ) -> Result<(), BrowseError> {
         let sink = &self.0.sink;
         // If the old marker is unreadable, its dead letters are found again, which is harmless.
-        let mut marker = self.marker(file).await?.unwrap_or_default();
+        let mut marker = self.read_marker(file).await?.unwrap_or_default();
         marker::add(list(&mut marker), indexes);
         if !keep && marker.has_all(dead_letters) {
-            sink.delete(file).await?;
-            return Ok(sink.delete(&FileMarker::name(file)).await?);
+            sink.delete_file(file).await?;
+            return Ok(sink.delete_file(&FileMarker::name(file)).await?);
         }
         let text = serde_json::to_vec(&marker).expect("numbers are JSON");
-        Ok(sink.put(&FileMarker::name(file), text.into()).await?)
+        Ok(sink.put_file(&FileMarker::name(file), text.into()).await?)
     }
 }
 
-/// The indexes in their file.
-pub(super) fn indexes(found: &[FoundDeadLetter]) -> Vec<u32> {
+pub(super) fn file_indexes(found: &[FoundDeadLetter]) -> Vec<u32> {
     let index = |found: &FoundDeadLetter| match found.key {
         DeadLetterId::Written { index, .. } => Some(index),
         DeadLetterId::Waiting(_) => None,

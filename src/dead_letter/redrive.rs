@@ -37,13 +37,13 @@ use super::{
     },
     event::DeadLetterEvent,
     file, marker,
-    purge::{PurgeCursor, PurgeProgress, indexes},
+    purge::{PurgeCursor, PurgeProgress, file_indexes},
 };
 use gridhook_clock::Clock;
 use gridhook_compute::{Compute, ComputeCaller, ComputeError, Meter};
 use gridhook_event::{
     Lane, Seq, SubscriptionKey, Timestamp,
-    chunk::{LogTail, SealedChunk},
+    chunk::{RunningTotals, SealedChunk},
 };
 use gridhook_journal as journal;
 use gridhook_journal::{Journal, MetaChange};
@@ -64,8 +64,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a redrive needs from subscriptions.
 pub trait SubscriptionDirectory: Send + Sync {
-    /// The running redrives.
-    fn redrives(&self) -> Vec<(SubscriptionKey, Lane)>;
+    fn running_redrives(&self) -> Vec<(SubscriptionKey, Lane)>;
 
     /// Other subscriptions with the same name, in any topic. They may share the folder.
     fn namesakes(&self, subscription_key: SubscriptionKey) -> Vec<SubscriptionKey>;
@@ -73,14 +72,13 @@ pub trait SubscriptionDirectory: Send + Sync {
     /// Whether a subscription's topic has the custom input schema; [`None`] if it was deleted.
     fn is_custom(&self, subscription_key: SubscriptionKey) -> Option<bool>;
 
-    /// A running job.
-    fn job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job>;
+    fn running_job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job>;
 
     /// Converts a dead letter to an event of the subscription's topic.
     ///
     /// # Errors
     /// If the topic would reject the event, or it cannot be delivered in the subscription's schema.
-    fn convert(
+    fn convert_dead_letter(
         &self,
         subscription_key: SubscriptionKey,
         dead_letter: &DeadLetterEvent,
@@ -124,25 +122,22 @@ impl Redrives {
     }
 
     /// Where a subscription's dead letters are; [`None`] if it was deleted.
-    pub fn location(
+    pub fn find_location(
         &self,
         subscription_key: SubscriptionKey,
     ) -> Option<(&DeadLetters, DeadLetterLocation)> {
-        let (custom, (dead_letters, target)) = (
-            self.directory.is_custom(subscription_key)?,
-            self.stores.of(subscription_key)?,
-        );
-        let destination = |target: &DeadLetterTarget| (target.store.clone(), file::folder(target));
+        let custom = self.directory.is_custom(subscription_key)?;
+        let (dead_letters, target) = self.stores.current_store(subscription_key)?;
+        let destination =
+            |target: &DeadLetterTarget| (target.store.clone(), file::target_folder(target));
         let own = target.as_ref().map(destination);
         let namesakes = self.directory.namesakes(subscription_key).into_iter();
         let others = namesakes
-            .filter_map(|other| self.stores.of(other)?.1)
+            .filter_map(|other| self.stores.current_store(other)?.1)
             .filter(|other| Some(destination(other)) == own);
         let others = others.map(|other| other.owner()).collect();
-        let (folder, owner) = (
-            target.as_ref().map(file::folder),
-            target.as_ref().map(DeadLetterTarget::owner),
-        );
+        let folder = target.as_ref().map(file::target_folder);
+        let owner = target.as_ref().map(DeadLetterTarget::owner);
         Some((
             dead_letters,
             DeadLetterLocation {
@@ -157,7 +152,7 @@ impl Redrives {
 
     fn dead_letters(&self, subscription_key: SubscriptionKey) -> Result<&DeadLetters, BrowseError> {
         self.stores
-            .of(subscription_key)
+            .current_store(subscription_key)
             .map(|(dead_letters, _)| dead_letters)
             .ok_or(BrowseError::NoStore)
     }
@@ -166,10 +161,10 @@ impl Redrives {
     ///
     /// # Errors
     /// If the journal cannot be read.
-    pub fn resume(&self) -> Result<(), journal::Error> {
+    pub fn resume_redrives(&self) -> Result<(), journal::Error> {
         let mut all: HashSet<(SubscriptionKey, Lane)> =
-            self.directory.redrives().into_iter().collect();
-        let records = self.journal.reads().all_meta(MetaKind::Redrive)?;
+            self.directory.running_redrives().into_iter().collect();
+        let records = self.journal.reader_pool().all_meta(MetaKind::Redrive)?;
         all.extend(
             records
                 .iter()
@@ -195,9 +190,9 @@ impl Redrives {
         let put = MetaChange::Put(
             MetaKind::Redrive,
             name,
-            RedriveProgress::new(request).record(),
+            RedriveProgress::new(request).to_record(),
         );
-        self.journal.change(vec![put]).await?;
+        self.journal.write_meta_changes(vec![put]).await?;
         actix_rt::spawn(self.clone().run(subscription_key, lane));
         Ok(())
     }
@@ -206,7 +201,7 @@ impl Redrives {
     ///
     /// # Errors
     /// If the journal or the store of files fails.
-    pub async fn count(
+    pub async fn count_page(
         &self,
         location: &DeadLetterLocation,
         query: &DeadLetterQuery,
@@ -220,7 +215,7 @@ impl Redrives {
             Ok(compute.run(caller.clone(), convert).await??)
         };
         self.dead_letters(subscription_key)?
-            .count(location, query, at, problems_of)
+            .count_page(location, query, at, problems_of)
             .await
     }
 
@@ -228,15 +223,15 @@ impl Redrives {
     ///
     /// # Errors
     /// If the journal cannot be read.
-    pub async fn total(
+    pub async fn read_total(
         &self,
         subscription_key: SubscriptionKey,
         lane: Lane,
     ) -> Result<Option<u64>, journal::Error> {
         let record = self
             .journal
-            .reads()
-            .meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
+            .reader_pool()
+            .read_meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
             .await?;
         Ok(record.and_then(|record| {
             serde_json::from_slice::<RedriveProgress>(&record)
@@ -247,7 +242,7 @@ impl Redrives {
 
     async fn run(self, subscription_key: SubscriptionKey, lane: Lane) {
         loop {
-            match self.turn(subscription_key, lane).await {
+            match self.take_step(subscription_key, lane).await {
                 Ok(RedriveStep::Over) => return,
                 Ok(RedriveStep::Wait) => tokio::time::sleep(POLL).await,
                 Ok(RedriveStep::Done) => {}
@@ -263,13 +258,13 @@ impl Redrives {
     }
 
     /// Takes one step, based on stored state only.
-    async fn turn(
+    async fn take_step(
         &self,
         subscription_key: SubscriptionKey,
         lane: Lane,
     ) -> Result<RedriveStep, BrowseError> {
         let journal = &self.journal;
-        let job = self.directory.job(subscription_key, lane);
+        let job = self.directory.running_job(subscription_key, lane);
         if job
             .as_ref()
             .is_some_and(|job| job.counters.pending > 0 || job.state == JobState::Paused)
@@ -277,8 +272,8 @@ impl Redrives {
             return Ok(RedriveStep::Wait);
         }
         let record = journal
-            .reads()
-            .meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
+            .reader_pool()
+            .read_meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
             .await?;
         // Starting over would send events again whose files were already handled.
         let read = |record: &Bytes| {
@@ -292,20 +287,20 @@ impl Redrives {
         let progress: Option<RedriveProgress> = record.as_ref().map(read).transpose()?;
         let queue = self
             .dead_letters(subscription_key)?
-            .lock(subscription_key)
+            .lock_subscription(subscription_key)
             .await;
         // Waits for earlier writes, also those whose answers were lost.
         journal
             .write_dead_letters(subscription_key, journal::DeadLetterWrite::default())
             .await?;
-        let job = match (job, self.directory.job(subscription_key, lane)) {
+        let job = match (job, self.directory.running_job(subscription_key, lane)) {
             (None, None) => None,
             (Some(before), Some(job)) if before.counters == job.counters => Some(job),
             // The job advanced meanwhile.
             (Some(_) | None, Some(_)) | (Some(_), None) => return Ok(RedriveStep::Done),
         };
         let location = self
-            .location(subscription_key)
+            .find_location(subscription_key)
             .map(|(_, location)| location);
         if let (Some(progress), Some(location)) = (&progress, &location) {
             self.write_page_marker(progress, location, job.as_ref())
@@ -314,7 +309,7 @@ impl Redrives {
         let (Some(job), Some(location)) = (job, location) else {
             let name = redrive_name(subscription_key, lane);
             journal
-                .change(vec![MetaChange::Delete(MetaKind::Redrive, name)])
+                .write_meta_changes(vec![MetaChange::Delete(MetaKind::Redrive, name)])
                 .await?;
             tracing::info!(subscription = ?subscription_key, job = lane.0, "redrive ended");
             return Ok(RedriveStep::Over);
@@ -324,11 +319,11 @@ impl Redrives {
         }
         // Without a record, the process ended between starting the job and writing the record.
         let page = self
-            .page(&location, &job, progress.unwrap_or_default())
+            .next_page(&location, &job, progress.unwrap_or_default())
             .await?;
-        let taken = self.directory.redrive_page(subscription_key, page).await;
+        let is_taken = self.directory.redrive_page(subscription_key, page).await;
         drop(queue);
-        Ok(if taken {
+        Ok(if is_taken {
             RedriveStep::Done
         } else {
             RedriveStep::Wait
@@ -372,13 +367,13 @@ impl Redrives {
     }
 
     /// The next page, which may be empty at the end.
-    async fn page(
+    async fn next_page(
         &self,
         location: &DeadLetterLocation,
         job: &Job,
         mut progress: RedriveProgress,
     ) -> Result<RedrivePage, BrowseError> {
-        let query = progress.query();
+        let query = progress.to_query();
         let mut page = RedrivePage {
             lane: job.lane,
             dead_letters: Vec::new(),
@@ -387,36 +382,36 @@ impl Redrives {
             drained: true,
         };
         progress.page = None;
-        if let Some(at) = progress.at() {
+        if let Some(at) = progress.current_cursor() {
             let mut walk = Walk::new(
                 self.dead_letters(location.subscription_key)?,
                 location,
                 &query,
                 at,
             )
-            .until(job.began);
+            .limit_until(job.began);
             while walk.at.is_some() && page.dead_letters.is_empty() {
                 let Step {
                     mut found,
                     file,
                     problems,
-                } = walk.step().await?;
+                } = walk.next_step().await?;
                 for BrowseProblem { at, why } in problems {
                     tracing::warn!(subscription = ?location.subscription_key, at, why, "cannot \
                         read dead letter; not redriven");
                 }
-                let whole = distinct(&found).min(PAGE_SIZE);
+                let whole = count_distinct(&found).min(PAGE_SIZE);
                 if whole < found.len() {
                     found.truncate(whole);
-                    walk.at = found.last().map(|last| BrowseCursor::behind(&last.key));
+                    walk.at = found.last().map(|last| BrowseCursor::behind_key(&last.key));
                 }
                 match file {
                     Some((file, dead_letters)) => {
-                        let taken = self.add_from_file(location, &found, &mut page).await?;
+                        let events = self.add_from_file(location, &found, &mut page).await?;
                         let mut runs = Vec::new();
-                        marker::add(&mut runs, indexes(&taken));
+                        marker::add(&mut runs, file_indexes(&events));
                         let lost_before = job.counters.dropped + job.counters.canceled;
-                        progress.page = (!taken.is_empty()).then_some(FileBatch {
+                        progress.page = (!events.is_empty()).then_some(FileBatch {
                             file,
                             dead_letters,
                             indexes: runs,
@@ -429,7 +424,7 @@ impl Redrives {
             page.drained = walk.at.is_none();
             progress.at = walk.at.map(|at| at.to_string());
         }
-        page.progress = progress.record();
+        page.progress = progress.to_record();
         Ok(page)
     }
 
@@ -441,10 +436,10 @@ impl Redrives {
     ) -> Result<(), BrowseError> {
         for found in found {
             if let DeadLetterId::Waiting(key) = found.key {
-                let waited = Some((key.due, key.seq, key.lane));
+                let waiting_key = Some((key.due, key.seq, key.lane));
                 page.dead_letters.push(RedrivenEvent {
                     seq: key.seq,
-                    waited,
+                    waited: waiting_key,
                     event: None,
                 });
             }
@@ -452,7 +447,7 @@ impl Redrives {
         if !page.dead_letters.is_empty() {
             let mut totals = self
                 .dead_letters(location.subscription_key)?
-                .totals(location.subscription_key)
+                .read_totals(location.subscription_key)
                 .await?;
             totals.redriven += page.dead_letters.len() as u64;
             page.totals = Some((
@@ -471,22 +466,22 @@ impl Redrives {
         page: &mut RedrivePage,
     ) -> Result<Vec<FoundDeadLetter>, BrowseError> {
         let now = self.clock.now();
-        let held = self
+        let last_carried = self
             .journal
-            .reads()
+            .reader_pool()
             .last_carried(location.subscription_key.partition)
             .await?;
-        let mut next = self.separate_seqs(held, found.len() as u64, now);
-        let mut taken = Vec::with_capacity(found.len());
+        let mut next = self.separate_seqs(last_carried, found.len() as u64, now);
+        let mut events = Vec::with_capacity(found.len());
         for found in found {
             match self
                 .directory
-                .convert(location.subscription_key, &found.dead_letter)
+                .convert_dead_letter(location.subscription_key, &found.dead_letter)
             {
                 Ok(sealed) => {
-                    let event = sealed.stamp(
+                    let event = sealed.stamp_record(
                         found.dead_letter.result.published.unwrap_or(now),
-                        LogTail::default(),
+                        RunningTotals::default(),
                     );
                     page.dead_letters.push(RedrivenEvent {
                         seq: next,
@@ -494,14 +489,14 @@ impl Redrives {
                         event: Some(event),
                     });
                     next = next.plus(1);
-                    taken.push(found.clone());
+                    events.push(found.clone());
                 }
                 Err(why) => {
                     tracing::warn!(subscription = ?location.subscription_key, at = %found.key, why, "cannot convert dead letter; not redriven");
                 }
             }
         }
-        Ok(taken)
+        Ok(events)
     }
 
     /// The first of `count` new sequences for separate events. They follow the clock, the last one
@@ -529,8 +524,8 @@ async fn convert_all(
 ) -> Result<Vec<BrowseProblem>, ComputeError> {
     let mut problems = Vec::new();
     for FoundDeadLetter { key, dead_letter } in found {
-        meter.pause().await?;
-        match directory.convert(subscription_key, &dead_letter) {
+        meter.pause_if_used_up().await?;
+        match directory.convert_dead_letter(subscription_key, &dead_letter) {
             Err(why) if matches!(key, DeadLetterId::Written { .. }) => {
                 problems.push(BrowseProblem {
                     at: key.to_string(),
@@ -565,7 +560,7 @@ enum RedriveStep {
 
 /// How many dead letters come before a sequence repeats: a job can have each sequence pending only
 /// once.
-fn distinct(found: &[FoundDeadLetter]) -> usize {
+fn count_distinct(found: &[FoundDeadLetter]) -> usize {
     let mut waiting = HashSet::new();
     let is_new = |found: &&FoundDeadLetter| match found.key {
         DeadLetterId::Waiting(key) => waiting.insert(key.seq),

@@ -1,11 +1,11 @@
 //! Where files are stored: a folder on this machine or an object store of a cloud.
 //!
-//! After [`Sink::put`] returns, the file is stored completely under its name, also after a power
+//! After [`Sink::put_file`] returns, the file is stored completely under its name, also after a power
 //! loss: its dead letters are then deleted, and it is the only copy. A failed put has left the
 //! whole file or nothing under the name.
 //!
 //! A file's name is its path below the store's address, with `/` between the parts. The other
-//! methods accept names from [`Sink::list`].
+//! methods accept names from [`Sink::list_below`].
 
 mod cloud;
 mod folder;
@@ -35,9 +35,7 @@ pub enum SinkError {
     /// The root folder cannot be created or synced.
     #[error("cannot use the folder {folder}: {source}")]
     Root {
-        /// The folder.
         folder: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
@@ -79,7 +77,6 @@ impl SinkError {
 /// A stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedFile {
-    /// Its path.
     pub name: String,
     /// Its size.
     pub bytes: u64,
@@ -92,9 +89,7 @@ pub struct ListedFile {
 pub struct BlobLocation {
     /// The bucket or container; for a folder, the first part of the name.
     pub container: String,
-    /// The path in it.
     pub path: String,
-    /// Its URL.
     pub url: String,
 }
 
@@ -111,31 +106,34 @@ enum SinkKind {
 
 impl Sink {
     /// A folder on this machine, created if it does not exist. Blocks; for the start.
-    pub fn local(root: &std::path::Path) -> Result<Self, SinkError> {
+    pub fn in_folder(root: &std::path::Path) -> Result<Self, SinkError> {
         Ok(Self(Arc::new(SinkKind::Folder(FolderSink::open(root)?))))
     }
 
     /// An object store of a cloud. Sends no request yet.
-    pub fn cloud(settings: CloudSettings) -> Result<Self, SinkError> {
+    pub fn in_cloud(settings: CloudSettings) -> Result<Self, SinkError> {
         Ok(Self(Arc::new(SinkKind::Cloud(Box::new(CloudSink::open(
             settings,
         )?)))))
     }
 
     /// A store whose put returns once the object is durable, like those of the clouds.
-    pub fn over(store: Arc<dyn ObjectStore>) -> Self {
+    pub fn over_store(store: Arc<dyn ObjectStore>) -> Self {
         Self(Arc::new(SinkKind::Other(store)))
     }
 
     /// The location of a file.
-    pub fn blob(&self, name: &str) -> BlobLocation {
+    pub fn blob_location(&self, name: &str) -> BlobLocation {
         let first = || {
             name.split_once('/')
                 .map_or_else(Default::default, |(a, b)| (a.to_owned(), b.to_owned()))
         };
         let ((container, path), url) = match &*self.0 {
             SinkKind::Folder(folder) => (first(), folder.url(name)),
-            SinkKind::Cloud(cloud) => (cloud.split(name).unwrap_or_default(), cloud.url(name)),
+            SinkKind::Cloud(cloud) => (
+                cloud.split_bucket(name).unwrap_or_default(),
+                cloud.url(name),
+            ),
             SinkKind::Other(_) => (first(), None),
         };
         BlobLocation {
@@ -149,10 +147,10 @@ impl Sink {
     ///
     /// Do not call it twice at a time for one name, and do not drop its future before it has ended:
     /// the abandoned put could complete later and overwrite the next one.
-    pub async fn put(&self, name: &str, file: Bytes) -> Result<(), SinkError> {
-        let (store, path) = self.find(name)?;
+    pub async fn put_file(&self, name: &str, file: Bytes) -> Result<(), SinkError> {
+        let (store, path) = self.find_file(name)?;
         match &*self.0 {
-            SinkKind::Folder(folder) => folder.put(name, &path, file).await,
+            SinkKind::Folder(folder) => folder.put_file(name, &path, file).await,
             SinkKind::Cloud(_) | SinkKind::Other(_) => {
                 store.put(&path, PutPayload::from(file)).await?;
                 Ok(())
@@ -162,13 +160,13 @@ impl Sink {
 
     /// The first `max` files below a folder after `after`, at any depth, in the order of their
     /// names.
-    pub async fn list(
+    pub async fn list_below(
         &self,
         below: &str,
         after: Option<&str>,
         max: usize,
     ) -> Result<Vec<ListedFile>, SinkError> {
-        within(self.list_files(below, after, max)).await
+        within_limit(self.list_files(below, after, max)).await
     }
 
     async fn list_files(
@@ -177,8 +175,8 @@ impl Sink {
         after: Option<&str>,
         max: usize,
     ) -> Result<Vec<ListedFile>, SinkError> {
-        let (store, path) = self.find(below)?;
-        let offset = after.map(|after| self.find(after)).transpose()?;
+        let (store, path) = self.find_file(below)?;
+        let offset = after.map(|after| self.find_file(after)).transpose()?;
         // Clouds list in order, and S3 and Google from any position; a folder in any order.
         let (sorted, mut all) = match &*self.0 {
             SinkKind::Cloud(cloud) => match offset.filter(|_| cloud.begins_anywhere()) {
@@ -202,7 +200,7 @@ impl Sink {
             if after.is_some_and(|after| name.as_str() <= after) {
                 continue;
             }
-            let modified = u64::try_from(file.last_modified.timestamp_micros())
+            let modification = u64::try_from(file.last_modified.timestamp_micros())
                 .map_or(Timestamp::NEVER, Timestamp);
             if first
                 .insert(
@@ -210,7 +208,7 @@ impl Sink {
                     ListedFile {
                         name: name.clone(),
                         bytes: file.size,
-                        modified,
+                        modified: modification,
                     },
                 )
                 .is_some()
@@ -229,48 +227,48 @@ impl Sink {
 
     /// Reads a whole file of at most `bytes_max` bytes.
     pub async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
-        within(self.read(name, bytes_max)).await
+        within_limit(self.read(name, bytes_max)).await
     }
 
     async fn read(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
-        let (store, path) = self.find(name)?;
+        let (store, path) = self.find_file(name)?;
         if let SinkKind::Folder(folder) = &*self.0 {
             return folder.get(name, bytes_max).await;
         }
-        let found = store.get(&path).await?;
-        if found.meta.size > bytes_max {
+        let object = store.get(&path).await?;
+        if object.meta.size > bytes_max {
             return Err(SinkError::TooLong {
-                bytes: found.meta.size,
+                bytes: object.meta.size,
                 bytes_max,
             });
         }
-        Ok(found.bytes().await?)
+        Ok(object.bytes().await?)
     }
 
     /// Deletes a file. Succeeds if it does not exist.
-    pub async fn delete(&self, name: &str) -> Result<(), SinkError> {
-        within(self.remove(name)).await
+    pub async fn delete_file(&self, name: &str) -> Result<(), SinkError> {
+        within_limit(self.remove(name)).await
     }
 
     async fn remove(&self, name: &str) -> Result<(), SinkError> {
-        let (store, path) = self.find(name)?;
+        let (store, path) = self.find_file(name)?;
         match store.delete(&path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         match &*self.0 {
-            SinkKind::Folder(folder) => folder.deleted(name).await,
+            SinkKind::Folder(folder) => folder.sync_deletion(name).await,
             SinkKind::Cloud(_) | SinkKind::Other(_) => Ok(()),
         }
     }
 
-    fn find(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), SinkError> {
+    fn find_file(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), SinkError> {
         for part in name.split('/') {
             check_part(part).map_err(SinkError::Name)?;
         }
         let store = match &*self.0 {
-            SinkKind::Folder(folder) => folder.store(),
-            SinkKind::Cloud(cloud) => return cloud.find(name),
+            SinkKind::Folder(folder) => folder.object_store(),
+            SinkKind::Cloud(cloud) => return cloud.find_client(name),
             SinkKind::Other(store) => Arc::clone(store),
         };
         Ok((
@@ -281,7 +279,7 @@ impl Sink {
 }
 
 /// The result of a step, if it ends in time.
-async fn within<T>(step: impl Future<Output = Result<T, SinkError>>) -> Result<T, SinkError> {
+async fn within_limit<T>(step: impl Future<Output = Result<T, SinkError>>) -> Result<T, SinkError> {
     tokio::time::timeout(STEP_TIMEOUT, step)
         .await
         .unwrap_or(Err(SinkError::TimedOut))

@@ -46,9 +46,7 @@ impl Default for StagingRules {
 /// A turn: writes one file of a subscription's due dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteTurn {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// The destination.
     pub target: Arc<DeadLetterTarget>,
 }
 
@@ -109,7 +107,7 @@ impl Staging {
     }
 
     /// Queues a subscription.
-    pub fn enqueue(&mut self, waiting: WaitingDeadLetters) {
+    pub fn enqueue_waiting(&mut self, waiting: WaitingDeadLetters) {
         let WaitingDeadLetters {
             subscription_key,
             target,
@@ -146,7 +144,7 @@ impl Staging {
     }
 
     /// Removes a subscription whose dead letters go to another store.
-    pub fn forget(&mut self, subscription_key: SubscriptionKey) {
+    pub fn forget_subscription(&mut self, subscription_key: SubscriptionKey) {
         let Some(queue) = self.queues.get_mut(&subscription_key) else {
             return;
         };
@@ -160,7 +158,7 @@ impl Staging {
     }
 
     /// Takes the turns that are due, longest due first. They run from now on.
-    pub fn take(&mut self, now: Timestamp) -> Vec<WriteTurn> {
+    pub fn take_turns(&mut self, now: Timestamp) -> Vec<WriteTurn> {
         let mut jobs = Vec::new();
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             let Some((_, subscription_key)) = self.queue.pop_first() else {
@@ -182,7 +180,7 @@ impl Staging {
     }
 
     /// Ends a turn. Ignored if no turn of the subscription runs.
-    pub fn finished(
+    pub fn finish_turn(
         &mut self,
         subscription_key: SubscriptionKey,
         report: TurnReport,
@@ -210,7 +208,7 @@ impl Staging {
                 queue.failures = queue.failures.saturating_add(1);
                 Some(now.after(waits.get(step).copied().unwrap_or(self.rules.retry_max)))
             }
-            TurnReport::Broken => Some(now.after(self.rules.wait(&mut queue.failures))),
+            TurnReport::Broken => Some(now.after(self.rules.retry_delay(&mut queue.failures))),
         };
         match next.filter(|_| !queue.leaves) {
             Some(at) => {
@@ -228,7 +226,7 @@ impl Staging {
         self.closed = true;
     }
 
-    /// When to call [`Staging::take`] again. [`None`]: after the next call of [`Staging::enqueue`]
+    /// When to call [`Staging::take_turns`] again. [`None`]: after the next call of [`Staging::enqueue_waiting`]
     /// or the end of a turn.
     pub fn next_due(&self) -> Option<Timestamp> {
         let open = !self.closed && self.running_turns < self.rules.at_once;
@@ -243,7 +241,7 @@ impl Staging {
 
 impl StagingRules {
     /// Counts a failure and returns the delay after it.
-    fn wait(self, failures: &mut u32) -> Duration {
+    fn retry_delay(self, failures: &mut u32) -> Duration {
         let wait = self
             .retry_first
             .saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX));

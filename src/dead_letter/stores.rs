@@ -57,7 +57,6 @@ impl DeadLetterStores {
         Self(all)
     }
 
-    /// The store with this name.
     pub fn get(&self, name: &str) -> Option<&DeadLetters> {
         self.0.get(name)
     }
@@ -65,7 +64,7 @@ impl DeadLetterStores {
     /// The current store of a subscription's dead letters, and the target in it. Without a
     /// destination, any store and no target: some dead letters may still wait. [`None`] if there
     /// are no stores.
-    pub fn of(
+    pub fn current_store(
         &self,
         subscription_key: SubscriptionKey,
     ) -> Option<(&DeadLetters, Option<DeadLetterTarget>)> {
@@ -83,7 +82,7 @@ impl DeadLetterStores {
     }
 
     /// All stores, with their names.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &DeadLetters)> {
+    pub fn list_stores(&self) -> impl Iterator<Item = (&str, &DeadLetters)> {
         self.0
             .iter()
             .map(|(name, dead_letters)| (name.as_str(), dead_letters))
@@ -91,25 +90,25 @@ impl DeadLetterStores {
 
     /// Queues dead letters at the store of their target, and at no other. False if that store does
     /// not exist: they stay in the journal.
-    pub fn waiting(&self, waiting: WaitingDeadLetters) -> bool {
-        for (name, dead_letters) in self.all() {
+    pub fn queue_waiting(&self, waiting: WaitingDeadLetters) -> bool {
+        for (name, dead_letters) in self.list_stores() {
             if *name != waiting.target.store {
-                dead_letters.forget(waiting.subscription_key);
+                dead_letters.forget_subscription(waiting.subscription_key);
             }
         }
         let store = self.0.get(&waiting.target.store);
         if let Some(dead_letters) = store {
-            dead_letters.waiting(waiting);
+            dead_letters.queue_waiting(waiting);
         }
         store.is_some()
     }
 
     /// Starts no more files, and waits at most `wait` for running turns. True if all have ended.
-    pub async fn settle(&self, wait: Duration) -> bool {
+    pub async fn finish_turns(&self, wait: Duration) -> bool {
         join_all(
             self.0
                 .values()
-                .map(|dead_letters| dead_letters.settle(wait)),
+                .map(|dead_letters| dead_letters.finish_turns(wait)),
         )
         .await
         .into_iter()

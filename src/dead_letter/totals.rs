@@ -37,7 +37,6 @@ pub struct DeadLetterTotals {
     /// Dead letters that could not be written: the destination was unreachable for too long, or the
     /// event is damaged.
     pub lost: u64,
-    /// Files.
     pub files: u64,
     /// Bytes of all files.
     pub bytes: u64,
@@ -89,7 +88,7 @@ impl FileInProgress {
 
 impl DeadLetterTotals {
     /// Dead letters that no longer wait; [`None`] on overflow, which means damage.
-    pub fn handled(&self) -> Option<u64> {
+    pub fn handled_count(&self) -> Option<u64> {
         [self.lost, self.redriven, self.purged]
             .into_iter()
             .try_fold(self.written, u64::checked_add)
@@ -104,7 +103,7 @@ impl DeadLetterTotals {
     /// the file in progress, which would be overwritten with what is left of it.
     #[must_use]
     pub fn accept_loss(self, handled: u64) -> Self {
-        let missing = handled.saturating_sub(self.handled().unwrap_or(u64::MAX));
+        let missing = handled.saturating_sub(self.handled_count().unwrap_or(u64::MAX));
         Self {
             lost: self.lost.saturating_add(missing),
             in_progress: None,
@@ -112,7 +111,6 @@ impl DeadLetterTotals {
         }
     }
 
-    /// The stored record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
         out.push(VERSION);
@@ -150,24 +148,26 @@ impl DeadLetterTotals {
             .u8()
             .filter(|version| (VERSION_MIN..=VERSION).contains(version))
             .ok_or(DamagedTotals)?;
-        Self::take(version, &mut reader)
+        Self::read_fields(version, &mut reader)
             .filter(|_| reader.is_empty())
             .ok_or(DamagedTotals)
     }
 
-    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let mut count = || reader.varint();
-        let (written, lost, files, bytes) = (count()?, count()?, count()?, count()?);
-        let (redriven, purged) = (count()?, count()?);
+        let written = count()?;
+        let lost = count()?;
+        let files = count()?;
+        let bytes = count()?;
+        let redriven = count()?;
+        let purged = count()?;
         let in_progress = match reader.u8()? {
             0 => None,
             1 => {
                 let name = take_text(reader)?;
-                let (due, seq, lane) = (
-                    Timestamp(reader.u64()?),
-                    Seq(reader.u64()?),
-                    Lane(reader.u16()?),
-                );
+                let due = Timestamp(reader.u64()?);
+                let seq = Seq(reader.u64()?);
+                let lane = Lane(reader.u16()?);
                 Some(FileInProgress {
                     name,
                     last: DeadLetterKey { due, seq, lane },

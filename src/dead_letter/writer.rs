@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::{
     DeadLetterTarget, DeadLetters, DeadLettersShared, WriterOptions,
-    file::{self, FileBuilder, FileContext, folder},
+    file::{self, FileBuilder, FileContext, target_folder},
     notifier::FileWritten,
     sink,
     staging::{TurnReport, WriteTurn},
@@ -39,11 +39,11 @@ pub(super) async fn run(dead_letters: DeadLetters, job: WriteTurn) {
         subscription_key: job.subscription_key,
         report: TurnReport::Broken,
     };
-    let Some(job) = guard.dead_letters.retarget(job) else {
+    let Some(job) = guard.dead_letters.with_current_target(job) else {
         guard.report = TurnReport::Done { next: None };
         return;
     };
-    match turn(&guard.dead_letters, &job).await {
+    match run_turn(&guard.dead_letters, &job).await {
         Ok(report) => guard.report = report,
         Err(error) => {
             tracing::error!(subscription = ?job.subscription_key, %error, "cannot write dead \
@@ -62,24 +62,24 @@ struct TurnGuard {
 impl Drop for TurnGuard {
     fn drop(&mut self) {
         self.dead_letters
-            .finished(self.subscription_key, self.report);
+            .finish_turn(self.subscription_key, self.report);
     }
 }
 
-async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, WriteError> {
+async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, WriteError> {
     let DeadLettersShared { journal, .. } = &*dead_letters.0;
     let WriteTurn {
         subscription_key,
         target,
         ..
     } = job;
-    let _lock = dead_letters.lock(*subscription_key).await;
+    let _lock = dead_letters.lock_subscription(*subscription_key).await;
     // Waits for earlier writes, also those whose answers were lost, so that what is read now does
     // not change.
     journal
         .write_dead_letters(*subscription_key, DeadLetterWrite::default())
         .await?;
-    let mut totals = dead_letters.totals(*subscription_key).await?;
+    let mut totals = dead_letters.read_totals(*subscription_key).await?;
     if totals
         .in_progress
         .as_ref()
@@ -88,7 +88,7 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
         // The destination was changed meanwhile. A file at the old one may stay there, uncounted.
         totals.in_progress = None;
     }
-    let destination = label(target, &folder(target));
+    let destination = file_label(target, &target_folder(target));
     totals
         .outage
         .take_if(|outage| outage.destination != destination);
@@ -105,13 +105,15 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
             )
             .await?;
         }
-        return done(&dead_letters.0, job).await;
+        return finish_turn(&dead_letters.0, job).await;
     }
-    let (shared, options) = (target.clone(), dead_letters.0.options);
+    let shared = target.clone();
+    let options = dead_letters.0.options;
     let page =
-        tokio::task::spawn_blocking(move || WrittenPage::of(slice, &shared, options)).await?;
+        tokio::task::spawn_blocking(move || WrittenPage::from_slice(slice, &shared, options))
+            .await?;
     if page.count > 0
-        && let Err(error) = put(&dead_letters.0, job, &mut totals, &page).await?
+        && let Err(error) = put_page(&dead_letters.0, job, &mut totals, &page).await?
     {
         tracing::warn!(subscription = ?subscription_key, store = target.store, folder = target.folder, %error, "cannot store dead-letter file");
         let now = dead_letters.0.clock.now();
@@ -134,15 +136,19 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
             )
             .await?;
         }
-        let gone = error.is_not_found() && target.drop_where_not_found;
+        let is_gone = error.is_not_found() && target.drop_where_not_found;
         // While the clock may be wrong about ages, the outage window does not end.
         let outage = totals
             .outage
             .as_ref()
             .filter(|_| !dead_letters.0.clock.expiry_is_paused());
         let over = outage.and_then(|outage| outage.lost_by(target.outage_window, now));
-        let lost_by = if gone { Some(Timestamp::NEVER) } else { over };
-        return lose(
+        let lost_by = if is_gone {
+            Some(Timestamp::NEVER)
+        } else {
+            over
+        };
+        return record_lost(
             &dead_letters.0,
             job.subscription_key,
             lost_by,
@@ -160,13 +166,13 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
             .and_then(|file| started_path(target, file)),
     ) {
         // All of its dead letters were redriven or purged, and the file may be stored.
-        if let Err(error) = dead_letters.0.sink.delete(begun).await {
+        if let Err(error) = dead_letters.0.sink.delete_file(begun).await {
             tracing::warn!(subscription = ?subscription_key, file = begun, %error, "cannot delete \
                 unfinished dead-letter file");
             return Ok(TurnReport::Unreachable);
         }
     }
-    notify(&dead_letters.0, job, &totals, &page).await?;
+    announce_file(&dead_letters.0, job, &totals, &page).await?;
     totals.outage = None;
     totals.written += page.count;
     totals.lost += page.damaged.len() as u64;
@@ -175,9 +181,9 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
     let name = totals.in_progress.take().map(|file| file.name);
     let mut notes = Vec::new();
     if let Some(name) = name.as_deref() {
-        let filed = page.keys.iter().filter(|key| !page.damaged.contains(key));
+        let keys_in_file = page.keys.iter().filter(|key| !page.damaged.contains(key));
         notes = notes_of(
-            filed,
+            keys_in_file,
             &LedgerEvent::Filed { file: name.into() },
             dead_letters.0.clock.now(),
         );
@@ -205,7 +211,7 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
     if page.count > 0 {
         tracing::info!(subscription = ?subscription_key, events = page.count, file = name.as_deref(), "dead letters written");
     }
-    done(&dead_letters.0, job).await
+    finish_turn(&dead_letters.0, job).await
 }
 
 /// The dead letters of the file: all that are due, or those of the file in progress. What is due
@@ -227,8 +233,8 @@ async fn read(
     let now = clock.now();
     let by = begun.map_or(now, |file| file.last.due);
     let mut slice = journal
-        .reads()
-        .dead(
+        .reader_pool()
+        .read_dead_letters(
             job.subscription_key,
             by,
             options.events_max,
@@ -249,17 +255,19 @@ async fn read(
         };
         let events_max = options.events_max - slice.len();
         let bytes_max = options.bytes_max - bytes;
-        let later =
-            journal
-                .reads()
-                .dead_after(job.subscription_key, Some(latest), events_max, bytes_max);
+        let later = journal.reader_pool().dead_after(
+            job.subscription_key,
+            Some(latest),
+            events_max,
+            bytes_max,
+        );
         slice.extend(later.await?);
     }
     Ok(slice)
 }
 
 /// Writes the name of the file to the journal, then stores the file.
-async fn put(
+async fn put_page(
     shared: &DeadLettersShared,
     job: &WriteTurn,
     totals: &mut DeadLetterTotals,
@@ -278,10 +286,10 @@ async fn put(
     let name = match (&totals.in_progress, page.keys.last()) {
         (None, Some(last)) => {
             let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
-            let guid = target.owner().guid(seed.to_be_bytes());
-            let name = file::path(&folder(target), shared.clock.now(), guid);
+            let guid = target.owner().new_guid(seed.to_be_bytes());
+            let name = file::file_path(&target_folder(target), shared.clock.now(), guid);
             totals.in_progress = Some(FileInProgress {
-                name: label(target, &name),
+                name: file_label(target, &name),
                 last: *last,
             });
             write_result(shared, job.subscription_key, totals, Vec::new(), Vec::new()).await?;
@@ -290,11 +298,11 @@ async fn put(
         (Some(file), _) => started_path(target, file).unwrap_or_default().to_owned(),
         (None, None) => return Ok(Ok(())),
     };
-    Ok(shared.sink.put(&name, page.text.clone()).await)
+    Ok(shared.sink.put_file(&name, page.text.clone()).await)
 }
 
 /// Announces the stored file.
-async fn notify(
+async fn announce_file(
     shared: &DeadLettersShared,
     job: &WriteTurn,
     totals: &DeadLetterTotals,
@@ -310,7 +318,8 @@ async fn notify(
     if page.count == 0 {
         return Ok(());
     }
-    let (subscription_key, blob) = (job.subscription_key, shared.sink.blob(name));
+    let subscription_key = job.subscription_key;
+    let blob = shared.sink.blob_location(name);
     notifier(FileWritten {
         subscription_key,
         blob,
@@ -321,7 +330,7 @@ async fn notify(
 }
 
 /// The destination rejected the file: what was due by `lost_by` is lost, the rest keeps waiting.
-async fn lose(
+async fn record_lost(
     shared: &DeadLettersShared,
     subscription_key: SubscriptionKey,
     lost_by: Option<Timestamp>,
@@ -403,11 +412,14 @@ pub(super) fn notes_of<'a>(
     lanes.into_iter().map(note).collect()
 }
 
-async fn done(shared: &DeadLettersShared, job: &WriteTurn) -> Result<TurnReport, WriteError> {
+async fn finish_turn(
+    shared: &DeadLettersShared,
+    job: &WriteTurn,
+) -> Result<TurnReport, WriteError> {
     let next = shared
         .journal
-        .reads()
-        .dead(job.subscription_key, Timestamp::NEVER, 1, 1)
+        .reader_pool()
+        .read_dead_letters(job.subscription_key, Timestamp::NEVER, 1, 1)
         .await?;
     let now = shared.clock.now();
     Ok(TurnReport::Done {
@@ -419,7 +431,7 @@ async fn done(shared: &DeadLettersShared, job: &WriteTurn) -> Result<TurnReport,
 
 /// A file's name in the journal: the store and the path, or only the path for the folder beside the
 /// data.
-fn label(target: &DeadLetterTarget, path: &str) -> String {
+fn file_label(target: &DeadLetterTarget, path: &str) -> String {
     if target.store == FOLDER {
         path.to_owned()
     } else {
@@ -435,7 +447,7 @@ fn started_path<'a>(target: &DeadLetterTarget, file: &'a FileInProgress) -> Opti
     } else {
         name.strip_prefix(&target.store)?.strip_prefix(':')?
     };
-    path.strip_prefix(&folder(target))?
+    path.strip_prefix(&target_folder(target))?
         .starts_with('/')
         .then_some(path)
 }
@@ -453,7 +465,7 @@ struct WrittenPage {
 
 impl WrittenPage {
     /// Blocks: it parses and writes megabytes of JSON.
-    fn of(
+    fn from_slice(
         slice: Vec<WaitingDeadLetter>,
         target: &DeadLetterTarget,
         options: WriterOptions,
@@ -472,7 +484,8 @@ impl WrittenPage {
             properties,
         };
         let mut file = FileBuilder::new(options.bytes_max);
-        let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), Vec::new());
+        let mut keys = Vec::with_capacity(slice.len());
+        let mut damaged = Vec::new();
         for WaitingDeadLetter { key, dead, event } in slice {
             match event.map(|event| file.add(context, &event, key.lane, &dead)) {
                 Some(Ok(true)) => {}
@@ -489,7 +502,7 @@ impl WrittenPage {
             }
             keys.push(key);
         }
-        let count = file.count() as u64;
+        let count = file.event_count() as u64;
         let text = if count > 0 {
             file.finish().into()
         } else {

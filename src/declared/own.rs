@@ -92,7 +92,7 @@ fn inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
             let digits = float.as_str().trim_start_matches('+');
             let is_number = digits.bytes().any(|byte| byte.is_ascii_digit());
             let problem = if is_number {
-                number::refusal(digits)?
+                number::rounding_problem(digits)?
             } else {
                 format!("is {digits}; allowed is a number")
             };

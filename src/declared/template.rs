@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{DeclaredResource, ResourceGroup, TYPES};
 use gridhook_template::{
-    DeploymentContext, ParameterInput, PendingValue, States, TemplateResource, expand,
+    DeploymentContext, ParameterInput, PendingValue, States, TemplateResource, expand_template,
     parameters_of_file,
 };
 
@@ -138,7 +138,7 @@ pub(super) fn read(
         now: options.now,
         seed: options.seed.clone(),
     };
-    let expansion = expand(
+    let expansion = expand_template(
         template,
         &exact_parameters(template, options)?,
         &context,

@@ -28,7 +28,6 @@ pub enum AddressRefused {
     /// Plain HTTP is not allowed.
     #[error("http is not allowed, only https (setting delivery.allow_http)")]
     Http,
-    /// The address is private or reserved.
     #[error(
         "the address {0} is private or reserved; the setting delivery.allow_networks allows a \
          network"
@@ -43,7 +42,6 @@ pub enum AddressRefused {
          delivery.allow_networks allows a network"
     )]
     Name {
-        /// The name.
         name: String,
         /// The forbidden address.
         address: IpAddr,
@@ -163,7 +161,7 @@ impl AddressRules {
     }
 
     /// The rules for addresses that the operator chose: all networks, and http.
-    pub(super) fn all() -> Self {
+    pub(super) fn allow_all() -> Self {
         let networks = [v4(0, 0, 0, 0, 0), v6(0, 0, 0, 0)];
         Self {
             allow_http: true,
@@ -192,7 +190,8 @@ impl AddressRules {
     /// # Errors
     /// If the address is refused, or this server listens there.
     pub fn check_socket(&self, address: SocketAddr) -> Result<(), AddressRefused> {
-        let (ip, port) = (address.ip().to_canonical(), address.port());
+        let ip = address.ip().to_canonical();
+        let port = address.port();
         let listens = |own: &SocketAddr| {
             let listening = own.ip().to_canonical();
             own.port() == port

@@ -13,7 +13,10 @@ use rustls::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::trust::{TrustError, identity, wrong};
+use super::{
+    error::AssertionError,
+    trust::{TrustError, load_identity, unusable_file},
+};
 use gridhook_event::WallTime;
 
 /// `client_assertion_type`.
@@ -37,35 +40,37 @@ impl IdentityCertificate {
     /// # Errors
     /// If a file cannot be used, the key is not that of the certificate, or it is not an RSA key.
     pub fn end_entity(&self) -> Result<CertificateDer<'static>, TrustError> {
-        Ok(self.load()?.0)
+        Ok(self.load_certificate()?.0)
     }
 
-    fn load(&self) -> Result<(CertificateDer<'static>, Box<dyn rustls::sign::Signer>), TrustError> {
-        let (chain, key) = identity(&self.certificate, &self.key)?;
-        let certified = CertifiedKey::from_der(chain, key, &default_provider())
-            .map_err(|error| wrong(&self.certificate, error))?;
-        let signer = certified
+    fn load_certificate(
+        &self,
+    ) -> Result<(CertificateDer<'static>, Box<dyn rustls::sign::Signer>), TrustError> {
+        let (chain, key) = load_identity(&self.certificate, &self.key)?;
+        let certified_key = CertifiedKey::from_der(chain, key, &default_provider())
+            .map_err(|error| unusable_file(&self.certificate, error))?;
+        let signer = certified_key
             .key
             .choose_scheme(&[SignatureScheme::RSA_PSS_SHA256]);
         let signer = signer.ok_or_else(|| {
-            wrong(
+            unusable_file(
                 &self.key,
                 "the key is not an RSA key, which issuers of tokens need",
             )
         })?;
-        Ok((certified.cert[0].clone().into_owned(), signer))
+        Ok((certified_key.cert[0].clone().into_owned(), signer))
     }
 
     /// An assertion of `client_id` for `audience`, the URL of tokens.
-    pub(super) fn sign(
+    pub(super) fn sign_assertion(
         &self,
         client_id: &str,
         audience: &str,
         wall: WallTime,
-    ) -> Result<String, String> {
-        let (certificate, signer) = self.load().map_err(|error| error.to_string())?;
+    ) -> Result<String, AssertionError> {
+        let (certificate, signer) = self.load_certificate()?;
         let id: [u8; 16] = generate(&SystemRandom::new())
-            .map_err(|_| "no random number".to_owned())?
+            .map_err(|_| AssertionError::Random)?
             .expose();
         let seconds = wall.since_epoch().as_secs();
         let text = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
@@ -76,10 +81,8 @@ impl IdentityCertificate {
             "aud": audience, "iss": client_id, "sub": client_id, "jti": text(&id),
             "iat": seconds, "nbf": seconds, "exp": seconds + LIFETIME.as_secs(),
         });
-        let signed = format!("{}.{}", part(&header), part(&claims));
-        let signature = signer
-            .sign(signed.as_bytes())
-            .map_err(|error| error.to_string())?;
-        Ok(format!("{signed}.{}", text(&signature)))
+        let content = format!("{}.{}", part(&header), part(&claims));
+        let signature = signer.sign(content.as_bytes())?;
+        Ok(format!("{content}.{}", text(&signature)))
     }
 }

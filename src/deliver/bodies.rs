@@ -1,6 +1,6 @@
 //! The budget of request bodies in flight, shared by all threads.
 //!
-//! A subscription checks [`BodyShare::free`] before it sends, and is woken when bytes are free: a
+//! A subscription checks [`BodyShare::free_bytes`] before it sends, and is woken when bytes are free: a
 //! request never waits once it has left the subscription. A subscription may hold as much as it
 //! leaves free: half of all if it is alone, and the next one half of the rest. So endpoints that
 //! are silent leave room to others. The last request of a decision may exceed the budget.
@@ -88,7 +88,7 @@ impl BodyBudget {
     }
 
     /// The bytes in flight, and their limit.
-    pub fn bytes(&self) -> (usize, usize) {
+    pub fn used_and_max_bytes(&self) -> (usize, usize) {
         (self.0.total.load(Ordering::Acquire), self.0.bytes_max)
     }
 
@@ -106,8 +106,10 @@ impl BodyBudget {
         if self.0.waiters.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut waiting = self.0.waiting();
-        let first = waiting.iter().position(|waiter| waiter.share.free() > 0);
+        let mut waiting = self.0.lock_waiters();
+        let first = waiting
+            .iter()
+            .position(|waiter| waiter.share.free_bytes() > 0);
         let waiter = first.and_then(|first| waiting.remove(first));
         self.0.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);
@@ -118,19 +120,19 @@ impl BodyBudget {
 }
 
 impl BudgetShared {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiter>> {
+    fn lock_waiters(&self) -> MutexGuard<'_, VecDeque<Waiter>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bodies(&self) -> MutexGuard<'_, HashMap<BodyKey, Vec<SharedBody>>> {
+    fn lock_bodies(&self) -> MutexGuard<'_, HashMap<BodyKey, Vec<SharedBody>>> {
         self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl BodyShare {
     /// How many bytes the subscription may send now.
-    pub fn free(&self) -> usize {
-        let (total, bytes_max) = self.budget.bytes();
+    pub fn free_bytes(&self) -> usize {
+        let (total, bytes_max) = self.budget.used_and_max_bytes();
         bytes_max
             .saturating_sub(total)
             .saturating_sub(self.own.load(Ordering::Acquire))
@@ -138,7 +140,7 @@ impl BodyShare {
 
     /// Takes the bytes of a request. Another thread may have taken them since the subscription
     /// checked, so this always succeeds.
-    pub fn take(&self, bytes: usize) -> BodyPermit {
+    pub fn take_bytes(&self, bytes: usize) -> BodyPermit {
         self.budget.0.total.fetch_add(bytes, Ordering::AcqRel);
         self.own.fetch_add(bytes, Ordering::AcqRel);
         BodyPermit {
@@ -149,14 +151,14 @@ impl BodyShare {
     }
 
     /// Calls `wake` once bytes are free for the subscription.
-    pub fn wait(&self, wake: impl FnOnce() + Send + 'static) {
-        let shared = &self.budget.0;
-        let mut waiting = shared.waiting();
+    pub fn wake_when_free(&self, wake: impl FnOnce() + Send + 'static) {
+        let budget = &self.budget.0;
+        let mut waiting = budget.lock_waiters();
         waiting.push_back(Waiter {
             share: self.clone(),
             wake: Box::new(wake),
         });
-        shared.waiters.store(waiting.len(), Ordering::Release);
+        budget.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);
         // Bytes may have become free since the caller checked.
         self.budget.pass_on();
@@ -176,8 +178,8 @@ impl BodyPermit {
             return body;
         }
         let key = (partition, first, body.len());
-        let shared = &self.share.budget.0;
-        let mut bodies = shared.bodies();
+        let budget = &self.share.budget.0;
+        let mut bodies = budget.lock_bodies();
         let same_key = bodies.entry(key).or_default();
         let body = match same_key.iter_mut().find(|shared| shared.body == body) {
             Some(known) => {
@@ -189,13 +191,13 @@ impl BodyPermit {
                     body: body.clone(),
                     requests: 1,
                 });
-                shared.total.fetch_add(body.len(), Ordering::AcqRel);
+                budget.total.fetch_add(body.len(), Ordering::AcqRel);
                 body
             }
         };
         drop(bodies);
         // The bytes are now counted with the body.
-        shared.total.fetch_sub(self.bytes, Ordering::AcqRel);
+        budget.total.fetch_sub(self.bytes, Ordering::AcqRel);
         self.body = Some((key, body.clone()));
         self.share.pass_on();
         body
@@ -204,11 +206,11 @@ impl BodyPermit {
 
 impl Drop for BodyPermit {
     fn drop(&mut self) {
-        let shared = &self.share.budget.0;
+        let budget = &self.share.budget.0;
         match self.body.take() {
-            None => drop(shared.total.fetch_sub(self.bytes, Ordering::AcqRel)),
+            None => drop(budget.total.fetch_sub(self.bytes, Ordering::AcqRel)),
             Some((key, body)) => {
-                let mut bodies = shared.bodies();
+                let mut bodies = budget.lock_bodies();
                 if let Some(same_key) = bodies.get_mut(&key) {
                     for known in same_key
                         .iter_mut()
@@ -218,7 +220,7 @@ impl Drop for BodyPermit {
                     }
                     let before = same_key.len();
                     same_key.retain(|known| known.requests > 0);
-                    shared
+                    budget
                         .total
                         .fetch_sub(body.len() * (before - same_key.len()), Ordering::AcqRel);
                     if same_key.is_empty() {

@@ -20,7 +20,7 @@ use std::{pin::Pin, rc::Rc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    failure::{failure, timeout_detail},
+    failure::{failure_result, timeout_detail},
     request::{Destination, OutgoingRequest},
     socket::{RequestAttempt, RequestPhase},
     webhook::{LatePermit, WebhookClient},
@@ -30,7 +30,6 @@ use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
 
 type Attempts<'a> = Pin<Box<dyn Future<Output = RequestResult> + 'a>>;
 
-/// A request in flight.
 pub struct RequestInFlight<'a> {
     client: &'a WebhookClient,
     destination: &'a Destination,
@@ -56,7 +55,8 @@ impl<'a> RequestInFlight<'a> {
         let outgoing = Rc::new(outgoing);
         let first = RequestAttempt::new(false);
         first.again.set(Some(Rc::clone(&outgoing)));
-        let attempts = Box::pin(client.attempts(destination, outgoing, Rc::clone(&first), wall));
+        let attempts =
+            Box::pin(client.send_with_repeat(destination, outgoing, Rc::clone(&first), wall));
         Self {
             client,
             destination,
@@ -66,24 +66,30 @@ impl<'a> RequestInFlight<'a> {
     }
 
     /// The result, within `wait` from now, and the late request if it may still be answered.
-    pub async fn answer(mut self, wait: Duration) -> (RequestResult, Option<LateRequest<'a>>) {
+    pub async fn wait_for_response(
+        mut self,
+        wait: Duration,
+    ) -> (RequestResult, Option<LateRequest<'a>>) {
         let start = Instant::now();
         if let Err(refused) = self.client.rules().check_url(self.destination.url()) {
-            return (failure(Failure::SocketError, refused.to_string()), None);
+            return (
+                failure_result(Failure::SocketError, refused.to_string()),
+                None,
+            );
         }
         let first = &self.first;
         first.until.set(Some(start + wait));
-        let mut answered = timeout_at(start + wait, &mut self.attempts).await;
-        if answered.is_err() && first.current().has_status() {
+        let mut result = timeout_at(start + wait, &mut self.attempts).await;
+        if result.is_err() && first.latest_attempt().has_status() {
             // The time limit of the rest has passed too.
-            answered = Ok((&mut self.attempts).await);
+            result = Ok((&mut self.attempts).await);
         }
-        let current = first.current();
+        let current = first.latest_attempt();
         let began = current.began.get().or(first.began.get()).unwrap_or(start);
-        let phases = current.phases(self.destination.url().scheme() == "https");
-        match answered {
+        let phases = current.phase_durations(self.destination.url().scheme() == "https");
+        match result {
             Ok(answer) => {
-                let latency = current.ended().saturating_duration_since(began);
+                let latency = current.response_end().saturating_duration_since(began);
                 (
                     RequestResult {
                         latency,
@@ -94,17 +100,17 @@ impl<'a> RequestInFlight<'a> {
                 )
             }
             Err(_) => {
-                let phase = current.phase();
-                let answer = failure(
+                let phase = current.current_phase();
+                let answer = failure_result(
                     Failure::TimedOut,
                     timeout_detail(phase, self.destination, wait),
                 );
-                let unreached =
+                let is_unreached =
                     matches!(phase, RequestPhase::Resolving | RequestPhase::Connecting(_));
                 let answer = RequestResult {
                     latency: began.elapsed(),
                     phases,
-                    unreached,
+                    unreached: is_unreached,
                     ..answer
                 };
                 current.late.set(true);
@@ -135,7 +141,7 @@ impl LateRequest<'_> {
     /// Whether a success arrives within `wait` from the start of the request. Any other response
     /// counts as none.
     pub async fn is_taken(self, wait: Duration) -> bool {
-        let answered = timeout_at(self.start + wait, self.attempts).await;
-        answered.is_ok_and(|answer| answer.outcome == Outcome::Delivered)
+        let result = timeout_at(self.start + wait, self.attempts).await;
+        result.is_ok_and(|answer| answer.outcome == Outcome::Delivered)
     }
 }

@@ -11,13 +11,11 @@ use super::{AddressRules, ClientOptions, MinimumTlsVersion, WebhookClient, proxy
 /// What a subscription names no longer exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingPart {
-    /// The client certificate.
     #[error(
         "the client certificate {0} is not in the folder delivery.client_certificates_dir; nothing \
          was sent"
     )]
     Certificate(String),
-    /// The proxy.
     #[error("the proxy {0} is not in delivery.resources; nothing was sent")]
     Proxy(String),
 }
@@ -25,7 +23,6 @@ pub enum MissingPart {
 /// Who chose the address that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum AddressOrigin {
-    /// A subscription.
     Subscription,
     /// The operator, in the settings.
     Operator,
@@ -36,7 +33,6 @@ enum AddressOrigin {
 pub struct ClientSpec {
     /// The name of the client certificate to present.
     pub certificate: Option<String>,
-    /// The minimum version of TLS.
     pub minimum_tls_version: MinimumTlsVersion,
     /// The name of the proxy, or [`DIRECT`]; [`None`]: the server's.
     pub proxy: Option<String>,
@@ -52,7 +48,10 @@ thread_local! {
 ///
 /// # Errors
 /// If the certificate or the proxy does not exist.
-pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookClient>, MissingPart> {
+pub fn shared_client(
+    options: &ClientOptions,
+    spec: ClientSpec,
+) -> Result<Rc<WebhookClient>, MissingPart> {
     let trust = match &spec.certificate {
         Some(name) => options
             .identities
@@ -67,11 +66,11 @@ pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookCli
         Some(name) => Some(
             options
                 .connections
-                .proxy(name)
+                .find_proxy(name)
                 .ok_or_else(|| MissingPart::Proxy(name.to_owned()))?,
         ),
     };
-    Ok(kept(
+    Ok(cached_client(
         (AddressOrigin::Subscription, spec),
         ClientOptions {
             trust,
@@ -85,9 +84,9 @@ pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookCli
 pub fn operators_client(options: &ClientOptions) -> Rc<WebhookClient> {
     let rules = AddressRules {
         own: options.rules.own.clone(),
-        ..AddressRules::all()
+        ..AddressRules::allow_all()
     };
-    kept(
+    cached_client(
         (AddressOrigin::Operator, ClientSpec::default()),
         ClientOptions {
             rules,
@@ -96,10 +95,10 @@ pub fn operators_client(options: &ClientOptions) -> Rc<WebhookClient> {
     )
 }
 
-fn kept(key: ClientKey, options: ClientOptions) -> Rc<WebhookClient> {
+fn cached_client(key: ClientKey, options: ClientOptions) -> Rc<WebhookClient> {
     // A certificate that was replaced needs new connections.
-    let kept = CLIENTS.with_borrow(|clients| clients.get(&key).cloned());
-    if let Some(client) = kept.filter(|client| client.trust().is(&options.trust)) {
+    let known_client = CLIENTS.with_borrow(|clients| clients.get(&key).cloned());
+    if let Some(client) = known_client.filter(|client| client.trust().is_same(&options.trust)) {
         return client;
     }
     let client = Rc::new(WebhookClient::new(options));

@@ -1,6 +1,6 @@
 //! Converts an event to the delivery schema of its subscription.
 //!
-//! [`Schema::deliveries`] lists the conversions, [`Event::delivered`] performs them.
+//! [`Schema::delivery_schemas`] lists the conversions, [`Event::to_delivered_bytes`] performs them.
 
 use bytes::Bytes;
 
@@ -8,8 +8,8 @@ use super::request::RequestError;
 use gridhook_event::{DeliveredBytes, Event, Schema};
 
 /// Checks that events in schema `from` can be delivered in schema `to`.
-pub(super) fn check(from: Schema, to: Schema) -> Result<(), RequestError> {
-    if from.deliveries().contains(&to) {
+pub(super) fn check_conversion(from: Schema, to: Schema) -> Result<(), RequestError> {
+    if from.delivery_schemas().contains(&to) {
         Ok(())
     } else {
         Err(RequestError::Schema { from, to })
@@ -20,25 +20,25 @@ pub(super) fn check(from: Schema, to: Schema) -> Result<(), RequestError> {
 ///
 /// # Errors
 /// If there is no conversion to that schema, or the event does not match its own schema.
-pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, RequestError> {
-    check(event.schema, schema)?;
+pub fn convert_event(event: &Event, schema: Schema) -> Result<Bytes, RequestError> {
+    check_conversion(event.schema, schema)?;
     event
-        .delivered(schema)
-        .map_err(|error| unreadable(event, &error))
+        .to_delivered_bytes(schema)
+        .map_err(|error| unreadable_event(event, &error))
 }
 
 /// The same, borrowed from an event that is delivered as it is stored.
 ///
 /// # Errors
-/// Those of [`delivered`].
+/// Those of [`convert_event`].
 pub fn delivered_bytes(event: &Event, schema: Schema) -> Result<DeliveredBytes<'_>, RequestError> {
-    check(event.schema, schema)?;
+    check_conversion(event.schema, schema)?;
     event
         .delivered_bytes(schema)
-        .map_err(|error| unreadable(event, &error))
+        .map_err(|error| unreadable_event(event, &error))
 }
 
-fn unreadable(event: &Event, error: &serde_json::Error) -> RequestError {
+fn unreadable_event(event: &Event, error: &serde_json::Error) -> RequestError {
     RequestError::Unreadable {
         seq: event.seq,
         detail: error.to_string(),

@@ -39,7 +39,6 @@ use super::{
 /// Maximum addresses of a name that are called. Each pending call holds a socket.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// Opens connections.
 #[derive(Clone)]
 pub(super) struct Connector {
     rules: AddressRules,
@@ -72,18 +71,18 @@ impl Connector {
     }
 
     /// Connects and closes at once, to check that `host` can be reached at `port`.
-    pub(super) async fn reach(&self, host: &str, port: u16) -> Result<(), ConnectError> {
-        self.connect(host, port).await.map(drop)
+    pub(super) async fn check_reachable(&self, host: &str, port: u16) -> Result<(), ConnectError> {
+        self.connect_tcp(host, port).await.map(drop)
     }
 
     /// Opens a connection, with TLS if it is `secure`.
-    pub(super) async fn dial(
+    pub(super) async fn open_connection(
         &self,
         host: &str,
         port: u16,
         secure: bool,
     ) -> Result<ControlledSocket, ConnectError> {
-        let (stream, address) = self.connect(host, port).await?;
+        let (stream, address) = self.connect_tcp(host, port).await?;
         // Without it a request of two writes waits for an acknowledgement. Failing to set it is
         // harmless.
         stream.set_nodelay(true).ok();
@@ -93,8 +92,8 @@ impl Connector {
             return Ok(ControlledSocket::new(stream, sockets));
         }
         let config = self.trust.config();
-        let name =
-            ServerName::try_from(bare(host).trim_end_matches('.').to_owned()).map_err(other)?;
+        let name = ServerName::try_from(strip_brackets(host).trim_end_matches('.').to_owned())
+            .map_err(other_error)?;
         let stream = TlsConnector::from(config)
             .connect(name, stream)
             .await
@@ -103,36 +102,39 @@ impl Connector {
     }
 
     /// Resolves `host`, checks all its addresses, and connects.
-    async fn connect(
+    async fn connect_tcp(
         &self,
         host: &str,
         port: u16,
     ) -> Result<(TcpStream, SocketAddr), ConnectError> {
         let rules = &self.rules;
-        let found = match bare(host).parse::<IpAddr>() {
+        let addresses = match strip_brackets(host).parse::<IpAddr>() {
             Ok(address) => {
                 let address = SocketAddr::new(address, port);
-                rules.check_socket(address).map_err(other)?;
+                rules.check_socket(address).map_err(other_error)?;
                 vec![address]
             }
             Err(_) => {
-                let found = self.lookup(host, port).await?;
-                rules.check_found(host, &found).map_err(other)?;
-                found
+                let names = self.resolve_host(host, port).await?;
+                rules.check_found(host, &names).map_err(other_error)?;
+                names
             }
         };
         match &self.proxy {
-            Some(proxy) if found.iter().all(|address| proxy.carries(*address)) => {
-                self.connect_through(proxy, interleave(found)).await
+            Some(proxy) if addresses.iter().all(|address| proxy.applies_to(*address)) => {
+                self.connect_through(proxy, interleave_families(addresses))
+                    .await
             }
-            Some(_) | None => race(interleave(found), self.attempt_delay).await,
+            Some(_) | None => {
+                connect_first(interleave_families(addresses), self.attempt_delay).await
+            }
         }
     }
 
-    async fn lookup(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+    async fn resolve_host(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
         set_phase(RequestPhase::Resolving);
-        let found = self.names.lookup(host, port).await;
-        found.map_err(|error| ConnectError::Resolver(Box::new(error)))
+        let addresses = self.names.look_up(host, port).await;
+        addresses.map_err(|error| ConnectError::Resolver(Box::new(error)))
     }
 
     /// Connects to the first address to which the proxy makes a connection. The operator chose the
@@ -143,18 +145,22 @@ impl Connector {
         addresses: Vec<SocketAddr>,
     ) -> Result<(TcpStream, SocketAddr), ConnectError> {
         let (host, port) = proxy.authority();
-        let of_proxy = match bare(host).parse::<IpAddr>() {
+        let of_proxy = match strip_brackets(host).parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, port)],
-            Err(_) => self.lookup(host, port).await?,
+            Err(_) => self.resolve_host(host, port).await?,
         };
         let mut failure = ConnectError::NoRecords;
         for address in addresses {
-            let opened = race(interleave(of_proxy.clone()), self.attempt_delay).await;
+            let connection =
+                connect_first(interleave_families(of_proxy.clone()), self.attempt_delay).await;
             // From here on the attempt is about the endpoint's address; the error names the proxy.
             set_phase(RequestPhase::Connecting(address));
-            let tunnel = match opened {
-                Ok((mut stream, _)) => proxy.tunnel(&mut stream, address).await.map(|()| stream),
-                Err(error) => Err(proxy.error(format!("cannot be reached: {error}"))),
+            let tunnel = match connection {
+                Ok((mut stream, _)) => proxy
+                    .open_tunnel(&mut stream, address)
+                    .await
+                    .map(|()| stream),
+                Err(error) => Err(proxy.tunnel_error(format!("cannot be reached: {error}"))),
             };
             match tunnel {
                 Ok(stream) => return Ok((stream, address)),
@@ -167,23 +173,24 @@ impl Connector {
 
 fn set_phase(phase: RequestPhase) {
     ATTEMPT
-        .try_with(|request_attempt| request_attempt.enter(phase))
+        .try_with(|request_attempt| request_attempt.enter_phase(phase))
         .unwrap_or_default();
 }
 
-fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ConnectError {
+fn other_error(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ConnectError {
     ConnectError::Io(io::Error::other(error))
 }
 
 /// In a URI, an IPv6 address keeps its brackets.
-fn bare(host: &str) -> &str {
+fn strip_brackets(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// IPv6 and IPv4 alternate, IPv6 first. Within a family, the name server's order is kept.
-fn interleave(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+fn interleave_families(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let (v6, v4): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv6);
-    let (mut v6, mut v4) = (v6.into_iter(), v4.into_iter());
+    let mut v6 = v6.into_iter();
+    let mut v4 = v4.into_iter();
     let turns = std::iter::from_fn(|| match (v6.next(), v4.next()) {
         (None, None) => None,
         (first, second) => Some([first, second]),
@@ -192,7 +199,7 @@ fn interleave(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// The first connection to any of the addresses.
-async fn race(
+async fn connect_first(
     addresses: Vec<SocketAddr>,
     delay: Duration,
 ) -> Result<(TcpStream, SocketAddr), ConnectError> {

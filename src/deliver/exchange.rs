@@ -124,7 +124,7 @@ impl Exchange {
 
     /// Closes connections that have been idle for long, and those with the permits that requests
     /// are short of. Returns how many idle ones are left.
-    pub(super) fn sweep(&self) -> usize {
+    pub(super) fn close_idle(&self) -> usize {
         let is_short = self.0.sockets.is_short();
         let gives_back = |socket: &ControlledSocket| {
             // More than are short, so that the next sweep is not soon.
@@ -146,11 +146,11 @@ impl Exchange {
 }
 
 impl Pool {
-    fn idle(&self, secure: bool) -> &RefCell<IdleConnections> {
+    fn idle_connections(&self, secure: bool) -> &RefCell<IdleConnections> {
         if secure { &self.secure } else { &self.plain }
     }
 
-    fn dated(&self) -> ServiceConfig {
+    fn service_config(&self) -> ServiceConfig {
         self.dated.borrow_mut().get_or_insert_default().clone()
     }
 
@@ -164,8 +164,8 @@ impl Pool {
     }
 
     /// An idle connection that is still open.
-    fn reuse(&self, uri: &Uri, cx: &mut Context<'_>) -> Option<ControlledSocket> {
-        let mut idle = self.idle(is_secure(uri)).borrow_mut();
+    fn reuse_connection(&self, uri: &Uri, cx: &mut Context<'_>) -> Option<ControlledSocket> {
+        let mut idle = self.idle_connections(is_secure(uri)).borrow_mut();
         let connections = idle.get_mut(uri.authority()?.as_str())?;
         while let Some(socket) = connections.pop() {
             if self.may_be_used(&socket) && socket.is_silent(cx) {
@@ -176,28 +176,28 @@ impl Pool {
     }
 
     /// A connection that is open, or else a new one.
-    async fn connect(&self, uri: &Uri) -> Result<ControlledSocket, ConnectError> {
+    async fn connection_to(&self, uri: &Uri) -> Result<ControlledSocket, ConnectError> {
         let must_be_new = ControlledSocket::must_be_new();
-        let reused = poll_fn(|cx| {
+        let idle_socket = poll_fn(|cx| {
             Poll::Ready(if must_be_new {
                 None
             } else {
-                self.reuse(uri, cx)
+                self.reuse_connection(uri, cx)
             })
         })
         .await;
-        if let Some(socket) = reused {
+        if let Some(socket) = idle_socket {
             return Ok(socket);
         }
         let secure = is_secure(uri);
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let host = uri.host().ok_or(ConnectError::Unresolved)?;
         // Boxed, so that requests on an open connection have a smaller future.
-        Box::pin(self.connector.dial(host, port, secure)).await
+        Box::pin(self.connector.open_connection(host, port, secure)).await
     }
 
     /// Not an async function, whose future would have its arguments and again what becomes of them.
-    fn exchange(
+    fn exchange_messages(
         self: Rc<Self>,
         head: RequestHeadType,
         body: impl MessageBody,
@@ -210,9 +210,9 @@ impl Pool {
         let is_post = uri.is_some();
         let uri = uri.unwrap_or_else(|| head.as_ref().uri.clone());
         let size = body.size();
-        let dated = self.dated();
+        let config = self.service_config();
         async move {
-            let socket = self.connect(&uri).await?;
+            let socket = self.connection_to(&uri).await?;
             let mut connection = Connection {
                 socket,
                 unread: BytesMut::new(),
@@ -221,26 +221,27 @@ impl Pool {
             };
             let mut message = connection.pool.written.take();
             if is_post {
-                put_post(&mut message, &connection.uri, size, &dated)?;
+                put_post(&mut message, &connection.uri, size, &config)?;
             } else {
-                ClientCodec::new(dated.clone())
+                ClientCodec::new(config.clone())
                     .encode(Message::Item((head, size)), &mut message)?;
             }
             // The headers that awc does not have stand before the end of the head.
             message.truncate(message.len() - END.len());
             message.extend_from_slice(headers.as_bytes());
             message.extend_from_slice(END);
-            connection.send(&mut message, size, pin!(body)).await?;
+            connection
+                .send_request(&mut message, size, pin!(body))
+                .await?;
             let head = connection.receive_head().await?;
-            let payload = connection.receive_body(head.framing, head.keep_alive, dated)?;
-            Ok(ConnectResponse::Client(response(head, payload)))
+            let payload = connection.receive_body(head.framing, head.keep_alive, config)?;
+            Ok(ConnectResponse::Client(new_response(head, payload)))
         }
     }
 }
 
 /// What has been received of a response.
 enum Received {
-    /// Its head.
     Head(ReceivedHead),
     /// Its first line.
     Status(StatusLine),
@@ -248,7 +249,7 @@ enum Received {
 
 /// Decodes as much of a head as has arrived, if it has a status line.
 fn decode_head(buffer: &mut BytesMut) -> Result<Option<Received>, ParseError> {
-    if let Some(head) = ReceivedHead::take(buffer)? {
+    if let Some(head) = ReceivedHead::take_head(buffer)? {
         return Ok(Some(Received::Head(head)));
     }
     Ok(StatusLine::parse(buffer)?.map(Received::Status))
@@ -305,14 +306,13 @@ fn wrong_length() -> SendRequestError {
 
 /// A response with this head and body. awc has no other way to make one than that of its test
 /// helper.
-fn response(head: ReceivedHead, payload: Payload) -> ClientResponse {
+fn new_response(head: ReceivedHead, payload: Payload) -> ClientResponse {
     TestResponse::default().finish().map_body(|own, _| {
         head.write_to(own);
         payload
     })
 }
 
-/// A connection in use.
 struct Connection {
     socket: ControlledSocket,
     /// Bytes of an incomplete message.
@@ -323,7 +323,7 @@ struct Connection {
 
 impl Connection {
     /// Sends a request, of which `message` has the head.
-    async fn send(
+    async fn send_request(
         &mut self,
         message: &mut BytesMut,
         size: BodySize,
@@ -380,10 +380,10 @@ impl Connection {
             Received::Status(line) => line,
         };
         let until = ATTEMPT.try_with(|request_attempt| {
-            request_attempt.enter(RequestPhase::Reading(line.status));
+            request_attempt.enter_phase(RequestPhase::Reading(line.status));
             request_attempt.reading_until()
         });
-        let rest = poll_fn(|cx| self.poll_decode(cx, ReceivedHead::take));
+        let rest = poll_fn(|cx| self.poll_decode(cx, ReceivedHead::take_head));
         let rest = match until {
             Ok(until) => timeout_at(until, rest).await.ok(),
             // Outside of a request, whose caller has a time limit.
@@ -402,14 +402,14 @@ impl Connection {
         keep_alive: bool,
         dated: ServiceConfig,
     ) -> Result<Payload, SendRequestError> {
-        let arrived = match framing {
+        let bytes_received = match framing {
             BodyFraming::None => Some(0),
             BodyFraming::Length(length) => usize::try_from(length)
                 .ok()
                 .filter(|length| *length <= self.unread.len()),
             BodyFraming::Chunked | BodyFraming::UntilEnd => None,
         };
-        let Some(arrived) = arrived else {
+        let Some(bytes_received) = bytes_received else {
             let codec = body_codec(framing, dated)?;
             let body = ResponseBody {
                 connection: Some(self),
@@ -420,8 +420,8 @@ impl Connection {
                 payload: Box::pin(body),
             });
         };
-        let body = self.unread.split_to(arrived).freeze();
-        self.end(keep_alive);
+        let body = self.unread.split_to(bytes_received).freeze();
+        self.finish_response(keep_alive);
         if body.is_empty() {
             return Ok(Payload::None);
         }
@@ -441,7 +441,7 @@ impl Connection {
         } else {
             mem::take(&mut self.unread)
         };
-        let decoded = loop {
+        let part = loop {
             match decode(&mut buffer) {
                 Ok(None) => {}
                 decoded => break Poll::Ready(decoded),
@@ -452,10 +452,10 @@ impl Connection {
             match poll_read_buf(Pin::new(&mut self.socket), cx, &mut buffer) {
                 Poll::Ready(Ok(0)) if buffer.is_empty() => break Poll::Ready(decode(&mut buffer)),
                 Poll::Ready(Ok(0)) => {
-                    let ended = io::Error::other("bytes remaining on stream");
+                    let leftover_error = io::Error::other("bytes remaining on stream");
                     break Poll::Ready(
                         decode(&mut buffer)
-                            .and_then(|item| item.map(Some).ok_or_else(|| ended.into())),
+                            .and_then(|item| item.map(Some).ok_or_else(|| leftover_error.into())),
                     );
                 }
                 Poll::Ready(Ok(_)) => {}
@@ -471,11 +471,11 @@ impl Connection {
         } else {
             self.unread = buffer;
         }
-        decoded
+        part
     }
 
     /// The response has been read to its end.
-    fn end(self, keep_alive: bool) {
+    fn finish_response(self, keep_alive: bool) {
         let Self {
             mut socket,
             unread,
@@ -485,7 +485,7 @@ impl Connection {
         let secure = is_secure(&uri);
         match uri.authority().map(|authority| authority.as_str()) {
             Some(authority) if keep_alive && unread.is_empty() => {
-                let mut idle = pool.idle(secure).borrow_mut();
+                let mut idle = pool.idle_connections(secure).borrow_mut();
                 match idle.get_mut(authority) {
                     Some(connections) => connections.push(socket),
                     None => drop(idle.insert(authority.into(), vec![socket])),
@@ -502,7 +502,6 @@ impl Connection {
     }
 }
 
-/// The body of a response.
 struct ResponseBody {
     connection: Option<Connection>,
     codec: ClientPayloadCodec,
@@ -525,7 +524,7 @@ impl Stream for ResponseBody {
             Ok(Some(Some(chunk))) => Poll::Ready(Some(Ok(chunk))),
             Ok(Some(None)) => {
                 if let Some(connection) = connection.take() {
-                    connection.end(*keep_alive);
+                    connection.finish_response(*keep_alive);
                 }
                 Poll::Ready(None)
             }
@@ -561,7 +560,7 @@ impl Service<ConnectRequest> for Exchange {
     fn call(&self, request: ConnectRequest) -> Self::Future {
         let pool = Rc::clone(&self.0);
         match request {
-            ConnectRequest::Client(head, body, _) => Box::pin(pool.exchange(head, body)),
+            ConnectRequest::Client(head, body, _) => Box::pin(pool.exchange_messages(head, body)),
             ConnectRequest::Tunnel(..) => {
                 Box::pin(async { Err(SendRequestError::TunnelNotSupported) })
             }

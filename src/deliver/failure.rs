@@ -1,6 +1,6 @@
 //! Maps a failed request to its outcome and to a text for operators.
 //!
-//! [`Outcome::of_status`] maps responses with a status.
+//! [`Outcome::from_status`] maps responses with a status.
 
 use std::{io, time::Duration};
 
@@ -19,7 +19,7 @@ const DETAIL_BYTES_MAX: usize = 400;
 /// Whether no byte of a response was received. awc reads only after it has written everything. It
 /// reports an end without a byte as `Disconnected`; for a failed read, only the count of bytes
 /// tells.
-pub(super) fn unanswered(error: &SendRequestError, request_attempt: &RequestAttempt) -> bool {
+pub(super) fn has_no_response(error: &SendRequestError, request_attempt: &RequestAttempt) -> bool {
     match error {
         SendRequestError::Send(_) | SendRequestError::Connect(ConnectError::Disconnected) => true,
         SendRequestError::Response(error) => {
@@ -34,53 +34,55 @@ fn io_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
 }
 
 /// The result of a failed request.
-pub(super) fn failed(
+pub(super) fn failed_result(
     error: &SendRequestError,
     phase: RequestPhase,
     destination: &Destination,
 ) -> RequestResult {
     let host = destination.url().host_str().unwrap_or_default();
     match error {
-        SendRequestError::Connect(ConnectError::Resolver(error)) => unreached(
+        SendRequestError::Connect(ConnectError::Resolver(error)) => unreached_result(
             Failure::ResolutionError,
             format!("cannot resolve the name {host}: {error}"),
         ),
-        SendRequestError::Connect(ConnectError::NoRecords) => unreached(
+        SendRequestError::Connect(ConnectError::NoRecords) => unreached_result(
             Failure::ResolutionError,
             format!("the name {host} has no address"),
         ),
-        SendRequestError::Connect(ConnectError::Io(error)) => match (refusal(error), phase) {
-            (Some(why), _) => failure(Failure::SocketError, why),
-            (None, RequestPhase::Connecting(_)) => {
-                unreached(Failure::SocketError, connect_detail(error, phase))
+        SendRequestError::Connect(ConnectError::Io(error)) => {
+            match (refusal_reason(error), phase) {
+                (Some(why), _) => failure_result(Failure::SocketError, why),
+                (None, RequestPhase::Connecting(_)) => {
+                    unreached_result(Failure::SocketError, connect_detail(error, phase))
+                }
+                (None, _) => failure_result(Failure::SocketError, connect_detail(error, phase)),
             }
-            (None, _) => failure(Failure::SocketError, connect_detail(error, phase)),
-        },
-        SendRequestError::Connect(ConnectError::Disconnected) => failure(
+        }
+        SendRequestError::Connect(ConnectError::Disconnected) => failure_result(
             Failure::SocketError,
             "the connection was closed without a response".to_owned(),
         ),
         SendRequestError::Connect(ConnectError::Timeout) | SendRequestError::Timeout => {
-            failure(Failure::TimedOut, "no response".to_owned())
+            failure_result(Failure::TimedOut, "no response".to_owned())
         }
         SendRequestError::Connect(error) => {
-            failure(Failure::SocketError, format!("no connection: {error}"))
+            failure_result(Failure::SocketError, format!("no connection: {error}"))
         }
-        SendRequestError::Send(error) => failure(
+        SendRequestError::Send(error) => failure_result(
             Failure::SocketError,
             format!("the connection broke while sending the request: {error}"),
         ),
         SendRequestError::Response(error) => match io_cause(error) {
-            Some(error) => failure(
+            Some(error) => failure_result(
                 Failure::SocketError,
                 format!("the connection broke before the response: {error}"),
             ),
-            None => failure(
+            None => failure_result(
                 Failure::GenericError,
                 format!("the response is not valid HTTP: {error}"),
             ),
         },
-        error => failure(
+        error => failure_result(
             Failure::GenericError,
             format!("cannot make the request: {error}"),
         ),
@@ -88,7 +90,7 @@ pub(super) fn failed(
 }
 
 /// The reason if gridhook itself refused to connect.
-fn refusal(error: &io::Error) -> Option<String> {
+fn refusal_reason(error: &io::Error) -> Option<String> {
     error
         .get_ref()
         .filter(|error| error.is::<AddressRefused>())
@@ -127,23 +129,23 @@ pub(super) fn timeout_detail(
 }
 
 /// No connection was made because of the network.
-fn unreached(kind: Failure, detail: String) -> RequestResult {
+fn unreached_result(kind: Failure, detail: String) -> RequestResult {
     RequestResult {
         unreached: true,
-        ..failure(kind, detail)
+        ..failure_result(kind, detail)
     }
 }
 
 /// A result without a status.
-pub(super) fn failure(kind: Failure, detail: String) -> RequestResult {
+pub(super) fn failure_result(kind: Failure, detail: String) -> RequestResult {
     RequestResult {
-        detail: bounded(detail),
-        ..RequestResult::bare(kind)
+        detail: shorten_detail(detail),
+        ..RequestResult::from_outcome(kind)
     }
 }
 
 /// `text`, shortened to the length of a log line.
-pub(super) fn bounded(mut text: String) -> String {
+pub(super) fn shorten_detail(mut text: String) -> String {
     if text.len() > DETAIL_BYTES_MAX {
         let end = (0..=DETAIL_BYTES_MAX)
             .rev()

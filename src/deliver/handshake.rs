@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    failure::{failed, failure, timeout_detail},
-    request::{Destination, ORIGIN, OutgoingRequest, header_value, properties},
+    failure::{failed_result, failure_result, timeout_detail},
+    request::{Destination, ORIGIN, OutgoingRequest, header_value, property_headers},
     response::{DRAINED_BYTES_MAX, read_body},
     socket::{ATTEMPT, RequestAttempt, RequestPhase},
     webhook::WebhookClient,
@@ -40,7 +40,6 @@ pub struct EventEnvelope<'a> {
     pub id: &'a str,
     /// The topic's resource id.
     pub topic: &'a str,
-    /// The current time.
     pub wall: WallTime,
 }
 
@@ -58,7 +57,7 @@ pub fn validation_request(
         "Microsoft.EventGrid.SubscriptionValidationEvent",
         data,
     );
-    outgoing(
+    new_request(
         destination,
         "SubscriptionValidation",
         "application/json; charset=utf-8",
@@ -79,7 +78,7 @@ pub fn permission_request(
     }
     OutgoingRequest {
         headers,
-        properties: properties(destination, None),
+        properties: property_headers(destination, None),
         body: Bytes::new(),
         ..OutgoingRequest::default()
     }
@@ -91,10 +90,8 @@ pub fn deletion_notice(
     envelope: &EventEnvelope<'_>,
     subscription_id: &str,
 ) -> OutgoingRequest {
-    let (kind, data) = (
-        "Microsoft.EventGrid.SubscriptionDeletedEvent",
-        json!({ "eventSubscriptionId": subscription_id }),
-    );
+    let kind = "Microsoft.EventGrid.SubscriptionDeletedEvent";
+    let data = json!({ "eventSubscriptionId": subscription_id });
     let (content_type, body) = match destination.schema() {
         Schema::EventGrid | Schema::Custom => (
             "application/json; charset=utf-8",
@@ -108,7 +105,7 @@ pub fn deletion_notice(
             ("application/cloudevents+json; charset=utf-8", event)
         }
     };
-    outgoing(destination, "SubscriptionDeletion", content_type, &body)
+    new_request(destination, "SubscriptionDeletion", content_type, &body)
 }
 
 fn event_grid(envelope: &EventEnvelope<'_>, event_type: &str, data: Value) -> Value {
@@ -125,7 +122,7 @@ fn event_grid(envelope: &EventEnvelope<'_>, event_type: &str, data: Value) -> Va
     })
 }
 
-fn outgoing(
+fn new_request(
     destination: &Destination,
     event_type: &'static str,
     content_type: &'static str,
@@ -141,7 +138,7 @@ fn outgoing(
     ];
     OutgoingRequest {
         headers,
-        properties: properties(destination, None),
+        properties: property_headers(destination, None),
         body: Bytes::from(body.to_string()),
         ..OutgoingRequest::default()
     }
@@ -160,7 +157,7 @@ impl WebhookClient {
         wait: Duration,
     ) -> Result<ValidationResponse, ValidationFailure> {
         if let Err(refused) = self.rules().check_url(destination.url()) {
-            return Err(unanswered(failure(
+            return Err(unanswered_failure(failure_result(
                 Failure::SocketError,
                 refused.to_string(),
             )));
@@ -173,14 +170,18 @@ impl WebhookClient {
         .await
         {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => Err(unanswered(failed(
+            Ok(Err(error)) => Err(unanswered_failure(failed_result(
                 &error,
-                request_attempt.phase(),
+                request_attempt.current_phase(),
                 destination,
             ))),
             Err(_) => {
-                let detail = timeout_detail(reached(&request_attempt, outgoing), destination, wait);
-                Err(unanswered(failure(Failure::TimedOut, detail)))
+                let detail =
+                    timeout_detail(reached_phase(&request_attempt, outgoing), destination, wait);
+                Err(unanswered_failure(failure_result(
+                    Failure::TimedOut,
+                    detail,
+                )))
             }
         }
     }
@@ -199,9 +200,9 @@ impl WebhookClient {
         ATTEMPT
             .scope(request_attempt.clone(), async move {
                 let mut response = self
-                    .send(method, destination, outgoing, request_attempt, None)
+                    .send_request(method, destination, outgoing, request_attempt, None)
                     .await?;
-                request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));
+                request_attempt.enter_phase(RequestPhase::Reading(response.status().as_u16()));
                 let reply = read_response(handshake, &mut response).await;
                 // The next handshake must use a new connection.
                 request_attempt.discard_connection();
@@ -226,14 +227,14 @@ async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> V
     };
     // Only this body is used. Others may never end.
     if handshake == Handshake::EventGrid && response.status() == StatusCode::OK {
-        let mut kept = BytesMut::new();
-        read_body(response, &mut kept, [DRAINED_BYTES_MAX; 2]).await;
-        reply.body = kept.freeze();
+        let mut body_bytes = BytesMut::new();
+        read_body(response, &mut body_bytes, [DRAINED_BYTES_MAX; 2]).await;
+        reply.body = body_bytes.freeze();
     }
     reply
 }
 
-fn unanswered(
+fn unanswered_failure(
     RequestResult {
         outcome, detail, ..
     }: RequestResult,
@@ -243,8 +244,8 @@ fn unanswered(
 
 /// The phase of a handshake. awc writes a request without a body together with its head, without
 /// reporting it.
-fn reached(request_attempt: &RequestAttempt, outgoing: &OutgoingRequest) -> RequestPhase {
-    let phase = request_attempt.phase();
+fn reached_phase(request_attempt: &RequestAttempt, outgoing: &OutgoingRequest) -> RequestPhase {
+    let phase = request_attempt.current_phase();
     let written = request_attempt.began.get().is_some();
     match phase {
         RequestPhase::Connected(_) if written && outgoing.body.is_empty() => RequestPhase::Waiting,

@@ -29,6 +29,7 @@ use super::{
     ClientOptions, Destination, OutgoingRequest, WebhookClient,
     assertion::{ASSERTION_TYPE, IdentityCertificate},
     clients,
+    error::{ExchangeError, MissingTenant, NoIdentity},
 };
 use gridhook_event::{Schema, WallTime};
 
@@ -87,7 +88,6 @@ struct KeptToken {
     expires: WallTime,
 }
 
-/// An access token.
 pub struct AccessToken(String);
 
 impl std::fmt::Debug for AccessToken {
@@ -97,13 +97,12 @@ impl std::fmt::Debug for AccessToken {
 }
 
 impl AccessToken {
-    /// The token.
     pub(super) fn expose(&self) -> &str {
         &self.0
     }
 
     /// Adds it to a request, as a header that is not shown.
-    pub fn authorize(&self, outgoing: &mut OutgoingRequest) {
+    pub fn add_to_request(&self, outgoing: &mut OutgoingRequest) {
         outgoing
             .properties
             .retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
@@ -116,7 +115,8 @@ impl AccessToken {
 impl ServerIdentity {
     /// An identity. `token_url` may contain [`TENANT`].
     pub fn new(token_url: &str, client_id: &str, proof: IdentityProof) -> Self {
-        let (token_url, client_id) = (token_url.to_owned(), client_id.to_owned());
+        let token_url = token_url.to_owned();
+        let client_id = client_id.to_owned();
         Self {
             token_url,
             client_id,
@@ -129,18 +129,15 @@ impl ServerIdentity {
     ///
     /// # Errors
     /// If a tenant is needed and missing.
-    pub fn url_for(&self, audience: &TokenAudience) -> Result<String, &'static str> {
+    pub fn url_for(&self, audience: &TokenAudience) -> Result<String, MissingTenant> {
         match &audience.tenant {
             Some(tenant) => Ok(self.token_url.replace(TENANT, tenant)),
-            None if self.token_url.contains(TENANT) => Err(
-                "azureActiveDirectoryTenantId is missing; delivery.identity_token_url contains \
-                 {tenant}",
-            ),
+            None if self.token_url.contains(TENANT) => Err(MissingTenant),
             None => Ok(self.token_url.clone()),
         }
     }
 
-    fn slot(
+    fn token_slot(
         &self,
         audience: &TokenAudience,
         wall: WallTime,
@@ -156,7 +153,7 @@ impl ServerIdentity {
         Arc::clone(tokens.entry(audience.clone()).or_default())
     }
 
-    async fn fetch(
+    async fn fetch_token(
         &self,
         client: &WebhookClient,
         audience: &TokenAudience,
@@ -164,7 +161,7 @@ impl ServerIdentity {
     ) -> Result<KeptToken, TokenFailure> {
         let url = self
             .url_for(audience)
-            .map_err(|problem| TokenFailure::Unavailable(problem.to_owned()))?;
+            .map_err(|problem| TokenFailure::Unavailable(problem.to_string()))?;
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", "client_credentials")
             .append_pair("client_id", &self.client_id);
@@ -179,13 +176,12 @@ impl ServerIdentity {
             }
             IdentityProof::Certificate(certificate) => {
                 // The problem has paths of the server, which readers of attempts must not see.
-                let assertion =
-                    certificate
-                        .sign(&self.client_id, &url, wall)
-                        .map_err(|problem| {
-                            tracing::warn!(problem, "no assertion of the server's identity");
-                            TokenFailure::Unavailable(UNUSABLE_CERTIFICATE.to_owned())
-                        })?;
+                let assertion = certificate
+                    .sign_assertion(&self.client_id, &url, wall)
+                    .map_err(|problem| {
+                        tracing::warn!(%problem, "no assertion of the server's identity");
+                        TokenFailure::Unavailable(UNUSABLE_CERTIFICATE.to_owned())
+                    })?;
                 form.append_pair("client_assertion_type", ASSERTION_TYPE)
                     .append_pair("client_assertion", &assertion);
             }
@@ -210,13 +206,13 @@ impl ServerIdentity {
             body: form.into(),
             ..OutgoingRequest::default()
         };
-        let _permit = client.sockets().take();
-        let exchange = client.exchange(&destination, &outgoing);
+        let _permit = client.sockets().take_permit();
+        let exchange = client.exchange_whole(&destination, &outgoing);
         let (status, body) = timeout(FETCH_WAIT, exchange)
             .await
-            .map_err(|_| format!("no response within {} s", FETCH_WAIT.as_secs()))
+            .map_err(|_| ExchangeError::Timeout(FETCH_WAIT))
             .flatten()
-            .map_err(TokenFailure::Unavailable)?;
+            .map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status != 200 {
             let is_code = |code: &&str| {
@@ -245,10 +241,10 @@ impl ServerIdentity {
             ));
         };
         // Some issuers send it as text.
-        let given = &body["expires_in"];
-        let lifetime = given
+        let lifetime_value = &body["expires_in"];
+        let lifetime = lifetime_value
             .as_u64()
-            .or_else(|| given.as_str()?.parse().ok())
+            .or_else(|| lifetime_value.as_str()?.parse().ok())
             .unwrap_or(LIFETIME_DEFAULT);
         let lifetime = Duration::from_secs(lifetime.min(7 * 24 * 3600));
         Ok(KeptToken {
@@ -282,8 +278,8 @@ impl TokenSource {
     ///
     /// # Errors
     /// If the server has no identity.
-    pub fn new(options: &ClientOptions, audience: &TokenAudience) -> Result<Self, String> {
-        let identity = options.connections.identity().ok_or(NO_IDENTITY)?;
+    pub fn new(options: &ClientOptions, audience: &TokenAudience) -> Result<Self, NoIdentity> {
+        let identity = options.connections.identity().ok_or(NoIdentity)?;
         let client = clients::operators_client(options);
         Ok(Self {
             identity: Arc::clone(identity),
@@ -296,17 +292,18 @@ impl TokenSource {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn token(
+    pub async fn get_token(
         &self,
         refused: Option<&Arc<AccessToken>>,
         wall: WallTime,
     ) -> Result<(Arc<AccessToken>, bool), TokenFailure> {
-        let slot = self.identity.slot(&self.audience, wall);
-        let mut kept = slot.lock().await;
-        let is_usable = |kept: &&mut KeptToken| {
-            wall < kept.expires && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &kept.token))
+        let slot = self.identity.token_slot(&self.audience, wall);
+        let mut cached = slot.lock().await;
+        let is_usable = |cached: &&mut KeptToken| {
+            wall < cached.expires
+                && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &cached.token))
         };
-        let mut usable = kept.as_mut().filter(is_usable);
+        let mut usable = cached.as_mut().filter(is_usable);
         if let Some(usable) = &mut usable {
             if wall < usable.refresh {
                 return Ok((Arc::clone(&usable.token), false));
@@ -317,12 +314,12 @@ impl TokenSource {
         }
         let problem = match self
             .identity
-            .fetch(&self.client, &self.audience, wall)
+            .fetch_token(&self.client, &self.audience, wall)
             .await
         {
             Ok(fetched) => {
                 let token = Arc::clone(&fetched.token);
-                *kept = Some(fetched);
+                *cached = Some(fetched);
                 return Ok((token, true));
             }
             Err(problem) => problem,
@@ -335,19 +332,14 @@ impl TokenSource {
     }
 
     /// Forgets a token that a service refused: the next request has another one.
-    pub async fn discard(&self, refused: &Arc<AccessToken>, wall: WallTime) {
-        let slot = self.identity.slot(&self.audience, wall);
-        let mut kept = slot.lock().await;
-        if kept
+    pub async fn discard_token(&self, refused: &Arc<AccessToken>, wall: WallTime) {
+        let slot = self.identity.token_slot(&self.audience, wall);
+        let mut cached = slot.lock().await;
+        if cached
             .as_ref()
-            .is_some_and(|kept| Arc::ptr_eq(&kept.token, refused))
+            .is_some_and(|cached| Arc::ptr_eq(&cached.token, refused))
         {
-            *kept = None;
+            *cached = None;
         }
     }
 }
-
-/// What is wrong with a subscription that needs a token of a server without an identity.
-pub const NO_IDENTITY: &str = "the server has no identity; set delivery.identity_token_url, \
-    delivery.identity_client_id and delivery.identity_secret_file, or \
-    delivery.identity_certificate_file and delivery.identity_key_file";

@@ -36,6 +36,7 @@ pub mod call;
 pub mod clients;
 pub mod convert;
 pub mod dial;
+pub mod error;
 mod exchange;
 mod failure;
 pub mod handshake;

@@ -45,7 +45,7 @@ pub(super) struct ProxyError {
 
 impl EgressProxy {
     /// Whether connections to `address` go through it.
-    pub(super) fn carries(&self, address: SocketAddr) -> bool {
+    pub(super) fn applies_to(&self, address: SocketAddr) -> bool {
         !self
             .bypass
             .iter()
@@ -62,12 +62,12 @@ impl EgressProxy {
     }
 
     /// Asks for a connection to `address` on an open connection to the proxy.
-    pub(super) async fn tunnel(
+    pub(super) async fn open_tunnel(
         &self,
         stream: &mut TcpStream,
         address: SocketAddr,
     ) -> io::Result<()> {
-        let credential = |name| self.service.credential(name).unwrap_or_default();
+        let credential = |name| self.service.find_credential(name).unwrap_or_default();
         let login = match credential("username") {
             "" => String::new(),
             user => {
@@ -77,14 +77,17 @@ impl EgressProxy {
         };
         let request = format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n{login}\r\n");
         stream.write_all(request.as_bytes()).await?;
-        let (mut head, mut byte) = (Vec::new(), [0]);
+        let mut head = Vec::new();
+        let mut byte = [0];
         // Byte by byte, because what follows the head is the endpoint's.
         while !head.ends_with(b"\r\n\r\n") {
             if head.len() == RESPONSE_BYTES_MAX {
-                return Err(self.error(format!("sent no head within {RESPONSE_BYTES_MAX} bytes")));
+                return Err(
+                    self.tunnel_error(format!("sent no head within {RESPONSE_BYTES_MAX} bytes"))
+                );
             }
             if stream.read(&mut byte).await? == 0 {
-                return Err(self.error("closed the connection without a response"));
+                return Err(self.tunnel_error("closed the connection without a response"));
             }
             head.push(byte[0]);
         }
@@ -92,13 +95,13 @@ impl EgressProxy {
         let mut response = httparse::Response::new(&mut headers);
         match response.parse(&head).ok().and(response.code) {
             Some(200..=299) => Ok(()),
-            Some(status) => Err(self.error(format!("responded {status}"))),
-            None => Err(self.error("sent a response that is not HTTP")),
+            Some(status) => Err(self.tunnel_error(format!("responded {status}"))),
+            None => Err(self.tunnel_error("sent a response that is not HTTP")),
         }
     }
 
     /// The error that it made no connection.
-    pub(super) fn error(&self, problem: impl Into<String>) -> io::Error {
+    pub(super) fn tunnel_error(&self, problem: impl Into<String>) -> io::Error {
         io::Error::other(ProxyError {
             name: self.service.name.clone(),
             problem: problem.into(),

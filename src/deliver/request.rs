@@ -22,7 +22,7 @@ use url::Url;
 
 use super::{
     address::{AmbiguousAddress, check_unambiguous},
-    convert::{self, delivered, delivered_bytes},
+    convert::{self, convert_event, delivered_bytes},
 };
 use gridhook_event::{Event, Schema, Seq, Transformed};
 use gridhook_policy::property::{self, DeliveryProperty};
@@ -55,17 +55,11 @@ pub enum RequestError {
     Schema {
         /// The topic's schema.
         from: Schema,
-        /// The delivery schema.
         to: Schema,
     },
     /// The stored event does not match its schema. Nothing was sent.
     #[error("cannot read the event at {seq:?}: {detail}")]
-    Unreadable {
-        /// The event.
-        seq: Seq,
-        /// The reason.
-        detail: String,
-    },
+    Unreadable { seq: Seq, detail: String },
 }
 
 /// 8 KiB: common servers reject a longer request line.
@@ -109,7 +103,7 @@ impl Destination {
         delivery: Schema,
         batched: bool,
     ) -> Result<Self, RequestError> {
-        convert::check(input, delivery)?;
+        convert::check_conversion(input, delivery)?;
         if url.len() > URL_BYTES_MAX {
             return Err(RequestError::Length(url.len()));
         }
@@ -148,7 +142,6 @@ impl Destination {
         }
     }
 
-    /// The URL.
     pub fn url(&self) -> &Url {
         &self.url
     }
@@ -180,7 +173,6 @@ impl Destination {
         &self.name_value
     }
 
-    /// The delivery schema.
     pub fn schema(&self) -> Schema {
         self.schema
     }
@@ -189,7 +181,6 @@ impl Destination {
 /// A header's name and value. Most are constant and allocate nothing.
 pub type RequestHeader = (&'static str, Cow<'static, str>);
 
-/// A request.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OutgoingRequest {
     /// Headers as they are sent, each of another name. One of the same name below takes precedence.
@@ -198,7 +189,6 @@ pub struct OutgoingRequest {
     pub headers: Vec<RequestHeader>,
     /// Delivery properties. Values are printable ASCII and may be secret.
     pub properties: Vec<(String, String)>,
-    /// The body.
     pub body: Bytes,
     /// The method and the path, where a transformation sets them.
     pub transformed: Option<Arc<Transformed>>,
@@ -208,7 +198,11 @@ pub struct OutgoingRequest {
 
 impl OutgoingRequest {
     /// The method and the URI: those of the destination, or what a transformation makes of them.
-    pub(super) fn target(&self, destination: &Destination, method: Method) -> (Method, Uri) {
+    pub(super) fn method_and_uri(
+        &self,
+        destination: &Destination,
+        method: Method,
+    ) -> (Method, Uri) {
         let uri = || destination.uri.clone();
         let Some(transformed) = &self.transformed else {
             return (method, uri());
@@ -269,9 +263,9 @@ pub fn build(
 ) -> Result<OutgoingRequest, RequestError> {
     assert!(!events.is_empty(), "a request without events");
     let schema = destination.schema;
-    let transformed = events[0].transformed();
+    let replacement = events[0].transformed();
     // Event Grid's own schema is an array even of one event; a transformation makes the whole body.
-    let is_replaced = transformed.is_some_and(|transformed| transformed.body.is_some());
+    let is_replaced = replacement.is_some_and(|made| made.body.is_some());
     let is_object = schema == Schema::CloudEvents || is_replaced;
     let lone_object = is_object && !destination.batched && events.len() == 1;
     let content_type = match schema {
@@ -296,31 +290,35 @@ pub fn build(
         }
     }
     if let [event] = events {
-        put_line(&mut lines, "aeg-output-event-id", &sendable(&event.id()));
+        put_line(
+            &mut lines,
+            "aeg-output-event-id",
+            &make_sendable(&event.id()),
+        );
         if schema == Schema::EventGrid {
             put_line(
                 &mut lines,
                 "aeg-data-version",
-                &sendable(&event.data_version()),
+                &make_sendable(&event.data_version()),
             );
         }
     }
     let body = if lone_object {
-        delivered(&events[0], schema)?
+        convert_event(&events[0], schema)?
     } else {
-        array(events, schema)?
+        encode_array(events, schema)?
     };
-    let mut properties = properties(destination, Some(&events[0]));
-    if let Some(transformed) = transformed {
+    let mut properties = property_headers(destination, Some(&events[0]));
+    if let Some(replacement) = replacement {
         let is_set = |name: &str| {
-            transformed
+            replacement
                 .headers
                 .iter()
                 .any(|(set, _)| set.eq_ignore_ascii_case(name))
         };
         properties.retain(|(name, _)| !is_set(name));
         properties.extend(
-            transformed
+            replacement
                 .headers
                 .iter()
                 .filter_map(|(name, value)| encoded_property(name, value)),
@@ -331,12 +329,11 @@ pub fn build(
         headers: Vec::new(),
         properties,
         body,
-        transformed: transformed.cloned().map(Arc::new),
+        transformed: replacement.cloned().map(Arc::new),
         response_bytes: 0,
     })
 }
 
-/// Adds a header line.
 pub(super) fn put_line(lines: &mut String, name: &str, value: &str) {
     for part in [name, ": ", value, "\r\n"] {
         lines.push_str(part);
@@ -344,11 +341,11 @@ pub(super) fn put_line(lines: &mut String, name: &str, value: &str) {
 }
 
 /// The delivery properties. A value that is too long after encoding is omitted.
-pub(super) fn properties(
+pub(super) fn property_headers(
     destination: &Destination,
     event: Option<&Event>,
 ) -> Vec<(String, String)> {
-    let headers = property::headers(&destination.properties, event);
+    let headers = property::request_headers(&destination.properties, event);
     headers
         .iter()
         .filter_map(|(name, value)| encoded_property(name, value))
@@ -356,12 +353,12 @@ pub(super) fn properties(
 }
 
 fn encoded_property(name: &str, value: &str) -> Option<(String, String)> {
-    let value = printable(value);
+    let value = make_printable(value);
     (value.len() <= property::VALUE_BYTES_MAX).then(|| (name.to_owned(), value.into_owned()))
 }
 
 /// A JSON array of the events.
-fn array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
+fn encode_array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
     let mut body = BytesMut::with_capacity(
         events
             .iter()
@@ -381,12 +378,12 @@ fn array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
 /// percent-encoded (including `%`, so that it can be decoded). Values above 2 KiB are cut and end
 /// in `...`.
 pub fn header_value(text: &str) -> String {
-    sendable(text).into_owned()
+    make_sendable(text).into_owned()
 }
 
 /// The same, borrowed if it is unchanged.
-pub(super) fn sendable(text: &str) -> Cow<'_, str> {
-    let mut value = printable(text);
+pub(super) fn make_sendable(text: &str) -> Cow<'_, str> {
+    let mut value = make_printable(text);
     if value.len() > VALUE_BYTES_MAX {
         value.to_mut().truncate(VALUE_BYTES_MAX - 3);
         value.to_mut().push_str("...");
@@ -394,7 +391,7 @@ pub(super) fn sendable(text: &str) -> Cow<'_, str> {
     value
 }
 
-fn printable(text: &str) -> Cow<'_, str> {
+fn make_printable(text: &str) -> Cow<'_, str> {
     // Without an early end, so that several bytes are compared at once.
     let is_visible = text
         .bytes()
@@ -408,14 +405,14 @@ fn printable(text: &str) -> Cow<'_, str> {
 }
 
 fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len() + 16);
+    let mut output = String::with_capacity(text.len() + 16);
     for byte in text.bytes() {
         match byte {
             b'%' | 0..=b' ' | 0x7f.. => {
-                write!(encoded, "%{byte:02X}").expect("a string takes everything")
+                write!(output, "%{byte:02X}").expect("a string takes everything")
             }
-            b'!'..=b'~' => encoded.push(char::from(byte)),
+            b'!'..=b'~' => output.push(char::from(byte)),
         }
     }
-    encoded
+    output
 }

@@ -82,11 +82,13 @@ const FILES_PAUSE: Duration = Duration::from_secs(1);
 
 const FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 
-/// Resolves names.
 pub trait NameResolver: Send + Sync {
     /// The addresses of `host`, with `port`. Empty if the name does not exist or has no address.
-    fn lookup(&self, host: &str, port: u16)
-    -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>>;
+    fn look_up(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 }
 
 /// Why a lookup failed.
@@ -154,15 +156,19 @@ impl Resolver {
 }
 
 impl NameResolver for Resolver {
-    fn lookup(
+    fn look_up(
         &self,
         host: &str,
         port: u16,
     ) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
-        let (inner, host) = (Arc::clone(&self.0), host.to_ascii_lowercase());
+        let inner = Arc::clone(&self.0);
+        let host = host.to_ascii_lowercase();
         Box::pin(async move {
-            let found = inner.find(&host).await.map_err(io::Error::other)?;
-            Ok(found
+            let addresses = inner
+                .find_addresses(&host)
+                .await
+                .map_err(io::Error::other)?;
+            Ok(addresses
                 .iter()
                 .map(|address| SocketAddr::new(*address, port))
                 .collect())
@@ -171,24 +177,24 @@ impl NameResolver for Resolver {
 }
 
 impl ResolverShared {
-    async fn find(self: Arc<Self>, host: &str) -> Found {
-        let system = self.system()?;
+    async fn find_addresses(self: Arc<Self>, host: &str) -> Found {
+        let system = self.system_config()?;
         let name = Name::from_utf8(host).map_err(|error| Failure::Failed(error.to_string()))?;
-        if let Some(found) = local(&system.hosts, &name) {
+        if let Some(found) = local_addresses(&system.hosts, &name) {
             return Ok(found);
         }
-        self.lookup(system.resolver, host, name)?.await
+        self.start_lookup(system.resolver, host, name)?.await
     }
 
     /// The cached answer, or the lookup in progress.
-    fn lookup(
+    fn start_lookup(
         self: &Arc<Self>,
         resolver: TokioResolver,
         host: &str,
         name: Name,
     ) -> Result<Shared<BoxFuture<'static, Found>>, Failure> {
-        let mut known = lock(&self.known);
-        if let Some(answer) = known
+        let mut cache = lock_mutex(&self.known);
+        if let Some(answer) = cache
             .answers
             .get(host)
             .filter(|answer| Instant::now() < answer.until)
@@ -197,47 +203,52 @@ impl ResolverShared {
                 .boxed()
                 .shared());
         }
-        if let Some(lookup) = known.lookup.get(host).and_then(WeakShared::upgrade) {
+        if let Some(lookup) = cache.lookup.get(host).and_then(WeakShared::upgrade) {
             return Ok(lookup);
         }
-        known.lookup.retain(|_, lookup| lookup.upgrade().is_some());
+        cache.lookup.retain(|_, lookup| lookup.upgrade().is_some());
         let lookup = Arc::clone(self)
-            .resolve(resolver, host.to_owned(), name)
+            .resolve_name(resolver, host.to_owned(), name)
             .boxed()
             .shared();
-        known
+        cache
             .lookup
             .extend(lookup.downgrade().map(|lookup| (host.to_owned(), lookup)));
         Ok(lookup)
     }
 
-    async fn resolve(self: Arc<Self>, resolver: TokioResolver, host: String, name: Name) -> Found {
+    async fn resolve_name(
+        self: Arc<Self>,
+        resolver: TokioResolver,
+        host: String,
+        name: Name,
+    ) -> Found {
         let result = self.lookup_in_phases(&resolver, &host, &name).await;
         let now = Instant::now();
-        let mut known = lock(&self.known);
+        let mut cache = lock_mutex(&self.known);
         match result {
             Ok((found, until)) => {
-                known.silent.remove(&host);
-                let found: Arc<[IpAddr]> = found.into();
-                if found.is_empty() {
-                    known.answers.remove(&host);
+                cache.silent.remove(&host);
+                let address_list: Arc<[IpAddr]> = found.into();
+                if address_list.is_empty() {
+                    cache.answers.remove(&host);
                 } else {
                     let answer = Answer {
-                        found: Arc::clone(&found),
+                        found: Arc::clone(&address_list),
                         until,
                         stale_until: until + STALE_FOR,
                     };
-                    make_room(&mut known.answers, |answer| now < answer.stale_until);
-                    known.answers.insert(host, answer);
+                    make_room(&mut cache.answers, |answer| now < answer.stale_until);
+                    cache.answers.insert(host, answer);
                 }
-                Ok(found)
+                Ok(address_list)
             }
             Err(failure) => {
                 if matches!(failure, Failure::Silent) {
-                    make_room(&mut known.silent, |until| now < *until);
-                    known.silent.insert(host.clone(), now + SILENT_FOR);
+                    make_room(&mut cache.silent, |until| now < *until);
+                    cache.silent.insert(host.clone(), now + SILENT_FOR);
                 }
-                match known
+                match cache
                     .answers
                     .get_mut(&host)
                     .filter(|answer| now < answer.stale_until)
@@ -261,14 +272,14 @@ impl ResolverShared {
         host: &str,
         name: &Name,
     ) -> Result<(Vec<IpAddr>, Instant), Failure> {
-        let silent = lock(&self.known)
+        let is_silent = lock_mutex(&self.known)
             .silent
             .get(host)
             .is_some_and(|until| Instant::now() < *until);
         let mut lookup = None;
-        if !silent {
+        if !is_silent {
             let _permit = self.prompt.acquire().await.map_err(|_| Failure::Silent)?;
-            let mut prompt = Box::pin(both(resolver, name));
+            let mut prompt = Box::pin(look_up_families(resolver, name));
             match timeout(PROMPT_TIMEOUT, &mut prompt).await {
                 Ok(answer) => return answer,
                 Err(_) => lookup = Some(prompt),
@@ -282,8 +293,8 @@ impl ResolverShared {
                 self.slow.acquire().await.map_err(|_| Failure::Silent)?
             }
         };
-        let lookup = lookup.unwrap_or_else(|| Box::pin(both(resolver, name)));
-        let wait = if silent {
+        let lookup = lookup.unwrap_or_else(|| Box::pin(look_up_families(resolver, name)));
+        let wait = if is_silent {
             SILENT_TIMEOUT
         } else {
             LOOKUP_TIMEOUT
@@ -292,36 +303,36 @@ impl ResolverShared {
     }
 
     /// The system's configuration, read again if a file has changed.
-    fn system(&self) -> Result<System, Failure> {
-        let mut system = lock(&self.system);
+    fn system_config(&self) -> Result<System, Failure> {
+        let mut system = lock_mutex(&self.system);
         let now = Instant::now();
         if let Some(system) = &mut *system {
             if now.duration_since(system.looked) < FILES_PAUSE {
                 return Ok(system.clone());
             }
             system.looked = now;
-            if system.changed == changed() {
+            if system.changed == modification_times() {
                 return Ok(system.clone());
             }
         }
         let read = System {
             // Before the files are read, so that a change in between is read again.
-            changed: changed(),
-            resolver: resolver(&self.servers)
+            changed: modification_times(),
+            resolver: new_resolver(&self.servers)
                 .map_err(|error| Failure::Failed(error.to_string()))?,
             hosts: Arc::new(Hosts::from_system().unwrap_or_default()),
             looked: now,
         };
-        lock(&self.known).answers.clear();
+        lock_mutex(&self.known).answers.clear();
         Ok(system.insert(read).clone())
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn changed() -> [Option<SystemTime>; 2] {
+fn modification_times() -> [Option<SystemTime>; 2] {
     FILES.map(|path| fs::metadata(path).and_then(|file| file.modified()).ok())
 }
 
@@ -338,17 +349,17 @@ fn make_room<T>(map: &mut HashMap<String, T>, is_of_use: impl Fn(&T) -> bool) {
     }
 }
 
-fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
+fn new_resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     let (config, mut options) = if servers.is_empty() {
         // The C library's default if the system names no server.
         read_system_conf().unwrap_or_else(|_| {
             (
-                lookup(&[SocketAddr::from((Ipv4Addr::LOCALHOST, 53))]),
+                lookup_config(&[SocketAddr::from((Ipv4Addr::LOCALHOST, 53))]),
                 ResolverOpts::default(),
             )
         })
     } else {
-        (lookup(servers), ResolverOpts::default())
+        (lookup_config(servers), ResolverOpts::default())
     };
     // The cache is here, and `/etc/hosts` comes first for both families.
     options.cache_size = 0;
@@ -361,7 +372,7 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
         .build()
 }
 
-fn lookup(servers: &[SocketAddr]) -> ResolverConfig {
+fn lookup_config(servers: &[SocketAddr]) -> ResolverConfig {
     let server = |server: &SocketAddr| {
         let connections =
             [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
@@ -375,15 +386,15 @@ fn lookup(servers: &[SocketAddr]) -> ResolverConfig {
 
 /// Names that need no name server: those in `/etc/hosts`, and `localhost` and its subdomains (RFC
 /// 6761, section 6.3).
-fn local(hosts: &Hosts, name: &Name) -> Option<Arc<[IpAddr]>> {
+fn local_addresses(hosts: &Hosts, name: &Name) -> Option<Arc<[IpAddr]>> {
     let of = |kind| hosts.lookup_static_host(&Query::query(name.clone(), kind));
-    let listed: Vec<IpAddr> = [RecordType::AAAA, RecordType::A]
+    let addresses: Vec<IpAddr> = [RecordType::AAAA, RecordType::A]
         .into_iter()
         .filter_map(of)
-        .flat_map(|lookup| addresses(&lookup))
+        .flat_map(|lookup| listed_addresses(&lookup))
         .collect();
-    if !listed.is_empty() {
-        return Some(listed.into());
+    if !addresses.is_empty() {
+        return Some(addresses.into());
     }
     name.is_localhost().then(|| {
         [
@@ -394,7 +405,7 @@ fn local(hosts: &Hosts, name: &Name) -> Option<Arc<[IpAddr]>> {
     })
 }
 
-fn addresses(lookup: &Lookup) -> Vec<IpAddr> {
+fn listed_addresses(lookup: &Lookup) -> Vec<IpAddr> {
     lookup
         .answers()
         .iter()
@@ -403,20 +414,23 @@ fn addresses(lookup: &Lookup) -> Vec<IpAddr> {
 }
 
 /// Looks up both families at once. When one has addresses, the other gets a short delay.
-async fn both(resolver: &TokioResolver, name: &Name) -> Result<(Vec<IpAddr>, Instant), Failure> {
+async fn look_up_families(
+    resolver: &TokioResolver,
+    name: &Name,
+) -> Result<(Vec<IpAddr>, Instant), Failure> {
     let [v4, v6] =
         [RecordType::A, RecordType::AAAA].map(|kind| Box::pin(resolver.lookup(name.clone(), kind)));
     let (first, second) = select(v4, v6).await.factor_first();
-    let mut collected = CollectedAddresses::new();
-    collected.take(first);
-    if collected.found.is_empty() {
-        collected.take(second.await);
+    let mut addresses = CollectedAddresses::new();
+    addresses.add_response(first);
+    if addresses.found.is_empty() {
+        addresses.add_response(second.await);
     } else if let Ok(second) = timeout(RESOLUTION_DELAY, second).await {
-        collected.take(second);
+        addresses.add_response(second);
     }
-    match collected.failure {
-        Some(failure) if collected.found.is_empty() => Err(failure),
-        Some(_) | None => Ok((collected.found, collected.until)),
+    match addresses.failure {
+        Some(failure) if addresses.found.is_empty() => Err(failure),
+        Some(_) | None => Ok((addresses.found, addresses.until)),
     }
 }
 
@@ -439,10 +453,10 @@ impl CollectedAddresses {
         }
     }
 
-    fn take(&mut self, answer: Result<Lookup, NetError>) {
+    fn add_response(&mut self, answer: Result<Lookup, NetError>) {
         match answer {
             Ok(lookup) => {
-                self.found.extend(addresses(&lookup));
+                self.found.extend(listed_addresses(&lookup));
                 let ttls = lookup
                     .answers()
                     .iter()

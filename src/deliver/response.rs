@@ -21,7 +21,7 @@ use futures_util::StreamExt as _;
 use tokio::time::timeout_at;
 
 use super::{
-    failure::bounded,
+    failure::shorten_detail,
     socket::{RequestAttempt, RequestPhase},
 };
 use gridhook_event::WallTime;
@@ -47,8 +47,8 @@ pub(super) async fn read(
 ) -> Result<RequestResult, SendRequestError> {
     let mut response = sending.await?;
     let status = response.status();
-    request_attempt.enter(RequestPhase::Reading(status.as_u16()));
-    let mut answer = RequestResult::bare(Outcome::of_status(status.as_u16()));
+    request_attempt.enter_phase(RequestPhase::Reading(status.as_u16()));
+    let mut answer = RequestResult::from_outcome(Outcome::from_status(status.as_u16()));
     answer.status = Some(status.as_u16());
     answer.retry_after = retry_after(&response, wall);
     if status.is_informational() {
@@ -69,16 +69,20 @@ pub(super) async fn read(
         request_attempt.discard_connection();
         return Ok(answer);
     }
-    let mut kept = BytesMut::new();
-    let reading = read_body(&mut response, &mut kept, [kept_max, DRAINED_BYTES_MAX]);
+    let mut body_bytes = BytesMut::new();
+    let reading = read_body(
+        &mut response,
+        &mut body_bytes,
+        [kept_max, DRAINED_BYTES_MAX],
+    );
     answer.detail = match timeout_at(request_attempt.reading_until(), reading).await {
         Ok(detail) => detail,
         Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
     };
-    answer.body = kept.freeze();
+    answer.body = body_bytes.freeze();
     // If the body was not read to its end, dropping the response closes the connection.
     drop(response);
-    request_attempt.finish();
+    request_attempt.finish_response();
     Ok(answer)
 }
 
@@ -103,7 +107,9 @@ pub(super) async fn read_body(
                     );
                 }
             }
-            Some(Err(error)) => return bounded(format!("the response body broke off: {error}")),
+            Some(Err(error)) => {
+                return shorten_detail(format!("the response body broke off: {error}"));
+            }
         }
     }
 }

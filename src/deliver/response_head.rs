@@ -106,7 +106,7 @@ impl StatusLine {
     pub(super) fn head_len(self, bytes: &[u8]) -> Option<usize> {
         let mut at = self.len;
         loop {
-            let line = line(&bytes[at..])?;
+            let line = split_line(&bytes[at..])?;
             at += line.len();
             if matches!(line, b"\n" | b"\r\n") {
                 return Some(at);
@@ -130,9 +130,7 @@ pub(super) fn is_refusal(bytes: &[u8]) -> bool {
 pub(super) enum BodyFraming {
     /// No body, or one that is not read.
     None,
-    /// A body of this length.
     Length(u64),
-    /// Chunks.
     Chunked,
     /// A body that ends with the connection.
     UntilEnd,
@@ -155,7 +153,7 @@ impl ReceivedHead {
     ///
     /// # Errors
     /// If there is no status line.
-    pub(super) fn take(buffer: &mut BytesMut) -> Result<Option<Self>, ParseError> {
+    pub(super) fn take_head(buffer: &mut BytesMut) -> Result<Option<Self>, ParseError> {
         let Some(line) = StatusLine::parse(buffer)? else {
             return Ok(None);
         };
@@ -190,17 +188,17 @@ impl ReceivedHead {
             ..FramingRules::default()
         };
         let mut rest = &bytes[line.len..];
-        while let Some((field, after)) = unfold(rest) {
+        while let Some((field, after)) = unfold_field(rest) {
             rest = after;
             match parse_field(&field) {
                 Some((name, value)) => {
-                    rules.note(&name, &value);
+                    rules.add_header(&name, &value);
                     fields.push((name, value));
                 }
                 None => rules.is_clear = false,
             }
         }
-        let (framing, keep_alive) = rules.decide(status, line.version);
+        let (framing, keep_alive) = rules.body_framing(status, line.version);
         Ok(Self {
             status,
             version: line.version,
@@ -221,15 +219,15 @@ impl ReceivedHead {
 }
 
 /// The next line with its end.
-fn line(bytes: &[u8]) -> Option<&[u8]> {
+fn split_line(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     Some(&bytes[..=end])
 }
 
 /// The next field, with the lines that continue it, and what follows; [`None`] at the end of a
 /// head.
-fn unfold(bytes: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
-    let first = line(bytes)?;
+fn unfold_field(bytes: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
+    let first = split_line(bytes)?;
     let mut rest = &bytes[first.len()..];
     let first = first.trim_ascii_end();
     if first.is_empty() && rest.is_empty() {
@@ -237,7 +235,7 @@ fn unfold(bytes: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     }
     let mut field = Cow::Borrowed(first);
     while let [b' ' | b'\t', ..] = rest {
-        let Some(next) = line(rest) else { break };
+        let Some(next) = split_line(rest) else { break };
         rest = &rest[next.len()..];
         field.to_mut().push(b' ');
         field.to_mut().extend_from_slice(next.trim_ascii());
@@ -264,7 +262,7 @@ struct FramingRules {
 }
 
 impl FramingRules {
-    fn note(&mut self, name: &HeaderName, value: &HeaderValue) {
+    fn add_header(&mut self, name: &HeaderName, value: &HeaderValue) {
         let bytes = value.as_bytes();
         if name == header::CONTENT_LENGTH {
             for item in bytes.split(|byte| *byte == b',') {
@@ -282,7 +280,7 @@ impl FramingRules {
         }
     }
 
-    fn decide(self, status: StatusCode, version: Version) -> (BodyFraming, bool) {
+    fn body_framing(self, status: StatusCode, version: Version) -> (BodyFraming, bool) {
         let keep_alive = self.is_clear && !self.closes && version == Version::HTTP_11;
         if status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)

@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     LateRequest, WebhookClient,
     bodies::BodyPermit,
-    failure::failure,
+    error::UnreachableError,
+    failure::failure_result,
     identity::{TokenFailure, TokenSource},
     request::{self, Destination, OutgoingRequest, RequestError, RequestHeader},
     response::BODY_BYTES_MAX,
@@ -44,10 +45,10 @@ pub type Sent<'a> = (RequestResult, Option<LateRequest<'a>>);
 /// Sends batches to one destination. Belongs to an arbiter.
 pub trait Sender {
     /// Sends a batch. Ends within its time limit, with a result for all its events.
-    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>>;
+    fn send_batch(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>>;
 
     /// Whether the destination can be reached, and if not, why. Sends no event.
-    fn reach(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), String>>;
+    fn check_reachable(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>>;
 }
 
 /// Turns a batch into a request.
@@ -56,7 +57,7 @@ pub trait Encode: Send + Sync {
     ///
     /// # Errors
     /// If an event cannot be read.
-    fn encode(
+    fn encode_batch(
         &self,
         destination: &Destination,
         batch: &Batch,
@@ -68,7 +69,7 @@ pub trait Encode: Send + Sync {
 
     /// Corrects the result of a service whose statuses mean something else than those of a webhook,
     /// for a request with these events.
-    fn settle(&self, result: RequestResult, _events: &[Seq]) -> RequestResult {
+    fn correct_result(&self, result: RequestResult, _events: &[Seq]) -> RequestResult {
         result
     }
 
@@ -95,11 +96,9 @@ impl fmt::Debug for HttpTarget {
     }
 }
 
-/// Sends batches by HTTP.
 pub struct HttpSender {
     /// The client of the arbiter.
     pub client: Rc<WebhookClient>,
-    /// The destination.
     pub target: Arc<HttpTarget>,
     /// The access tokens that it demands.
     pub tokens: Option<TokenSource>,
@@ -116,49 +115,49 @@ impl HttpSender {
         wall: WallTime,
     ) -> Sent<'_> {
         let until = Instant::now() + wait;
-        let mut refused = None;
+        let mut refused_token = None;
         loop {
             let (token, is_new) =
-                match timeout_at(until, tokens.token(refused.as_ref(), wall)).await {
+                match timeout_at(until, tokens.get_token(refused_token.as_ref(), wall)).await {
                     Ok(Ok(token)) => token,
                     Ok(Err(problem)) => {
                         let kind = match problem {
                             TokenFailure::Refused(_) => Failure::CredentialRefused,
                             TokenFailure::Unavailable(_) => Failure::GenericError,
                         };
-                        return (failure(kind, problem.to_string()), None);
+                        return (failure_result(kind, problem.to_string()), None);
                     }
                     Err(_) => {
                         return (
-                            failure(Failure::TimedOut, "no access token in time".to_owned()),
+                            failure_result(Failure::TimedOut, "no access token in time".to_owned()),
                             None,
                         );
                     }
                 };
             let mut outgoing = outgoing.clone();
-            token.authorize(&mut outgoing);
+            token.add_to_request(&mut outgoing);
             let left = until.saturating_duration_since(Instant::now());
-            let mut sent = self
+            let mut outcome = self
                 .client
-                .call(&self.target.destination, outgoing, wall)
-                .answer(left)
+                .begin_request(&self.target.destination, outgoing, wall)
+                .wait_for_response(left)
                 .await;
-            sent.0.repeated = refused.is_some();
-            if sent.0.status != Some(401) || is_new || refused.is_some() {
-                return sent;
+            outcome.0.repeated = refused_token.is_some();
+            if outcome.0.status != Some(401) || is_new || refused_token.is_some() {
+                return outcome;
             }
-            refused = Some(token);
+            refused_token = Some(token);
         }
     }
 }
 
 impl Sender for HttpSender {
-    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
+    fn send_batch(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         let HttpTarget {
             destination,
             encoding,
         } = &*self.target;
-        let outgoing = encoding.encode(destination, &batch);
+        let outgoing = encoding.encode_batch(destination, &batch);
         let status_decides = encoding.status_decides();
         let first = batch.events.first().map(|event| event.seq);
         // The events are in the request's body now. A late response must not keep them in memory.
@@ -177,7 +176,12 @@ impl Sender for HttpSender {
         Box::pin(async move {
             let mut outgoing = match outgoing {
                 Ok(outgoing) => outgoing,
-                Err(error) => return (failure(Failure::GenericError, error.to_string()), None),
+                Err(error) => {
+                    return (
+                        failure_result(Failure::GenericError, error.to_string()),
+                        None,
+                    );
+                }
             };
             if let Some(((permit, partition), first)) = permit.as_mut().zip(first) {
                 outgoing.body = permit.share_body((*partition, first), outgoing.body);
@@ -187,24 +191,27 @@ impl Sender for HttpSender {
                 Some(tokens) => Box::pin(self.send_authorized(tokens, outgoing, wait, wall)).await,
                 None => {
                     self.client
-                        .call(destination, outgoing, wall)
-                        .answer(wait)
+                        .begin_request(destination, outgoing, wall)
+                        .wait_for_response(wait)
                         .await
                 }
             };
-            let mut result = encoding.settle(result, &events);
+            let mut result = encoding.correct_result(result, &events);
             result.body.truncate(BODY_BYTES_MAX);
             (result, late.filter(|_| status_decides))
         })
     }
 
-    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         Box::pin(async {
             let destination = &self.target.destination;
-            if self.client.reach(destination).await {
+            if self.client.check_reachable(destination).await {
                 Ok(())
             } else {
-                Err(format!("no connection to {}", destination.authority()))
+                Err(UnreachableError::Service(format!(
+                    "no connection to {}",
+                    destination.authority()
+                )))
             }
         })
     }
@@ -218,14 +225,14 @@ pub struct WebhookEncoding {
 }
 
 impl Encode for WebhookEncoding {
-    fn encode(
+    fn encode_batch(
         &self,
         destination: &Destination,
         batch: &Batch,
     ) -> Result<OutgoingRequest, RequestError> {
         let mut outgoing = request::build(destination, &batch.events, batch.attempts_before)?;
         if let Some(signer) = &self.signer {
-            signer.sign(&mut outgoing, &batch.events, batch.wall);
+            signer.sign_request(&mut outgoing, &batch.events, batch.wall);
         }
         let is_own = |name: &str| {
             outgoing

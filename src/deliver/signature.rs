@@ -75,13 +75,13 @@ impl Signer {
         }
         secrets
             .enumerate()
-            .map(|(index, secret)| key(secret).ok_or(SigningKeyError::Secret(index)))
+            .map(|(index, secret)| parse_key(secret).ok_or(SigningKeyError::Secret(index)))
             .collect::<Result<_, _>>()
             .map(Self)
     }
 
     /// Adds id, timestamp and signatures to the request that carries `events`.
-    pub fn sign(&self, outgoing: &mut OutgoingRequest, events: &[Event], wall: WallTime) {
+    pub fn sign_request(&self, outgoing: &mut OutgoingRequest, events: &[Event], wall: WallTime) {
         self.sign_message(outgoing, message_id(events, &[]), wall);
     }
 
@@ -108,15 +108,15 @@ impl Signer {
             body,
         ]
         .concat();
-        let signed = self.0.iter().map(|key| match key {
+        let entries = self.0.iter().map(|key| match key {
             SigningKey::Shared(key) => format!("v1,{}", STANDARD.encode(hmac::sign(key, &content))),
             SigningKey::Own(pair) => format!("v1a,{}", STANDARD.encode(pair.sign(&content))),
         });
-        signed.collect::<Vec<_>>().join(" ")
+        entries.collect::<Vec<_>>().join(" ")
     }
 }
 
-fn key(secret: &str) -> Option<SigningKey> {
+fn parse_key(secret: &str) -> Option<SigningKey> {
     if let Some(text) = secret.strip_prefix("whsec_") {
         let bytes = STANDARD
             .decode(text)

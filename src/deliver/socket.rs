@@ -53,7 +53,6 @@ tokio::task_local! {
     pub(super) static ATTEMPT: Rc<RequestAttempt>;
 }
 
-/// The phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestPhase {
     /// A pooled or a new connection is being obtained.
@@ -133,46 +132,48 @@ impl RequestAttempt {
     }
 
     /// The attempt that repeats this one, or this one if none does.
-    pub(super) fn current(&self) -> &Self {
+    pub(super) fn latest_attempt(&self) -> &Self {
         self.repeat.get().map_or(self, |repeat| repeat)
     }
 
-    /// The current phase.
-    pub(super) fn phase(&self) -> RequestPhase {
+    pub(super) fn current_phase(&self) -> RequestPhase {
         self.phase.get()
     }
 
     /// Enters a phase and records the duration of the last one.
-    pub(super) fn enter(&self, next: RequestPhase) {
+    pub(super) fn enter_phase(&self, next: RequestPhase) {
         let last = self.phase.replace(next);
         if last == next {
             return;
         }
-        let took = self.lap();
+        let took = self.current_lap();
         let mut phases = self.phases.get();
         match last {
             RequestPhase::Beginning | RequestPhase::Sending | RequestPhase::Reading(_) => {}
-            RequestPhase::Resolving => phases.name = Some(Elapsed::of(took)),
+            RequestPhase::Resolving => phases.name = Some(Elapsed::from_duration(took)),
             RequestPhase::Connecting(_) => {
-                let before = phases.connection.map(Elapsed::time).unwrap_or_default();
-                phases.connection = Some(Elapsed::of(before + took));
+                let before = phases
+                    .connection
+                    .map(Elapsed::to_duration)
+                    .unwrap_or_default();
+                phases.connection = Some(Elapsed::from_duration(before + took));
             }
-            RequestPhase::Connected(_) => phases.tls = Some(Elapsed::of(took)),
-            RequestPhase::Waiting => phases.first_byte = Some(Elapsed::of(took)),
+            RequestPhase::Connected(_) => phases.tls = Some(Elapsed::from_duration(took)),
+            RequestPhase::Waiting => phases.first_byte = Some(Elapsed::from_duration(took)),
         }
         self.phases.set(phases);
     }
 
     /// When the phase began. The clock is read once for each phase, and for all that happens at its
     /// beginning.
-    pub(super) fn since(&self) -> Instant {
+    pub(super) fn phase_start(&self) -> Instant {
         self.since.get().unwrap_or_else(Instant::now)
     }
 
     /// Records that the response is read, once.
     pub(super) fn read(&self) {
         if self.ended.get().is_none() {
-            let body = Some(Elapsed::of(self.lap()));
+            let body = Some(Elapsed::from_duration(self.current_lap()));
             self.phases.set(RequestPhases {
                 body,
                 ..self.phases.get()
@@ -183,7 +184,7 @@ impl RequestAttempt {
 
     /// Until when the rest of a response is read whose status line has arrived.
     pub(super) fn reading_until(&self) -> Instant {
-        let until = self.since() + BODY_TIMEOUT;
+        let until = self.phase_start() + BODY_TIMEOUT;
         self.until.get().map_or(until, |wait| wait.min(until))
     }
 
@@ -200,12 +201,11 @@ impl RequestAttempt {
     }
 
     /// When the response was read; now if it was not.
-    pub(super) fn ended(&self) -> Instant {
+    pub(super) fn response_end(&self) -> Instant {
         self.ended.get().unwrap_or_else(Instant::now)
     }
 
-    /// The durations of the phases.
-    pub(super) fn phases(&self, secure: bool) -> RequestPhases {
+    pub(super) fn phase_durations(&self, secure: bool) -> RequestPhases {
         let phases = self.phases.get();
         // Without TLS there is no phase between connection and request.
         RequestPhases {
@@ -214,7 +214,7 @@ impl RequestAttempt {
         }
     }
 
-    fn lap(&self) -> Duration {
+    fn current_lap(&self) -> Duration {
         let now = Instant::now();
         self.since
             .replace(Some(now))
@@ -222,16 +222,16 @@ impl RequestAttempt {
     }
 
     /// The response is read. Its connection may be reused if it was kept.
-    pub(super) fn finish(&self) {
+    pub(super) fn finish_response(&self) {
         self.read();
         if let Some(control) = self.control.take() {
             // A connection that must not be reused is closed at once.
             let usable = !control.is_answered.get() && control.inbox.borrow().is_empty();
-            match control.sockets.keep().filter(|_| usable) {
+            match control.sockets.keep_connection().filter(|_| usable) {
                 Some(kept) => drop(control.kept.replace(Some(kept))),
                 None => control.close(),
             }
-            control.idle_since.set(Some(self.ended()));
+            control.idle_since.set(Some(self.response_end()));
         }
     }
 
@@ -296,7 +296,7 @@ impl SocketControl {
     }
 
     /// Assigns the connection to the request that writes to it.
-    fn claim(self: &Rc<Self>, request_attempt: &RequestAttempt) {
+    fn assign_to_request(self: &Rc<Self>, request_attempt: &RequestAttempt) {
         let mut owner = request_attempt.control.borrow_mut();
         if owner
             .as_ref()
@@ -309,7 +309,7 @@ impl SocketControl {
             request_attempt
                 .began
                 .get()
-                .or_else(|| Some(request_attempt.since())),
+                .or_else(|| Some(request_attempt.phase_start())),
         );
         self.requests.set(self.requests.get() + 1);
         self.idle_since.set(None);
@@ -326,7 +326,7 @@ impl SocketControl {
             ready!(Pin::new(stream).poll_read(cx, buf))?;
         }
         let read = &buf.filled()[before..];
-        received(read.len());
+        count_received(read.len());
         let is_answer = read.is_empty() || is_final(read);
         if is_answer {
             self.interim.set(None);
@@ -338,7 +338,7 @@ impl SocketControl {
     }
 
     /// Reads available bytes into the inbox. Returns their number, 0 at the end.
-    fn fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn fill_inbox(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut stream = self.stream.borrow_mut();
         let Some(stream) = stream.as_mut() else {
             return Poll::Ready(Ok(0));
@@ -346,7 +346,7 @@ impl SocketControl {
         let mut bytes = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut read = ReadBuf::uninit(&mut bytes);
         ready!(Pin::new(stream).poll_read(cx, &mut read))?;
-        received(read.filled().len());
+        count_received(read.filled().len());
         self.inbox.borrow_mut().extend_from_slice(read.filled());
         Poll::Ready(Ok(read.filled().len()))
     }
@@ -375,7 +375,7 @@ impl SocketControl {
     /// Reads what the endpoint has sent while a request is being written, as far as its status.
     fn read_early(&self, cx: &mut Context<'_>) {
         while !self.has_answer() || self.inbox.borrow().len() < STATUS_LINE.len() {
-            match self.fill(cx) {
+            match self.fill_inbox(cx) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(Ok(0) | Err(_)) | Poll::Pending => break,
             }
@@ -420,7 +420,7 @@ fn response_start(bytes: &[u8]) -> ResponseStart {
 }
 
 /// Counts received bytes for the current request.
-fn received(bytes: usize) {
+fn count_received(bytes: usize) {
     ATTEMPT
         .try_with(|request_attempt| {
             request_attempt
@@ -496,7 +496,7 @@ impl ControlledSocket {
     ) -> Poll<io::Result<usize>> {
         // Not within a request.
         ATTEMPT
-            .try_with(|request_attempt| self.0.claim(request_attempt))
+            .try_with(|request_attempt| self.0.assign_to_request(request_attempt))
             .ok();
         if self.0.is_answered.get() {
             return Poll::Ready(Ok(all));
@@ -533,7 +533,7 @@ impl AsyncRead for ControlledSocket {
             return Poll::Ready(Ok(()));
         }
         while !control.has_answer() {
-            if ready!(control.fill(cx))? == 0 {
+            if ready!(control.fill_inbox(cx))? == 0 {
                 // The end within a head; the codec reports it.
                 control.interim.set(None);
             }
@@ -549,7 +549,7 @@ impl AsyncRead for ControlledSocket {
             Some(stream) => Pin::new(stream).poll_read(cx, buf),
             None => return Poll::Ready(Ok(())),
         };
-        received(buf.filled().len() - before);
+        count_received(buf.filled().len() - before);
         read
     }
 }

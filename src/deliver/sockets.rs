@@ -4,11 +4,11 @@
 //! sent. An idle connection takes a permit of another kind, or borrows that of a request while
 //! enough of these are free; otherwise it is closed instead of kept. So deliveries never use the
 //! descriptors that the store and the publishers need. When requests become short of permits, the
-//! clients close the connections that borrowed some (`Sockets::reclaimed`).
+//! clients close the connections that borrowed some (`Sockets::permits_reclaimed`).
 //!
 //! A request never waits once it has left the subscription, because its attempt would be counted
-//! and its time would run. Instead the subscription checks [`Sockets::free`] before it sends, and
-//! is woken when a permit is free. Two threads may see the same free permit, so [`Sockets::take`]
+//! and its time would run. Instead the subscription checks [`Sockets::free_permits`] before it sends, and
+//! is woken when a permit is free. Two threads may see the same free permit, so [`Sockets::take_permit`]
 //! always succeeds; the budget has a margin for that.
 
 use std::{
@@ -88,25 +88,25 @@ impl Sockets {
     }
 
     /// How many more requests may be sent now.
-    pub fn free(&self) -> usize {
+    pub fn free_permits(&self) -> usize {
         usize::try_from(self.0.free.load(Ordering::Acquire)).unwrap_or(0)
     }
 
     /// How many more requests may be sent once idle connections have given back what they borrowed.
-    pub fn available(&self) -> usize {
-        let shared = &self.0;
+    pub fn available_permits(&self) -> usize {
+        let permits = &self.0;
         let available =
-            shared.free.load(Ordering::Acquire) + shared.borrowed.load(Ordering::Acquire);
+            permits.free.load(Ordering::Acquire) + permits.borrowed.load(Ordering::Acquire);
         usize::try_from(available).unwrap_or(0)
     }
 
     /// How many subscriptions wait for a permit.
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_count(&self) -> usize {
         self.0.waiters.load(Ordering::Acquire)
     }
 
     /// Takes the permit of a request.
-    pub fn take(&self) -> Taken {
+    pub fn take_permit(&self) -> Taken {
         self.0.free.fetch_sub(1, Ordering::AcqRel);
         if self.is_short() {
             self.0.reclaim.notify_waiters();
@@ -115,8 +115,8 @@ impl Sockets {
     }
 
     /// Calls `wake` once a permit is free, in the order of the calls.
-    pub fn wait(&self, wake: impl FnOnce() + Send + 'static) {
-        let mut waiting = self.0.lock();
+    pub fn wake_when_free(&self, wake: impl FnOnce() + Send + 'static) {
+        let mut waiting = self.0.lock_wakers();
         waiting.push_back(Box::new(wake));
         self.0.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);
@@ -131,33 +131,33 @@ impl Sockets {
     }
 
     /// Takes a permit for an idle connection; [`None`] if the connection must be closed.
-    pub(super) fn keep(&self) -> Option<KeptConnection> {
+    pub(super) fn keep_connection(&self) -> Option<KeptConnection> {
         let take = |permits: &AtomicIsize, left: isize| {
-            let taken = |free| (free > left).then_some(free - 1);
+            let take_one = |free| (free > left).then_some(free - 1);
             permits
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, taken)
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, take_one)
                 .is_ok()
         };
-        let shared = &self.0;
-        let is_borrowed = if take(&shared.idle, 0) {
+        let shared_permits = &self.0;
+        let is_borrowed = if take(&shared_permits.idle, 0) {
             false
-        } else if self.waiting() == 0 && take(&shared.free, shared.reserve) {
-            shared.borrowed.fetch_add(1, Ordering::AcqRel);
+        } else if self.waiting_count() == 0 && take(&shared_permits.free, shared_permits.reserve) {
+            shared_permits.borrowed.fetch_add(1, Ordering::AcqRel);
             true
         } else {
             return None;
         };
         Some(KeptConnection {
-            shared: Arc::clone(shared),
+            shared: Arc::clone(shared_permits),
             is_borrowed,
         })
     }
 
     /// Whether requests are short of permits that idle connections have borrowed.
     pub(super) fn is_short(&self) -> bool {
-        let shared = &self.0;
-        shared.free.load(Ordering::Acquire) <= shared.reserve / 2
-            && shared.borrowed.load(Ordering::Acquire) > 0
+        let permits = &self.0;
+        permits.free.load(Ordering::Acquire) <= permits.reserve / 2
+            && permits.borrowed.load(Ordering::Acquire) > 0
     }
 
     /// Whether so many permits for requests are free that idle connections need not give back more.
@@ -166,13 +166,13 @@ impl Sockets {
     }
 
     /// Ends when requests become short of permits that idle connections have borrowed.
-    pub(super) fn reclaimed(&self) -> Notified<'_> {
+    pub(super) fn permits_reclaimed(&self) -> Notified<'_> {
         self.0.reclaim.notified()
     }
 }
 
 impl SocketsShared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Wake>> {
+    fn lock_wakers(&self) -> std::sync::MutexGuard<'_, VecDeque<Wake>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -180,7 +180,7 @@ impl SocketsShared {
         if self.waiters.load(Ordering::Acquire) == 0 || self.free.load(Ordering::Acquire) <= 0 {
             return;
         }
-        let mut waiting = self.lock();
+        let mut waiting = self.lock_wakers();
         let next = waiting.pop_front();
         self.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);

@@ -93,15 +93,18 @@ impl TlsTrust {
     pub fn load(extra: Option<&Path>) -> Result<Self, TrustError> {
         let extra = extra.map(|path| TrustRoots::File(path.to_owned()));
         let roots: Vec<TrustRoots> = [TrustRoots::System].into_iter().chain(extra).collect();
-        Self::of(&roots, MinimumTlsVersion::default())
+        Self::load_roots(&roots, MinimumTlsVersion::default())
     }
 
     /// Loads these authorities, with `version` as the minimum.
     ///
     /// # Errors
     /// If a file has no usable certificate.
-    pub fn of(roots: &[TrustRoots], version: MinimumTlsVersion) -> Result<Self, TrustError> {
-        let store = Arc::new(store(roots)?);
+    pub fn load_roots(
+        roots: &[TrustRoots],
+        version: MinimumTlsVersion,
+    ) -> Result<Self, TrustError> {
+        let store = Arc::new(load_root_store(roots)?);
         let config = |version: MinimumTlsVersion| -> Result<_, TrustError> {
             let mut config =
                 ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -134,7 +137,7 @@ impl TlsTrust {
         certificate: &Path,
         key: &Path,
     ) -> Result<Self, TrustError> {
-        let (chain, key) = identity(certificate, key)?;
+        let (chain, key) = load_identity(certificate, key)?;
         let provider = Arc::clone(self.config.crypto_provider());
         let shown = rustls::sign::CertifiedKey::from_der(chain, key, &provider);
         let wrong = |error: rustls::Error| TrustError::File {
@@ -169,7 +172,7 @@ impl TlsTrust {
     }
 
     /// Whether both are the same object.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.config, &other.config)
     }
 
@@ -183,7 +186,7 @@ impl TlsTrust {
 ///
 /// # Errors
 /// If a file has no usable certificate.
-pub fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
+pub fn load_root_store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
     let mut store = RootCertStore::empty();
     for root in roots {
         match root {
@@ -192,8 +195,10 @@ pub fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
                 store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
             TrustRoots::File(path) => {
-                for certificate in certificates(path)? {
-                    store.add(certificate).map_err(|error| wrong(path, error))?;
+                for certificate in load_certificates(path)? {
+                    store
+                        .add(certificate)
+                        .map_err(|error| unusable_file(path, error))?;
                 }
             }
         }
@@ -201,7 +206,7 @@ pub fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
     Ok(store)
 }
 
-pub(super) fn wrong(path: &Path, detail: impl ToString) -> TrustError {
+pub(super) fn unusable_file(path: &Path, detail: impl ToString) -> TrustError {
     TrustError::File {
         path: path.to_owned(),
         detail: detail.to_string(),
@@ -209,15 +214,15 @@ pub(super) fn wrong(path: &Path, detail: impl ToString) -> TrustError {
 }
 
 /// The certificates in a file; at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error))?;
-    let found: Vec<_> = found
+fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+    let chain = CertificateDer::pem_file_iter(path).map_err(|error| unusable_file(path, error))?;
+    let chain: Vec<_> = chain
         .collect::<Result<_, _>>()
-        .map_err(|error| wrong(path, error))?;
-    if found.is_empty() {
-        Err(wrong(path, "there is none in it"))
+        .map_err(|error| unusable_file(path, error))?;
+    if chain.is_empty() {
+        Err(unusable_file(path, "there is none in it"))
     } else {
-        Ok(found)
+        Ok(chain)
     }
 }
 
@@ -225,13 +230,13 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError>
 ///
 /// # Errors
 /// If a file has none.
-pub fn identity(
+pub fn load_identity(
     certificate: &Path,
     key: &Path,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TrustError> {
     Ok((
-        certificates(certificate)?,
-        PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error))?,
+        load_certificates(certificate)?,
+        PrivateKeyDer::from_pem_file(key).map_err(|error| unusable_file(key, error))?,
     ))
 }
 
@@ -265,11 +270,11 @@ impl ClientCertificates {
     /// # Errors
     /// If one of them cannot be used, or its key is missing.
     pub fn load(folder: &Path, trust: &TlsTrust) -> Result<Self, TrustError> {
-        let found = Self::default();
-        let mut reloaded = found.reload(folder, trust)?;
-        match reloaded.failed.pop() {
+        let certificates = Self::default();
+        let mut report = certificates.reload(folder, trust)?;
+        match report.failed.pop() {
             Some(error) => Err(error),
-            None => Ok(found),
+            None => Ok(certificates),
         }
     }
 
@@ -278,24 +283,27 @@ impl ClientCertificates {
     /// # Errors
     /// If the folder cannot be read. Nothing is changed then.
     pub fn reload(&self, folder: &Path, trust: &TlsTrust) -> Result<Reloaded, TrustError> {
-        let known = self.read().clone();
-        let (mut found, mut reloaded) = (BTreeMap::new(), Reloaded::default());
-        for (name, path) in files(folder).map_err(|error| wrong(folder, error))? {
-            let old = known.get(&name);
-            match Identity::load(&path, trust, old) {
+        let before = self.read().clone();
+        let mut found = BTreeMap::new();
+        let mut reloaded = Reloaded::default();
+        for (name, path) in
+            certificate_files(folder).map_err(|error| unusable_file(folder, error))?
+        {
+            let previous = before.get(&name);
+            match Identity::load(&path, trust, previous) {
                 Ok(identity) => {
-                    if old.is_none_or(|old| old.files != identity.files) {
+                    if previous.is_none_or(|previous| previous.files != identity.files) {
                         reloaded.fresh.push(name.clone());
                     }
                     found.insert(name, identity);
                 }
                 Err(error) => {
                     reloaded.failed.push(error);
-                    found.extend(old.map(|old| (name, old.clone())));
+                    found.extend(previous.map(|previous| (name, previous.clone())));
                 }
             }
         }
-        reloaded.gone = known
+        reloaded.gone = before
             .into_keys()
             .filter(|name| !found.contains_key(name))
             .collect();
@@ -334,7 +342,7 @@ impl ClientCertificates {
 /// are left out.
 pub fn end_entities(folder: &Path) -> Vec<(String, CertificateDer<'static>)> {
     let end_entity = |(name, path)| Some((name, CertificateDer::from_pem_file(path).ok()?));
-    files(folder)
+    certificate_files(folder)
         .unwrap_or_default()
         .into_iter()
         .filter_map(end_entity)
@@ -342,7 +350,7 @@ pub fn end_entities(folder: &Path) -> Vec<(String, CertificateDer<'static>)> {
 }
 
 /// The files of the client certificates in a folder, by name.
-fn files(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+fn certificate_files(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let paths: Vec<PathBuf> = fs::read_dir(folder)?
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<_>>()?;
@@ -362,7 +370,7 @@ impl Identity {
     /// Loads both files; returns `old` if they have not changed.
     fn load(certificate: &Path, trust: &TlsTrust, old: Option<&Self>) -> Result<Self, TrustError> {
         let key = certificate.with_extension("key");
-        let read = |path: &Path| fs::read(path).map_err(|error| wrong(path, error));
+        let read = |path: &Path| fs::read(path).map_err(|error| unusable_file(path, error));
         let files = [read(certificate)?, read(&key)?];
         match old.filter(|old| old.files == files) {
             Some(old) => Ok(old.clone()),

@@ -53,10 +53,11 @@ use super::{
     bodies::BodyBudget,
     call::RequestInFlight,
     dial::Connector,
+    error::ExchangeError,
     exchange::Exchange,
-    failure::{failed, unanswered},
+    failure::{failed_result, has_no_response},
     proxy::EgressProxy,
-    request::{Destination, HEADER_BYTES, OutgoingRequest, RequestHeader, put_line, sendable},
+    request::{Destination, HEADER_BYTES, OutgoingRequest, RequestHeader, make_sendable, put_line},
     resolver::{NameResolver, Resolver},
     resource::{Connections, LocalTopics},
     response,
@@ -87,7 +88,6 @@ const REACH_PROMPT: Duration = Duration::from_millis(300);
 /// Time limit of the second phase.
 const REACH_WAIT: Duration = Duration::from_secs(5);
 
-/// Settings of a client.
 #[derive(Clone)]
 pub struct ClientOptions {
     /// Addresses that it may call.
@@ -96,7 +96,6 @@ pub struct ClientOptions {
     pub trust: TlsTrust,
     /// The client certificates that subscriptions may name.
     pub identities: ClientCertificates,
-    /// The resolver.
     pub names: Arc<dyn NameResolver>,
     /// The proxy for its connections. In the options of a server: that of subscriptions without one
     /// of their own.
@@ -108,7 +107,6 @@ pub struct ClientOptions {
     /// How long a call to one of several addresses may take before the next one starts (RFC 8305,
     /// section 5).
     pub attempt_delay: Duration,
-    /// Maximum late requests.
     pub late_requests_max: usize,
     /// The budget of descriptors that all clients share.
     pub sockets: Sockets,
@@ -123,7 +121,6 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// The default times.
     pub fn new(rules: AddressRules, trust: TlsTrust) -> Self {
         Self {
             rules,
@@ -229,18 +226,17 @@ impl WebhookClient {
 
     /// Closes idle connections, and returns how many are left. The client also does this
     /// periodically.
-    pub fn sweep(&self) -> usize {
-        self.0.exchange.sweep()
+    pub fn close_idle(&self) -> usize {
+        self.0.exchange.close_idle()
     }
 
-    /// Number of late requests.
     pub fn late_requests(&self) -> usize {
         self.0.late_requests.get()
     }
 
     /// Sends one request. It always ends within the time limit, with a result. An HTTP date in
     /// `Retry-After` is compared with `wall`.
-    pub async fn post(
+    pub async fn send_within_limit(
         &self,
         destination: &Destination,
         outgoing: OutgoingRequest,
@@ -248,24 +244,22 @@ impl WebhookClient {
         wall: WallTime,
     ) -> RequestResult {
         let (answer, _late) = self
-            .call(destination, outgoing, wall)
-            .answer(waits.response)
+            .begin_request(destination, outgoing, wall)
+            .wait_for_response(waits.response)
             .await;
         answer
     }
 
     /// Whether a connection to the destination can be made: without TLS and without a request, and
     /// closed at once. Also false if too many checks are in progress.
-    pub async fn reach(&self, destination: &Destination) -> bool {
+    pub async fn check_reachable(&self, destination: &Destination) -> bool {
         let url = destination.url();
         if self.rules().check_url(url).is_err() {
             return false;
         }
-        let (host, port) = (
-            url.host_str().unwrap_or_default(),
-            url.port_or_known_default().unwrap_or_default(),
-        );
-        let mut reaching = Box::pin(self.0.connector.reach(host, port));
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port_or_known_default().unwrap_or_default();
+        let mut reaching = Box::pin(self.0.connector.check_reachable(host, port));
         {
             let Ok(_permit) = PROMPT_REACHES.try_acquire() else {
                 return false;
@@ -283,9 +277,9 @@ impl WebhookClient {
             .is_ok_and(|reached| reached.is_ok())
     }
 
-    /// A request that may get a late response. Nothing is sent until [`RequestInFlight::answer`] is
+    /// A request that may get a late response. Nothing is sent until [`RequestInFlight::wait_for_response`] is
     /// called.
-    pub fn call<'a>(
+    pub fn begin_request<'a>(
         &'a self,
         destination: &'a Destination,
         outgoing: OutgoingRequest,
@@ -297,23 +291,23 @@ impl WebhookClient {
     /// A permit for a late request. [`None`] if all are taken: the new one is aborted, because
     /// older ones may belong to other subscriptions.
     pub(super) fn late_permit(&self) -> Option<LatePermit> {
-        let taken = self.0.late_requests.get();
-        (taken < self.0.options.late_requests_max).then(|| {
-            self.0.late_requests.set(taken + 1);
+        let in_use = self.0.late_requests.get();
+        (in_use < self.0.options.late_requests_max).then(|| {
+            self.0.late_requests.set(in_use + 1);
             LatePermit(Rc::clone(&self.0))
         })
     }
 
     /// Sends the request, and repeats it on a new connection if the first one was stale and a
     /// repeat is still allowed.
-    pub(super) async fn attempts(
+    pub(super) async fn send_with_repeat(
         &self,
         destination: &Destination,
         outgoing: Rc<OutgoingRequest>,
         first: Rc<RequestAttempt>,
         wall: WallTime,
     ) -> RequestResult {
-        let error = match self.attempt(destination, outgoing, &first, wall).await {
+        let error = match self.send_once(destination, outgoing, &first, wall).await {
             Ok(answer) => return answer,
             Err(error) => error,
         };
@@ -324,22 +318,22 @@ impl WebhookClient {
             .as_ref()
             .is_some_and(|lease| !lease.may_act())
         {
-            return RequestResult::bare(Outcome::Aborted);
+            return RequestResult::from_outcome(Outcome::Aborted);
         }
-        let stale = first.reused.get() && unanswered(&error, &first);
+        let stale = first.reused.get() && has_no_response(&error, &first);
         let Some(outgoing) = first.again.take().filter(|_| stale) else {
-            return failed(&error, first.phase(), destination);
+            return failed_result(&error, first.current_phase(), destination);
         };
         tracing::debug!(%error, host = destination.url().host_str(), "stale connection; sending \
             again on a new one");
         let second = first.begin_repeat();
-        match self.attempt(destination, outgoing, second, wall).await {
+        match self.send_once(destination, outgoing, second, wall).await {
             Ok(answer) => answer,
-            Err(error) => failed(&error, second.phase(), destination),
+            Err(error) => failed_result(&error, second.current_phase(), destination),
         }
     }
 
-    async fn attempt(
+    async fn send_once(
         &self,
         destination: &Destination,
         outgoing: Rc<OutgoingRequest>,
@@ -350,7 +344,7 @@ impl WebhookClient {
             .scope(request_attempt.clone(), async move {
                 let lease = self.0.options.lease.clone();
                 let sending =
-                    self.send(Method::POST, destination, &outgoing, request_attempt, lease);
+                    self.send_request(Method::POST, destination, &outgoing, request_attempt, lease);
                 let kept_max = outgoing.response_bytes.max(response::BODY_BYTES_MAX);
                 // The body is dropped with its last byte. From here on only `again` may have a
                 // copy.
@@ -365,31 +359,29 @@ impl WebhookClient {
 
 impl WebhookClient {
     /// Sends one request on a connection of its own and reads the whole response.
-    pub(super) async fn exchange(
+    pub(super) async fn exchange_whole(
         &self,
         destination: &Destination,
         outgoing: &OutgoingRequest,
-    ) -> Result<(u16, Bytes), String> {
-        self.rules()
-            .check_url(destination.url())
-            .map_err(|refused| refused.to_string())?;
+    ) -> Result<(u16, Bytes), ExchangeError> {
+        self.rules().check_url(destination.url())?;
         let attempt = RequestAttempt::new(true);
         let exchange = async {
             let mut response = self
-                .send(Method::POST, destination, outgoing, &attempt, None)
+                .send_request(Method::POST, destination, outgoing, &attempt, None)
                 .await?;
             let status = response.status().as_u16();
-            attempt.enter(RequestPhase::Reading(status));
+            attempt.enter_phase(RequestPhase::Reading(status));
             let body = response.body().limit(response::DRAINED_BYTES_MAX).await;
             attempt.discard_connection();
-            Ok::<_, SendRequestError>(
-                body.map(|body| (status, body))
-                    .map_err(|error| error.to_string()),
-            )
+            Ok::<_, SendRequestError>(body.map(|body| (status, body)))
         };
         match ATTEMPT.scope(attempt.clone(), exchange).await {
-            Ok(response) => response,
-            Err(error) => Err(failed(&error, attempt.phase(), destination).detail),
+            Ok(response) => Ok(response?),
+            Err(error) => {
+                let result = failed_result(&error, attempt.current_phase(), destination);
+                Err(ExchangeError::Request(result.detail))
+            }
         }
     }
 }
@@ -402,14 +394,14 @@ async fn keep_sweeping(client: Weak<ClientInner>) {
         return;
     };
     loop {
-        let mut reclaimed = pin!(sockets.reclaimed());
+        let mut reclaim = pin!(sockets.permits_reclaimed());
         // From here on a notification is not lost.
-        reclaimed.as_mut().enable();
+        reclaim.as_mut().enable();
         match client.upgrade() {
-            Some(inner) => inner.exchange.sweep(),
+            Some(inner) => inner.exchange.close_idle(),
             None => return,
         };
-        timeout(pause.max(Duration::from_millis(10)), reclaimed)
+        timeout(pause.max(Duration::from_millis(10)), reclaim)
             .await
             .ok();
     }
@@ -423,7 +415,7 @@ const CODEC_HEADERS: [&str; 4] = ["connection", "content-length", "date", "trans
 
 impl WebhookClient {
     /// Sends a request. Its headers are in `request_attempt` until then, as they are sent.
-    pub(super) fn send(
+    pub(super) fn send_request(
         &self,
         method: Method,
         destination: &Destination,
@@ -431,12 +423,12 @@ impl WebhookClient {
         request_attempt: &Rc<RequestAttempt>,
         lease: Option<Lease>,
     ) -> SendClientRequest {
-        let (method, uri) = outgoing.target(destination, method);
+        let (method, uri) = outgoing.method_and_uri(destination, method);
         let mut of_codec = HeaderMap::new();
         request_attempt
             .headers
             .replace(header_lines(destination, outgoing, &mut of_codec));
-        let body = body(outgoing.body.clone(), Rc::clone(request_attempt), lease);
+        let body = sliced_body(outgoing.body.clone(), Rc::clone(request_attempt), lease);
         if method == Method::POST && of_codec.is_empty() {
             request_attempt.uri.set(Some(uri));
             return self.0.post.send_body(body);
@@ -508,7 +500,7 @@ fn header_lines(
             &if is_printable {
                 Cow::Borrowed(&**value)
             } else {
-                sendable(value)
+                make_sendable(value)
             },
         );
     }
@@ -531,7 +523,7 @@ struct LeaseOver;
 /// The body in slices, reporting its progress. A lease is checked at the last moment before its
 /// bytes are sent: the process may have been paused since the request began. A body that was sent
 /// is not held while its response is awaited.
-fn body(
+fn sliced_body(
     mut rest: Bytes,
     request_attempt: Rc<RequestAttempt>,
     lease: Option<Lease>,
@@ -545,7 +537,7 @@ fn body(
             return Some(Err(LeaseOver));
         }
         let is_last = rest.len() <= CHUNK_BYTES;
-        request_attempt.enter(if is_last {
+        request_attempt.enter_phase(if is_last {
             RequestPhase::Waiting
         } else {
             RequestPhase::Sending

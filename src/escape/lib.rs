@@ -26,24 +26,24 @@ pub fn is_unsafe(c: char) -> bool {
 }
 
 /// Escapes a value within a line, including newlines.
-pub fn text(text: &str) -> Cow<'_, str> {
-    replace(text, |_| false, |c, out| out.extend(c.escape_default()))
+pub fn escape_text(text: &str) -> Cow<'_, str> {
+    replace_chars(text, |_| false, |c, out| out.extend(c.escape_default()))
 }
 
 /// Escapes lines of a program's own making, keeping newlines.
-pub fn lines(text: &str) -> Cow<'_, str> {
-    replace(text, |c| c == '\n', |c, out| out.extend(c.escape_default()))
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    replace_chars(text, |c| c == '\n', |c, out| out.extend(c.escape_default()))
 }
 
 /// Escapes JSON over several lines. The JSON stays equivalent: within strings the escape means the
 /// same, elsewhere it is whitespace.
-pub fn json(text: &str) -> Cow<'_, str> {
-    replace(text, |c| c == '\n', in_json)
+pub fn escape_json(text: &str) -> Cow<'_, str> {
+    replace_chars(text, |c| c == '\n', in_json)
 }
 
 /// Escapes JSON on one line.
 pub fn json_line(text: &str) -> Cow<'_, str> {
-    replace(text, |_| false, in_json)
+    replace_chars(text, |_| false, in_json)
 }
 
 fn in_json(c: char, out: &mut String) {
@@ -55,7 +55,7 @@ fn in_json(c: char, out: &mut String) {
     }
 }
 
-fn replace(
+fn replace_chars(
     text: &str,
     is_kept: impl Fn(char) -> bool,
     escape: impl Fn(char, &mut String),

@@ -56,7 +56,7 @@ impl EventRanges {
     pub const UNTRACED: usize = Self::COUNT - 1;
 
     /// All ranges, in the order of a chunk's table.
-    pub fn all(&self) -> [TextRange; Self::COUNT] {
+    pub fn all_ranges(&self) -> [TextRange; Self::COUNT] {
         let Self {
             id,
             event_type,
@@ -80,7 +80,7 @@ impl EventRanges {
     }
 
     /// The ranges in that order.
-    pub fn of(all: [TextRange; Self::COUNT]) -> Self {
+    pub fn from_ranges(all: [TextRange; Self::COUNT]) -> Self {
         let [
             id,
             event_type,
@@ -131,18 +131,21 @@ pub struct EventBlock {
 
 impl EventParts {
     /// The parts, where what began at `from` begins at `to`.
-    fn moved(self, from: u32, to: u32) -> Self {
-        let moved = |range: TextRange| TextRange {
+    fn move_by(self, from: u32, to: u32) -> Self {
+        let move_range = |range: TextRange| TextRange {
             start: range.start - from + to,
             ..range
         };
-        let spans = self
-            .spans
-            .all()
-            .map(|range| if range.len == 0 { range } else { moved(range) });
+        let spans = self.spans.all_ranges().map(|range| {
+            if range.len == 0 {
+                range
+            } else {
+                move_range(range)
+            }
+        });
         Self {
-            wire: moved(self.wire),
-            spans: EventRanges::of(spans),
+            wire: move_range(self.wire),
+            spans: EventRanges::from_ranges(spans),
         }
     }
 }
@@ -172,16 +175,16 @@ impl EventTable {
     }
 
     /// The table of the same events, where what began at `from` begins at `to`.
-    pub fn moved(mut self, from: u32, to: u32) -> Self {
-        self.first = self.first.moved(from, to);
+    pub fn move_by(mut self, from: u32, to: u32) -> Self {
+        self.first = self.first.move_by(from, to);
         self.others
             .iter_mut()
-            .for_each(|event| *event = event.moved(from, to));
+            .for_each(|event| *event = event.move_by(from, to));
         self
     }
 
     /// The memory besides the table itself.
-    pub fn memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.others.len() * size_of::<EventParts>()
     }
 }
@@ -206,7 +209,6 @@ impl EventBlock {
             + count.saturating_sub(1) * size_of::<EventParts>()
     }
 
-    /// The number of events.
     pub(super) fn count(&self) -> usize {
         self.table.others.len() + 1
     }
@@ -217,7 +219,7 @@ impl EventBlock {
     }
 
     /// The bytes of `range`.
-    pub(super) fn slice(&self, range: TextRange) -> &[u8] {
+    pub(super) fn slice_of(&self, range: TextRange) -> &[u8] {
         &self.bytes[range.range()]
     }
 
@@ -230,14 +232,14 @@ impl EventBlock {
     }
 
     /// The event at `index` in another schema, converted by `make` on first use.
-    pub(super) fn form<E>(
+    pub(super) fn convert_once<E>(
         &self,
         index: u32,
         schema: Schema,
         make: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
         self.forms
-            .of(index as usize, self.count())
+            .form_of_event(index as usize, self.count())
             .get(schema, make)
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! Publishers write everything except the stamps ([`ChunkBuilder`]). The writer thread, which alone
 //! knows the time of the append and the position in the log, adds the stamps in place
-//! (`SealedChunk::append`), without copying the events or reading the table again. The running
+//! (`SealedChunk::append_to_log`), without copying the events or reading the table again. The running
 //! count and bytes are those of the partition *before* this chunk, so a backlog is the difference
 //! of two of them.
 
@@ -37,7 +37,7 @@ const HEAD: usize = 1 + 1 + 8 + 8 + 8 + 4 + 4;
 const STAMPS: usize = 2;
 
 /// The number of strings of each event in a chunk of this version; [`None`] for an unknown version.
-fn strings(version: u8) -> Option<usize> {
+fn string_count(version: u8) -> Option<usize> {
     match version {
         VERSION => Some(EventRanges::UNTRACED),
         TRACED => Some(EventRanges::COUNT),
@@ -85,7 +85,7 @@ struct OpenChunk {
 
 /// Where the parts of a pushed event are in the buffer.
 #[derive(Clone, Copy, Debug)]
-pub struct WriterStamp {
+pub struct EncodedEvent {
     /// The end of the wire form.
     pub wire_end: usize,
     /// The ranges of the strings.
@@ -118,7 +118,7 @@ impl ChunkBuilder {
 
     /// Prepares for a request body of this length, so that a chunk is not copied while it grows.
     #[must_use]
-    pub fn sized(self, body_bytes: usize) -> Self {
+    pub fn with_body_bytes(self, body_bytes: usize) -> Self {
         let stored_bytes = match self.schema {
             // The stored form of an event is longer than the published one.
             Schema::EventGrid | Schema::Custom => body_bytes + body_bytes / 2,
@@ -132,7 +132,7 @@ impl ChunkBuilder {
 
     /// Sets the trace context of the request.
     #[must_use]
-    pub fn traced(self, trace: &str) -> Self {
+    pub fn with_trace(self, trace: &str) -> Self {
         Self {
             version: TRACED,
             trace: Some(trace.into()),
@@ -143,7 +143,7 @@ impl ChunkBuilder {
     /// Adds the event that `write` appends to the buffer: its wire form, followed by strings that
     /// the wire form lacks. `write` returns the end of the wire form and the ranges of the strings
     /// in the buffer.
-    pub fn push(&mut self, write: impl FnOnce(&mut BytesMut) -> WriterStamp) {
+    pub fn push(&mut self, write: impl FnOnce(&mut BytesMut) -> EncodedEvent) {
         let open = &mut self.open;
         if open.count == 0 {
             // Enough for the tables of most chunks, so that sealing copies no event.
@@ -153,7 +153,7 @@ impl ChunkBuilder {
             open.bytes.put_bytes(0, open.front);
         }
         let before = open.bytes.len();
-        let WriterStamp {
+        let EncodedEvent {
             wire_end,
             mut spans,
         } = write(&mut open.bytes);
@@ -166,15 +166,15 @@ impl ChunkBuilder {
         }
         put_varint(&mut open.table, (wire_end - before) as u64);
         put_varint(&mut open.table, (open.bytes.len() - wire_end) as u64);
-        let strings = strings(self.version).expect("a builder has a known version");
-        let mut kept = [TextRange::default(); EventRanges::COUNT];
-        for (span, kept) in spans.all()[..strings].iter().zip(&mut kept) {
+        let strings = string_count(self.version).expect("a builder has a known version");
+        let mut ranges = [TextRange::default(); EventRanges::COUNT];
+        for (span, ranges) in spans.all_ranges()[..strings].iter().zip(&mut ranges) {
             // An absent string has length 0 and no offset. Offsets are counted from the event's
             // first byte.
             put_varint(&mut open.table, u64::from(span.len));
             if span.len > 0 {
                 put_varint(&mut open.table, u64::from(span.start) - before as u64);
-                *kept = *span;
+                *ranges = *span;
             }
         }
         let wire = TextRange {
@@ -183,7 +183,7 @@ impl ChunkBuilder {
         };
         let parts = EventParts {
             wire,
-            spans: EventRanges::of(kept),
+            spans: EventRanges::from_ranges(ranges),
         };
         match &mut open.events {
             Some(events) => events.push(parts),
@@ -191,7 +191,7 @@ impl ChunkBuilder {
         }
         open.count += 1;
         if open.bytes.len() - open.front >= FULL {
-            self.seal();
+            self.seal_header();
         }
     }
 
@@ -199,12 +199,12 @@ impl ChunkBuilder {
     fn push_copy(&mut self, event: &Event) {
         self.push(|out| {
             let (wire_end, spans) = event.copy_to(out);
-            WriterStamp { wire_end, spans }
+            EncodedEvent { wire_end, spans }
         });
     }
 
     /// Encodes one event as a chunk of its own, with its stamps, for the column family `Carried`.
-    pub fn single(event: &Event) -> Bytes {
+    pub fn encode_single(event: &Event) -> Bytes {
         let version = if event.trace().is_some() {
             TRACED
         } else {
@@ -219,7 +219,7 @@ impl ChunkBuilder {
             .into_chunks()
             .pop()
             .expect("a builder with one event has one chunk");
-        chunk.stamp(event.appended, LogTail::default())
+        chunk.stamp_record(event.appended, RunningTotals::default())
     }
 
     /// The number of events added.
@@ -229,11 +229,11 @@ impl ChunkBuilder {
 
     /// Returns the chunks, in order.
     pub fn into_chunks(mut self) -> Vec<SealedChunk> {
-        self.seal();
+        self.seal_header();
         self.full
     }
 
-    fn seal(&mut self) {
+    fn seal_header(&mut self) {
         let OpenChunk {
             count,
             table,
@@ -242,7 +242,8 @@ impl ChunkBuilder {
             events,
         } = std::mem::take(&mut self.open);
         let Some(events) = events else { return };
-        let (before, len) = (HEAD + table.len(), bytes.len() - front);
+        let before = HEAD + table.len();
+        let len = bytes.len() - front;
         let has_room = before <= front && bytes.capacity() <= (before + len) * 3 / 2;
         if has_room {
             bytes.advance(front - before);
@@ -260,7 +261,7 @@ impl ChunkBuilder {
         head.put_u32(count);
         head.put_u32(u32::try_from(table.len()).expect("a table is far smaller than 4 GiB"));
         head.put_slice(&table);
-        let events = events.moved(front as u32, before as u32);
+        let events = events.move_by(front as u32, before as u32);
         self.full.push(SealedChunk {
             count,
             bytes,
@@ -272,7 +273,7 @@ impl ChunkBuilder {
 
 /// Running totals of a partition's log at a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogTail {
+pub struct RunningTotals {
     /// Events appended before this position.
     pub count: u64,
     /// Bytes appended before this position.
@@ -286,17 +287,17 @@ impl SealedChunk {
     }
 
     /// The events, without their stamps.
-    pub fn events(&self) -> Result<Vec<Event>, DamagedChunk> {
-        Chunk::decode(Seq::FIRST, Bytes::copy_from_slice(&self.bytes))?.events()
+    pub fn decode_events(&self) -> Result<Vec<Event>, DamagedChunk> {
+        Chunk::decode(Seq::FIRST, Bytes::copy_from_slice(&self.bytes))?.decode_events()
     }
 
     /// The events for which `keep`, in their order, is true.
-    pub fn keep(self, keep: &[bool]) -> Result<Vec<Self>, DamagedChunk> {
+    pub fn keep_events(self, keep: &[bool]) -> Result<Vec<Self>, DamagedChunk> {
         if keep.iter().all(|keep| *keep) {
             return Ok(vec![self]);
         }
-        let events = self.events()?;
-        let mut builder = Self::builder(&self.bytes)?;
+        let events = self.decode_events()?;
+        let mut builder = Self::new_builder(&self.bytes)?;
         for (event, _) in events.iter().zip(keep).filter(|(_, keep)| **keep) {
             builder.push_copy(event);
         }
@@ -304,7 +305,7 @@ impl SealedChunk {
     }
 
     /// A builder of the same version and schema.
-    fn builder(bytes: &[u8]) -> Result<ChunkBuilder, DamagedChunk> {
+    fn new_builder(bytes: &[u8]) -> Result<ChunkBuilder, DamagedChunk> {
         let schema = bytes
             .get(1)
             .and_then(|byte| schema_of(*byte))
@@ -316,22 +317,22 @@ impl SealedChunk {
     }
 
     /// Adds the stamps and returns the record.
-    pub fn stamp(self, appended: Timestamp, before: LogTail) -> Bytes {
-        self.stamped(appended, before).0
+    pub fn stamp_record(self, appended: Timestamp, before: RunningTotals) -> Bytes {
+        self.add_stamps(appended, before).0
     }
 
     /// The chunk as a record of the log, whose first event has the sequence `first`.
     ///
     /// # Errors
     /// If its end overflows.
-    pub fn append(
+    pub fn append_to_log(
         self,
         first: Seq,
         appended: Timestamp,
-        before: LogTail,
+        before: RunningTotals,
     ) -> Result<Chunk, DamagedChunk> {
         let spare = self.spare;
-        let (record, events) = self.stamped(appended, before);
+        let (record, events) = self.add_stamps(appended, before);
         Ok(Chunk {
             events: Some(events),
             spare,
@@ -339,7 +340,7 @@ impl SealedChunk {
         })
     }
 
-    fn stamped(mut self, appended: Timestamp, before: LogTail) -> (Bytes, EventTable) {
+    fn add_stamps(mut self, appended: Timestamp, before: RunningTotals) -> (Bytes, EventTable) {
         let mut stamps = &mut self.bytes[STAMPS..STAMPS + 24];
         stamps.put_u64(appended.0);
         stamps.put_u64(before.count);
@@ -358,7 +359,7 @@ pub struct Chunk {
     /// The time of the append.
     pub appended: Timestamp,
     /// The totals of the log before it.
-    pub before: LogTail,
+    pub before: RunningTotals,
     bytes: Bytes,
     /// Unused bytes of the same allocation.
     spare: usize,
@@ -378,15 +379,15 @@ impl Chunk {
         let mut head = RecordReader::new(&bytes);
         let strings = head
             .u8()
-            .and_then(strings)
+            .and_then(string_count)
             .ok_or(DamagedChunk("its version is unknown"))?;
         let schema = head
             .u8()
             .and_then(schema_of)
             .ok_or(DamagedChunk("its schema is unknown"))?;
         let mut word = || head.u64().ok_or(DamagedChunk("its head is cut off"));
-        let appended = Timestamp(word()?);
-        let before = LogTail {
+        let append_time = Timestamp(word()?);
+        let before = RunningTotals {
             count: word()?,
             bytes: word()?,
         };
@@ -415,7 +416,7 @@ impl Chunk {
         Ok(Self {
             first,
             count,
-            appended,
+            appended: append_time,
             before,
             bytes,
             spare: 0,
@@ -427,13 +428,13 @@ impl Chunk {
     }
 
     /// The sequence after its last event.
-    pub fn end(&self) -> Seq {
+    pub fn end_seq(&self) -> Seq {
         self.first.plus(u64::from(self.count))
     }
 
     /// The totals of the log at its end.
-    pub fn after(&self) -> LogTail {
-        LogTail {
+    pub fn totals_after(&self) -> RunningTotals {
+        RunningTotals {
             count: self.before.count + u64::from(self.count),
             bytes: self.before.bytes + self.bytes.len() as u64,
         }
@@ -445,7 +446,7 @@ impl Chunk {
     }
 
     /// The record.
-    pub fn record(&self) -> Bytes {
+    pub fn to_record(&self) -> Bytes {
         self.bytes.clone()
     }
 
@@ -455,22 +456,22 @@ impl Chunk {
     }
 
     /// The memory of the chunk in bytes.
-    pub fn memory(&self) -> usize {
-        self.record_memory() + self.events.as_ref().map_or(0, EventTable::memory)
+    pub fn memory_bytes(&self) -> usize {
+        self.record_memory() + self.events.as_ref().map_or(0, EventTable::memory_bytes)
     }
 
     /// Decodes the events, in order. They share the chunk's bytes.
-    pub fn events(&self) -> Result<Vec<Event>, DamagedChunk> {
+    pub fn decode_events(&self) -> Result<Vec<Event>, DamagedChunk> {
         self.clone().into_events()
     }
 
-    /// As [`Chunk::events`], without copying the table of a chunk that was not read from the log.
+    /// As [`Chunk::decode_events`], without copying the table of a chunk that was not read from the log.
     pub fn into_events(mut self) -> Result<Vec<Event>, DamagedChunk> {
         let events = match self.events.take() {
             Some(events) => events,
             None => self.decode_table()?,
         };
-        Ok(Event::all(
+        Ok(Event::from_block(
             self.first,
             self.appended,
             self.schema,
@@ -480,7 +481,7 @@ impl Chunk {
 
     fn decode_table(&self) -> Result<EventTable, DamagedChunk> {
         let mut events: Option<EventTable> = None;
-        self.each(&mut |_, parts| match &mut events {
+        self.visit_events(&mut |_, parts| match &mut events {
             Some(events) => events.push(parts),
             None => events = Some(EventTable::with_capacity(parts, self.count as usize)),
         })?;
@@ -490,10 +491,13 @@ impl Chunk {
     /// Visits the ids of the events, in order, without decoding the rest.
     pub fn each_id(&self, visit: &mut dyn FnMut(Seq, &str)) -> Result<(), DamagedChunk> {
         let visit = &mut |seq, parts: EventParts| {
-            visit(seq, &event::text(&self.bytes[parts.spans.id.range()]))
+            visit(
+                seq,
+                &event::unescape_text(&self.bytes[parts.spans.id.range()]),
+            )
         };
         let Some(events) = &self.events else {
-            return self.each(visit);
+            return self.visit_events(visit);
         };
         events
             .iter()
@@ -503,7 +507,7 @@ impl Chunk {
     }
 
     /// Visits each event of the table: its sequence and its parts.
-    fn each(&self, visit: &mut dyn FnMut(Seq, EventParts)) -> Result<(), DamagedChunk> {
+    fn visit_events(&self, visit: &mut dyn FnMut(Seq, EventParts)) -> Result<(), DamagedChunk> {
         let mut table = RecordReader::new(&self.bytes[HEAD..HEAD + self.table_len]);
         let mut at = HEAD + self.table_len;
         for index in 0..self.count {
@@ -543,7 +547,7 @@ impl Chunk {
                 self.first.plus(u64::from(index)),
                 EventParts {
                     wire,
-                    spans: EventRanges::of(spans),
+                    spans: EventRanges::from_ranges(spans),
                 },
             );
             at = end;
@@ -562,7 +566,7 @@ impl Chunk {
 /// compaction filter calls it for every chunk. [`None`] if the record is damaged.
 pub fn end_of(first: Seq, bytes: &[u8]) -> Option<Seq> {
     let mut head = RecordReader::new(bytes);
-    head.u8().and_then(strings)?;
+    head.u8().and_then(string_count)?;
     head.take(HEAD - 4 - 4 - 1)?;
     let count = head.u32().filter(|count| *count > 0)?;
     first.0.checked_add(u64::from(count)).map(Seq)

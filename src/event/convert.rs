@@ -3,7 +3,7 @@
 //!
 //! An Event Grid event becomes a CloudEvent. A custom event becomes either, with its whole object
 //! as `data`. A CloudEvent is not converted. Each conversion is made once while the event is in
-//! memory, however many subscriptions need it ([`Event::form`]).
+//! memory, however many subscriptions need it ([`Event::convert_once`]).
 
 use std::ops::Deref;
 
@@ -39,7 +39,7 @@ impl Event {
     ///
     /// # Errors
     /// The stored event does not conform to its own schema.
-    pub fn delivered(&self, schema: Schema) -> Result<Bytes, serde_json::Error> {
+    pub fn to_delivered_bytes(&self, schema: Schema) -> Result<Bytes, serde_json::Error> {
         if let Some(body) = self
             .transformed()
             .and_then(|transformed| transformed.body.clone())
@@ -48,15 +48,17 @@ impl Event {
         }
         match (self.schema, schema) {
             (Schema::EventGrid, Schema::CloudEvents) => {
-                self.form(schema, || cloud_event(&self.wire()))
+                self.convert_once(schema, || cloud_event(&self.to_wire_bytes()))
             }
-            (Schema::Custom, Schema::EventGrid) => self.form(schema, || Ok(enveloped(self))),
+            (Schema::Custom, Schema::EventGrid) => {
+                self.convert_once(schema, || Ok(wrap_in_envelope(self)))
+            }
             (Schema::Custom, Schema::CloudEvents) => {
-                self.form(schema, || Ok(cloud_enveloped(self)))
+                self.convert_once(schema, || Ok(cloud_enveloped(self)))
             }
             (Schema::EventGrid, Schema::EventGrid | Schema::Custom)
             | (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom)
-            | (Schema::Custom, Schema::Custom) => Ok(self.wire()),
+            | (Schema::Custom, Schema::Custom) => Ok(self.to_wire_bytes()),
         }
     }
 
@@ -68,7 +70,7 @@ impl Event {
         if self.schema == schema && self.transformed().is_none() {
             return Ok(DeliveredBytes::Stored(self.wire_bytes()));
         }
-        self.delivered(schema).map(DeliveredBytes::Shared)
+        self.to_delivered_bytes(schema).map(DeliveredBytes::Shared)
     }
 
     /// Length of these bytes. An event that cannot be converted counts with its wire form.
@@ -76,7 +78,7 @@ impl Event {
         if self.schema == schema && self.transformed().is_none() {
             return self.wire_len();
         }
-        self.delivered(schema)
+        self.to_delivered_bytes(schema)
             .map_or(self.wire_len(), |form| form.len())
     }
 }
@@ -84,8 +86,8 @@ impl Event {
 /// Approximate size of an envelope's names and punctuation.
 const ENVELOPE_BYTES: usize = 192;
 
-fn enveloped(event: &Event) -> Bytes {
-    let wire = event.wire();
+fn wrap_in_envelope(event: &Event) -> Bytes {
+    let wire = event.to_wire_bytes();
     let EventStrings {
         id,
         event_type,
@@ -93,7 +95,7 @@ fn enveloped(event: &Event) -> Bytes {
         data_version,
         topic,
         event_time,
-    } = event.literals();
+    } = event.stored_strings();
     let arrived = event.appended.to_event_grid();
     let event_time = if event_time.is_empty() {
         arrived.as_bytes()
@@ -119,7 +121,7 @@ fn enveloped(event: &Event) -> Bytes {
 }
 
 fn cloud_enveloped(event: &Event) -> Bytes {
-    let wire = event.wire();
+    let wire = event.to_wire_bytes();
     let EventStrings {
         id,
         event_type,
@@ -127,7 +129,7 @@ fn cloud_enveloped(event: &Event) -> Bytes {
         data_version: _,
         topic,
         event_time: _,
-    } = event.literals();
+    } = event.stored_strings();
     let event_time = event
         .event_time()
         .unwrap_or_else(|| event.appended.to_event_grid().into());

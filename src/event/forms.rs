@@ -19,7 +19,7 @@ pub(super) struct EventForms(OnceLock<Box<[EventForm]>>);
 
 impl EventForms {
     /// The forms of the event at `index` of `count`.
-    pub(super) fn of(&self, index: usize, count: usize) -> &EventForm {
+    pub(super) fn form_of_event(&self, index: usize, count: usize) -> &EventForm {
         &self
             .0
             .get_or_init(|| (0..count).map(|_| EventForm::default()).collect())[index]

@@ -139,22 +139,22 @@ impl Timestamp {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    fn civil(self) -> Option<jiff::Timestamp> {
+    fn to_civil(self) -> Option<jiff::Timestamp> {
         jiff::Timestamp::from_microsecond(i64::try_from(self.0).ok()?).ok()
     }
 
     /// Event Grid's format: seven digits of a second and `Z`, as `2020-08-13T17:18:14.0265758Z`.
     pub fn to_event_grid(self) -> String {
-        match self.civil() {
+        match self.to_civil() {
             Some(at) => at.strftime("%Y-%m-%dT%H:%M:%S.%6f0Z").to_string(),
             None => "never".to_owned(),
         }
     }
 
     /// Year, month, day and hour in UTC: the folders of a dead-letter file.
-    pub fn hour(self) -> (i16, i8, i8, i8) {
+    pub fn utc_hour(self) -> (i16, i8, i8, i8) {
         let at = self
-            .civil()
+            .to_civil()
             .unwrap_or(jiff::Timestamp::MAX)
             .to_zoned(jiff::tz::TimeZone::UTC);
         (at.year(), at.month(), at.day(), at.hour())
@@ -180,12 +180,12 @@ impl WallTime {
     /// The time `by` later.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
-        Self(self.timestamp().after(by).0)
+        Self(self.to_timestamp().after(by).0)
     }
 
     /// The duration since `earlier`; zero if that is later.
     pub fn since(self, earlier: Self) -> Duration {
-        self.timestamp().since(earlier.timestamp())
+        self.to_timestamp().since(earlier.to_timestamp())
     }
 
     /// The time since 1970-01-01T00:00:00Z.
@@ -195,19 +195,20 @@ impl WallTime {
 
     /// By how many seconds it is ahead of `time`; negative if it is behind.
     pub fn seconds_ahead_of(self, time: Timestamp) -> f64 {
-        self.timestamp().since(time).as_secs_f64() - time.since(self.timestamp()).as_secs_f64()
+        self.to_timestamp().since(time).as_secs_f64()
+            - time.since(self.to_timestamp()).as_secs_f64()
     }
 
     /// The same for records and for comparisons with times that other parties have set, such as the
     /// expiry of a token.
-    pub fn timestamp(self) -> Timestamp {
+    pub fn to_timestamp(self) -> Timestamp {
         Timestamp(self.0)
     }
 }
 
 impl fmt::Display for WallTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.timestamp().fmt(f)
+        self.to_timestamp().fmt(f)
     }
 }
 
@@ -228,7 +229,7 @@ pub enum Schema {
 
 impl Schema {
     /// The delivery schemas for events published in this one; the first is the default.
-    pub fn deliveries(self) -> &'static [Self] {
+    pub fn delivery_schemas(self) -> &'static [Self] {
         match self {
             Self::EventGrid => &[Self::EventGrid, Self::CloudEvents],
             Self::CloudEvents => &[Self::CloudEvents],
@@ -357,7 +358,7 @@ impl Event {
         spans: EventRanges,
     ) -> Self {
         let end = spans
-            .all()
+            .all_ranges()
             .iter()
             .fold(wire.range().end, |end, span| end.max(span.range().end));
         assert!(
@@ -377,11 +378,17 @@ impl Event {
     }
 
     /// The events of `block`, from `first` on without gaps.
-    pub fn all(first: Seq, appended: Timestamp, schema: Schema, block: EventBlock) -> Vec<Self> {
+    pub fn from_block(
+        first: Seq,
+        appended: Timestamp,
+        schema: Schema,
+        block: EventBlock,
+    ) -> Vec<Self> {
         let count = block.count() as u32;
         let block = Arc::new(block);
         let event = |index| {
-            let (seq, block) = (first.plus(u64::from(index)), Arc::clone(&block));
+            let seq = first.plus(u64::from(index));
+            let block = Arc::clone(&block);
             Self {
                 seq,
                 appended,
@@ -422,22 +429,22 @@ impl Event {
     }
 
     /// The event in another schema, converted by `make` on first use.
-    pub fn form<E>(
+    pub fn convert_once<E>(
         &self,
         schema: Schema,
         make: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
-        self.block.form(self.index, schema, make)
+        self.block.convert_once(self.index, schema, make)
     }
 
     /// The bytes that a subscriber with the topic's own schema receives.
-    pub fn wire(&self) -> Bytes {
+    pub fn to_wire_bytes(&self) -> Bytes {
         self.block.bytes().slice(self.parts().wire.range())
     }
 
     /// The same, borrowed.
     pub fn wire_bytes(&self) -> &[u8] {
-        self.block.slice(self.parts().wire)
+        self.block.slice_of(self.parts().wire)
     }
 
     /// Length of the wire form in bytes.
@@ -447,17 +454,17 @@ impl Event {
 
     /// The event's id.
     pub fn id(&self) -> Cow<'_, str> {
-        self.text(self.parts().spans.id)
+        self.unescaped_text(self.parts().spans.id)
     }
 
     /// `eventType`, or CloudEvents' `type`.
     pub fn event_type(&self) -> Cow<'_, str> {
-        self.text(self.parts().spans.event_type)
+        self.unescaped_text(self.parts().spans.event_type)
     }
 
     /// `subject`; empty if missing.
     pub fn subject(&self) -> Cow<'_, str> {
-        self.text(self.parts().spans.subject)
+        self.unescaped_text(self.parts().spans.subject)
     }
 
     /// `eventType`, or CloudEvents' `type`, and `subject` as stored: the contents of JSON string
@@ -465,34 +472,35 @@ impl Event {
     pub fn type_and_subject_literals(&self) -> (&[u8], &[u8]) {
         let spans = &self.parts().spans;
         (
-            self.block.slice(spans.event_type),
-            self.block.slice(spans.subject),
+            self.block.slice_of(spans.event_type),
+            self.block.slice_of(spans.subject),
         )
     }
 
     /// `dataVersion`; empty if missing.
     pub fn data_version(&self) -> Cow<'_, str> {
-        self.text(self.parts().spans.data_version)
+        self.unescaped_text(self.parts().spans.data_version)
     }
 
     /// `eventTime` of a custom event; [`None`] if it has none, and for events of other schemas.
     pub fn event_time(&self) -> Option<Cow<'_, str>> {
-        (self.parts().spans.event_time.len > 0).then(|| self.text(self.parts().spans.event_time))
+        (self.parts().spans.event_time.len > 0)
+            .then(|| self.unescaped_text(self.parts().spans.event_time))
     }
 
     /// The domain topic, compared without case; empty outside of domains.
     pub fn domain_topic(&self) -> Cow<'_, str> {
-        self.text(self.parts().spans.domain_topic)
+        self.unescaped_text(self.parts().spans.domain_topic)
     }
 
     /// The trace context of the publish request; [`None`] if it was not traced.
     pub fn trace(&self) -> Option<&str> {
-        let text = std::str::from_utf8(self.block.slice(self.parts().spans.trace)).ok()?;
+        let text = std::str::from_utf8(self.block.slice_of(self.parts().spans.trace)).ok()?;
         (!text.is_empty()).then_some(text)
     }
 
     /// Its strings as stored, for copying into another schema's form.
-    pub fn literals(&self) -> EventStrings<'_> {
+    pub fn stored_strings(&self) -> EventStrings<'_> {
         let [
             id,
             event_type,
@@ -502,7 +510,11 @@ impl Event {
             event_time,
             _,
             _,
-        ] = self.parts().spans.all().map(|span| self.block.slice(span));
+        ] = self
+            .parts()
+            .spans
+            .all_ranges()
+            .map(|span| self.block.slice_of(span));
         EventStrings {
             id,
             event_type,
@@ -516,10 +528,11 @@ impl Event {
     /// Appends the wire form to `out`, and then the strings that are not in it. Returns the end of
     /// the wire form and the ranges of the strings in `out`.
     pub fn copy_to(&self, out: &mut BytesMut) -> (usize, EventRanges) {
-        let (start, EventParts { wire, spans }) = (out.len(), *self.parts());
-        out.extend_from_slice(self.block.slice(wire));
+        let start = out.len();
+        let EventParts { wire, spans } = *self.parts();
+        out.extend_from_slice(self.block.slice_of(wire));
         let wire_end = out.len();
-        let mut moved = |span: TextRange| {
+        let mut move_range = |span: TextRange| {
             let within = wire.start <= span.start && span.range().end <= wire.range().end;
             let at = if within {
                 start + (span.start - wire.start) as usize
@@ -527,20 +540,20 @@ impl Event {
                 out.len()
             };
             if !within && span.len > 0 {
-                out.extend_from_slice(self.block.slice(span));
+                out.extend_from_slice(self.block.slice_of(span));
             }
             TextRange {
                 start: at as u32,
                 len: span.len,
             }
         };
-        let spans = EventRanges::of(spans.all().map(&mut moved));
+        let spans = EventRanges::from_ranges(spans.all_ranges().map(&mut move_range));
         (wire_end, spans)
     }
 
     /// The same event in memory of its own, without the rest of its chunk.
     #[must_use]
-    pub fn detached(&self) -> Self {
+    pub fn detach_from_chunk(&self) -> Self {
         let mut own = BytesMut::with_capacity(self.wire_len());
         let (wire_end, spans) = self.copy_to(&mut own);
         let wire = TextRange {
@@ -561,14 +574,14 @@ impl Event {
         self.block.parts(self.index)
     }
 
-    fn text(&self, span: TextRange) -> Cow<'_, str> {
-        text(self.block.slice(span))
+    fn unescaped_text(&self, span: TextRange) -> Cow<'_, str> {
+        unescape_text(self.block.slice_of(span))
     }
 }
 
 /// Unescapes the contents of a JSON string literal. Invalid contents are returned as they are, so
 /// that damage is visible.
-pub fn text(raw: &[u8]) -> Cow<'_, str> {
+pub fn unescape_text(raw: &[u8]) -> Cow<'_, str> {
     if !raw.contains(&b'\\') {
         return std::str::from_utf8(raw)
             .map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);

@@ -32,7 +32,7 @@ impl<T> RequestMap<T> {
 
     /// Adds a request, or replaces the one with this number.
     pub fn insert(&mut self, id: RequestId, request: T) {
-        match self.position(id) {
+        match self.position_of(id) {
             Ok(at) => self.0[at].1 = request,
             Err(at) => {
                 if self.0.capacity() == 0 {
@@ -46,18 +46,18 @@ impl<T> RequestMap<T> {
 
     /// The request with this number.
     pub fn get(&self, id: RequestId) -> Option<&T> {
-        Some(&self.0[self.position(id).ok()?].1)
+        Some(&self.0[self.position_of(id).ok()?].1)
     }
 
     /// The request with this number.
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
-        let at = self.position(id).ok()?;
+        let at = self.position_of(id).ok()?;
         Some(&mut self.0[at].1)
     }
 
     /// Removes the request with this number.
     pub fn remove(&mut self, id: RequestId) -> Option<T> {
-        let (_, removed) = self.0.remove(self.position(id).ok()?)?;
+        let (_, removed) = self.0.remove(self.position_of(id).ok()?)?;
         if self.0.capacity() > KEPT && self.0.len() < self.0.capacity() / 4 {
             self.0.shrink_to(self.0.len() * 2);
         }
@@ -79,7 +79,7 @@ impl<T> RequestMap<T> {
         self.0.iter_mut().map(|(id, request)| (*id, request))
     }
 
-    fn position(&self, id: RequestId) -> Result<usize, usize> {
+    fn position_of(&self, id: RequestId) -> Result<usize, usize> {
         self.0.binary_search_by_key(&id, |(known, _)| *known)
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct IdLookups(OnceLock<mpsc::Sender<WriterEntry>>);
 
 impl IdLookups {
     /// Passes a request on to the writer once its ids are looked up.
-    pub(super) fn send(
+    pub(super) fn look_up_and_send(
         &self,
         store: impl FnOnce() -> Arc<dyn Store>,
         writer: &Arc<WriterHandle>,
@@ -51,12 +51,12 @@ impl IdLookups {
 
     /// Makes the writer end after the requests that have come.
     pub(super) fn close(&self, writer: &WriterHandle) {
-        let sent = self
+        let was_passed_on = self
             .0
             .get()
             .is_some_and(|thread| thread.send(WriterEntry::Close).is_ok());
-        if !sent {
-            writer.queue.send(WriterEntry::Close);
+        if !was_passed_on {
+            writer.queue.send_entry(WriterEntry::Close);
         }
     }
 }
@@ -79,9 +79,11 @@ fn start(store: Arc<dyn Store>, writer: Arc<WriterHandle>) -> mpsc::Sender<Write
             // The panic hook has logged a panic.
             let records = catch_unwind(AssertUnwindSafe(|| look_up(&*store, &group)));
             if let Ok(Ok(records)) = records {
-                distribute(&mut group, version, records);
+                distribute_records(&mut group, version, records);
             }
-            group.into_iter().for_each(|entry| writer.queue.send(entry));
+            group
+                .into_iter()
+                .for_each(|entry| writer.queue.send_entry(entry));
         }
     };
     std::thread::Builder::new()
@@ -107,7 +109,7 @@ fn look_up(
     store: &dyn Store,
     group: &[WriterEntry],
 ) -> Result<Vec<Option<PublishedId>>, StoreError> {
-    let mut wanted = Vec::new();
+    let mut digests = Vec::new();
     for entry in group {
         if let WriterEntry::Publish {
             partition,
@@ -115,7 +117,7 @@ fn look_up(
             ..
         } = entry
         {
-            wanted.extend(
+            digests.extend(
                 check
                     .ids
                     .iter()
@@ -123,7 +125,7 @@ fn look_up(
             );
         }
     }
-    let records = store.get_all(Family::PublishedIds, &wanted)?;
+    let records = store.get_all(Family::PublishedIds, &digests)?;
     let decode = |record: Option<bytes::Bytes>| {
         record
             .map(|record| PublishedId::decode(&record).map_err(StoreError::damaged))
@@ -132,7 +134,7 @@ fn look_up(
     records.into_iter().map(decode).collect()
 }
 
-fn distribute(group: &mut [WriterEntry], version: u64, records: Vec<Option<PublishedId>>) {
+fn distribute_records(group: &mut [WriterEntry], version: u64, records: Vec<Option<PublishedId>>) {
     let mut records = records.into_iter();
     for entry in group {
         if let WriterEntry::Publish {

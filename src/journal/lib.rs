@@ -107,16 +107,13 @@ impl From<StoreError> for Error {
     }
 }
 
-/// Options of the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalOptions {
     /// How long outcomes wait for more of them before they are written.
     pub outcome_delay: Duration,
     /// The size in bytes at which a group is complete.
     pub group_bytes: usize,
-    /// Limits of the logs.
     pub limits: BacklogLimits,
-    /// The shards.
     pub shards: Shards,
 }
 
@@ -152,7 +149,6 @@ struct DuplicateCheck {
 pub struct OpenedSubscription {
     /// The right to change its records. Earlier rights are fenced.
     pub owner: SubscriptionOwner,
-    /// Its cursor.
     pub cursor: Cursor,
     /// The end of the log.
     pub end: Seq,
@@ -169,18 +165,14 @@ pub struct LogGuard {
 /// The right to change a subscription's records, until a later incarnation is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionOwner {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// The incarnation.
     pub incarnation: Incarnation,
 }
 
 /// A change of the control plane's records, or of partitions and subscriptions.
 #[derive(Clone, Debug)]
 pub enum MetaChange {
-    /// Writes a record.
     Put(MetaKind, String, Bytes),
-    /// Deletes a record.
     Delete(MetaKind, String),
     /// Creates a partition with an empty log.
     CreatePartition(PartitionId),
@@ -210,9 +202,7 @@ pub struct DeadLetterWrite {
 pub struct DeadLetterKey {
     /// The due time of its file.
     pub due: Timestamp,
-    /// The event.
     pub seq: Seq,
-    /// The lane.
     pub lane: gridhook_event::Lane,
 }
 
@@ -330,7 +320,7 @@ pub struct WriterThreads(Vec<std::thread::JoinHandle<()>>);
 
 impl WriterThreads {
     /// Waits until the threads have written their queues and have ended.
-    pub fn join(self) {
+    pub fn join_all(self) {
         for thread in self.0 {
             if thread.join().is_err() {
                 tracing::error!("a writer of the journal panicked");
@@ -350,23 +340,25 @@ impl Journal {
         listener: AppendListener,
         fatal: FatalHandler,
     ) -> Result<(Self, WriterThreads), Error> {
-        let logs = partition_state::recover(&*store)?;
-        let (damage, meter) = (Damage::default(), Arc::new(WriterMeter::new()));
+        let logs = partition_state::recover_logs(&*store)?;
+        let damage = Damage::default();
+        let meter = Arc::new(WriterMeter::new());
         let reads = ReaderPool::start(Arc::new(TolerantStore::new(
             Arc::clone(&store),
             damage.clone(),
         )));
         let resources =
             WriterResources::new(store, clock, options, listener, fatal, damage.clone());
-        let (mut writers, mut threads) = (Vec::new(), Vec::new());
-        for (number, logs) in options.shards.split(logs).into_iter().enumerate() {
-            let (queue, entries) = queue::queue();
+        let mut writers = Vec::new();
+        let mut threads = Vec::new();
+        for (number, logs) in options.shards.split_by_writer(logs).into_iter().enumerate() {
+            let (queue, entries) = queue::new_queue();
             let ends = logs
                 .partitions
                 .iter()
-                .map(|(id, partition)| (*id, partition.end()));
+                .map(|(id, partition)| (*id, partition.log_end()));
             let status = Arc::new(WriterStatus::new(ends, Arc::clone(&meter)));
-            threads.push(writer::spawn(
+            threads.push(writer::spawn_writer(
                 &resources,
                 number,
                 logs,
@@ -391,13 +383,13 @@ impl Journal {
 
     /// Appends a request's events to the log of `partition`. The result arrives when they are
     /// durable; `permit` is released then.
-    pub fn publish(
+    pub fn append_events(
         &self,
         partition: PartitionId,
         chunks: Vec<SealedChunk>,
         permit: Option<Permit>,
     ) -> PendingResult<PublishReceipt> {
-        self.enqueue(partition, |reply| WriterEntry::Publish {
+        self.enqueue_entry(partition, |reply| WriterEntry::Publish {
             partition,
             chunks,
             check: None,
@@ -406,13 +398,13 @@ impl Journal {
         })
     }
 
-    /// Like [`Journal::publish`]; with a `window`, without the events whose ids were accepted less
+    /// Like [`Journal::append_events`]; with a `window`, without the events whose ids were accepted less
     /// than `window` ago. The result arrives when the others, and the events that these repeat, are
     /// durable.
     ///
     /// # Errors
     /// If a chunk cannot be decoded.
-    pub fn ingest(
+    pub fn append_new_events(
         &self,
         partition: PartitionId,
         chunks: Vec<SealedChunk>,
@@ -420,14 +412,14 @@ impl Journal {
         permit: Option<Permit>,
     ) -> Result<PendingResult<PublishReceipt>, Error> {
         let Some(window) = window else {
-            return Ok(self.publish(partition, chunks, permit));
+            return Ok(self.append_events(partition, chunks, permit));
         };
         let mut ids = Vec::new();
         for chunk in &chunks {
             let events = chunk
-                .events()
+                .decode_events()
                 .map_err(|error| Error::Damaged(error.to_string()))?;
-            ids.extend(events.iter().map(IdDigest::of));
+            ids.extend(events.iter().map(IdDigest::from_event));
         }
         let check = Some(DuplicateCheck {
             window,
@@ -443,20 +435,24 @@ impl Journal {
             _permit: permit,
         };
         let writer = self.0.shards.writer_of(partition);
-        self.0.id_lookups[writer].send(|| self.0.reads.store(), &self.0.writers[writer], entry);
+        self.0.id_lookups[writer].look_up_and_send(
+            || self.0.reads.current_store(),
+            &self.0.writers[writer],
+            entry,
+        );
         Ok(result)
     }
 
     /// Opens a subscription's records for a new incarnation of its actor.
     pub fn open(&self, subscription_key: SubscriptionKey) -> PendingResult<OpenedSubscription> {
-        self.enqueue(subscription_key.partition, |reply| WriterEntry::Open {
+        self.enqueue_entry(subscription_key.partition, |reply| WriterEntry::Open {
             subscription_key,
             reply,
         })
     }
 
     /// Writes a subscription's changes. `done` is called when they are durable.
-    pub fn append(
+    pub fn write_changes(
         &self,
         owner: SubscriptionOwner,
         changes: Vec<RecordChange>,
@@ -469,9 +465,9 @@ impl Journal {
             urgency,
             done: CallOnce(Some(done)),
         };
-        self.writer(owner.subscription_key.partition)
+        self.writer_for(owner.subscription_key.partition)
             .queue
-            .send(entry);
+            .send_entry(entry);
     }
 
     /// Writes the results of a dead-letter actor.
@@ -480,7 +476,7 @@ impl Journal {
         subscription_key: SubscriptionKey,
         write: DeadLetterWrite,
     ) -> PendingResult<()> {
-        self.enqueue(subscription_key.partition, |reply| {
+        self.enqueue_entry(subscription_key.partition, |reply| {
             WriterEntry::WriteDeadLetters {
                 subscription_key,
                 dead_letter_writes: write,
@@ -491,45 +487,45 @@ impl Journal {
 
     /// Keeps the log of `partition` from `from` on, or from its beginning if that is later, until
     /// the guard is dropped: for a reader that has not stored a position yet.
-    pub fn keep(&self, partition: PartitionId, from: Seq) -> PendingResult<LogGuard> {
-        self.enqueue(partition, |reply| WriterEntry::Keep {
+    pub fn guard_log(&self, partition: PartitionId, from: Seq) -> PendingResult<LogGuard> {
+        self.enqueue_entry(partition, |reply| WriterEntry::Keep {
             partition,
             from,
             reply,
         })
     }
 
-    /// The reading threads.
-    pub fn reads(&self) -> &ReaderPool {
+    pub fn reader_pool(&self) -> &ReaderPool {
         &self.0.reads
     }
 
-    /// The end of the log of `partition`.
-    pub fn end(&self, partition: PartitionId) -> Option<LogEnd> {
-        self.writer(partition).status.end(partition)
+    pub fn log_end(&self, partition: PartitionId) -> Option<LogEnd> {
+        self.writer_for(partition).status.log_end(partition)
     }
 
     /// The backlog of `partition`, if it is at its limit, or close to it and old events expire.
     pub fn crowded_partition(&self, partition: PartitionId) -> Option<CrowdedPartition> {
-        self.writer(partition).status.crowded_partition(partition)
+        self.writer_for(partition)
+            .status
+            .crowded_partition(partition)
     }
 
     /// The limits of the logs.
-    pub fn limits(&self) -> BacklogLimits {
+    pub fn backlog_limits(&self) -> BacklogLimits {
         self.0.limits
     }
 
     /// The number of partitions whose logs are being examined for trimming.
-    pub fn trimming(&self) -> usize {
+    pub fn trimming_count(&self) -> usize {
         self.0
             .writers
             .iter()
-            .map(|writer| writer.status.trimming())
+            .map(|writer| writer.status.trimming_count())
             .sum()
     }
 
     /// The state of the writers: that of the one in the worst state.
-    pub fn state(&self) -> JournalState {
+    pub fn writer_state(&self) -> JournalState {
         self.0
             .writers
             .iter()
@@ -538,46 +534,45 @@ impl Journal {
             .unwrap_or(JournalState::Closed)
     }
 
-    /// The shards.
     pub fn shards(&self) -> Shards {
         self.0.shards
     }
 
-    /// All partitions.
-    pub fn partitions(&self) -> Vec<PartitionId> {
+    pub fn list_partitions(&self) -> Vec<PartitionId> {
         self.0
             .writers
             .iter()
-            .flat_map(|writer| writer.status.partitions())
+            .flat_map(|writer| writer.status.list_partitions())
             .collect()
     }
 
     /// The known damage of the store.
-    pub fn damage(&self) -> &Damage {
+    pub fn known_damage(&self) -> &Damage {
         &self.0.damage
     }
 
     /// Starts the scrub, at this many bytes a second. It ends when the handle is dropped.
-    pub fn scrub(&self, bytes_per_second: u64) -> Scrub {
+    pub fn start_scrub(&self, bytes_per_second: u64) -> Scrub {
         let writers = self
             .0
             .writers
             .iter()
             .map(|writer| Arc::clone(&writer.status))
             .collect();
-        Scrub::start(self.0.reads.store(), writers, bytes_per_second)
+        Scrub::start(self.0.reads.current_store(), writers, bytes_per_second)
     }
 
     /// Returns measurements. May block for a moment: do not call it on an actor's thread.
-    pub fn figures(&self) -> figures::JournalFigures {
-        let (sync, group) = self.0.meter.counts();
-        let (damage, scrubbed) = (self.0.damage.seen(), self.0.damage.scrubbed());
-        let read_panics = self.0.reads.panics();
+    pub fn read_figures(&self) -> figures::JournalFigures {
+        let (sync, group) = self.0.meter.histogram_counts();
+        let damage = self.0.damage.read_summary();
+        let scrubbed = self.0.damage.scrub_progress();
+        let read_panics = self.0.reads.panic_count();
         figures::JournalFigures {
             sync,
             group,
             read_panics,
-            store: self.0.reads.figures(),
+            store: self.0.reads.store_figures(),
             damage,
             scrubbed,
         }
@@ -590,20 +585,19 @@ impl Journal {
         }
     }
 
-    /// The writer of a partition.
-    fn writer(&self, partition: PartitionId) -> &WriterHandle {
+    fn writer_for(&self, partition: PartitionId) -> &WriterHandle {
         &self.0.writers[self.0.shards.writer_of(partition)]
     }
 
     /// If the writer has ended, the entry is dropped together with its reply channel, and the
     /// caller gets [`Error::Closed`].
-    fn enqueue<T>(
+    fn enqueue_entry<T>(
         &self,
         partition: PartitionId,
         entry: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> WriterEntry,
     ) -> PendingResult<T> {
         let (reply, result) = PendingResult::new();
-        self.writer(partition).queue.send(entry(reply));
+        self.writer_for(partition).queue.send_entry(entry(reply));
         result
     }
 }

@@ -19,7 +19,7 @@ use crate::{Error, LogPosition, position, reader};
 use gridhook_clock::Clock;
 use gridhook_event::{
     IdMap, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp,
-    chunk::{ChunkBuilder, LogTail},
+    chunk::{ChunkBuilder, RunningTotals},
 };
 use gridhook_policy::record::Cursor;
 use gridhook_store::{
@@ -39,7 +39,6 @@ const CARRY_BYTES: usize = 4 << 20;
 /// allows to remove.
 const SEARCHED_FIRST: u64 = 1024;
 
-/// Limits of the logs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BacklogLimits {
     /// How long the log is kept for replay after all subscriptions have passed it.
@@ -76,7 +75,7 @@ pub(super) struct PartitionState {
     /// The sequence of the next event.
     pub(super) next: Seq,
     /// The totals of the log before `next`.
-    pub(super) running: LogTail,
+    pub(super) running: RunningTotals,
     /// The time of the latest append.
     pub(super) appended: Timestamp,
     /// The first event after the clock was last corrected: events before it may have later times.
@@ -108,8 +107,8 @@ pub(super) struct LowWatermark {
 
 impl LowWatermark {
     /// Computes it from a cursor.
-    pub(super) fn of(cursor: &Cursor) -> Option<Self> {
-        let all = cursor.low()?;
+    pub(super) fn from_cursor(cursor: &Cursor) -> Option<Self> {
+        let all = cursor.first_unread()?;
         Some(Self {
             all,
             own: cursor.own_low().unwrap_or(all),
@@ -127,7 +126,7 @@ pub(super) struct PartitionLogs {
 }
 
 impl PartitionState {
-    pub(super) fn found() -> Self {
+    pub(super) fn find_existing() -> Self {
         Self::from(FloorRecord {
             floor: Seq::FIRST,
             next: Seq::FIRST,
@@ -135,7 +134,7 @@ impl PartitionState {
         })
     }
 
-    pub(super) fn end(&self) -> LogEnd {
+    pub(super) fn log_end(&self) -> LogEnd {
         LogEnd {
             next: self.next,
             running: self.running,
@@ -169,11 +168,11 @@ impl PartitionState {
     }
 
     /// An upper bound of the bytes of its log that some subscription has not passed.
-    pub(super) fn backlog(&self) -> u64 {
+    pub(super) fn backlog_bytes(&self) -> u64 {
         self.running.bytes.saturating_sub(self.passed.bytes)
     }
 
-    pub(super) fn record(&self) -> FloorRecord {
+    pub(super) fn floor_record(&self) -> FloorRecord {
         let Self {
             floor,
             next,
@@ -214,7 +213,7 @@ impl From<FloorRecord> for PartitionState {
 }
 
 /// Reads the state of all logs from the store.
-pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
+pub(super) fn recover_logs(store: &dyn Store) -> Result<PartitionLogs, Error> {
     let mut partitions = IdMap::default();
     let mut bad = None;
     let range = keys::meta_of(MetaKind::Floor);
@@ -245,9 +244,9 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
         if let Some((key, value)) = store.last(Family::Log, &range.start, &range.end)? {
             let chunk = chunk_of(&key, value)?;
             // The last chunk may be older than the floor, if the whole log was passed.
-            if chunk.end() > partition.next {
-                partition.next = chunk.end();
-                partition.running = chunk.after();
+            if chunk.end_seq() > partition.next {
+                partition.next = chunk.end_seq();
+                partition.running = chunk.totals_after();
                 partition.appended = partition.appended.max(chunk.appended);
             }
         }
@@ -261,7 +260,7 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
         cursor,
     ) in reader::scan_cursors(store)?
     {
-        if let Some(low) = LowWatermark::of(&cursor) {
+        if let Some(low) = LowWatermark::from_cursor(&cursor) {
             lows.entry(partition).or_default().insert(subscription, low);
         }
     }
@@ -271,9 +270,7 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
 /// The input of a lookup: how far may a partition's floor move?
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrimLookup {
-    /// The partition.
     pub(super) id: PartitionId,
-    /// Its floor.
     pub(super) floor: Seq,
     /// The end of its log.
     pub(super) next: Seq,
@@ -288,7 +285,6 @@ pub(super) struct TrimLookup {
 /// The result of a lookup: how far a floor may move.
 #[derive(Debug)]
 pub(super) struct TrimPlan {
-    /// The new floor.
     pub(super) target: Seq,
     /// The events below `target` that a pending delivery or a dead letter needs, encoded for
     /// `carried`.
@@ -300,7 +296,7 @@ pub(super) struct TrimPlan {
 }
 
 /// Computes a plan. Only reads the store.
-pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
+pub(super) fn plan_trim(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
     let TrimLookup {
         id,
         floor,
@@ -309,7 +305,7 @@ pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, Sto
         low,
         kept,
     } = *look;
-    let aged = match kept {
+    let retention_start = match kept {
         None => LogPosition {
             at: next,
             appended: None,
@@ -317,14 +313,14 @@ pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, Sto
         Some(kept) if set_back.is_some_and(|set_back| floor < set_back) => {
             position::by_time(store, id, floor..next, set_back, kept)?
         }
-        Some(kept) => aged(store, id, floor, next, kept)?,
+        Some(kept) => find_retained(store, id, floor, next, kept)?,
     };
-    let (target, ages) = if aged.at < low {
-        (aged.at, aged.appended)
+    let (target, ages) = if retention_start.at < low {
+        (retention_start.at, retention_start.appended)
     } else {
         (low, None)
     };
-    carry(
+    plan_carried_events(
         store,
         id,
         floor,
@@ -339,19 +335,21 @@ pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, Sto
 
 /// The first event that retention keeps. It is usually close to the floor, so a short range is
 /// searched first.
-fn aged(
+fn find_retained(
     store: &dyn Store,
     id: PartitionId,
     floor: Seq,
     next: Seq,
     kept: Timestamp,
 ) -> Result<LogPosition, StoreError> {
-    let (mut from, mut length) = (floor, SEARCHED_FIRST);
+    let mut from = floor;
+    let mut length = SEARCHED_FIRST;
     loop {
         let end = Seq(from.0.saturating_add(length)).min(next);
-        let found = position::between(store, id, from, end, |chunk| chunk.appended < kept)?;
-        if found.appended.is_some() || end == next {
-            return Ok(found);
+        let first_retained =
+            position::find_position_from(store, id, from, end, |chunk| chunk.appended < kept)?;
+        if first_retained.appended.is_some() || end == next {
+            return Ok(first_retained);
         }
         (from, length) = (end, length.saturating_mul(4));
     }
@@ -359,7 +357,7 @@ fn aged(
 
 /// Completes a plan with the events that must be copied; those that it already has are not read
 /// again. Lowers the target if there are too many for one move.
-pub(super) fn carry(
+pub(super) fn plan_carried_events(
     store: &dyn Store,
     id: PartitionId,
     floor: Seq,
@@ -371,7 +369,7 @@ pub(super) fn carry(
         ages,
         is_part,
     } = plan;
-    let aimed = target;
+    let aim = target;
     let mut needed = BTreeSet::new();
     let first = (SubscriptionId(0), Lane(0));
     for (family, range) in [
@@ -384,15 +382,15 @@ pub(super) fn carry(
             keys::pin(id, floor, first.0, first.1)..keys::pins_below(id, target).end,
         ),
     ] {
-        let mut found = BTreeSet::new();
+        let mut seqs = BTreeSet::new();
         let mut visit = |key: &[u8], _: &[u8]| {
-            let parsed = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
-            if let Some((_, seq, _, _)) = parsed {
-                if found.len() == CARRY_MAX && !found.contains(&seq) {
+            let key_parts = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
+            if let Some((_, seq, _, _)) = key_parts {
+                if seqs.len() == CARRY_MAX && !seqs.contains(&seq) {
                     target = target.min(seq);
                     return ControlFlow::Break(());
                 }
-                found.insert(seq);
+                seqs.insert(seq);
             }
             ControlFlow::Continue(())
         };
@@ -405,31 +403,32 @@ pub(super) fn carry(
             }
             scanned => scanned?,
         }
-        needed.extend(found);
+        needed.extend(seqs);
     }
-    let mut events = EventFinder::apart(store, id);
-    let (mut carried, mut bytes) = (BTreeMap::new(), 0);
+    let mut events = EventFinder::without_cache(store, id);
+    let mut carried = BTreeMap::new();
+    let mut bytes = 0;
     for seq in needed.into_iter().take_while(|seq| *seq < target) {
         if bytes >= CARRY_BYTES {
             target = seq;
             break;
         }
-        let encoded = match known.remove(&seq) {
+        let carried_record = match known.remove(&seq) {
             Some(encoded) => Some(encoded),
-            None => match events.find(seq) {
-                Ok(event) => event.map(|event| ChunkBuilder::single(&event)),
+            None => match events.find_event(seq) {
+                Ok(event) => event.map(|event| ChunkBuilder::encode_single(&event)),
                 // An event that cannot be read is not copied. Readers get an error for it in either
                 // place.
                 Err(StoreError::Damaged(_)) => None,
                 Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
             },
         };
-        if let Some(encoded) = encoded {
-            bytes += encoded.len();
-            carried.insert(seq, encoded);
+        if let Some(carried_record) = carried_record {
+            bytes += carried_record.len();
+            carried.insert(seq, carried_record);
         }
     }
-    let is_part = is_part || target < aimed;
+    let is_part = is_part || target < aim;
     Ok(TrimPlan {
         target,
         carried,
@@ -439,13 +438,18 @@ pub(super) fn carry(
 }
 
 /// Adds the move of a floor to `batch`.
-pub(super) fn put(batch: &mut Batch, id: PartitionId, partition: &PartitionState, plan: &TrimPlan) {
+pub(super) fn put_floor_move(
+    batch: &mut Batch,
+    id: PartitionId,
+    partition: &PartitionState,
+    plan: &TrimPlan,
+) {
     for (seq, encoded) in plan.carried.range(..plan.target) {
         batch.put(Family::Carried, keys::carried(id, *seq), encoded.clone());
     }
     let record = FloorRecord {
         floor: plan.target,
-        ..partition.record()
+        ..partition.floor_record()
     };
-    batch.put(Family::Meta, keys::floor(id), record.encode());
+    batch.put(Family::Meta, keys::floor_key(id), record.encode());
 }

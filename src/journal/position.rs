@@ -19,10 +19,8 @@ use gridhook_store::{
     records::{FloorRecord, StoredRecord},
 };
 
-/// A position in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
-    /// The sequence.
     pub at: Seq,
     /// The time of append of the event there; [`None`] at the end of the log.
     pub appended: Option<Timestamp>,
@@ -51,17 +49,17 @@ pub(super) fn by_time(
 ) -> Result<LogPosition, StoreError> {
     let is_passed = |chunk: &Chunk| chunk.appended < time;
     let Some(split) = set_back.filter(|split| range.contains(split)) else {
-        return between(store, partition, range.start, range.end, is_passed);
+        return find_position_from(store, partition, range.start, range.end, is_passed);
     };
     let is_first_passed =
         first_chunk(store, partition, split..range.end)?.is_some_and(|chunk| is_passed(&chunk));
     if !is_first_passed {
-        let position = between(store, partition, range.start, split, is_passed)?;
+        let position = find_position_from(store, partition, range.start, split, is_passed)?;
         if position.appended.is_some() {
             return Ok(position);
         }
     }
-    between(store, partition, split, range.end, is_passed)
+    find_position_from(store, partition, split, range.end, is_passed)
 }
 
 /// The first chunk in a range; [`None`] if it has none, or one that cannot be read.
@@ -70,16 +68,14 @@ fn first_chunk(
     partition: PartitionId,
     range: Range<Seq>,
 ) -> Result<Option<Chunk>, StoreError> {
-    let (start, end) = (
-        keys::log(partition, range.start),
-        keys::log(partition, range.end),
-    );
+    let start = keys::log(partition, range.start);
+    let end = keys::log(partition, range.end);
     let mut first = None;
-    let scanned = store.scan(Family::Log, &start, &end, &mut |key, value| {
+    let result = store.scan(Family::Log, &start, &end, &mut |key, value| {
         first = chunk_of(key, Bytes::copy_from_slice(value)).ok();
         ControlFlow::Break(())
     });
-    match scanned {
+    match result {
         Ok(()) => Ok(first),
         Err(StoreError::Damaged(_)) => Ok(None),
         Err(error) => Err(error),
@@ -88,13 +84,13 @@ fn first_chunk(
 
 /// The first position, from the floor to `end`, whose chunk does not satisfy `is_passed`. No later
 /// chunk may satisfy it.
-pub(super) fn position(
+pub(super) fn find_position(
     store: &dyn Store,
     partition: PartitionId,
     end: Seq,
     is_passed: impl Fn(&Chunk) -> bool,
 ) -> Result<LogPosition, StoreError> {
-    between(
+    find_position_from(
         store,
         partition,
         floor_record(store, partition)?.floor,
@@ -104,7 +100,7 @@ pub(super) fn position(
 }
 
 fn floor_record(store: &dyn Store, partition: PartitionId) -> Result<FloorRecord, StoreError> {
-    let record = store.get(Family::Meta, &keys::floor(partition))?;
+    let record = store.get(Family::Meta, &keys::floor_key(partition))?;
     let record = record
         .map(|record| FloorRecord::decode(&record))
         .transpose()
@@ -112,8 +108,8 @@ fn floor_record(store: &dyn Store, partition: PartitionId) -> Result<FloorRecord
     Ok(record.unwrap_or_default())
 }
 
-/// Like [`position`], with a given floor.
-pub(super) fn between(
+/// Like [`find_position`], with a given floor.
+pub(super) fn find_position_from(
     store: &dyn Store,
     partition: PartitionId,
     floor: Seq,
@@ -121,12 +117,13 @@ pub(super) fn between(
     is_passed: impl Fn(&Chunk) -> bool,
 ) -> Result<LogPosition, StoreError> {
     let lowest = keys::log_of(partition).start;
-    let mut found = LogPosition {
+    let mut position = LogPosition {
         at: end,
         appended: None,
     };
     // All chunks below `low` are passed. From `high` on, none is passed, or all are unreadable.
-    let (mut low, mut high) = (floor, end);
+    let mut low = floor;
+    let mut high = end;
     while low < high {
         let middle = Seq(low.0 + (high.0 - low.0) / 2);
         let last = store.last(Family::Log, &lowest, &keys::log(partition, middle.plus(1)));
@@ -144,16 +141,16 @@ pub(super) fn between(
             chunk => chunk?,
         };
         match chunk {
-            Some(chunk) if chunk.end() > low && !is_passed(&chunk) => {
-                found = LogPosition {
+            Some(chunk) if chunk.end_seq() > low && !is_passed(&chunk) => {
+                position = LogPosition {
                     at: chunk.first.max(low),
                     appended: Some(chunk.appended),
                 };
-                high = found.at.min(middle);
+                high = position.at.min(middle);
             }
-            Some(chunk) => low = chunk.end().max(middle.plus(1)),
+            Some(chunk) => low = chunk.end_seq().max(middle.plus(1)),
             None => low = middle.plus(1),
         }
     }
-    Ok(found)
+    Ok(position)
 }

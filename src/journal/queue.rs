@@ -16,7 +16,7 @@ use gridhook_policy::record::WriteUrgency;
 pub(super) struct CallOnce(pub(super) Option<WriteCallback>);
 
 impl CallOnce {
-    pub(super) fn call(mut self, answer: Result<(), Error>) {
+    pub(super) fn call_with(mut self, answer: Result<(), Error>) {
         if let Some(done) = self.0.take() {
             done(answer);
         }
@@ -54,7 +54,7 @@ struct QueueState {
 }
 
 impl QueueState {
-    fn has(&self, awaited: Awaited) -> bool {
+    fn has_awaited(&self, awaited: Awaited) -> bool {
         self.is_closed
             || match awaited {
                 Awaited::Nothing => true,
@@ -71,7 +71,7 @@ struct Queue {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock_state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -86,8 +86,7 @@ pub(super) struct EntryReceiver {
     taken: VecDeque<WriterEntry>,
 }
 
-/// A queue.
-pub(super) fn queue() -> (EntrySender, EntryReceiver) {
+pub(super) fn new_queue() -> (EntrySender, EntryReceiver) {
     let state = QueueState {
         entries: VecDeque::new(),
         urgent: 0,
@@ -110,9 +109,9 @@ pub(super) fn queue() -> (EntrySender, EntryReceiver) {
 
 impl EntrySender {
     /// Adds an entry. It is dropped if the writer has ended.
-    pub(super) fn send(&self, entry: WriterEntry) {
+    pub(super) fn send_entry(&self, entry: WriterEntry) {
         let urgency = entry.urgency();
-        let mut state = self.0.lock();
+        let mut state = self.0.lock_state();
         if state.is_closed {
             drop(state);
             // Its requester is called back, which must not happen under the lock.
@@ -121,7 +120,7 @@ impl EntrySender {
         state.entries.push_back(entry);
         state.urgent += usize::from(urgency == WriteUrgency::Now);
         state.usual += usize::from(urgency == WriteUrgency::Usual);
-        let is_awaited = state.awaited != Awaited::Nothing && state.has(state.awaited);
+        let is_awaited = state.awaited != Awaited::Nothing && state.has_awaited(state.awaited);
         if is_awaited {
             state.awaited = Awaited::Nothing;
         }
@@ -134,7 +133,7 @@ impl EntrySender {
 
 impl Drop for EntrySender {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.lock_state();
         state.is_closed = true;
         drop(state);
         self.0.ready.notify_one();
@@ -144,25 +143,24 @@ impl Drop for EntrySender {
 impl EntryReceiver {
     /// Waits for entries of this kind, for at most `most`. Returns whether there are any, or the
     /// senders are gone.
-    pub(super) fn wait(&mut self, awaited: Awaited, most: Duration) -> bool {
+    pub(super) fn wait_for_entries(&mut self, awaited: Awaited, most: Duration) -> bool {
         if !self.taken.is_empty() {
             return true;
         }
-        let mut state = self.queue.lock();
+        let mut state = self.queue.lock_state();
         state.awaited = awaited;
-        let waited = self
+        let wait_result = self
             .queue
             .ready
-            .wait_timeout_while(state, most, |state| !state.has(awaited));
-        (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            .wait_timeout_while(state, most, |state| !state.has_awaited(awaited));
+        (state, _) = wait_result.unwrap_or_else(PoisonError::into_inner);
         state.awaited = Awaited::Nothing;
-        state.has(awaited)
+        state.has_awaited(awaited)
     }
 
-    /// The next entry.
     pub(super) fn next(&mut self) -> Option<WriterEntry> {
         if self.taken.is_empty() {
-            let mut state = self.queue.lock();
+            let mut state = self.queue.lock_state();
             std::mem::swap(&mut state.entries, &mut self.taken);
             (state.urgent, state.usual) = (0, 0);
         }
@@ -171,14 +169,14 @@ impl EntryReceiver {
 
     /// Whether nothing more comes.
     pub(super) fn is_closed(&self) -> bool {
-        let state = self.queue.lock();
+        let state = self.queue.lock_state();
         state.is_closed && state.entries.is_empty() && self.taken.is_empty()
     }
 }
 
 impl Drop for EntryReceiver {
     fn drop(&mut self) {
-        let mut state = self.queue.lock();
+        let mut state = self.queue.lock_state();
         state.is_closed = true;
         let entries = std::mem::take(&mut state.entries);
         drop(state);

@@ -62,11 +62,9 @@ impl ReaderPool {
         let (jobs, queue) = mpsc::channel::<ReadTask>();
         let queue = Arc::new(Mutex::new(queue));
         for index in 0..THREADS {
-            let (queue, store, span) = (
-                Arc::clone(&queue),
-                Arc::clone(&store),
-                tracing::Span::current(),
-            );
+            let queue = Arc::clone(&queue);
+            let store = Arc::clone(&store);
+            let span = tracing::Span::current();
             let work = move || {
                 let _in = span.entered();
                 loop {
@@ -91,7 +89,7 @@ impl ReaderPool {
 
     /// Reads the log of `partition` from `from` to before `end`, or the first part of it: about
     /// `bytes_max` bytes, and at least one chunk.
-    pub fn log(
+    pub fn read_log(
         &self,
         partition: PartitionId,
         from: Seq,
@@ -101,7 +99,7 @@ impl ReaderPool {
         self.run(move |store| Ok(read_log(store, partition, from, end, bytes_max)?))
     }
 
-    /// Like [`ReaderPool::log`], if `admit` grants a permit for the bytes read. Otherwise the
+    /// Like [`ReaderPool::read_log`], if `admit` grants a permit for the bytes read. Otherwise the
     /// result is their number.
     pub fn log_within<R: Send + 'static>(
         &self,
@@ -118,7 +116,7 @@ impl ReaderPool {
     }
 
     /// Finds the first event of `partition` before `end` that was appended at `before` or later.
-    pub fn position(
+    pub fn find_position(
         &self,
         partition: PartitionId,
         end: Seq,
@@ -135,11 +133,14 @@ impl ReaderPool {
         end: LogEnd,
         bytes: u64,
     ) -> PendingResult<LogPosition> {
-        let passed = end.running.bytes.saturating_sub(bytes);
+        let bytes_before = end.running.bytes.saturating_sub(bytes);
         self.run(move |store| {
-            Ok(position::position(store, partition, end.next, |chunk| {
-                chunk.before.bytes < passed
-            })?)
+            Ok(position::find_position(
+                store,
+                partition,
+                end.next,
+                |chunk| chunk.before.bytes < bytes_before,
+            )?)
         })
     }
 
@@ -148,7 +149,7 @@ impl ReaderPool {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn due(
+    pub async fn read_due_keys(
         &self,
         subscription_key: SubscriptionKey,
         from: DueKey,
@@ -157,7 +158,7 @@ impl ReaderPool {
         self.due_where(subscription_key, from, max, |_| true).await
     }
 
-    /// Like [`ReaderPool::due`], for one kind of traffic.
+    /// Like [`ReaderPool::read_due_keys`], for one kind of traffic.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -169,7 +170,7 @@ impl ReaderPool {
         max: usize,
     ) -> Result<(Vec<DueKey>, bool), Error> {
         self.due_where(subscription_key, from, max, move |lane| {
-            Traffic::of(lane) == of
+            Traffic::from_lane(lane) == of
         })
         .await
     }
@@ -207,16 +208,16 @@ impl ReaderPool {
 
     /// Reads events and a subscription's pending deliveries of them, in the given order. The result
     /// ends after about `bytes_max` bytes.
-    pub fn fetch(
+    pub fn fetch_pending(
         &self,
         subscription_key: SubscriptionKey,
         wanted: Vec<(Lane, Seq)>,
         bytes_max: usize,
     ) -> PendingResult<Vec<FetchedPending>> {
-        self.run(move |store| fetch(store, subscription_key, &wanted, bytes_max))
+        self.run(move |store| fetch_events(store, subscription_key, &wanted, bytes_max))
     }
 
-    /// Like [`ReaderPool::fetch`], if `admit` grants a permit for the bytes read. Otherwise the
+    /// Like [`ReaderPool::fetch_pending`], if `admit` grants a permit for the bytes read. Otherwise the
     /// result is their number.
     pub fn fetch_within<R: Send + 'static>(
         &self,
@@ -226,19 +227,19 @@ impl ReaderPool {
         admit: impl FnOnce(usize) -> Option<R> + Send + 'static,
     ) -> PendingResult<Result<(Vec<FetchedPending>, R), usize>> {
         self.run(move |store| {
-            let fetched = fetch(store, subscription_key, &wanted, bytes_max)?;
-            let bytes = fetched
+            let deliveries = fetch_events(store, subscription_key, &wanted, bytes_max)?;
+            let bytes = deliveries
                 .iter()
-                .filter_map(|fetched| fetched.event.as_ref())
+                .filter_map(|delivery| delivery.event.as_ref())
                 .map(Event::wire_len)
                 .sum();
-            Ok(admit(bytes).map(|room| (fetched, room)).ok_or(bytes))
+            Ok(admit(bytes).map(|room| (deliveries, room)).ok_or(bytes))
         })
     }
 
     /// Reads a subscription's pending deliveries of these events, without the events, in the given
     /// order; [`None`] if there is none.
-    pub fn pending(
+    pub fn read_pending(
         &self,
         subscription_key: SubscriptionKey,
         wanted: Vec<(Lane, Seq)>,
@@ -262,38 +263,38 @@ impl ReaderPool {
     }
 
     /// Reads one record of the control plane.
-    pub fn meta(&self, kind: MetaKind, name: String) -> PendingResult<Option<Bytes>> {
-        self.run(move |store| Ok(store.get(Family::Meta, &keys::meta(kind, name.as_bytes()))?))
+    pub fn read_meta(&self, kind: MetaKind, name: String) -> PendingResult<Option<Bytes>> {
+        self.run(move |store| Ok(store.get(Family::Meta, &keys::meta_key(kind, name.as_bytes()))?))
     }
 
     /// Reads all records of a kind. Blocks: only for the start.
     pub fn all_meta(&self, kind: MetaKind) -> Result<Vec<(String, Bytes)>, Error> {
-        let mut found = Vec::new();
+        let mut records = Vec::new();
         let range = keys::meta_of(kind);
         self.store
             .scan(Family::Meta, &range.start, &range.end, &mut |key, value| {
                 if let Some((_, name)) = keys::parse_meta(key) {
-                    found.push((
+                    records.push((
                         String::from_utf8_lossy(name).into_owned(),
                         Bytes::copy_from_slice(value),
                     ));
                 }
                 ControlFlow::Continue(())
             })?;
-        Ok(found)
+        Ok(records)
     }
 
-    pub(super) fn store(&self) -> Arc<dyn Store> {
+    pub(super) fn current_store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.store)
     }
 
     /// The number of reads that panicked.
-    pub(super) fn panics(&self) -> u64 {
+    pub(super) fn panic_count(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
 
     /// Measurements of the store.
-    pub(super) fn figures(&self) -> Option<StoreFigures> {
+    pub(super) fn store_figures(&self) -> Option<StoreFigures> {
         self.store.figures()
     }
 
@@ -306,8 +307,9 @@ impl ReaderPool {
     /// records remain. The floor stays when its partition is deleted; either would remove the
     /// records of a successor with the same number.
     pub fn largest_numbers(&self) -> Result<(PartitionId, SubscriptionId), Error> {
-        let (mut partition, mut subscription) = (PartitionId(0), SubscriptionId(0));
-        for range in [keys::meta_of(MetaKind::Floor), keys::reaps()] {
+        let mut partition = PartitionId(0);
+        let mut subscription = SubscriptionId(0);
+        for range in [keys::meta_of(MetaKind::Floor), keys::reaps_range()] {
             self.store
                 .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
                     subscription = keys::parse_reap(key)
@@ -343,16 +345,16 @@ impl ReaderPool {
 }
 
 pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
-    let mut found = Vec::new();
+    let mut cursors = Vec::new();
     let mut bad = None;
-    let range = keys::cursors();
+    let range = keys::cursors_range();
     store.scan(
         Family::Cursor,
         &range.start,
         &range.end,
         &mut |key, value| match (keys::parse_cursor(key), Cursor::decode(value)) {
             (Some(subscription_key), Ok(cursor)) => {
-                found.push((subscription_key, cursor));
+                cursors.push((subscription_key, cursor));
                 ControlFlow::Continue(())
             }
             (subscription_key, cursor) => {
@@ -365,7 +367,7 @@ pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cu
     )?;
     match bad {
         Some(bad) => Err(bad.into()),
-        None => Ok(found),
+        None => Ok(cursors),
     }
 }
 
@@ -396,7 +398,9 @@ fn read_due(
     max: usize,
     is_wanted: impl Fn(Lane) -> bool,
 ) -> Result<DuePart, Error> {
-    let (mut keys, mut next, mut scanned) = (Vec::new(), None, 0);
+    let mut keys = Vec::new();
+    let mut next = None;
+    let mut scanned = 0;
     let start = keys::due(subscription_key, from.due, from.lane, from.seq);
     let result = store.scan(
         Family::Due,
@@ -470,7 +474,8 @@ fn rebuild_pending(
     lane: Lane,
     seq: Seq,
 ) -> Result<Option<PendingDelivery>, StoreError> {
-    let (range, mut found) = (keys::due_of(subscription_key), None);
+    let range = keys::due_of(subscription_key);
+    let mut found = None;
     store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
         let due = keys::parse_due(key).filter(|(_, _, of, at)| (*of, *at) == (lane, seq));
         found = due.map(|(_, due, ..)| due);
@@ -518,7 +523,7 @@ fn read_pending(
     }
 }
 
-fn fetch(
+fn fetch_events(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
     wanted: &[(Lane, Seq)],
@@ -526,20 +531,20 @@ fn fetch(
 ) -> Result<Vec<FetchedPending>, Error> {
     let mut bytes = 0;
     let mut events = EventFinder::new(store, subscription_key.partition);
-    let mut found = Vec::with_capacity(wanted.len());
+    let mut fetched_events = Vec::with_capacity(wanted.len());
     for (lane, seq) in wanted.iter().copied() {
-        if bytes >= bytes_max && !found.is_empty() {
+        if bytes >= bytes_max && !fetched_events.is_empty() {
             break;
         }
         let pending = read_pending(store, subscription_key, lane, seq)?;
         let event = events.find_if_readable(seq)?;
         bytes += event.as_ref().map_or(0, Event::wire_len);
-        found.push(FetchedPending {
+        fetched_events.push(FetchedPending {
             lane,
             seq,
             pending,
             event,
         });
     }
-    Ok(found)
+    Ok(fetched_events)
 }

@@ -57,8 +57,8 @@ impl Scrub {
                 ended,
             };
             loop {
-                match scrubber.pass() {
-                    Ok(()) if scrubber.pause(PASS_WAIT).is_ok() => {}
+                match scrubber.scrub_once() {
+                    Ok(()) if scrubber.pause_for(PASS_WAIT).is_ok() => {}
                     Ok(()) | Err(ScrubEnd::Ended) => return,
                     Err(ScrubEnd::Store(error)) => {
                         return tracing::warn!(%error, "the scrub of the store failed");
@@ -101,27 +101,27 @@ impl From<StoreError> for ScrubEnd {
 }
 
 impl Scrubber<'_> {
-    fn pass(&self) -> Result<(), ScrubEnd> {
+    fn scrub_once(&self) -> Result<(), ScrubEnd> {
         let Some(damage) = self.store.damage() else {
             return Ok(());
         };
         damage.begin_pass();
         let mut is_log_damaged = false;
         for family in Family::ALL {
-            is_log_damaged |= self.family(family)? && family == Family::Log;
+            is_log_damaged |= self.read_family(family)? && family == Family::Log;
         }
         if is_log_damaged {
             for writer in self.writers {
-                for partition in writer.partitions() {
-                    self.log(writer, partition)?;
+                for partition in writer.list_partitions() {
+                    self.read_log(writer, partition)?;
                 }
             }
         }
         damage.end_pass();
-        let damaged = damage.seen().families;
+        let damaged_families = damage.read_summary().families;
         for family in Family::ALL
             .into_iter()
-            .filter(|family| !damaged.contains(family))
+            .filter(|family| !damaged_families.contains(family))
         {
             self.store.set_compaction_paused(family, false);
         }
@@ -129,12 +129,14 @@ impl Scrubber<'_> {
     }
 
     /// Reads a family. Returns whether it is damaged.
-    fn family(&self, family: Family) -> Result<bool, ScrubEnd> {
-        let range = keys::everything();
-        let (mut from, mut is_damaged) = (range.start, false);
+    fn read_family(&self, family: Family) -> Result<bool, ScrubEnd> {
+        let range = keys::full_range();
+        let mut from = range.start;
+        let mut is_damaged = false;
         loop {
-            let (mut bytes, mut last) = (0, Vec::new());
-            let scanned = self
+            let mut bytes = 0;
+            let mut last = Vec::new();
+            let result = self
                 .store
                 .scan_apart(family, &from, &range.end, &mut |key, value| {
                     bytes += (key.len() + value.len()) as u64;
@@ -146,9 +148,9 @@ impl Scrubber<'_> {
                         ControlFlow::Break(())
                     }
                 });
-            self.spend(bytes)?;
-            let is_whole = scanned.is_ok();
-            match scanned {
+            self.pace_reading(bytes)?;
+            let is_whole = result.is_ok();
+            match result {
                 Ok(()) if bytes < SLICE => return Ok(is_damaged),
                 Ok(()) => {}
                 Err(StoreError::Damaged(_)) => is_damaged = true,
@@ -169,13 +171,13 @@ impl Scrubber<'_> {
     }
 
     /// Reads the log of a partition, which records its gaps.
-    fn log(&self, writer: &WriterStatus, partition: PartitionId) -> Result<(), ScrubEnd> {
-        let floor = self.store.get(Family::Meta, &keys::floor(partition))?;
+    fn read_log(&self, writer: &WriterStatus, partition: PartitionId) -> Result<(), ScrubEnd> {
+        let floor = self.store.get(Family::Meta, &keys::floor_key(partition))?;
         let floor = floor
             .and_then(|floor| FloorRecord::decode(&floor).ok())
             .unwrap_or_default()
             .floor;
-        let Some(end) = writer.end(partition).map(|end| end.next) else {
+        let Some(end) = writer.log_end(partition).map(|end| end.next) else {
             return Ok(());
         };
         let mut at = floor;
@@ -186,9 +188,9 @@ impl Scrubber<'_> {
                 && next_chunk(self.store, partition, at, at.plus(1))?.is_none()
                 && let Some(damage) = self.store.damage()
             {
-                damage.lose(partition, at, slice.upto);
+                damage.record_loss(partition, at, slice.upto);
             }
-            self.spend(
+            self.pace_reading(
                 slice
                     .chunks
                     .iter()
@@ -201,17 +203,17 @@ impl Scrubber<'_> {
     }
 
     /// Pauses for as long as reading this many bytes may take.
-    fn spend(&self, bytes: u64) -> Result<(), Ended> {
+    fn pace_reading(&self, bytes: u64) -> Result<(), Ended> {
         self.store
             .damage()
             .into_iter()
-            .for_each(|damage| damage.scrub(bytes));
-        self.pause(Duration::from_secs_f64(
+            .for_each(|damage| damage.count_scrubbed(bytes));
+        self.pause_for(Duration::from_secs_f64(
             bytes as f64 / self.bytes_per_second as f64,
         ))
     }
 
-    fn pause(&self, time: Duration) -> Result<(), Ended> {
+    fn pause_for(&self, time: Duration) -> Result<(), Ended> {
         match self.ended.recv_timeout(time) {
             Err(mpsc::RecvTimeoutError::Timeout) => Ok(()),
             Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => Err(Ended),

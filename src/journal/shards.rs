@@ -46,39 +46,36 @@ impl Shards {
         Self(count.max(1))
     }
 
-    /// Their number.
-    pub fn count(self) -> u16 {
+    pub fn shard_count(self) -> u16 {
         self.0
     }
 
     /// The shard of a partition, from 0. Partitions are numbered in the order of their creation, so
     /// that each shard has as many as any other, and consecutive ones are in different shards.
-    pub fn of(self, partition: PartitionId) -> u16 {
+    pub fn shard_of(self, partition: PartitionId) -> u16 {
         // The remainder is less than the number of shards.
-        (partition.0 % u32::from(self.count())) as u16
+        (partition.0 % u32::from(self.shard_count())) as u16
     }
 
-    /// The number of writers.
-    pub(super) fn writers(self) -> usize {
-        if self.count() == 1 {
+    pub(super) fn writer_count(self) -> usize {
+        if self.shard_count() == 1 {
             1
         } else {
-            1 + usize::from(self.count())
+            1 + usize::from(self.shard_count())
         }
     }
 
-    /// The writer of a partition.
     pub(super) fn writer_of(self, partition: PartitionId) -> usize {
-        if self.count() == 1 {
+        if self.shard_count() == 1 {
             CONTROL
         } else {
-            1 + usize::from(self.of(partition))
+            1 + usize::from(self.shard_of(partition))
         }
     }
 
     /// The state of the logs of each writer.
-    pub(super) fn split(self, logs: PartitionLogs) -> Vec<PartitionLogs> {
-        let mut split: Vec<PartitionLogs> = (0..self.writers())
+    pub(super) fn split_by_writer(self, logs: PartitionLogs) -> Vec<PartitionLogs> {
+        let mut split: Vec<PartitionLogs> = (0..self.writer_count())
             .map(|_| PartitionLogs::default())
             .collect();
         for (id, partition) in logs.partitions {
@@ -90,9 +87,8 @@ impl Shards {
         split
     }
 
-    /// The steps of a change.
-    fn steps(self, changes: Vec<MetaChange>) -> ChangeSteps {
-        if self.count() == 1 {
+    fn change_steps(self, changes: Vec<MetaChange>) -> ChangeSteps {
+        if self.shard_count() == 1 {
             return ChangeSteps {
                 control: Some(changes),
                 ..ChangeSteps::default()
@@ -112,7 +108,7 @@ impl Shards {
                 }
                 MetaChange::DeletePartition(id) => (&mut steps.deleted, *id),
                 MetaChange::Put(kind, name, _) | MetaChange::Delete(kind, name) => {
-                    match redrive(*kind, name) {
+                    match redrive_partition(*kind, name) {
                         Some(partition) => (&mut steps.created, partition),
                         None => {
                             control.push(change);
@@ -136,8 +132,8 @@ impl Journal {
     /// Writes changes of the control plane. Changes of one shard are written together. If there are
     /// more shards, what is created in them is durable before the records that name it, and deleted
     /// after them: a crash in between leaves partitions and subscriptions that no record names. The
-    /// next start passes them to [`Journal::discard`], with any number of shards.
-    pub fn change(
+    /// next start passes them to [`Journal::discard_unnamed`], with any number of shards.
+    pub fn write_meta_changes(
         &self,
         changes: Vec<MetaChange>,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
@@ -145,10 +141,10 @@ impl Journal {
             created,
             control,
             deleted,
-        } = self.0.shards.steps(changes);
-        let undone = undo(&created);
+        } = self.0.shards.change_steps(changes);
+        let undo = undo_changes(&created);
         let is_first = created.is_empty();
-        let created: Vec<_> = created
+        let writes: Vec<_> = created
             .into_iter()
             .map(|(writer, changes)| self.write_meta(writer, changes, false))
             .collect();
@@ -160,8 +156,8 @@ impl Journal {
         let journal = self.clone();
         async move {
             let written = async {
-                for created in futures_util::future::join_all(created).await {
-                    created?;
+                for result in futures_util::future::join_all(writes).await {
+                    result?;
                 }
                 match (begun, control) {
                     (Some(begun), _) => begun.await,
@@ -170,23 +166,24 @@ impl Journal {
                 }
             };
             if let Err(error) = written.await {
-                undone
-                    .into_iter()
+                undo.into_iter()
                     .for_each(|(writer, changes)| drop(journal.write_meta(writer, changes, true)));
                 return Err(error);
             }
-            let deleted = deleted
+            let deletions = deleted
                 .into_iter()
                 .map(|(writer, changes)| journal.write_meta(writer, changes, true));
-            futures_util::future::try_join_all(deleted).await.map(drop)
+            futures_util::future::try_join_all(deletions)
+                .await
+                .map(drop)
         }
     }
 
     /// Deletes partitions and subscriptions that no record of the control plane names.
-    pub fn discard(&self, changes: Vec<MetaChange>) {
+    pub fn discard_unnamed(&self, changes: Vec<MetaChange>) {
         let ChangeSteps {
             control, deleted, ..
-        } = self.0.shards.steps(changes);
+        } = self.0.shards.change_steps(changes);
         for (writer, changes) in control
             .map(|changes| (CONTROL, changes))
             .into_iter()
@@ -204,7 +201,7 @@ impl Journal {
         completes: bool,
     ) -> PendingResult<()> {
         let (reply, result) = PendingResult::new();
-        self.0.writers[writer].queue.send(WriterEntry::Meta {
+        self.0.writers[writer].queue.send_entry(WriterEntry::Meta {
             changes,
             completes,
             reply,
@@ -214,13 +211,13 @@ impl Journal {
 }
 
 /// The partition of a redrive's record: its subscription's actor changes the record too.
-fn redrive(kind: MetaKind, name: &str) -> Option<PartitionId> {
+fn redrive_partition(kind: MetaKind, name: &str) -> Option<PartitionId> {
     let (subscription_key, _) = parse_redrive_name(name).filter(|_| kind == MetaKind::Redrive)?;
     Some(subscription_key.partition)
 }
 
 /// The changes that delete what `created` creates.
-fn undo(created: &ByWriter) -> ByWriter {
+fn undo_changes(created: &ByWriter) -> ByWriter {
     let undo = |change: &MetaChange| match change {
         MetaChange::CreatePartition(id) => Some(MetaChange::DeletePartition(*id)),
         MetaChange::Subscribe(subscription_key, _) => {

@@ -40,8 +40,8 @@ pub struct CrowdedPartition {
 
 /// Measurements of all writers.
 pub(super) struct WriterMeter {
-    sync: Histogram<{ DURATIONS.ranges() }>,
-    group: Histogram<{ EVENTS.ranges() }>,
+    sync: Histogram<{ DURATIONS.range_count() }>,
+    group: Histogram<{ EVENTS.range_count() }>,
 }
 
 impl WriterMeter {
@@ -53,13 +53,13 @@ impl WriterMeter {
     }
 
     /// Records that `entries` entries were written and synced.
-    pub(super) fn synced(&self, entries: usize, took: Duration) {
+    pub(super) fn record_sync(&self, entries: usize, took: Duration) {
         self.group.observe(entries as u64);
-        self.sync.took(took);
+        self.sync.observe_duration(took);
     }
 
     /// Durations of syncs, and numbers of entries that shared one.
-    pub(super) fn counts(&self) -> (HistogramCounts, HistogramCounts) {
+    pub(super) fn histogram_counts(&self) -> (HistogramCounts, HistogramCounts) {
         (self.sync.counts(), self.group.counts())
     }
 }
@@ -103,12 +103,11 @@ impl WriterStatus {
         self.state.swap(state as u8, Ordering::AcqRel)
     }
 
-    pub(super) fn end(&self, partition: PartitionId) -> Option<LogEnd> {
+    pub(super) fn log_end(&self, partition: PartitionId) -> Option<LogEnd> {
         get(&self.ends, partition)
     }
 
-    /// All partitions.
-    pub(super) fn partitions(&self) -> Vec<PartitionId> {
+    pub(super) fn list_partitions(&self) -> Vec<PartitionId> {
         self.ends
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -118,11 +117,11 @@ impl WriterStatus {
     }
 
     pub(super) fn set_end(&self, partition: PartitionId, end: Option<LogEnd>) {
-        set(&self.ends, partition, end);
+        set_entry(&self.ends, partition, end);
     }
 
     /// The number of partitions whose logs are being examined for trimming.
-    pub(super) fn trimming(&self) -> usize {
+    pub(super) fn trimming_count(&self) -> usize {
         self.trimming.load(Ordering::Acquire)
     }
 
@@ -149,7 +148,7 @@ impl WriterStatus {
         partition: PartitionId,
         crowded: Option<CrowdedPartition>,
     ) {
-        set(&self.crowded_partitions, partition, crowded);
+        set_entry(&self.crowded_partitions, partition, crowded);
     }
 }
 
@@ -160,7 +159,7 @@ fn get<T: Copy>(of: &RwLock<IdMap<PartitionId, T>>, partition: PartitionId) -> O
         .copied()
 }
 
-fn set<T>(of: &RwLock<IdMap<PartitionId, T>>, partition: PartitionId, value: Option<T>) {
+fn set_entry<T>(of: &RwLock<IdMap<PartitionId, T>>, partition: PartitionId, value: Option<T>) {
     let mut of = of.write().unwrap_or_else(PoisonError::into_inner);
     match value {
         Some(value) => of.insert(partition, value),

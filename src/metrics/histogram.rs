@@ -19,7 +19,7 @@ pub struct BucketScale {
 
 impl BucketScale {
     /// The number of ranges: one for each bound, and one behind the last.
-    pub const fn ranges(&self) -> usize {
+    pub const fn range_count(&self) -> usize {
         self.bounds.len() + 1
     }
 }
@@ -103,7 +103,7 @@ impl<const RANGES: usize> Histogram<RANGES> {
     /// The scale has another number of ranges.
     pub fn new(scale: &'static BucketScale) -> Self {
         assert_eq!(
-            scale.ranges(),
+            scale.range_count(),
             RANGES,
             "a histogram has the ranges of its scale"
         );
@@ -122,7 +122,7 @@ impl<const RANGES: usize> Histogram<RANGES> {
     }
 
     /// Adds a duration to a histogram of seconds.
-    pub fn took(&self, time: Duration) {
+    pub fn observe_duration(&self, time: Duration) {
         self.observe(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
@@ -151,7 +151,7 @@ pub struct HistogramCounts {
 
 impl HistogramCounts {
     /// No counts.
-    pub fn none(scale: &'static BucketScale) -> Self {
+    pub fn without_values(scale: &'static BucketScale) -> Self {
         Self {
             scale,
             ranges: vec![0; scale.bounds.len() + 1],
@@ -192,7 +192,7 @@ impl HistogramCounts {
     }
 
     /// The number of values up to each bound, in the reported unit. The last bound is [`None`].
-    pub fn upto(&self) -> impl Iterator<Item = (Option<f64>, u64)> + '_ {
+    pub fn cumulative_counts(&self) -> impl Iterator<Item = (Option<f64>, u64)> + '_ {
         let bounds = self
             .scale
             .bounds

@@ -31,7 +31,6 @@ const GAP: Point = Point {
 /// The figures of a scope at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Counters.
     pub counters: [u64; COUNTERS],
     /// Gauges, of which a point has the maximum.
     pub gauges: [u64; GAUGES],
@@ -89,8 +88,9 @@ impl<K> Default for History<K> {
 impl<K> History<K> {
     /// Memory of a history with this number of scopes: their rings, and the table of the map, which
     /// grows in powers of two.
-    pub const fn bytes(scopes: usize) -> usize {
-        let (mut points, mut resolution) = (0, 0);
+    pub const fn memory_bytes(scopes: usize) -> usize {
+        let mut points = 0;
+        let mut resolution = 0;
         while resolution < RESOLUTIONS.len() {
             points += RESOLUTIONS[resolution].1;
             resolution += 1;
@@ -102,7 +102,7 @@ impl<K> History<K> {
 
 impl<K: Hash + Eq> History<K> {
     /// Adds the samples of one moment. Scopes without a sample are forgotten.
-    pub fn sample(&mut self, seconds: u64, samples: impl IntoIterator<Item = (K, Sample)>) {
+    pub fn add_samples(&mut self, seconds: u64, samples: impl IntoIterator<Item = (K, Sample)>) {
         let steps = RESOLUTIONS.map(|(length, _)| seconds / length);
         let before = self.steps.replace(steps).unwrap_or(steps);
         self.tracks
@@ -112,7 +112,7 @@ impl<K: Hash + Eq> History<K> {
             if let Some(track) = self.tracks.get_mut(&scope) {
                 track.add(sample);
                 for resolution in 0..RESOLUTIONS.len() {
-                    track.advance(resolution, before[resolution], steps[resolution]);
+                    track.end_steps(resolution, before[resolution], steps[resolution]);
                 }
             } else {
                 self.tracks.insert(scope, Track::new(sample));
@@ -124,11 +124,12 @@ impl<K: Hash + Eq> History<K> {
     /// The steps of a scope in one of [`RESOLUTIONS`], oldest first, and the time in seconds at
     /// which the first begins. The step that has not ended is missing. [`None`] if the scope has no
     /// history.
-    pub fn steps(&self, scope: &K, resolution: usize) -> Option<(u64, Vec<Option<Step>>)> {
+    pub fn read_steps(&self, scope: &K, resolution: usize) -> Option<(u64, Vec<Option<Step>>)> {
         let (length, points) = RESOLUTIONS[resolution];
-        let (track, current) = (self.tracks.get(scope)?, self.steps?[resolution]);
+        let track = self.tracks.get(scope)?;
+        let current = self.steps?[resolution];
         let first = current.saturating_sub(points as u64);
-        let step = |number: u64| track.rings[resolution][index(number, points)].step();
+        let step = |number: u64| track.rings[resolution][index(number, points)].to_step();
         Some((first * length, (first..current).map(step).collect()))
     }
 }
@@ -174,23 +175,24 @@ impl Track {
     }
 
     /// Ends the steps before `now`. `before` is the step of the previous sample.
-    fn advance(&mut self, resolution: usize, before: u64, now: u64) {
+    fn end_steps(&mut self, resolution: usize, before: u64, now: u64) {
         if before == now {
             return;
         }
-        let (ring, begun) = (&mut self.rings[resolution], &mut self.begun[resolution]);
+        let ring = &mut self.rings[resolution];
+        let begun = &mut self.begun[resolution];
         let points = ring.len();
         // After a step of the clock, in either direction, what was not sampled is a gap.
-        let missed = if now > before {
+        let missing_steps = if now > before {
             before + 1..now
         } else {
             now.saturating_sub(points as u64)..now
         };
-        for number in missed.rev().take(points) {
+        for number in missing_steps.rev().take(points) {
             ring[index(number, points)] = GAP;
         }
         if now > before {
-            ring[index(before, points)] = Point::between(begun, &self.total);
+            ring[index(before, points)] = Point::between_samples(begun, &self.total);
         }
         *begun = Sample {
             gauges: self.last.gauges,
@@ -203,13 +205,13 @@ fn index(step: u64, points: usize) -> usize {
     (step % points as u64) as usize
 }
 
-fn saturated(value: u64) -> u32 {
+fn saturate(value: u64) -> u32 {
     // The largest value is the mark of a gap.
     u32::try_from(value).unwrap_or(u32::MAX).min(u32::MAX - 1)
 }
 
 impl Point {
-    fn between(begun: &Sample, end: &Sample) -> Self {
+    fn between_samples(begun: &Sample, end: &Sample) -> Self {
         let mut responses = end.responses;
         responses
             .iter_mut()
@@ -219,17 +221,18 @@ impl Point {
             .counters
             .iter()
             .zip(begun.counters)
-            .map(|(end, begun)| saturated(end - begun));
-        let percentiles = [0.5, 0.99].map(|share| quantile(&responses, share).unwrap_or(u32::MAX));
+            .map(|(end, begun)| saturate(end - begun));
+        let percentiles =
+            [0.5, 0.99].map(|share| estimate_quantile(&responses, share).unwrap_or(u32::MAX));
         let mut values = counters
-            .chain(begun.gauges.map(saturated))
+            .chain(begun.gauges.map(saturate))
             .chain(percentiles);
         Self {
             values: std::array::from_fn(|_| values.next().unwrap_or_default()),
         }
     }
 
-    fn step(&self) -> Option<Step> {
+    fn to_step(&self) -> Option<Step> {
         let (counters, rest) = self.values.split_first_chunk()?;
         let (gauges, rest) = rest.split_first_chunk()?;
         let percentile = |value: u32| (value != u32::MAX).then_some(value);
@@ -244,7 +247,7 @@ impl Point {
 
 /// The value below which this share of the responses was, in microseconds; interpolated within its
 /// range.
-pub fn quantile(responses: &[u64; RANGES], share: f64) -> Option<u32> {
+pub fn estimate_quantile(responses: &[u64; RANGES], share: f64) -> Option<u32> {
     let all: u64 = responses.iter().sum();
     let rank = share * all as f64;
     let mut before = 0;
@@ -262,7 +265,7 @@ pub fn quantile(responses: &[u64; RANGES], share: f64) -> Option<u32> {
             // The last range has no upper bound.
             let high = DURATIONS.bounds.get(range).copied().unwrap_or(low);
             let part = (rank - before as f64) / *count as f64;
-            return Some(saturated(low + (part * (high - low) as f64) as u64));
+            return Some(saturate(low + (part * (high - low) as f64) as u64));
         }
         before += count;
     }

@@ -29,7 +29,6 @@ pub use self::{
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }

@@ -34,7 +34,6 @@ impl ListenerCounters {
         }
     }
 
-    /// Counts a response with this status.
     pub fn count_response(&self, status: u16) {
         self.responses[usize::from(status / 100).min(CLASSES - 1)].add(1);
     }

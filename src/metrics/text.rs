@@ -11,7 +11,6 @@ use std::fmt::{self, Write};
 
 use super::HistogramCounts;
 
-/// The format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFormat {
     /// `text/plain; version=0.0.4`
@@ -21,7 +20,6 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// Its content type.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -35,9 +33,7 @@ impl TextFormat {
 pub enum MetricKind {
     /// A counter; its name ends with `_total`.
     Counter,
-    /// A gauge.
     Gauge,
-    /// A histogram.
     Histogram,
 }
 
@@ -129,28 +125,26 @@ impl MetricsText {
     }
 
     /// Starts a family. Samples that follow belong to it.
-    pub fn family(&mut self, family: MetricFamily) {
+    pub fn start_family(&mut self, family: MetricFamily) {
         self.family = Some(family);
         self.help_written = false;
     }
 
-    /// Adds a sample.
-    pub fn sample(&mut self, labels: &Labels<'_>, value: impl Into<SampleValue>) {
+    pub fn add_sample(&mut self, labels: &Labels<'_>, value: impl Into<SampleValue>) {
         let Some(family) = self.begin_family() else {
             return;
         };
-        self.line(family.name, "", labels, None, value.into());
+        self.write_line(family.name, "", labels, None, value.into());
     }
 
-    /// Adds a histogram.
-    pub fn histogram(&mut self, labels: &Labels<'_>, counts: &HistogramCounts) {
+    pub fn add_histogram(&mut self, labels: &Labels<'_>, counts: &HistogramCounts) {
         let Some(family) = self.begin_family() else {
             return;
         };
-        for (bound, count) in counts.upto() {
+        for (bound, count) in counts.cumulative_counts() {
             // OpenMetrics requires a fraction; both formats use it.
             let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| format!("{bound:?}"));
-            self.line(
+            self.write_line(
                 family.name,
                 "_bucket",
                 labels,
@@ -158,8 +152,8 @@ impl MetricsText {
                 count.into(),
             );
         }
-        self.line(family.name, "_sum", labels, None, counts.sum().into());
-        self.line(family.name, "_count", labels, None, counts.count().into());
+        self.write_line(family.name, "_sum", labels, None, counts.sum().into());
+        self.write_line(family.name, "_count", labels, None, counts.count().into());
     }
 
     /// The complete text.
@@ -186,7 +180,7 @@ impl MetricsText {
                 MetricKind::Histogram => "histogram",
             };
             self.out.push_str(&format!("# HELP {name} "));
-            escape(
+            write_escaped(
                 &mut self.out,
                 family.help,
                 self.format == TextFormat::OpenMetrics,
@@ -196,7 +190,7 @@ impl MetricsText {
         Some(family)
     }
 
-    fn line(
+    fn write_line(
         &mut self,
         name: &str,
         suffix: &str,
@@ -211,7 +205,7 @@ impl MetricsText {
             self.out.push(between);
             self.out.push_str(label);
             self.out.push_str("=\"");
-            escape(&mut self.out, text, true);
+            write_escaped(&mut self.out, text, true);
             self.out.push('"');
             between = ',';
         }
@@ -223,7 +217,7 @@ impl MetricsText {
     }
 }
 
-fn escape(out: &mut String, text: &str, quotes: bool) {
+fn write_escaped(out: &mut String, text: &str, quotes: bool) {
     for c in text.chars() {
         match c {
             '\\' => out.push_str("\\\\"),

@@ -20,7 +20,7 @@ pub struct WindowRule {
 
 impl WindowRule {
     /// Recorded times that are kept: one of them is as old as the window.
-    const fn times(self) -> usize {
+    const fn recorded_times(self) -> usize {
         (self.length / self.spacing) as usize + 1
     }
 }
@@ -73,7 +73,7 @@ pub struct RecordedSums<'a, V>(Option<(V, Option<&'a [V]>)>);
 
 impl<V: Copy + Default> RecordedSums<'_, V> {
     /// The sums at the beginning of a window.
-    pub fn at(&self, start: WindowStart) -> V {
+    pub fn sums_at(&self, start: WindowStart) -> V {
         let Some((base, sums)) = self.0 else {
             return V::default();
         };
@@ -96,11 +96,11 @@ impl<K: Hash + Eq, V: Copy + Default + PartialEq> Windows<K, V> {
         let times = rules.iter().map(|rule| {
             let times = Times {
                 rule: *rule,
-                seconds: vec![0; rule.times()].into(),
+                seconds: vec![0; rule.recorded_times()].into(),
                 count: 0,
                 first,
             };
-            first += rule.times();
+            first += rule.recorded_times();
             times
         });
         Self {
@@ -116,12 +116,12 @@ impl<K: Hash + Eq, V: Copy + Default + PartialEq> Windows<K, V> {
 
     /// Records the sums of all scopes at a time. Scopes without sums are forgotten. Those that were
     /// created since the last recorded time had none before.
-    pub fn record(&mut self, seconds: u64, sums: impl IntoIterator<Item = (K, V)>) {
+    pub fn record_sums(&mut self, seconds: u64, sums: impl IntoIterator<Item = (K, V)>) {
         let is_first = self.times.iter().all(|times| times.count == 0);
         let places: Vec<usize> = self
             .times
             .iter_mut()
-            .filter_map(|times| times.advance(seconds))
+            .filter_map(|times| times.begin_time(seconds))
             .collect();
         let all = self.times.iter().map(|times| times.seconds.len()).sum();
         self.scopes
@@ -149,15 +149,14 @@ impl<K: Hash + Eq, V: Copy + Default + PartialEq> Windows<K, V> {
     }
 
     /// The beginning of each window; [`None`] before anything was recorded.
-    pub fn starts(&self, seconds: u64) -> Vec<Option<WindowStart>> {
+    pub fn window_starts(&self, seconds: u64) -> Vec<Option<WindowStart>> {
         self.times
             .iter()
             .map(|times| times.start(seconds))
             .collect()
     }
 
-    /// The recorded sums of a scope.
-    pub fn sums(&self, scope: &K) -> RecordedSums<'_, V> {
+    pub fn recorded_sums(&self, scope: &K) -> RecordedSums<'_, V> {
         RecordedSums(
             self.scopes
                 .get(scope)
@@ -178,7 +177,7 @@ impl Times {
     }
 
     /// Begins a time if it is due. Returns the place of its sums.
-    fn advance(&mut self, seconds: u64) -> Option<usize> {
+    fn begin_time(&mut self, seconds: u64) -> Option<usize> {
         if !self.is_due(seconds) {
             return None;
         }

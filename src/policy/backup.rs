@@ -38,7 +38,8 @@ impl FromStr for BackupSchedule {
         if interval < Duration::from_secs(1) || interval > DAY * 365 {
             return Err(SCHEDULE_FORMS);
         }
-        let (short, long) = (interval.min(DAY).as_micros(), interval.max(DAY).as_micros());
+        let short = interval.min(DAY).as_micros();
+        let long = interval.max(DAY).as_micros();
         if offset.is_some() && long % short != 0 {
             return Err(SCHEDULE_FORMS);
         }
@@ -49,7 +50,8 @@ impl FromStr for BackupSchedule {
 fn time_of_day(text: &str) -> Option<Duration> {
     let (hour, minute) = text.trim().split_once(':')?;
     let number = |part: &str| part.parse::<u8>().ok().filter(|_| part.len() == 2);
-    let (hour, minute) = (number(hour)?, number(minute)?);
+    let hour = number(hour)?;
+    let minute = number(minute)?;
     (hour < 24 && minute < 60)
         .then(|| Duration::from_secs(u64::from(hour) * 3_600 + u64::from(minute) * 60))
 }
@@ -73,7 +75,7 @@ impl BackupSchedule {
 
     /// When the next backup is due. `last` is the newest backup; without one, intervals count from
     /// `started`, and a schedule without a time of day is due at once.
-    pub fn due(&self, last: Option<Timestamp>, started: Timestamp) -> Timestamp {
+    pub fn next_due(&self, last: Option<Timestamp>, started: Timestamp) -> Timestamp {
         match (self.offset, last) {
             (None, None) => started,
             (None, Some(last)) => last.after(self.interval),
@@ -86,7 +88,7 @@ impl BackupSchedule {
     }
 
     /// When a backup that failed at `failed` is tried again.
-    pub fn retry(&self, failed: Timestamp) -> Timestamp {
+    pub fn retry_time(&self, failed: Timestamp) -> Timestamp {
         failed.after(self.interval.min(RETRY_MAX))
     }
 }
@@ -112,7 +114,7 @@ pub struct BackupAge {
 impl BackupRetention {
     /// Whether each of `all` is kept; they are ordered from the oldest to the newest. The newest
     /// sound one always is.
-    pub fn keeps(&self, all: &[BackupAge], now: Timestamp) -> Vec<bool> {
+    pub fn mark_kept(&self, all: &[BackupAge], now: Timestamp) -> Vec<bool> {
         let newest_sound = all.iter().rposition(|backup| backup.sound);
         let first = all.len().saturating_sub(self.count);
         let keeps = |(at, backup): (usize, &BackupAge)| {

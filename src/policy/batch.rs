@@ -71,7 +71,7 @@ pub struct LastAttempt {
 
 impl LastAttempt {
     /// An attempt of pull delivery, where no HTTP status says how it ended.
-    pub(super) fn of_client(outcome: impl Into<LastOutcome>, tried: Timestamp) -> Self {
+    pub(super) fn from_client(outcome: impl Into<LastOutcome>, tried: Timestamp) -> Self {
         Self {
             outcome: outcome.into(),
             status: None,
@@ -97,7 +97,7 @@ const LOOK_AHEAD: usize = 1024;
 /// attempts, because a request has one `aeg-delivery-count`. They are of one lane, because a ledger
 /// entry is, and of one group, because a request has one set of headers. The first event is always
 /// included, so that none waits forever. Empty only if the queue is.
-pub fn pick(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usize> {
+pub fn pick_batch(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usize> {
     pick_in_turn(queue, limits, |_| Turn::Go).0
 }
 
@@ -153,7 +153,8 @@ pub fn remove(queue: &mut VecDeque<ReadyEvent>, indexes: &[usize]) -> Vec<ReadyE
     let Some(last) = indexes.last() else {
         return Vec::new();
     };
-    let (mut taken, mut left) = (Vec::with_capacity(indexes.len()), Vec::new());
+    let mut taken = Vec::with_capacity(indexes.len());
+    let mut left = Vec::new();
     for (index, ready) in queue.drain(..=*last).enumerate() {
         let list = if indexes.get(taken.len()) == Some(&index) {
             &mut taken
@@ -169,7 +170,7 @@ pub fn remove(queue: &mut VecDeque<ReadyEvent>, indexes: &[usize]) -> Vec<ReadyE
 }
 
 /// Takes the next batch.
-pub fn take(queue: &mut VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<ReadyEvent> {
-    let indexes = pick(queue, limits);
+pub fn take_batch(queue: &mut VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<ReadyEvent> {
+    let indexes = pick_batch(queue, limits);
     remove(queue, &indexes)
 }

@@ -92,7 +92,7 @@ pub struct WindowOutcomes {
 impl WindowOutcomes {
     /// Requests or ended events, whichever are more: events that are given up without a request
     /// count, too.
-    fn size(self) -> u32 {
+    fn count_ended(self) -> u32 {
         self.requests
             .max(self.delivered.saturating_add(self.given_up))
     }
@@ -160,12 +160,12 @@ pub fn judge_condition(facts: &ConditionFacts) -> ConditionVerdict {
 fn judged_window(windows: &[WindowOutcomes; WINDOWS]) -> Option<usize> {
     let has_enough = windows
         .iter()
-        .position(|window| window.size() >= REQUESTS_MIN);
-    has_enough.or_else(|| windows.iter().rposition(|window| window.size() > 0))
+        .position(|window| window.count_ended() >= REQUESTS_MIN);
+    has_enough.or_else(|| windows.iter().rposition(|window| window.count_ended() > 0))
 }
 
 fn is_failing(window: WindowOutcomes) -> bool {
-    let least = if window.size() >= REQUESTS_MIN {
+    let least = if window.count_ended() >= REQUESTS_MIN {
         GOOD_SHARE_MIN
     } else {
         FEW_GOOD_SHARE_MIN

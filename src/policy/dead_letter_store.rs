@@ -116,7 +116,7 @@ impl StoreAddress {
     }
 
     /// The path of `inner` below this address; [`None`] if it is elsewhere.
-    fn below<'a>(&self, inner: &'a Self) -> Option<&'a [String]> {
+    fn path_below<'a>(&self, inner: &'a Self) -> Option<&'a [String]> {
         let same = self.kind == inner.kind && self.account == inner.account;
         inner
             .path
@@ -253,7 +253,7 @@ impl NamedStores {
 
     /// Resolves a storage account's resource id, or an address, and a container. An address needs
     /// no container.
-    pub fn find(
+    pub fn find_destination(
         &self,
         resource_id: &str,
         container: &str,
@@ -283,21 +283,21 @@ impl NamedStores {
                 given: given.to_owned(),
                 problem,
             })?;
-        let found = self
+        let candidates = self
             .0
             .iter()
-            .filter_map(|known| Some((known, known.address.below(&address)?)));
-        match found.min_by_key(|(_, rest)| rest.len()) {
+            .filter_map(|known| Some((known, known.address.path_below(&address)?)));
+        match candidates.min_by_key(|(_, rest)| rest.len()) {
             Some((known, rest)) => Ok((known, rest.to_vec())),
             None => {
-                let known: Vec<String> = self
+                let addresses: Vec<String> = self
                     .0
                     .iter()
                     .map(|known| known.address.to_string())
                     .collect();
                 Err(UnknownDestination::Elsewhere {
                     given: given.to_owned(),
-                    allowed: one_of(known),
+                    allowed: list_alternatives(addresses),
                 })
             }
         }
@@ -316,20 +316,20 @@ impl NamedStores {
             .find(stands)
             .or_else(|| self.0.iter().find(rest))
             .ok_or_else(|| {
-                let known = self
+                let accounts = self
                     .0
                     .iter()
                     .flat_map(|known| known.accounts.clone())
                     .collect();
                 UnknownDestination::Account {
                     given: given.to_owned(),
-                    allowed: one_of(known),
+                    allowed: list_alternatives(accounts),
                 }
             })
     }
 }
 
-fn one_of(known: Vec<String>) -> String {
+fn list_alternatives(known: Vec<String>) -> String {
     match known.as_slice() {
         [] => "none, as there are no stores".to_owned(),
         known => format!("one of {}", known.join(", ")),

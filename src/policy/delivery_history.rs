@@ -114,14 +114,14 @@ pub fn delivery_history(known: HistoryInput<'_>) -> DeliveryHistory {
             line.entry.at,
             line.lane,
             line.attempt,
-            rank(&line.entry.what),
+            order_rank(&line.entry.what),
         )
     });
-    let verdict = verdict(&steps, &known);
+    let verdict = find_end(&steps, &known);
     DeliveryHistory { steps, verdict }
 }
 
-fn rank(what: &LedgerEvent) -> u8 {
+fn order_rank(what: &LedgerEvent) -> u8 {
     match what {
         LedgerEvent::Filtered { .. } => 0,
         LedgerEvent::Lease(LeaseStep::Received { .. }) => 0,
@@ -172,13 +172,14 @@ fn is_under_way(state: &EventState) -> bool {
     }
 }
 
-fn verdict(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
+fn find_end(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
     let mut last = None;
     for LedgerLine { attempt, entry, .. } in steps {
         if matches!(last, Some(HistoryEnd::Delivered { .. })) {
             break;
         }
-        let (at, attempt) = (entry.at, *attempt);
+        let at = entry.at;
+        let attempt = *attempt;
         let next = match (&entry.what, &last) {
             (
                 LedgerEvent::Attempted {

@@ -2,7 +2,7 @@
 //! durations of probation.
 //!
 //! The numbers and their sources are in `config/editions/*.toml`. `config` reads a file, adds its
-//! base and calls [`Edition::check`] once; the policy relies on what it checks.
+//! base and calls [`Edition::validate`] once; the policy relies on what it checks.
 //!
 //! What it does not do: it computes nothing, has no defaults (a file and its base contain
 //! everything), and does not know the name of an edition, so that no branch can depend on it.
@@ -41,7 +41,7 @@ pub struct Edition {
 pub struct RetrySchedule {
     /// The steps after the first, second, third failure: never empty, never zero, ascending if they
     /// are offsets.
-    #[serde(deserialize_with = "durations")]
+    #[serde(deserialize_with = "parse_durations")]
     pub schedule: Vec<Duration>,
     /// The origin of a step.
     pub steps: StepOrigin,
@@ -171,7 +171,7 @@ pub struct DeadLetterRules {
     pub layout: FileLayout,
     /// The waits after the first, second, third failed write to a store; the last one repeats.
     /// Never empty, none zero.
-    #[serde(deserialize_with = "durations")]
+    #[serde(deserialize_with = "parse_durations")]
     pub retry: Vec<Duration>,
     /// How long a store may be unreachable before an event is dropped.
     #[serde(with = "humantime_serde")]
@@ -194,7 +194,7 @@ pub enum FileLayout {
 
 impl Edition {
     /// The rules for this kind of destination.
-    pub fn rules(&self, kind: EndpointKind) -> &FailureRules {
+    pub fn rules_for(&self, kind: EndpointKind) -> &FailureRules {
         match kind {
             EndpointKind::Webhook => &self.webhook,
             EndpointKind::Resource => &self.resource,
@@ -202,15 +202,15 @@ impl Edition {
     }
 
     /// Checks the edition. The error names the key, its value and what is allowed.
-    pub fn check(&self) -> Result<(), String> {
-        self.retry.check()?;
-        self.attempts.check("attempts")?;
-        self.time_to_live_minutes.check("time_to_live_minutes")?;
-        self.webhook.check("webhook")?;
-        self.resource.check("resource")?;
-        self.probation.check()?;
-        self.pace.check()?;
-        self.dead_letter.check()
+    pub fn validate(&self) -> Result<(), String> {
+        self.retry.validate()?;
+        self.attempts.validate("attempts")?;
+        self.time_to_live_minutes.validate("time_to_live_minutes")?;
+        self.webhook.validate("webhook")?;
+        self.resource.validate("resource")?;
+        self.probation.validate()?;
+        self.pace.validate()?;
+        self.dead_letter.validate()
     }
 }
 
@@ -223,11 +223,11 @@ impl RetrySchedule {
     /// # Errors
     /// If there are too few or too many, or one is out of range.
     pub fn with_waits(&self, waits: &[String]) -> Result<Self, String> {
-        let allowed = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
+        let range = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
         let read = |(index, text): (usize, &String)| {
             humantime_serde::re::humantime::parse_duration(text)
                 .ok()
-                .filter(|wait| allowed.contains(wait))
+                .filter(|wait| range.contains(wait))
                 .ok_or_else(|| {
                     let text = text.escape_debug();
                     format!(
@@ -270,7 +270,7 @@ impl RetrySchedule {
         waits
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), String> {
         let Self {
             schedule,
             steps,
@@ -283,7 +283,7 @@ impl RetrySchedule {
             return Err("retry.schedule is empty; allowed are one step or more".to_owned());
         }
         for step in schedule {
-            positive("retry.schedule", *step)?;
+            check_positive("retry.schedule", *step)?;
         }
         match steps {
             StepOrigin::Delays => {}
@@ -296,7 +296,7 @@ impl RetrySchedule {
                 );
             }
         }
-        positive("retry.repeat", *repeat)?;
+        check_positive("retry.repeat", *repeat)?;
         if !(0.0..=1.0).contains(jitter_share) {
             return Err(format!(
                 "retry.jitter_share is {jitter_share}; allowed is a number from 0 to 1"
@@ -307,7 +307,7 @@ impl RetrySchedule {
 }
 
 impl SettingRange {
-    fn check(self, key: &str) -> Result<(), String> {
+    fn validate(self, key: &str) -> Result<(), String> {
         let Self { min, max, default } = self;
         if 1 <= min && min <= default && default <= max {
             return Ok(());
@@ -343,14 +343,14 @@ impl FailureRules {
     ];
 
     /// The rules for a subscription with or without a dead-letter destination.
-    pub fn terms(&self, dead_letter: bool) -> SubscriptionTerms<'_> {
+    pub fn terms_for(&self, dead_letter: bool) -> SubscriptionTerms<'_> {
         SubscriptionTerms {
             rules: self,
             dead_letter,
         }
     }
 
-    fn check(&self, key: &str) -> Result<(), String> {
+    fn validate(&self, key: &str) -> Result<(), String> {
         let Self {
             never_retried,
             never_retried_with_dead_letter: with,
@@ -360,7 +360,7 @@ impl FailureRules {
         } = self;
         for status in never_retried.iter().chain(with).chain(waits.keys()) {
             let failure =
-                (100..=599).contains(status) && Outcome::of_status(*status) != Outcome::Delivered;
+                (100..=599).contains(status) && Outcome::from_status(*status) != Outcome::Delivered;
             if !failure {
                 return Err(format!(
                     "{key} speaks of status {status}; allowed are 100 to 599 without 200 to 204"
@@ -385,11 +385,11 @@ impl FailureRules {
             .iter()
             .find(|failure| !Self::WITHOUT_STATUS.contains(failure))
         {
-            let allowed = Self::WITHOUT_STATUS
+            let failure_names = Self::WITHOUT_STATUS
                 .map(|failure| failure.to_string())
                 .join(", ");
             return Err(format!(
-                "{key}.never_retried_without_status names {other}; allowed are {allowed}"
+                "{key}.never_retried_without_status names {other}; allowed are {failure_names}"
             ));
         }
         Ok(())
@@ -397,7 +397,7 @@ impl FailureRules {
 }
 
 impl ProbationRules {
-    fn check(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), String> {
         let Self {
             after_failures,
             failure_share,
@@ -415,7 +415,7 @@ impl ProbationRules {
                 return Err(format!("probation.{key} is 0; allowed is 1 or more"));
             }
         }
-        share("probation.failure_share", *failure_share)?;
+        check_share("probation.failure_share", *failure_share)?;
         if *window < Duration::from_secs(1) {
             let window = humantime_serde::re::humantime::format_duration(*window);
             return Err(format!(
@@ -423,9 +423,9 @@ impl ProbationRules {
             ));
         }
         for (failure, duration) in durations {
-            positive(&format!("probation.durations.{failure}"), *duration)?;
+            check_positive(&format!("probation.durations.{failure}"), *duration)?;
         }
-        positive("probation.otherwise", *otherwise)?;
+        check_positive("probation.otherwise", *otherwise)?;
         let most = durations
             .values()
             .chain([otherwise])
@@ -444,7 +444,7 @@ impl ProbationRules {
 }
 
 impl PaceRules {
-    fn check(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), String> {
         let Self {
             start_share,
             climb,
@@ -459,15 +459,15 @@ impl PaceRules {
             forgotten_after,
             ..
         } = self;
-        share("pace.start_share", *start_share)?;
-        positive("pace.climb", *climb)?;
-        share("pace.growth_share", *growth_share)?;
+        check_share("pace.start_share", *start_share)?;
+        check_positive("pace.climb", *climb)?;
+        check_share("pace.growth_share", *growth_share)?;
         if !(1.0..=10.0).contains(over_share) {
             return Err(format!(
                 "pace.over_share is {over_share}; allowed is a number from 1 to 10"
             ));
         }
-        share("pace.after_failure_share", *after_failure_share)?;
+        check_share("pace.after_failure_share", *after_failure_share)?;
         if !(0.0..=1.0).contains(tolerated_share) {
             return Err(format!(
                 "pace.tolerated_share is {tolerated_share}; allowed is a number from 0 to 1"
@@ -479,22 +479,22 @@ impl PaceRules {
                  second"
             ));
         }
-        positive("pace.forgotten_after", *forgotten_after)
+        check_positive("pace.forgotten_after", *forgotten_after)
     }
 }
 
 impl DeadLetterRules {
-    fn check(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), String> {
         if self.retry.is_empty() {
             return Err("dead_letter.retry is empty; allowed is one duration or more".to_owned());
         }
         self.retry
             .iter()
-            .try_for_each(|wait| positive("dead_letter.retry", *wait))
+            .try_for_each(|wait| check_positive("dead_letter.retry", *wait))
     }
 }
 
-fn share(key: &str, share: f64) -> Result<(), String> {
+fn check_share(key: &str, share: f64) -> Result<(), String> {
     if share > 0.0 && share <= 1.0 {
         return Ok(());
     }
@@ -503,7 +503,7 @@ fn share(key: &str, share: f64) -> Result<(), String> {
     ))
 }
 
-fn positive(key: &str, duration: Duration) -> Result<(), String> {
+fn check_positive(key: &str, duration: Duration) -> Result<(), String> {
     if duration.is_zero() {
         return Err(format!(
             "{key} is 0; allowed is a duration longer than nothing"
@@ -512,12 +512,12 @@ fn positive(key: &str, duration: Duration) -> Result<(), String> {
     Ok(())
 }
 
-type EditionFile = humantime_serde::Serde<Duration>;
+type HumanDuration = humantime_serde::Serde<Duration>;
 
-fn durations<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
-    Ok(Vec::<EditionFile>::deserialize(from)?
+fn parse_durations<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
+    Ok(Vec::<HumanDuration>::deserialize(from)?
         .into_iter()
-        .map(EditionFile::into_inner)
+        .map(HumanDuration::into_inner)
         .collect())
 }
 
@@ -526,7 +526,7 @@ where
     D: serde::Deserializer<'de>,
     K: Deserialize<'de> + Ord,
 {
-    let written = BTreeMap::<K, EditionFile>::deserialize(from)?;
+    let written = BTreeMap::<K, HumanDuration>::deserialize(from)?;
     Ok(written
         .into_iter()
         .map(|(key, duration)| (key, duration.into_inner()))

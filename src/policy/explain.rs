@@ -252,11 +252,11 @@ pub struct ForecastEnd {
 }
 
 /// Explains an event.
-pub fn explain(facts: ExplainInput<'_>) -> Explanation {
+pub fn explain_event(facts: ExplainInput<'_>) -> Explanation {
     if let Some(pull) = facts.settings.pull {
-        return pulled::explain(&facts, pull);
+        return pulled::explain_pull(&facts, pull);
     }
-    let state = state(&facts);
+    let state = current_state(&facts);
     let next = match &state {
         EventState::InFlight { attempt, since, .. } => Some(FirstStep::AfterFailure {
             attempts: *attempt,
@@ -281,18 +281,18 @@ pub fn explain(facts: ExplainInput<'_>) -> Explanation {
         | EventState::Unpublished => None,
     };
     let obstacles = if next.is_some() {
-        obstacles(&facts)
+        find_obstacles(&facts)
     } else {
         Vec::new()
     };
     Explanation {
         state,
         obstacles,
-        forecast: next.map(|next| forecast(&facts, next)),
+        forecast: next.map(|next| forecast_end(&facts, next)),
     }
 }
 
-fn state(facts: &ExplainInput<'_>) -> EventState {
+fn current_state(facts: &ExplainInput<'_>) -> EventState {
     let ExplainInput {
         settings,
         cursor,
@@ -373,7 +373,7 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
     }
 }
 
-fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
+fn find_obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
     let ExplainInput {
         settings,
         cursor,
@@ -420,16 +420,16 @@ fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
             consecutive_suspensions,
         }),
     };
-    let asked = cursor
+    let requested_wait = cursor
         .pace
         .wait_of(settings.endpoint)
         .filter(|until| facts.now < *until);
-    let asked = asked.map(|until| Obstacle::RetryAfter { until });
+    let wait_obstacle = requested_wait.map(|until| Obstacle::RetryAfter { until });
     cursor
         .held
         .map(|by| Obstacle::Held { by })
         .into_iter()
-        .chain(asked)
+        .chain(wait_obstacle)
         .chain(health)
         .collect()
 }
@@ -458,7 +458,7 @@ fn dead_letters_until(facts: &ExplainInput<'_>) -> Option<Timestamp> {
         .filter(|_| facts.settings.dead_letter_in_probation)
 }
 
-fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
+fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
     let ExplainInput {
         settings,
         cursor,
@@ -482,28 +482,28 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
             },
         )) => RequestResult {
             status: *status,
-            ..RequestResult::bare(*last)
+            ..RequestResult::from_outcome(*last)
         },
-        Some(_) | None => RequestResult::bare(cause.unwrap_or(Failure::TimedOut)),
+        Some(_) | None => RequestResult::from_outcome(cause.unwrap_or(Failure::TimedOut)),
     };
     let terms = settings
         .edition
-        .rules(settings.destination)
-        .terms(settings.dead_letter);
+        .rules_for(settings.destination)
+        .terms_for(settings.dead_letter);
     // When its first attempt was sent, if there was one.
-    let known = facts.pending.and_then(|(_, pending)| pending.received);
+    let first_attempt = facts.pending.and_then(|(_, pending)| pending.received);
     let fails = |number, first: Option<Timestamp>, sent, ended, jitter| {
-        let failed = Failed {
+        let attempt_failure = Failed {
             number,
-            first: known.or(first).unwrap_or(sent),
+            first: first_attempt.or(first).unwrap_or(sent),
             sent,
             ended,
         };
-        retry::judge(
+        retry::judge_failure(
             &settings.edition,
             terms,
             settings.attempts_max,
-            failed,
+            attempt_failure,
             &failure,
             jitter,
         )
@@ -532,10 +532,14 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
             }
         }
     };
-    let taken = at.max(now);
-    let dead_letters = dead_letters_until(facts).is_some_and(|until| taken < until);
+    let attempt_time = at.max(now);
+    let dead_letters = dead_letters_until(facts).is_some_and(|until| attempt_time < until);
     let Some(stored) = facts.event else {
-        let at = if dead_letters { taken } else { at.max(opens) };
+        let at = if dead_letters {
+            attempt_time
+        } else {
+            at.max(opens)
+        };
         return end_with(
             attempts,
             Some(ForecastEnd {
@@ -544,14 +548,20 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
             }),
         );
     };
-    let expires = settings.expires(stored.appended);
+    let expires = settings.expiry_of(stored.appended);
     if dead_letters {
-        let reason = if taken < expires {
+        let reason = if attempt_time < expires {
             Reason::ProbationCausedByClientError
         } else {
             Reason::TimeToLiveExceeded
         };
-        return end_with(attempts, Some(ForecastEnd { reason, at: taken }));
+        return end_with(
+            attempts,
+            Some(ForecastEnd {
+                reason,
+                at: attempt_time,
+            }),
+        );
     }
     while attempts.len() < FORECAST_MAX {
         (at, latest) = (at.max(opens), latest.max(opens));

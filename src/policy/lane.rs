@@ -70,7 +70,7 @@ pub fn gives_up(lane: Lane) -> Option<Reason> {
 
 impl LaneReader {
     /// Recovers a lane from its record.
-    pub fn recover(cursor: &LaneCursor) -> Self {
+    pub fn from_cursor(cursor: &LaneCursor) -> Self {
         Self {
             lane: cursor.lane,
             end: cursor.end,
@@ -97,21 +97,21 @@ impl LaneReader {
     pub fn cursor(&self) -> LaneCursor {
         let read = self.read();
         let open = self.in_flight.iter().collect();
-        let done = self.done.range(read..).copied().collect();
+        let settled_seqs = self.done.range(read..).copied().collect();
         LaneCursor {
             lane: self.lane,
             read,
             end: self.end,
             open,
-            done,
+            done: settled_seqs,
         }
     }
 
     /// Everything below is passed unless it is in flight.
     pub fn read(&self) -> Seq {
         match (self.skipped.front(), self.ready.front()) {
-            (Some(skipped), Some(ready)) => skipped.first().unwrap_or(ready.item.seq),
-            (Some(_) | None, _) => self.recent.first().unwrap_or(self.head),
+            (Some(skipped), Some(ready)) => skipped.first_seq().unwrap_or(ready.item.seq),
+            (Some(_) | None, _) => self.recent.first_seq().unwrap_or(self.head),
         }
     }
 
@@ -141,7 +141,7 @@ impl LaneReader {
     }
 
     /// An order key may be free again.
-    pub fn unstall(&mut self) {
+    pub fn retry_order_keys(&mut self) {
         self.stalled = false;
     }
 
@@ -203,9 +203,9 @@ impl LaneReader {
         for event in events {
             // Positions may have gaps: the number between two matching events is bounded by their
             // distance and by what is left.
-            let between = event.seq.0.saturating_sub(next.0).min(others);
-            others -= between;
-            self.recent.push(next, between);
+            let skipped_count = event.seq.0.saturating_sub(next.0).min(others);
+            others -= skipped_count;
+            self.recent.push(next, skipped_count);
             next = event.seq.plus(1);
             if self.in_flight.contains(event.seq) || self.done.contains(&event.seq) {
                 continue;
@@ -219,7 +219,7 @@ impl LaneReader {
                 since: None,
             };
             self.skipped.push_back(std::mem::take(&mut self.recent));
-            let group = PropertyGroup::of(grouping, &event);
+            let group = PropertyGroup::from_event(grouping, &event);
             let order = order.and_then(|order| order.hash(&event));
             self.ready_bytes += event.memory_len();
             self.ready.push_back(ReadyEvent {
@@ -237,7 +237,7 @@ impl LaneReader {
     /// Takes the result of a read: nothing from `from` to `upto` can be read. Returns the events
     /// that end by it. They count as done, so that a later incarnation which reads them again
     /// passes them.
-    pub fn miss(&mut self, from: Seq, upto: Seq) -> SeqRuns {
+    pub fn skip_unreadable(&mut self, from: Seq, upto: Seq) -> SeqRuns {
         let mut missing = SeqRuns::default();
         if !self.is_reading || from != self.head {
             return missing;
@@ -256,17 +256,17 @@ impl LaneReader {
     /// Filtered events that are passed because no ready event precedes them. The second value is
     /// whether events that have an outcome are passed too: nothing else writes the cursor for them.
     pub fn pass_skipped(&mut self) -> (SeqRuns, bool) {
-        let passed = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.recent));
-        let done = self.done.len();
-        if done > 0 {
+        let skipped_runs = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.recent));
+        let settled_count = self.done.len();
+        if settled_count > 0 {
             self.done = self.done.split_off(&self.read());
         }
-        (passed, self.done.len() < done)
+        (skipped_runs, self.done.len() < settled_count)
     }
 
     /// Takes the next batch among the events whose turn it is, and those that are to be set aside.
     /// All are in flight from now on.
-    pub fn take(
+    pub fn take_batch(
         &mut self,
         limits: BatchLimits,
         mut turn: impl FnMut(&ReadyEvent) -> Turn,
@@ -279,7 +279,7 @@ impl LaneReader {
                 .pop_front_if(|ready| *first.insert(turn(ready)) == Turn::Go)
         {
             self.stalled = false;
-            self.begin(&ready);
+            self.mark_in_flight(&ready);
             self.release_room();
             return (vec![ready], Vec::new());
         }
@@ -290,21 +290,24 @@ impl LaneReader {
         let mut all: Vec<usize> = indexes.iter().chain(&aside).copied().collect();
         all.sort_unstable();
         self.leave_skipped(&all);
-        let taken = batch::remove(&mut self.ready, &all);
-        taken.iter().for_each(|ready| self.begin(ready));
+        let batch_and_aside = batch::remove(&mut self.ready, &all);
+        batch_and_aside
+            .iter()
+            .for_each(|ready| self.mark_in_flight(ready));
         self.release_room();
         if aside.is_empty() {
-            return (taken, Vec::new());
+            return (batch_and_aside, Vec::new());
         }
         let of_batch = |(index, _): &(usize, ReadyEvent)| indexes.binary_search(index).is_ok();
-        let (batch, aside): (Vec<_>, Vec<_>) = all.into_iter().zip(taken).partition(of_batch);
+        let (batch, aside): (Vec<_>, Vec<_>) =
+            all.into_iter().zip(batch_and_aside).partition(of_batch);
         let without_index =
-            |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();
+            |events: Vec<(usize, ReadyEvent)>| events.into_iter().map(|(_, ready)| ready).collect();
         (without_index(batch), without_index(aside))
     }
 
     /// The event is in flight, and no longer ready.
-    fn begin(&mut self, ready: &ReadyEvent) {
+    fn mark_in_flight(&mut self, ready: &ReadyEvent) {
         self.ready_bytes -= ready.event.memory_len();
         self.insert_in_flight(ready.item.seq);
     }
@@ -336,7 +339,7 @@ impl LaneReader {
                 continue;
             };
             let next = self.skipped.get_mut(*index).unwrap_or(&mut self.recent);
-            left.append(std::mem::take(next));
+            left.append_later(std::mem::take(next));
             *next = left;
         }
         for _ in in_order..indexes.len() {
@@ -346,26 +349,26 @@ impl LaneReader {
 
     /// The filtered events before the events of the batch just taken.
     pub fn drain_skipped(&mut self, batch: usize) -> SeqRuns {
-        let mut passed = SeqRuns::default();
+        let mut skipped_runs = SeqRuns::default();
         for skipped in self.skipped.drain(..batch) {
-            passed.append(skipped);
+            skipped_runs.append_later(skipped);
         }
         if self.skipped.is_empty() && self.skipped.capacity() > READY_KEPT {
             self.skipped = VecDeque::new();
         }
-        passed
+        skipped_runs
     }
 
     /// Cuts off the unread part below `upto` as the lane `lane`. Events in flight stay here.
     #[must_use]
-    pub fn cut(&mut self, upto: Seq, lane: Lane) -> Self {
+    pub fn split_unread(&mut self, upto: Seq, lane: Lane) -> Self {
         self.forget_ready();
         self.was_cut = true;
         let upto = self.end.map_or(upto, |end| end.min(upto)).max(self.head);
         let later = self.done.split_off(&upto);
-        let mut done = std::mem::replace(&mut self.done, later);
+        let mut settled_seqs = std::mem::replace(&mut self.done, later);
         let head = std::mem::replace(&mut self.head, upto);
-        done.extend(
+        settled_seqs.extend(
             self.in_flight
                 .iter()
                 .filter(|seq| (head..upto).contains(seq)),
@@ -380,7 +383,7 @@ impl LaneReader {
             recent: SeqRuns::default(),
             in_flight: SeqSet::default(),
             in_flight_count: 0,
-            done,
+            done: settled_seqs,
             is_reading: false,
             was_cut: false,
             stalled: false,
@@ -416,7 +419,7 @@ impl LaneReader {
 
     /// Notes the outcome of an event in flight. Returns false if it is not in flight: its outcome
     /// has been counted.
-    pub fn finish(&mut self, seq: Seq) -> bool {
+    pub fn mark_ended(&mut self, seq: Seq) -> bool {
         let was_in_flight = self.in_flight.remove(seq);
         self.in_flight_count -= usize::from(was_in_flight);
         if was_in_flight && seq >= self.read() {

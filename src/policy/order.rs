@@ -30,13 +30,15 @@ impl OrderSettings {
     /// The order key of an event. [`None`] if it has no text, number or boolean there: nothing
     /// orders it.
     pub fn hash(&self, event: &Event) -> Option<OrderHash> {
-        Some(OrderHash::of(&EventView::new(event).text(&self.key)?))
+        Some(OrderHash::hash_value(
+            &EventView::new(event).scalar_text(&self.key)?,
+        ))
     }
 }
 
 impl OrderHash {
     /// The hash of the value of a key.
-    pub fn of(value: &str) -> Self {
+    pub fn hash_value(value: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);
         Self(hasher.finish())

@@ -90,7 +90,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// The outcome of an HTTP status from a webhook.
-    pub fn of_status(status: u16) -> Self {
+    pub fn from_status(status: u16) -> Self {
         Self::Failed(match status {
             200..=204 => return Self::Delivered,
             400 => Failure::BadRequest,
@@ -108,7 +108,7 @@ impl Outcome {
 /// Stored counts are in the order of the bytes.
 impl Ord for Outcome {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.byte().cmp(&other.byte())
+        self.to_byte().cmp(&other.to_byte())
     }
 }
 
@@ -153,19 +153,19 @@ macro_rules! stored_as {
             }
 
             /// The byte stored for it.
-            pub fn byte(self) -> u8 {
+            pub fn to_byte(self) -> u8 {
                 match self {
                     $(Self::$value => $byte,)+
-                    $(Self::$part(inner) => inner.byte(),)?
+                    $(Self::$part(inner) => inner.to_byte(),)?
                 }
             }
 
             /// The value of a stored byte.
             #[deny(unreachable_patterns)]
-            pub fn of_byte(byte: u8) -> Option<Self> {
+            pub fn from_byte(byte: u8) -> Option<Self> {
                 match byte {
                     $($byte => Some(Self::$value),)+
-                    _ => None$(.or_else(|| <$inner>::of_byte(byte).map(Self::$part)))?,
+                    _ => None$(.or_else(|| <$inner>::from_byte(byte).map(Self::$part)))?,
                 }
             }
         }
@@ -246,7 +246,7 @@ pub enum Reason {
 impl Reason {
     /// All reasons.
     pub fn all() -> impl Iterator<Item = Self> {
-        let alone = [
+        let plain_reasons = [
             Self::MaxDeliveryAttemptsExceeded,
             Self::TimeToLiveExceeded,
             Self::ProbationCausedByClientError,
@@ -256,17 +256,17 @@ impl Reason {
             Self::Rejected,
             Self::RedriveCanceled,
         ];
-        alone
+        plain_reasons
             .into_iter()
             .chain(Failure::all().map(Self::Undeliverable))
     }
 
     /// The two bytes stored for it; the second is a failure's.
-    pub fn bytes(self) -> [u8; 2] {
+    pub fn to_bytes(self) -> [u8; 2] {
         match self {
             Self::MaxDeliveryAttemptsExceeded => [1, 0],
             Self::TimeToLiveExceeded => [2, 0],
-            Self::Undeliverable(failure) => [3, failure.byte()],
+            Self::Undeliverable(failure) => [3, failure.to_byte()],
             Self::ProbationCausedByClientError => [4, 0],
             Self::Quarantined => [5, 0],
             Self::Missing => [6, 0],
@@ -277,11 +277,11 @@ impl Reason {
     }
 
     /// The reason of two stored bytes.
-    pub fn of_bytes([kind, failure]: [u8; 2]) -> Option<Self> {
+    pub fn from_bytes([kind, failure]: [u8; 2]) -> Option<Self> {
         match kind {
             1 => Some(Self::MaxDeliveryAttemptsExceeded),
             2 => Some(Self::TimeToLiveExceeded),
-            3 => Failure::of_byte(failure).map(Self::Undeliverable),
+            3 => Failure::from_byte(failure).map(Self::Undeliverable),
             4 => Some(Self::ProbationCausedByClientError),
             5 => Some(Self::Quarantined),
             6 => Some(Self::Missing),
@@ -325,13 +325,13 @@ pub struct Elapsed(NonZeroU32);
 
 impl Elapsed {
     /// Rounds a duration into the range.
-    pub fn of(time: Duration) -> Self {
+    pub fn from_duration(time: Duration) -> Self {
         let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         Self(NonZeroU32::new(micros).unwrap_or(NonZeroU32::MIN))
     }
 
     /// The duration.
-    pub fn time(self) -> Duration {
+    pub fn to_duration(self) -> Duration {
         Duration::from_micros(self.0.get().into())
     }
 }
@@ -416,7 +416,7 @@ impl EventResult {
 
 impl RequestResult {
     /// A result with nothing but an outcome.
-    pub fn bare(outcome: impl Into<Outcome>) -> Self {
+    pub fn from_outcome(outcome: impl Into<Outcome>) -> Self {
         Self {
             outcome: outcome.into(),
             status: None,
@@ -439,11 +439,11 @@ impl RequestResult {
             return self;
         };
         let busy = |event: &&EventResult| event.outcome == Outcome::Failed(Failure::Busy);
-        let delivered = |event: &&EventResult| event.outcome == Outcome::Delivered;
+        let is_delivered = |event: &&EventResult| event.outcome == Outcome::Delivered;
         let worst = events
             .iter()
             .find(busy)
-            .or_else(|| events.iter().find(delivered))
+            .or_else(|| events.iter().find(is_delivered))
             .unwrap_or(first);
         let EventResult {
             outcome,
@@ -464,7 +464,7 @@ impl RequestResult {
     }
 
     /// The result of the events that have this result of their own.
-    pub fn of_event(&self, event: &EventResult) -> Self {
+    pub fn for_event(&self, event: &EventResult) -> Self {
         let EventResult {
             outcome,
             status,

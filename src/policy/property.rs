@@ -140,7 +140,7 @@ pub fn check_value(value: &str) -> Result<(), PropertyError> {
 }
 
 /// The event keys of dynamic properties.
-pub fn keys(properties: &[DeliveryProperty]) -> impl Iterator<Item = &FilterKey> {
+pub fn dynamic_keys(properties: &[DeliveryProperty]) -> impl Iterator<Item = &FilterKey> {
     properties
         .iter()
         .filter_map(|DeliveryProperty { source, .. }| match source {
@@ -150,7 +150,10 @@ pub fn keys(properties: &[DeliveryProperty]) -> impl Iterator<Item = &FilterKey>
 }
 
 /// The headers of a request with `event`; without an event, those of every request.
-pub fn headers(properties: &[DeliveryProperty], event: Option<&Event>) -> Vec<(String, String)> {
+pub fn request_headers(
+    properties: &[DeliveryProperty],
+    event: Option<&Event>,
+) -> Vec<(String, String)> {
     if properties.is_empty() {
         return Vec::new();
     }
@@ -184,7 +187,7 @@ pub fn open(properties: &[DeliveryProperty]) -> Vec<DeliveryProperty> {
 /// The value that an event has at `key`, if a header can contain it: a string, a number or a
 /// boolean.
 fn value_at(view: &EventView<'_>, key: &FilterKey) -> Option<String> {
-    view.text(key)
+    view.scalar_text(key)
         .filter(|text| is_value(text))
         .map(Cow::into_owned)
 }
@@ -202,7 +205,7 @@ pub struct PropertyGroup(Option<Arc<[Option<String>]>>);
 impl PropertyGroup {
     /// The group of `event`. Without dynamic properties all events are in one group, and nothing is
     /// read.
-    pub fn of(keys: &[FilterKey], event: &Event) -> Self {
+    pub fn from_event(keys: &[FilterKey], event: &Event) -> Self {
         if keys.is_empty() {
             return Self::default();
         }

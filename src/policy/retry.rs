@@ -37,7 +37,7 @@ pub struct Failed {
 /// Judges a failed attempt of at most `attempts_max`. The next attempt is never early: it waits for
 /// the longest of the schedule's step, the minimum wait for the status, and the wait that the
 /// endpoint requested. Jitter only adds to that.
-pub fn judge(
+pub fn judge_failure(
     edition: &Edition,
     terms: SubscriptionTerms<'_>,
     attempts_max: u32,
@@ -62,11 +62,11 @@ pub fn judge(
     } else {
         least
     };
-    let asked = asked(edition, answer.retry_after).unwrap_or_default();
-    let wait = scheduled(&edition.retry, failed)
+    let requested_wait = capped_retry_after(edition, answer.retry_after).unwrap_or_default();
+    let wait = scheduled_retry(&edition.retry, failed)
         .since(failed.ended)
         .max(least)
-        .max(asked);
+        .max(requested_wait);
     RetryDecision::Again(
         failed
             .ended
@@ -76,7 +76,7 @@ pub fn judge(
 }
 
 /// How long the endpoint must not be called because it requested that, capped by the edition.
-pub fn asked(edition: &Edition, retry_after: Option<Duration>) -> Option<Duration> {
+pub fn capped_retry_after(edition: &Edition, retry_after: Option<Duration>) -> Option<Duration> {
     retry_after.map(|wait| wait.min(edition.retry.retry_after_max))
 }
 
@@ -91,10 +91,10 @@ pub fn blames_events(
     let Outcome::Failed(failure) = answer.outcome else {
         return false;
     };
-    let refused = matches!(failure, Failure::BadRequest | Failure::PayloadTooLarge);
+    let is_about_events = matches!(failure, Failure::BadRequest | Failure::PayloadTooLarge);
     let is_about_endpoint = edition.probation.durations.contains_key(&failure);
     answer.status.is_some()
-        && (refused || final_failure(terms, answer).is_some())
+        && (is_about_events || final_failure(terms, answer).is_some())
         && !is_about_endpoint
 }
 
@@ -119,7 +119,7 @@ fn final_failure(terms: SubscriptionTerms<'_>, answer: &RequestResult) -> Option
 }
 
 /// The time of the next attempt by the schedule.
-fn scheduled(
+fn scheduled_retry(
     retry: &RetrySchedule,
     Failed {
         number,
@@ -146,11 +146,11 @@ fn scheduled(
                 .find(|at| *at >= earliest);
             ahead.unwrap_or_else(|| {
                 let last = first.after(retry.schedule.last().copied().unwrap_or_default());
-                let passed = earliest
+                let missed_repeats = earliest
                     .since(last)
                     .as_micros()
                     .div_ceil(retry.repeat.as_micros().max(1));
-                let repeats = passed.max(
+                let repeats = missed_repeats.max(
                     number
                         .saturating_sub(retry.schedule.len() as u32)
                         .max(1)
@@ -200,7 +200,8 @@ pub fn longer_waits(schedule: &RetrySchedule, terms: SubscriptionTerms<'_>) -> V
 
 /// The longest possible wait of any event, including jitter.
 pub fn longest_wait(edition: &Edition, destination: EndpointKind) -> Duration {
-    let (retry, rules) = (&edition.retry, edition.rules(destination));
+    let retry = &edition.retry;
+    let rules = edition.rules_for(destination);
     let steps = retry.schedule.iter().chain(rules.waits.values());
     let longest = steps
         .chain([&retry.repeat, &rules.otherwise, &retry.retry_after_max])

@@ -72,7 +72,7 @@ impl DueKeys {
         Some(last)
     }
 
-    fn append(&mut self, mut later: Self) {
+    fn append_later(&mut self, mut later: Self) {
         self.keys.append(&mut later.keys);
         self.by_delivery.append(&mut later.by_delivery);
     }
@@ -104,8 +104,8 @@ pub enum WindowEntry {
 }
 
 impl UnwrittenChange {
-    fn append(&mut self, mut later: Self) {
-        self.pending.append(later.pending);
+    fn append_later(&mut self, mut later: Self) {
+        self.pending.append_later(later.pending);
         self.left.append(&mut later.left);
     }
 
@@ -124,12 +124,12 @@ impl RetryWindow {
     ///
     /// No delivery waits for longer than `longest`. One that is due later was written before the
     /// clock was set back; it is taken as if it were due and rescheduled.
-    pub fn recover(next_due: Option<Timestamp>, longest: Duration) -> Self {
+    pub fn from_first_due(next_due: Option<Timestamp>, longest: Duration) -> Self {
         Self {
             longest,
             size: WINDOW,
             keys: DueKeys::default(),
-            horizon: next_due.map(DueKey::at),
+            horizon: next_due.map(DueKey::first_at),
             asked: None,
             unwritten: UnwrittenChange::default(),
             written: None,
@@ -141,12 +141,12 @@ impl RetryWindow {
     pub fn recover_roomy(next_due: Option<Timestamp>, longest: Duration) -> Self {
         Self {
             size: ROOMY,
-            ..Self::recover(next_due, longest)
+            ..Self::from_first_due(next_due, longest)
         }
     }
 
     /// The longest wait of a delivery.
-    pub fn longest(&self) -> Duration {
+    pub fn wait_max(&self) -> Duration {
         self.longest
     }
 
@@ -171,20 +171,20 @@ impl RetryWindow {
         keys
     }
 
-    /// Adds a pending delivery. A previous key of it must have been removed with [`Self::leave`].
+    /// Adds a pending delivery. A previous key of it must have been removed with [`Self::remove_pending`].
     pub fn insert(&mut self, key: DueKey) {
         self.unwritten.left.remove(&(key.lane, key.seq, key.due));
         self.unwritten.pending.insert(key);
     }
 
     /// Removes a key, wherever it is.
-    pub fn leave(&mut self, key: DueKey) {
+    pub fn remove_pending(&mut self, key: DueKey) {
         self.keys.remove(&key);
-        let boxed = [&mut self.written, &mut self.late]
+        let boxed_changes = [&mut self.written, &mut self.late]
             .into_iter()
             .flatten()
             .map(|change| &mut **change);
-        for ahead in std::iter::once(&mut self.unwritten).chain(boxed) {
+        for ahead in std::iter::once(&mut self.unwritten).chain(boxed_changes) {
             ahead.pending.remove(&key);
         }
         self.unwritten.left.insert((key.lane, key.seq, key.due));
@@ -196,20 +196,25 @@ impl RetryWindow {
     }
 
     /// Changes that are not durable.
-    fn ahead(&self) -> impl Iterator<Item = &UnwrittenChange> {
+    fn unwritten_changes(&self) -> impl Iterator<Item = &UnwrittenChange> {
         std::iter::once(&self.unwritten).chain(self.written.as_deref())
     }
 
     /// Looks up a delivery.
-    pub fn find(&self, key: (Lane, Seq)) -> WindowEntry {
-        let known =
+    pub fn find_pending(&self, key: (Lane, Seq)) -> WindowEntry {
+        let durable_keys =
             std::iter::once(&self.keys).chain(self.late.as_deref().map(|late| &late.pending));
-        let mut pending = self.ahead().map(|ahead| &ahead.pending).chain(known);
+        let mut pending = self
+            .unwritten_changes()
+            .map(|ahead| &ahead.pending)
+            .chain(durable_keys);
         if let Some(due) = pending.find_map(|keys| due_of(&keys.by_delivery, key)) {
             return WindowEntry::Pending(due);
         }
         // Removals that are durable are gone from the disk.
-        let has_left = self.ahead().any(|ahead| due_of(&ahead.left, key).is_some());
+        let has_left = self
+            .unwritten_changes()
+            .any(|ahead| due_of(&ahead.left, key).is_some());
         if has_left {
             WindowEntry::Left
         } else {
@@ -229,15 +234,15 @@ impl RetryWindow {
     }
 
     /// Notes that all changes are in the write in progress.
-    pub fn written(&mut self) {
+    pub fn begin_write(&mut self) {
         let unwritten = std::mem::take(&mut self.unwritten);
         if !unwritten.is_empty() {
-            self.written.get_or_insert_default().append(unwritten);
+            self.written.get_or_insert_default().append_later(unwritten);
         }
     }
 
     /// Notes that the write in progress is durable.
-    pub fn durable(&mut self) {
+    pub fn finish_write(&mut self) {
         let Some(written) = self.written.take() else {
             return;
         };
@@ -257,15 +262,17 @@ impl RetryWindow {
     }
 
     /// A lower bound of the first due time.
-    pub fn first(&self) -> Option<Timestamp> {
-        let ahead = self.ahead().filter_map(|ahead| ahead.pending.keys.first());
-        let known = self.keys.keys.first().copied().or(self.horizon);
-        ahead.copied().chain(known).min().map(|key| key.due)
+    pub fn first_due(&self) -> Option<Timestamp> {
+        let ahead = self
+            .unwritten_changes()
+            .filter_map(|ahead| ahead.pending.keys.first());
+        let first_key = self.keys.keys.first().copied().or(self.horizon);
+        ahead.copied().chain(first_key).min().map(|key| key.due)
     }
 
     /// When to take keys or ask the disk, if nothing happens before. Changes on their way to the
     /// disk wake the caller when they are durable.
-    pub fn wakes(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
         let horizon = self.horizon.filter(|_| self.asked.is_none());
         let out_of_range = self
             .keys
@@ -303,16 +310,16 @@ impl RetryWindow {
 
     /// Whether a due time is later than any retry can be.
     pub fn is_out_of_range(&self, due: Timestamp, now: Timestamp) -> bool {
-        due > self.latest(now)
+        due > self.latest_due(now)
     }
 
     /// The latest possible due time.
-    pub fn latest(&self, now: Timestamp) -> Timestamp {
+    pub fn latest_due(&self, now: Timestamp) -> Timestamp {
         now.after(self.longest)
     }
 
     /// Takes up to `max` keys that are due or out of range, of lanes that may send now.
-    pub fn take(
+    pub fn take_due(
         &mut self,
         now: Timestamp,
         max: usize,
@@ -351,7 +358,7 @@ impl RetryWindow {
 
     /// Takes the disk's answer: the next keys, and whether there are no more. `engaged` tells which
     /// keys are being fetched, ready or in flight.
-    pub fn answer(&mut self, keys: &[DueKey], all: bool, engaged: impl Fn(DueKey) -> bool) {
+    pub fn add_stored(&mut self, keys: &[DueKey], all: bool, engaged: impl Fn(DueKey) -> bool) {
         let late = self.late.take().unwrap_or_default();
         // If the window overflowed meanwhile, its horizon is now before the question.
         let Some(from) = self.asked.take().filter(|from| self.horizon == Some(*from)) else {
@@ -362,10 +369,14 @@ impl RetryWindow {
         } else {
             keys.last().map(|last| last.next()).or(Some(from))
         };
-        let is_left =
-            |key: DueKey| late.has_left(key) || self.ahead().any(|ahead| ahead.has_left(key));
+        let is_left = |key: DueKey| {
+            late.has_left(key) || self.unwritten_changes().any(|ahead| ahead.has_left(key))
+        };
         // They are added when they are durable.
-        let comes = |key: DueKey| self.ahead().any(|ahead| ahead.pending.keys.contains(&key));
+        let comes = |key: DueKey| {
+            self.unwritten_changes()
+                .any(|ahead| ahead.pending.keys.contains(&key))
+        };
         let fresh = keys
             .iter()
             .copied()

@@ -8,7 +8,6 @@ use gridhook_event::Timestamp;
 /// Tolerance of the sum of tokens.
 const ROUNDING: f64 = 1e-6;
 
-/// The bucket.
 #[derive(Debug)]
 pub(super) struct TokenBucket {
     tokens: f64,
@@ -26,23 +25,23 @@ impl TokenBucket {
         }
     }
 
-    fn most(&self, rate: f64) -> f64 {
+    fn tokens_max(&self, rate: f64) -> f64 {
         (rate * self.burst.as_secs_f64()).max(1.0)
     }
 
     fn tokens(&self, rate: f64, now: Timestamp) -> f64 {
-        (self.tokens + rate * now.since(self.filled).as_secs_f64()).min(self.most(rate))
+        (self.tokens + rate * now.since(self.filled).as_secs_f64()).min(self.tokens_max(rate))
     }
 
-    /// The whole tokens.
-    pub(super) fn whole(&self, rate: f64, now: Timestamp) -> u32 {
+    pub(super) fn whole_tokens(&self, rate: f64, now: Timestamp) -> u32 {
         // A burst is far below the range of the type.
         (self.tokens(rate, now) + ROUNDING) as u32
     }
 
     /// When it has this number of tokens, capped at the largest burst.
-    pub(super) fn opens(&self, tokens: u32, rate: f64, now: Timestamp) -> Timestamp {
-        let lacking = f64::from(tokens).min(self.most(rate)) - ROUNDING - self.tokens(rate, now);
+    pub(super) fn opens_at(&self, tokens: u32, rate: f64, now: Timestamp) -> Timestamp {
+        let lacking =
+            f64::from(tokens).min(self.tokens_max(rate)) - ROUNDING - self.tokens(rate, now);
         if lacking <= 0.0 {
             return now;
         }
@@ -52,13 +51,13 @@ impl TokenBucket {
     }
 
     /// Takes tokens that may be missing; then the next taker waits for them, too.
-    pub(super) fn take(&mut self, tokens: f64, rate: f64, now: Timestamp) {
+    pub(super) fn take_tokens(&mut self, tokens: f64, rate: f64, now: Timestamp) {
         self.tokens = self.tokens(rate, now) - tokens;
         self.filled = self.filled.max(now);
     }
 
     /// Forgets missing tokens.
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn forgive_debt(&mut self) {
         self.tokens = self.tokens.max(0.0);
     }
 }

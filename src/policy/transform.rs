@@ -120,14 +120,14 @@ impl Program {
         batched: bool,
         schema: Schema,
     ) -> Result<Self, InvalidTransform> {
-        let refused = |at: &str, problem: String| InvalidTransform {
+        let problem_at = |at: &str, problem: String| InvalidTransform {
             at: at.to_owned(),
             problem,
         };
         if *source == Transform::default() {
             let problem =
                 "is empty; allowed are expressions in body, pathSuffix and headers, and a method";
-            return Err(refused("transform", problem.to_owned()));
+            return Err(problem_at("transform", problem.to_owned()));
         }
         if let Some(method) = source
             .method
@@ -139,7 +139,7 @@ impl Program {
                 method.escape_debug(),
                 METHODS.join(", ")
             );
-            return Err(refused("method", problem));
+            return Err(problem_at("method", problem));
         }
         if batched && (source.path_suffix.is_some() || !source.headers.is_empty()) {
             let at = if source.path_suffix.is_some() {
@@ -149,7 +149,7 @@ impl Program {
             };
             let problem = "is set, but a request may have several events; allowed is it with a \
                 maxEventsPerBatch of 1";
-            return Err(refused(at, problem.to_owned()));
+            return Err(problem_at(at, problem.to_owned()));
         }
         if source.headers.len() > property::PROPERTIES_MAX {
             let problem = format!(
@@ -157,16 +157,17 @@ impl Program {
                 source.headers.len(),
                 property::PROPERTIES_MAX
             );
-            return Err(refused("headers", problem));
+            return Err(problem_at("headers", problem));
         }
         for name in source.headers.keys() {
             property::check_name(name, schema)
-                .map_err(|error| refused("headers", error.to_string()))?;
+                .map_err(|error| problem_at("headers", error.to_string()))?;
         }
         let mut expressions = BTreeMap::new();
         for (at, text) in source.expressions() {
-            let compiled = compiled(text).map_err(|problem| refused(&at, problem))?;
-            expressions.insert(at, compiled);
+            let expression =
+                compile_expression(text).map_err(|problem| problem_at(&at, problem))?;
+            expressions.insert(at, expression);
         }
         Ok(Self {
             source: source.clone(),
@@ -175,19 +176,19 @@ impl Program {
     }
 
     /// The most bytes that an expression can make of an event of this length.
-    pub fn bound(&self, bytes: usize) -> f64 {
+    pub fn output_bytes_max(&self, bytes: usize) -> f64 {
         self.expressions
             .values()
-            .map(|(_, size)| size.of(bytes as f64))
+            .map(|(_, size)| size.bytes_for(bytes as f64))
             .fold(0.0, f64::max)
     }
 
     /// The bytes that all expressions together could make of an event of this length: the cost of a
     /// transformation.
-    pub fn cost(&self, bytes: usize) -> f64 {
+    pub fn total_output_bytes_max(&self, bytes: usize) -> f64 {
         self.expressions
             .values()
-            .map(|(_, size)| size.of(bytes as f64))
+            .map(|(_, size)| size.bytes_for(bytes as f64))
             .sum::<f64>()
             + bytes as f64
     }
@@ -209,14 +210,14 @@ impl Program {
     /// # Errors
     /// An expression fails, exceeds its bounds, or makes what cannot be sent.
     pub fn apply(&self, event: &Event, schema: Schema) -> Result<Transformed, TransformError> {
-        let failed = |at: &str, problem: String| TransformError {
+        let problem_at = |at: &str, problem: String| TransformError {
             at: at.to_owned(),
             problem,
         };
         let unreadable =
-            |problem: &dyn fmt::Display| failed("event", format!("cannot be read: {problem}"));
+            |problem: &dyn fmt::Display| problem_at("event", format!("cannot be read: {problem}"));
         let wire = event
-            .delivered(schema)
+            .to_delivered_bytes(schema)
             .map_err(|error| unreadable(&error))?;
         let input = Value::parse(&wire).map_err(|error| unreadable(&error))?;
         let mut made = Transformed {
@@ -224,31 +225,35 @@ impl Program {
             ..Transformed::default()
         };
         for (at, (expression, size)) in &self.expressions {
-            let bound = size.of(wire.len() as f64);
+            let bound = size.bytes_for(wire.len() as f64);
             if bound > BOUND_BYTES_MAX {
                 let problem = format!(
                     "could make {bound:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}"
                 );
-                return Err(failed(at, problem));
+                return Err(problem_at(at, problem));
             }
             let source = expression.as_str();
             let result = Source(source)
-                .evaluate(expression.as_ast(), &input)
+                .evaluate_node(expression.as_ast(), &input)
                 .map_err(|error| {
                     let reason = jmespath::ErrorReason::Parse(error.error.to_string());
-                    failed(
+                    problem_at(
                         at,
                         with_position(&JmespathError::new(source, error.offset, reason)),
                     )
                 })?;
             match at.as_str() {
-                BODY => made.body = Some(body(&result).map_err(|problem| failed(at, problem))?),
+                BODY => {
+                    made.body =
+                        Some(result_body(&result).map_err(|problem| problem_at(at, problem))?)
+                }
                 PATH_SUFFIX => {
-                    made.path_suffix = Some(path(&result).map_err(|problem| failed(at, problem))?)
+                    made.path_suffix =
+                        Some(result_path(&result).map_err(|problem| problem_at(at, problem))?)
                 }
                 // As a delivery property.
                 _ => {
-                    let value = text(&result).filter(|value| property::is_value(value));
+                    let value = result_text(&result).filter(|value| property::is_value(value));
                     made.headers.extend(
                         value.map(|value| (at.trim_start_matches(HEADERS).to_owned(), value)),
                     );
@@ -274,7 +279,7 @@ impl Transform {
 
 const HEADERS: &str = "headers.";
 
-fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
+fn compile_expression(text: &str) -> Result<(Expression<'static>, Size), String> {
     if text.len() > SOURCE_BYTES_MAX {
         return Err(format!(
             "has {} bytes; allowed are {SOURCE_BYTES_MAX}",
@@ -291,11 +296,11 @@ fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
         ));
     }
     let expression = jmespath::compile(text).map_err(|error| with_position(&error))?;
-    let size = bound::size(text, expression.as_ast()).map_err(|(offset, problem)| {
+    let size = bound::output_size(text, expression.as_ast()).map_err(|(offset, problem)| {
         let reason = jmespath::ErrorReason::Parse(problem);
         with_position(&JmespathError::new(text, offset, reason))
     })?;
-    let bound = size.of(USUAL_EVENT_BYTES);
+    let bound = size.bytes_for(USUAL_EVENT_BYTES);
     if bound > BOUND_BYTES_MAX {
         let problem =
             "could make too much of an event: each list, object and projection may repeat it";
@@ -306,7 +311,6 @@ fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
     Ok((expression, size))
 }
 
-/// The error with its position.
 fn with_position(error: &JmespathError) -> String {
     let reason = error.reason.to_string();
     let reason = reason
@@ -314,7 +318,8 @@ fn with_position(error: &JmespathError) -> String {
         .trim_start_matches("Runtime error: ");
     // Without the expression, which a parser repeats in further lines.
     let reason = reason.lines().next().unwrap_or_default();
-    let (line, column) = (error.line + 1, error.column + 1);
+    let line = error.line + 1;
+    let column = error.column + 1;
     match reason.split_once(" -- found ") {
         Some((expected, token)) => format!(
             "line {line}, column {column}: {}",
@@ -372,7 +377,7 @@ fn in_plain_terms(expected: &str, token: &str) -> String {
     }
 }
 
-fn body(result: &Value) -> Result<Bytes, String> {
+fn result_body(result: &Value) -> Result<Bytes, String> {
     let mut body = String::new();
     result.write_json(&mut body);
     if body.len() > RESULT_BYTES_MAX {
@@ -385,7 +390,7 @@ fn body(result: &Value) -> Result<Bytes, String> {
 }
 
 /// The text of a scalar.
-fn text(result: &Value) -> Option<String> {
+fn result_text(result: &Value) -> Option<String> {
     match result {
         Value::String(text) | Value::Number(text) => Some(text.to_string()),
         Value::Bool(value) => Some(value.to_string()),
@@ -394,10 +399,10 @@ fn text(result: &Value) -> Option<String> {
 }
 
 /// A path of one segment or of several.
-fn path(result: &Value) -> Result<String, String> {
+fn result_path(result: &Value) -> Result<String, String> {
     let segments = match result {
-        Value::Array(segments) => segments.iter().map(text).collect(),
-        segment => text(segment).map(|segment| vec![segment]),
+        Value::Array(segments) => segments.iter().map(result_text).collect(),
+        segment => result_text(segment).map(|segment| vec![segment]),
     };
     let segments: Vec<String> =
         segments.ok_or("the result is not a string, a number or a boolean, or a list of these")?;
@@ -410,8 +415,9 @@ fn path(result: &Value) -> Result<String, String> {
                 .to_owned(),
         );
     }
-    let encoded = |segment: &String| format!("/{}", utf8_percent_encode(segment, KEPT_IN_PATH));
-    let path: String = segments.iter().map(encoded).collect();
+    let encode_segment =
+        |segment: &String| format!("/{}", utf8_percent_encode(segment, KEPT_IN_PATH));
+    let path: String = segments.iter().map(encode_segment).collect();
     if path.len() > PATH_BYTES_MAX {
         return Err(format!(
             "the result has {} bytes; allowed are {PATH_BYTES_MAX}",

@@ -49,7 +49,7 @@ pub enum Handshake {
 
 impl Handshake {
     /// The handshake of this delivery schema.
-    pub fn of(delivery: Schema) -> Self {
+    pub fn for_schema(delivery: Schema) -> Self {
         match delivery {
             Schema::EventGrid | Schema::Custom => Self::EventGrid,
             Schema::CloudEvents => Self::CloudEvents,
@@ -57,7 +57,7 @@ impl Handshake {
     }
 
     /// The HTTP method of the request.
-    pub fn method(self) -> &'static str {
+    pub fn http_method(self) -> &'static str {
         match self {
             Self::EventGrid => "POST",
             Self::CloudEvents => "OPTIONS",
@@ -141,10 +141,11 @@ impl ValidationFailure {
 /// The result of a response to the POST with `code`.
 pub fn judge_code(code: &str, response: &ValidationResponse) -> ValidationResult {
     if response.status != 200 {
-        let wanted = "expected 200 with {\"validationResponse\": the validationCode} as its body";
+        let expectation =
+            "expected 200 with {\"validationResponse\": the validationCode} as its body";
         return ValidationResult::Refused(ValidationFailure::Status {
             status: response.status,
-            wanted,
+            wanted: expectation,
         });
     }
     match validation_response(&response.body) {
@@ -172,21 +173,23 @@ fn validation_response(body: &[u8]) -> Option<Value> {
 pub fn judge_permission(origin: &str, response: &ValidationResponse) -> ValidationResult {
     match response.allowed_origin.as_deref().map(str::trim) {
         Some(allowed) if allowed == "*" || allowed.eq_ignore_ascii_case(origin) => {
-            match rate(response.allowed_rate.as_deref()) {
+            match parse_rate(response.allowed_rate.as_deref()) {
                 Ok(rate) => ValidationResult::Granted(rate),
                 Err(cause) => ValidationResult::Refused(cause),
             }
         }
-        Some(allowed) => ValidationResult::Refused(ValidationFailure::WrongOrigin(shown(allowed))),
+        Some(allowed) => {
+            ValidationResult::Refused(ValidationFailure::WrongOrigin(shorten_text(allowed)))
+        }
         // An endpoint that understood OPTIONS may grant permission later by the callback. One that
         // does not support OPTIONS does not know the callback either.
         None if (200..300).contains(&response.status) => ValidationResult::Manual,
         None => {
-            let wanted = "expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx \
+            let expectation = "expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx \
                 without it for manual validation";
             ValidationResult::Refused(ValidationFailure::Status {
                 status: response.status,
-                wanted,
+                wanted: expectation,
             })
         }
     }
@@ -195,16 +198,16 @@ pub fn judge_permission(origin: &str, response: &ValidationResponse) -> Validati
 /// The same without manual validation: no permission is a failure. No rate is requested, and a rate
 /// in the response is ignored.
 pub fn judge_at_once(origin: &str, response: &ValidationResponse) -> ValidationResult {
-    let unrated = ValidationResponse {
+    let response_without_rate = ValidationResponse {
         allowed_rate: None,
         ..response.clone()
     };
-    match judge_permission(origin, &unrated) {
+    match judge_permission(origin, &response_without_rate) {
         ValidationResult::Manual => {
-            let wanted = "expected a response to OPTIONS with WebHook-Allowed-Origin";
+            let expectation = "expected a response to OPTIONS with WebHook-Allowed-Origin";
             ValidationResult::Refused(ValidationFailure::Status {
                 status: response.status,
-                wanted,
+                wanted: expectation,
             })
         }
         verdict @ (ValidationResult::Granted(_) | ValidationResult::Refused(_)) => verdict,
@@ -216,17 +219,17 @@ pub fn judge_at_once(origin: &str, response: &ValidationResponse) -> ValidationR
 ///
 /// # Errors
 /// The value is neither `*` nor a positive integer.
-pub fn rate(allowed: Option<&str>) -> Result<Option<NonZeroU32>, ValidationFailure> {
+pub fn parse_rate(allowed: Option<&str>) -> Result<Option<NonZeroU32>, ValidationFailure> {
     match allowed.map(str::trim) {
         None | Some("*") => Ok(None),
         Some(text) => text
             .parse()
             .map(Some)
-            .map_err(|_| ValidationFailure::WrongRate(shown(text))),
+            .map_err(|_| ValidationFailure::WrongRate(shorten_text(text))),
     }
 }
 
-fn shown(text: &str) -> String {
+fn shorten_text(text: &str) -> String {
     text.chars()
         .take(SHOWN_CHARS_MAX)
         .flat_map(char::escape_debug)

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{PublishLimits, Refusal};
 
 /// The announced length of the body, or else the limit. A wrong length is detected while reading.
-pub(super) fn announced(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
+pub(super) fn announced_length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
     let Some(length) = headers.get(CONTENT_LENGTH) else {
         return Ok(bytes_max);
     };
@@ -38,11 +38,11 @@ impl BodyDeadline {
             due: now,
             least: 0,
         };
-        wait.set(limits, received);
+        wait.update_deadline(limits, received);
         wait
     }
 
-    fn set(&mut self, limits: &PublishLimits, received: usize) {
+    fn update_deadline(&mut self, limits: &PublishLimits, received: usize) {
         let bytes =
             u128::from(limits.body_bytes_per_second) * limits.body_window.as_millis() / 1_000;
         self.due += limits.body_window;
@@ -50,7 +50,7 @@ impl BodyDeadline {
     }
 
     /// The next time to check.
-    pub(super) fn until(&self) -> Instant {
+    pub(super) fn next_check(&self) -> Instant {
         self.end.min(self.due)
     }
 
@@ -72,7 +72,7 @@ impl BodyDeadline {
                 seconds: body_window.as_secs(),
             });
         }
-        self.set(limits, received);
+        self.update_deadline(limits, received);
         Ok(())
     }
 }

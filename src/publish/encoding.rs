@@ -31,10 +31,10 @@ pub(super) enum BodyEncoding {
 
 impl BodyEncoding {
     /// The encoding in the headers of a request. One content coding at most: nothing needs two.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Result<Self, Refusal> {
         let mut encoding = Self::Identity;
         for value in headers.get_all(CONTENT_ENCODING) {
-            let named = match value.as_bytes().trim_ascii() {
+            let coding = match value.as_bytes().trim_ascii() {
                 b"" => continue,
                 name if name.eq_ignore_ascii_case(b"identity") => continue,
                 name if name.eq_ignore_ascii_case(b"gzip")
@@ -45,7 +45,7 @@ impl BodyEncoding {
                 name if name.eq_ignore_ascii_case(b"zstd") => Self::Zstd,
                 _ => return Err(Refusal::ContentEncoding),
             };
-            if std::mem::replace(&mut encoding, named) != Self::Identity {
+            if std::mem::replace(&mut encoding, coding) != Self::Identity {
                 return Err(Refusal::ContentEncoding);
             }
         }
@@ -60,40 +60,40 @@ impl BodyEncoding {
         bytes_max: usize,
         permit: &mut Permit,
     ) -> Result<Bytes, Refusal> {
-        let damaged = |encoding| move |_: io::Error| Refusal::DamagedEncoding { encoding };
+        let damage_error_of = |encoding| move |_: io::Error| Refusal::DamagedEncoding { encoding };
         match self {
             Self::Identity => Ok(body),
-            Self::Gzip => decode(
+            Self::Gzip => read_decoder(
                 MultiGzDecoder::new(&*body),
                 body.len(),
                 bytes_max,
                 permit,
-                damaged("gzip"),
+                damage_error_of("gzip"),
             ),
             Self::Zstd => {
-                let damaged = damaged("zstd");
+                let damage_error = damage_error_of("zstd");
                 let mut decoder =
-                    zstd::stream::read::Decoder::with_buffer(&*body).map_err(damaged)?;
+                    zstd::stream::read::Decoder::with_buffer(&*body).map_err(damage_error)?;
                 decoder
                     .window_log_max(ZSTD_WINDOW_LOG_MAX)
-                    .map_err(damaged)?;
-                decode(decoder, body.len(), bytes_max, permit, damaged)
+                    .map_err(damage_error)?;
+                read_decoder(decoder, body.len(), bytes_max, permit, damage_error)
             }
         }
     }
 }
 
 /// Reads `decoder` to its end. The compressed bytes are held until then, so the permit covers both.
-fn decode(
+fn read_decoder(
     mut decoder: impl Read,
     compressed: usize,
     bytes_max: usize,
     permit: &mut Permit,
     damaged: impl Fn(io::Error) -> Refusal,
 ) -> Result<Bytes, Refusal> {
-    let mut decoded = Vec::new();
+    let mut output = Vec::new();
     loop {
-        let len = decoded.len();
+        let len = output.len();
         // One byte more than allowed shows that there is too much.
         let more = PART_BYTES.min(bytes_max + 1 - len);
         permit
@@ -102,15 +102,15 @@ fn decode(
         let read = decoder
             .by_ref()
             .take(more as u64)
-            .read_to_end(&mut decoded)
+            .read_to_end(&mut output)
             .map_err(&damaged)?;
-        if decoded.len() > bytes_max {
+        if output.len() > bytes_max {
             return Err(Refusal::TooLarge { bytes_max });
         }
         if read < more {
             break;
         }
     }
-    permit.shrink_to(decoded.len());
-    Ok(decoded.into())
+    permit.shrink_to(output.len());
+    Ok(output.into())
 }

@@ -52,7 +52,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
     for pattern in PATHS.map(pattern) {
         let events = web::resource(pattern)
             .route(web::method(publishing.clone()).to(publish))
-            .route(web::method(asking.clone()).to(options))
+            .route(web::method(asking.clone()).to(respond_to_options))
             .route(web::head().to(not_found))
             .default_service(web::to(method_not_allowed));
         config.service(events);
@@ -75,7 +75,7 @@ pub fn route_directly(request: &mut ServiceRequest) -> bool {
     let Some(above) = request.path().strip_suffix("/api/events") else {
         return false;
     };
-    let named = |kind, above: &str| {
+    let route_name = |kind, above: &str| {
         let name = above.strip_prefix('/')?;
         let is_name = !name.is_empty()
             && name
@@ -83,16 +83,16 @@ pub fn route_directly(request: &mut ServiceRequest) -> bool {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         is_name.then(|| (kind, name.to_owned()))
     };
-    let found = match (
+    let route = match (
         above.strip_prefix("/topics"),
         above.strip_prefix("/domains"),
     ) {
-        (Some(above), _) => named("topic", above),
-        (None, Some(above)) => named("domain", above),
+        (Some(above), _) => route_name("topic", above),
+        (None, Some(above)) => route_name("domain", above),
         (None, None) if above.is_empty() => return true,
         (None, None) => None,
     };
-    let Some((kind, name)) = found else {
+    let Some((kind, name)) = route else {
         return false;
     };
     request.match_info_mut().add_static(kind, name);
@@ -110,7 +110,7 @@ pub async fn publish_directly(
     let publisher = web::Data::<Publisher>::extract(&request).await?;
     let response = match publisher.publish(&request, &mut body, Some(called)).await {
         Ok(()) => HttpResponse::Ok().finish(),
-        Err(refusal) => refused(&publisher, &refusal, body),
+        Err(refusal) => respond_refused(&publisher, &refusal, body),
     };
     Ok(ServiceResponse::new(request, response))
 }
@@ -132,7 +132,7 @@ pub fn pattern(path: &str) -> String {
 
 /// The response to an unknown path.
 pub async fn not_found(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpResponse {
-    publisher.refuse(&unknown(&publisher, &request))
+    publisher.respond_refused(&unknown_topic(&publisher, &request))
 }
 
 async fn publish(
@@ -142,12 +142,12 @@ async fn publish(
 ) -> HttpResponse {
     match publisher.publish(&request, &mut body, None).await {
         Ok(()) => HttpResponse::Ok().insert_header(request_id()).finish(),
-        Err(refusal) => refused(&publisher, &refusal, body),
+        Err(refusal) => respond_refused(&publisher, &refusal, body),
     }
 }
 
-fn refused(publisher: &Publisher, refusal: &Refusal, body: web::Payload) -> HttpResponse {
-    publisher.refuse(refusal).map_body(|_, text| {
+fn respond_refused(publisher: &Publisher, refusal: &Refusal, body: web::Payload) -> HttpResponse {
+    publisher.respond_refused(refusal).map_body(|_, text| {
         RefusedResponse {
             text,
             _unread: body,
@@ -189,7 +189,7 @@ impl MessageBody for RefusedResponse {
     }
 }
 
-async fn options(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpResponse {
+async fn respond_to_options(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpResponse {
     match find_topic(&publisher, &request) {
         Ok(topic) => HttpResponse::Ok()
             .insert_header((ALLOW, "POST, OPTIONS"))
@@ -199,12 +199,12 @@ async fn options(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpR
             ))
             .insert_header(request_id())
             .finish(),
-        Err(refusal) => publisher.refuse(&refusal),
+        Err(refusal) => publisher.respond_refused(&refusal),
     }
 }
 
 pub async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpResponse {
-    publisher.refuse(&Refusal::Method)
+    publisher.respond_refused(&Refusal::Method)
 }
 
 /// The topic or domain of a request, by its path or its host.
@@ -213,19 +213,19 @@ pub(super) fn find_topic(
     request: &HttpRequest,
 ) -> Result<Arc<TopicHandle>, Refusal> {
     let names = request.match_info();
-    let find = |kind, name| publisher.registry.topic(&key(kind, name));
-    let found = match (names.get("topic"), names.get("domain")) {
+    let find = |kind, name| publisher.registry.find_topic(&key(kind, name));
+    let candidate = match (names.get("topic"), names.get("domain")) {
         (Some(name), _) => find(TopicKind::Topic, name),
         (None, Some(name)) => find(TopicKind::Domain, name),
         (None, None) => {
-            let called = publisher.called(request)?;
+            let authority = publisher.called_authority(request)?;
             // A topic takes precedence over a domain of the same name.
-            called.label().and_then(|label| {
+            authority.first_label().and_then(|label| {
                 find(TopicKind::Topic, label).or_else(|| find(TopicKind::Domain, label))
             })
         }
     };
-    let topic = found.ok_or_else(|| unknown(publisher, request))?;
+    let topic = candidate.ok_or_else(|| unknown_topic(publisher, request))?;
     check_version(publisher, request)?;
     Ok(topic)
 }
@@ -236,10 +236,10 @@ pub(super) fn check_version(publisher: &Publisher, request: &HttpRequest) -> Res
     let mut query = form_urlencoded::parse(request.query_string().as_bytes());
     match query.find(|(name, _)| name.eq_ignore_ascii_case("api-version")) {
         Some((_, version)) if !version.is_empty() && !is_version(&version) => {
-            let version = Refusal::shortened(&version).to_owned();
-            match publisher.called(request) {
+            let version = Refusal::shorten_name(&version).to_owned();
+            match publisher.called_authority(request) {
                 Ok(called) => Err(Refusal::ApiVersion {
-                    uri: uri(&called, request),
+                    uri: called_uri(&called, request),
                     version,
                 }),
                 Err(refusal) => Err(refusal),
@@ -263,16 +263,16 @@ fn is_version(text: &str) -> bool {
     is_day && (word.is_empty() || word.strip_prefix('-').is_some_and(is_word))
 }
 
-pub(super) fn unknown(publisher: &Publisher, request: &HttpRequest) -> Refusal {
-    match publisher.called(request) {
+pub(super) fn unknown_topic(publisher: &Publisher, request: &HttpRequest) -> Refusal {
+    match publisher.called_authority(request) {
         Ok(called) => Refusal::NotFound {
-            uri: uri(&called, request),
+            uri: called_uri(&called, request),
         },
         Err(refusal) => refusal,
     }
 }
 
 /// The called URL, percent-encoded as a whole, without its query, which may contain a key.
-fn uri(called: &RequestAuthority, request: &HttpRequest) -> String {
-    form_urlencoded::byte_serialize(called.at(request.path()).as_bytes()).collect()
+fn called_uri(called: &RequestAuthority, request: &HttpRequest) -> String {
+    form_urlencoded::byte_serialize(called.url_of_path(request.path()).as_bytes()).collect()
 }

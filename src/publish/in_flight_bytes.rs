@@ -70,11 +70,15 @@ impl Request {
         Self { namespace, own }
     }
 
-    fn holders(&self) -> impl Iterator<Item = &BytesHolder> {
+    fn iter_holders(&self) -> impl Iterator<Item = &BytesHolder> {
         self.namespace.iter().chain(&self.own)
     }
 
-    pub(super) fn to(topic: &TopicHandle, record: &TopicRecord, address: Option<IpAddr>) -> Self {
+    pub(super) fn for_publish(
+        topic: &TopicHandle,
+        record: &TopicRecord,
+        address: Option<IpAddr>,
+    ) -> Self {
         Self::new(
             record
                 .namespace
@@ -100,13 +104,11 @@ impl InFlightBytes {
         })
     }
 
-    /// The bytes in flight.
-    pub fn taken(&self) -> usize {
-        self.lock().total
+    pub fn bytes_in_flight(&self) -> usize {
+        self.lock_state().total
     }
 
-    /// The limit.
-    pub fn bytes(&self) -> usize {
+    pub fn bytes_max(&self) -> usize {
         self.bytes
     }
 
@@ -114,7 +116,7 @@ impl InFlightBytes {
     ///
     /// # Errors
     /// If there is no room.
-    pub fn enter(self: &Arc<Self>, request: Request, bytes: usize) -> Result<Permit, Full> {
+    pub fn reserve_bytes(self: &Arc<Self>, request: Request, bytes: usize) -> Result<Permit, Full> {
         let mut permit = Permit {
             room: Arc::clone(self),
             request,
@@ -124,18 +126,18 @@ impl InFlightBytes {
         Ok(permit)
     }
 
-    fn lock(&self) -> MutexGuard<'_, InFlightBytesState> {
+    fn lock_state(&self) -> MutexGuard<'_, InFlightBytesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl InFlightBytesState {
-    fn fits(&self, room: &InFlightBytes, request: &Request, more: usize) -> bool {
+    fn has_room(&self, room: &InFlightBytes, request: &Request, more: usize) -> bool {
         let Some(mut spare) = room.bytes.saturating_sub(self.total).checked_sub(more) else {
             return false;
         };
         let mut share = OUTER_SHARE;
-        for holder in request.holders() {
+        for holder in request.iter_holders() {
             let would = self.by.get(holder).copied().unwrap_or(0) + more;
             let most = share * spare;
             if would > most.max(2 * room.request_bytes) {
@@ -148,9 +150,9 @@ impl InFlightBytesState {
         true
     }
 
-    fn change(&mut self, request: &Request, from: usize, to: usize) {
+    fn change_reservation(&mut self, request: &Request, from: usize, to: usize) {
         self.total = self.total - from + to;
-        for holder in request.holders() {
+        for holder in request.iter_holders() {
             match self.by.entry(holder.clone()) {
                 Entry::Vacant(holder) => {
                     holder.insert(to);
@@ -180,8 +182,8 @@ impl Permit {
     /// Whether the reservation could be extended to `bytes` in all now.
     pub fn could_grow_to(&self, bytes: usize) -> bool {
         self.room
-            .lock()
-            .fits(&self.room, &self.request, bytes.saturating_sub(self.bytes))
+            .lock_state()
+            .has_room(&self.room, &self.request, bytes.saturating_sub(self.bytes))
     }
 
     /// Extends the reservation to `bytes` in all. On failure it does not change.
@@ -192,11 +194,11 @@ impl Permit {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
             return Ok(());
         };
-        let mut state = self.room.lock();
-        if !state.fits(&self.room, &self.request, more) {
+        let mut state = self.room.lock_state();
+        if !state.has_room(&self.room, &self.request, more) {
             return Err(Full);
         }
-        state.change(&self.request, self.bytes, bytes);
+        state.change_reservation(&self.request, self.bytes, bytes);
         drop(state);
         self.bytes = bytes;
         Ok(())
@@ -205,7 +207,9 @@ impl Permit {
     /// Reduces the reservation to `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         if bytes < self.bytes {
-            self.room.lock().change(&self.request, self.bytes, bytes);
+            self.room
+                .lock_state()
+                .change_reservation(&self.request, self.bytes, bytes);
             self.bytes = bytes;
         }
     }

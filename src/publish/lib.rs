@@ -57,7 +57,6 @@ pub struct PublishLimits {
     pub body_bytes_per_second: u64,
     /// The window in which the rate is measured.
     pub body_window: Duration,
-    /// The rates of a topic.
     pub rates: rate::TopicRates,
 }
 

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::{
     OneOfShards, Refusal,
-    http::{Publisher, RefusedResponse, check_version, method_not_allowed, pattern, unknown},
+    http::{Publisher, RefusedResponse, check_version, method_not_allowed, pattern, unknown_topic},
 };
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_record::{namespace::NamespaceRecord, topic::key_in_namespace};
@@ -29,18 +29,18 @@ const PUBLISH: &str = ":publish";
 
 /// The paths of a publish request.
 pub fn publish_paths() -> [String; 2] {
-    paths(PUBLISH)
+    paths_below_topic(PUBLISH)
 }
 
 /// The two paths of an operation on a topic of a namespace.
-pub fn paths(below: &str) -> [String; 2] {
+pub fn paths_below_topic(below: &str) -> [String; 2] {
     ["", "/namespaces/{namespace}"].map(|above| format!("{above}/topics/{{topic}}{below}"))
 }
 
 pub(super) fn configure(config: &mut web::ServiceConfig) {
     for path in publish_paths() {
         let resource = web::resource(pattern(&path))
-            .route(web::method(METHOD).to(publish))
+            .route(web::method(METHOD).to(publish_to_namespace))
             .default_service(web::to(method_not_allowed));
         config.service(resource);
     }
@@ -48,41 +48,42 @@ pub(super) fn configure(config: &mut web::ServiceConfig) {
 
 /// The topic that a request matched.
 pub struct PublishRoute {
-    /// Its namespace.
     pub namespace: Arc<NamespaceRecord>,
-    /// The topic.
     pub topic: Arc<TopicHandle>,
 }
 
 /// Finds the topic of a request.
-pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<PublishRoute, Refusal> {
+pub(super) fn find_route(
+    publisher: &Publisher,
+    request: &HttpRequest,
+) -> Result<PublishRoute, Refusal> {
     check_version(publisher, request)?;
     let registry = &publisher.registry;
     let names = request.match_info();
     let topic = names
         .get("topic")
-        .ok_or_else(|| unknown(publisher, request))?;
+        .ok_or_else(|| unknown_topic(publisher, request))?;
     let namespace = match names.get("namespace") {
-        Some(name) => registry.namespace(name),
+        Some(name) => registry.find_namespace(name),
         None => {
-            let called = publisher.called(request)?;
+            let authority = publisher.called_authority(request)?;
             let sole = || {
                 registry
                     .sole_namespace()
                     .filter(|_| !request.extensions().contains::<OneOfShards>())
             };
-            called
-                .label()
-                .and_then(|label| registry.namespace(label))
+            authority
+                .first_label()
+                .and_then(|label| registry.find_namespace(label))
                 .or_else(sole)
         }
     };
     let namespace = namespace.ok_or(Refusal::NoNamespace)?;
     let name = namespace.name.as_str();
-    match registry.topic(&key_in_namespace(name, topic)) {
+    match registry.find_topic(&key_in_namespace(name, topic)) {
         Some(topic) => Ok(PublishRoute { namespace, topic }),
         None => {
-            let topic = Refusal::shortened(topic).to_owned();
+            let topic = Refusal::shorten_name(topic).to_owned();
             Err(Refusal::NoTopic {
                 namespace: name.to_owned(),
                 topic,
@@ -91,7 +92,7 @@ pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<Publi
     }
 }
 
-async fn publish(
+async fn publish_to_namespace(
     publisher: web::Data<Publisher>,
     request: HttpRequest,
     mut body: web::Payload,

@@ -35,7 +35,7 @@ use uuid::Uuid;
 use super::{
     PublishLimits, Refusal,
     auth::{Authenticator, CheckTimes, KeyScope, RejectionCounts, RequestAuthority},
-    body::{BodyDeadline, announced},
+    body::{BodyDeadline, announced_length},
     encoding::BodyEncoding,
     http::find_topic,
     in_flight_bytes::{self, InFlightBytes, Permit},
@@ -101,7 +101,8 @@ impl Publisher {
     ) -> Self {
         let room = InFlightBytes::new(limits.admitted_bytes_max, limits.request_bytes_max);
         let throttle = PublishThrottle::new(limits.rates);
-        let (tracer, closed) = (Tracer::default(), AtomicBool::new(false));
+        let tracer = Tracer::default();
+        let closed = AtomicBool::new(false);
         let (polls_ended, _) = tokio::sync::watch::channel(false);
         Self {
             registry,
@@ -151,7 +152,6 @@ impl Publisher {
             .ok();
     }
 
-    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -159,24 +159,24 @@ impl Publisher {
     /// Returns once a token with a name is revoked or expires.
     pub async fn token_end(&self, token: Option<&Token>) {
         match token {
-            Some(token) => token.ended(self.clock.wall()).await,
+            Some(token) => token.wait_for_end(self.clock.wall_time()).await,
             None => std::future::pending().await,
         }
     }
 
     /// The counts of rejected publishers.
-    pub fn refusals(&self) -> RejectionCounts {
-        self.gate.refusals()
+    pub fn rejection_counts(&self) -> RejectionCounts {
+        self.gate.rejection_counts()
     }
 
     /// The counts of requests for unknown topics.
     pub fn unknown_topic_counts(&self) -> PublishCounts {
-        self.unknown_topics.publishing()
+        self.unknown_topics.publish_counts()
     }
 
     /// The bytes in flight, and their limit.
-    pub fn room(&self) -> (usize, usize) {
-        (self.room.taken(), self.room.bytes())
+    pub fn bytes_in_flight(&self) -> (usize, usize) {
+        (self.room.bytes_in_flight(), self.room.bytes_max())
     }
 
     /// `called` is the host that the request was sent to, if it is known already.
@@ -189,22 +189,23 @@ impl Publisher {
         let began = self.clock.now();
         self.refuse_closed()?;
         let topic = find_topic(self, request)
-            .inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
-        let taking = async {
-            self.ask(
+            .inspect_err(|refusal| self.unknown_topics.count_refused(refusal.metric_label()))?;
+        let work = async {
+            self.authenticate(
                 request,
                 called,
-                &KeyScope::of(&topic.record()),
+                &KeyScope::for_topic(&topic.record()),
                 TokenRole::Publish,
             )
             .await?;
-            self.take(&topic, request, body, &self.limits, began).await
+            self.receive_and_append(&topic, request, body, &self.limits, began)
+                .await
         };
-        let taken = taking.await;
-        self.count(&topic, began, taken)
+        let result = work.await;
+        self.record_result(&topic, began, result)
     }
 
-    /// As [`Publisher::publish`], for a topic of a namespace.
+    /// As [`Publisher::publish_messages`], for a topic of a namespace.
     pub(super) async fn publish_in_namespace(
         &self,
         request: &HttpRequest,
@@ -212,36 +213,37 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
         self.refuse_closed()?;
-        let found = namespace::find(self, request);
-        let PublishRoute { namespace, topic } =
-            found.inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
+        let route = namespace::find_route(self, request);
+        let PublishRoute { namespace, topic } = route
+            .inspect_err(|refusal| self.unknown_topics.count_refused(refusal.metric_label()))?;
         let limits = PublishLimits {
             events_max: self.limits.namespace_events_max,
             ..self.limits
         };
-        let taking = async {
-            self.ask(
+        let work = async {
+            self.authenticate(
                 request,
                 None,
                 &KeyScope::in_namespace(&namespace, &topic.record()),
                 TokenRole::Publish,
             )
             .await?;
-            self.take(&topic, request, body, &limits, began).await
+            self.receive_and_append(&topic, request, body, &limits, began)
+                .await
         };
-        let taken = taking.await;
-        self.count(&topic, began, taken)
+        let result = work.await;
+        self.record_result(&topic, began, result)
     }
 
-    fn count(
+    fn record_result(
         &self,
         topic: &TopicHandle,
         began: Timestamp,
         taken: Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         match &taken {
-            Ok(()) => topic.meter().accepted(self.clock.now().since(began)),
-            Err(refusal) => topic.meter().refused(refusal.counted()),
+            Ok(()) => topic.meter().count_accepted(self.clock.now().since(began)),
+            Err(refusal) => topic.meter().count_refused(refusal.metric_label()),
         }
         taken
     }
@@ -251,16 +253,18 @@ impl Publisher {
     ///
     /// # Errors
     /// The refusal, for [`Publisher::refuse_in_namespace`].
-    pub async fn enter(
+    pub async fn authenticate_consumer(
         &self,
         request: &HttpRequest,
     ) -> Result<(PublishRoute, Option<Arc<Token>>), Refusal> {
         self.refuse_closed()?;
-        let entered = namespace::find(self, request)?;
-        let record = entered.topic.record();
-        let scope = KeyScope::in_namespace(&entered.namespace, &record);
-        let token = self.ask(request, None, &scope, TokenRole::Consume).await?;
-        Ok((entered, token))
+        let route = namespace::find_route(self, request)?;
+        let record = route.topic.record();
+        let scope = KeyScope::in_namespace(&route.namespace, &record);
+        let token = self
+            .authenticate(request, None, &scope, TokenRole::Consume)
+            .await?;
+        Ok((route, token))
     }
 
     fn refuse_closed(&self) -> Result<(), Refusal> {
@@ -271,29 +275,31 @@ impl Publisher {
         }
     }
 
-    async fn ask(
+    async fn authenticate(
         &self,
         request: &HttpRequest,
         called: Option<RequestAuthority>,
         scope: &KeyScope<'_>,
         role: TokenRole,
     ) -> Result<Option<Arc<Token>>, Refusal> {
-        let called = called.map_or_else(|| self.called(request), Ok);
+        let authority = called.map_or_else(|| self.called_authority(request), Ok);
         let times = CheckTimes {
-            wall: self.clock.wall(),
+            wall: self.clock.wall_time(),
             now: self.clock.now(),
         };
-        let checked =
-            called.and_then(|called| self.gate.check(request, &called, scope, role, times));
-        if let Err(refusal) = &checked {
+        let result = authority.and_then(|authority| {
+            self.gate
+                .authenticate(request, &authority, scope, role, times)
+        });
+        if let Err(refusal) = &result {
             self.gate
                 .delay_refusal(request, refusal, self.clock.now())
                 .await;
         }
-        checked
+        result
     }
 
-    async fn take(
+    async fn receive_and_append(
         &self,
         topic: &TopicHandle,
         request: &HttpRequest,
@@ -302,22 +308,22 @@ impl Publisher {
         began: Timestamp,
     ) -> Result<(), Refusal> {
         let headers = request.headers();
-        let encoding = BodyEncoding::of(headers)?;
-        let announced = announced(headers, limits.request_bytes_max)?;
+        let encoding = BodyEncoding::from_headers(headers)?;
+        let length = announced_length(headers, limits.request_bytes_max)?;
         self.refuse_early(topic, began)?;
         let (body, mut permit) = self
-            .receive(request, topic, body, announced, limits.request_bytes_max)
+            .receive_body(request, topic, body, length, limits.request_bytes_max)
             .await?;
         let body = encoding.decode(body, limits.request_bytes_max, &mut permit)?;
-        self.accept(topic, headers, limits, body, permit, began)
+        self.append_body(topic, headers, limits, body, permit, began)
             .await
     }
 
     fn refuse_early(&self, topic: &TopicHandle, now: Timestamp) -> Result<(), Refusal> {
         if let Some(crowded) = topic.crowded_partition().filter(|crowded| crowded.is_full) {
-            return Err(full(topic, crowded.laggard));
+            return Err(backlog_full(topic, crowded.laggard));
         }
-        self.throttle.check(topic.partition(), now)
+        self.throttle.check_rate(topic.partition(), now)
     }
 
     /// Publishes a body to a topic for an operator, whom the control plane has authenticated.
@@ -331,24 +337,24 @@ impl Publisher {
         body: Bytes,
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
-        let taking = async {
-            let encoding = BodyEncoding::of(request.headers())?;
-            let mut permit = self.admit(
+        let work = async {
+            let encoding = BodyEncoding::from_headers(request.headers())?;
+            let mut permit = self.reserve_body_bytes(
                 topic,
                 self.gate.accountable_address(request),
                 body.len(),
                 began,
             )?;
             let body = encoding.decode(body, self.limits.request_bytes_max, &mut permit)?;
-            self.accept(topic, request.headers(), &self.limits, body, permit, began)
+            self.append_body(topic, request.headers(), &self.limits, body, permit, began)
                 .await
         };
-        let taken = taking.await;
-        self.count(topic, began, taken)
+        let result = work.await;
+        self.record_result(topic, began, result)
     }
 
     /// Admits a body that is in memory already, and reserves its bytes.
-    fn admit(
+    fn reserve_body_bytes(
         &self,
         topic: &TopicHandle,
         address: Option<IpAddr>,
@@ -357,14 +363,14 @@ impl Publisher {
     ) -> Result<Permit, Refusal> {
         self.refuse_closed()?;
         self.refuse_early(topic, now)?;
-        let sender = in_flight_bytes::Request::to(topic, &topic.record(), address);
+        let sender = in_flight_bytes::Request::for_publish(topic, &topic.record(), address);
         self.room
-            .enter(sender, bytes)
+            .reserve_bytes(sender, bytes)
             .map_err(|in_flight_bytes::Full| Refusal::NoRoom)
     }
 
     /// Reads and appends a body that is admitted. Every way into a topic ends here.
-    async fn accept(
+    async fn append_body(
         &self,
         topic: &TopicHandle,
         headers: &HeaderMap,
@@ -374,42 +380,51 @@ impl Publisher {
         began: Timestamp,
     ) -> Result<(), Refusal> {
         let record = topic.record();
-        let target = EventTarget::kept(&record).checking(topic.catalogue());
-        let content = content(headers, target.schema);
-        let traced =
-            TracedRequest::begin(&self.tracer, headers, target.schema, &content, &body, began);
-        let draft = match &traced {
-            Some(traced) => {
-                schema::read_traced(&target, &content, &body, limits, &traced.stored())?
+        let target = EventTarget::cached_for(&record).with_catalogue(topic.catalogue());
+        let content = request_content(headers, target.schema);
+        let trace = TracedRequest::begin_trace(
+            &self.tracer,
+            headers,
+            target.schema,
+            &content,
+            &body,
+            began,
+        );
+        let draft = match &trace {
+            Some(trace) => {
+                schema::read_traced(&target, &content, &body, limits, &trace.stored_context())?
             }
             None => schema::read(&target, &content, &body, limits)?,
         };
         note_nonconforming(topic, self.check_data(topic, target.take_checks()).await?);
-        let (events, bytes) = (draft.count(), body.len());
-        let asked = if traced.is_some() || self.throttle.is_limited() {
+        let events = draft.count();
+        let bytes = body.len();
+        let throttle_time = if trace.is_some() || self.throttle.is_limited() {
             self.clock.now()
         } else {
             began
         };
-        self.throttle.take(topic.partition(), events, bytes, asked);
+        self.throttle
+            .take_tokens(topic.partition(), events, bytes, throttle_time);
         drop(body);
-        let appended = self
-            .append(topic, draft, record.ingress.duplicate_window(), permit)
+        let result = self
+            .append_events(topic, draft, record.ingress.duplicate_window(), permit)
             .await;
-        if let Some(traced) = traced {
-            let (topic, answered) = (record.name.as_str(), self.clock.now());
-            traced.end(
+        if let Some(trace) = trace {
+            let topic = record.name.as_str();
+            let answered = self.clock.now();
+            trace.end_trace(
                 &TracedPublish {
                     topic,
                     events,
                     bytes,
-                    asked,
+                    asked: throttle_time,
                     answered,
                 },
-                &appended,
+                &result,
             );
         }
-        appended
+        result
     }
 
     /// Checks the data of events where others compute, unless that costs little.
@@ -419,7 +434,7 @@ impl Publisher {
         checks: DataChecks,
     ) -> Result<Option<Nonconforming>, Refusal> {
         if checks.are_quick() {
-            return checks.check();
+            return checks.check_all();
         }
         let caller = ComputeCaller::Topic(topic.partition());
         let result = self
@@ -429,24 +444,26 @@ impl Publisher {
         result.unwrap_or(Err(Refusal::Unchecked))
     }
 
-    async fn append(
+    async fn append_events(
         &self,
         topic: &TopicHandle,
         draft: ChunkBuilder,
         window: Option<Duration>,
         permit: Permit,
     ) -> Result<(), Refusal> {
-        let (partition, chunks, room) = (
-            topic.partition(),
-            draft.into_chunks(),
-            Some(Box::new(permit) as journal::Permit),
-        );
-        match self.journal.ingest(partition, chunks, window, room)?.await {
+        let partition = topic.partition();
+        let chunks = draft.into_chunks();
+        let room = Some(Box::new(permit) as journal::Permit);
+        match self
+            .journal
+            .append_new_events(partition, chunks, window, room)?
+            .await
+        {
             Ok(receipt) => {
-                topic.meter().duplicates(receipt.duplicates.into());
+                topic.meter().count_duplicates(receipt.duplicates.into());
                 Ok(())
             }
-            Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
+            Err(journal::Error::Backlog(laggard)) => Err(backlog_full(topic, laggard)),
             Err(error) => {
                 if let journal::Error::Damaged(what) = &error {
                     tracing::error!(topic = %topic.record().name, what, "publish failed: the \
@@ -463,19 +480,19 @@ impl Publisher {
     ///
     /// # Errors
     /// If the topic would refuse them from a publisher.
-    pub async fn forward(&self, topic: &TopicHandle, events: Bytes) -> Result<(), Refusal> {
+    pub async fn forward_events(&self, topic: &TopicHandle, events: Bytes) -> Result<(), Refusal> {
         let began = self.clock.now();
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(DELIVERED))]);
-        let published = async {
-            let permit = self.admit(topic, None, events.len(), began)?;
-            self.accept(topic, &headers, &self.limits, events, permit, began)
+        let work = async {
+            let permit = self.reserve_body_bytes(topic, None, events.len(), began)?;
+            self.append_body(topic, &headers, &self.limits, events, permit, began)
                 .await
         };
-        let published = published.await;
-        self.count(topic, began, published)
+        let result = work.await;
+        self.record_result(topic, began, result)
     }
 
-    /// Reads the body of a request that [`Publisher::enter`] accepted, of at most `bytes_max`
+    /// Reads the body of a request that [`Publisher::authenticate_consumer`] accepted, of at most `bytes_max`
     /// bytes, with the limits of a publish request.
     ///
     /// # Errors
@@ -487,16 +504,16 @@ impl Publisher {
         body: &mut web::Payload,
         bytes_max: usize,
     ) -> Result<Bytes, Refusal> {
-        let announced = announced(request.headers(), bytes_max)?;
+        let length = announced_length(request.headers(), bytes_max)?;
         let (bytes, _permit) = self
-            .receive(request, topic, body, announced, bytes_max)
+            .receive_body(request, topic, body, length, bytes_max)
             .await?;
         Ok(bytes)
     }
 
     /// Receives the body and reserves bytes for it as they arrive. Announcing a length reserves
     /// nothing.
-    async fn receive(
+    async fn receive_body(
         &self,
         request: &HttpRequest,
         topic: &TopicHandle,
@@ -505,15 +522,17 @@ impl Publisher {
         bytes_max: usize,
     ) -> Result<(Bytes, Permit), Refusal> {
         let no_room = |in_flight_bytes::Full| Refusal::NoRoom;
-        let sender = in_flight_bytes::Request::to(
+        let sender = in_flight_bytes::Request::for_publish(
             topic,
             &topic.record(),
             self.gate.accountable_address(request),
         );
-        let mut permit = self.room.enter(sender, 0).map_err(no_room)?;
+        let mut permit = self.room.reserve_bytes(sender, 0).map_err(no_room)?;
         // Most bodies arrive whole with their heads: they need no timer and no copy. A part that
         // others follow is copied, because it is a part of a larger buffer.
-        let (mut first, mut received, mut wait) = (Bytes::new(), BytesMut::new(), None);
+        let mut first = Bytes::new();
+        let mut received = BytesMut::new();
+        let mut wait = None;
         // The first read asks a client for its body that waits for that.
         if request.headers().contains_key(EXPECT) && !permit.could_grow_to(announced) {
             return Err(Refusal::NoRoom);
@@ -563,7 +582,7 @@ impl Publisher {
                 None => {
                     let wait = wait
                         .get_or_insert_with(|| BodyDeadline::begin(&self.limits, received.len()));
-                    match timeout_at(wait.until(), body.next()).await {
+                    match timeout_at(wait.next_check(), body.next()).await {
                         Ok(next) => Some(next),
                         Err(_) => {
                             wait.go_on(&self.limits, received.len())?;
@@ -584,8 +603,11 @@ impl Publisher {
     }
 
     /// The host that a request was sent to.
-    pub(super) fn called(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
-        self.gate.called(request)
+    pub(super) fn called_authority(
+        &self,
+        request: &HttpRequest,
+    ) -> Result<RequestAuthority, Refusal> {
+        self.gate.called_authority(request)
     }
 
     /// The host that a request was sent to, before its route is known.
@@ -596,14 +618,13 @@ impl Publisher {
         self.gate.check_host(request)
     }
 
-    /// The response of a refusal.
-    pub fn refuse(&self, refusal: &Refusal) -> HttpResponse {
-        refusal.respond(Uuid::new_v4(), self.clock.wall())
+    pub fn respond_refused(&self, refusal: &Refusal) -> HttpResponse {
+        refusal.to_response(Uuid::new_v4(), self.clock.wall_time())
     }
 
     /// The response of a refusal in a namespace.
     pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
-        refusal.respond_in_namespace(Uuid::new_v4(), self.clock.wall())
+        refusal.respond_in_namespace(Uuid::new_v4(), self.clock.wall_time())
     }
 }
 
@@ -611,7 +632,7 @@ impl Publisher {
 /// body over only after it has polled the handler of the request once.
 async fn first_part(body: &mut web::Payload) -> Option<Option<Result<Bytes, PayloadError>>> {
     let mut is_polled = false;
-    let polled = poll_fn(|cx| match body.poll_next_unpin(cx) {
+    let next_part = poll_fn(|cx| match body.poll_next_unpin(cx) {
         Poll::Ready(part) => Poll::Ready(Some(part)),
         Poll::Pending if is_polled => Poll::Ready(None),
         Poll::Pending => {
@@ -620,7 +641,7 @@ async fn first_part(body: &mut web::Payload) -> Option<Option<Result<Bytes, Payl
             Poll::Pending
         }
     });
-    polled.await
+    next_part.await
 }
 
 /// Counts the events whose data does not match, and logs one of a thousand.
@@ -628,7 +649,7 @@ fn note_nonconforming(topic: &TopicHandle, nonconforming: Option<Nonconforming>)
     let Some(Nonconforming { events, first }) = nonconforming else {
         return;
     };
-    let before = topic.meter().nonconforming(events);
+    let before = topic.meter().count_nonconforming(events);
     if before == 0 || before / LOGGED_EVERY != (before + events) / LOGGED_EVERY {
         tracing::warn!(topic = %topic.record().name, events = before + events, first, "events do \
             not match their schema");
@@ -636,7 +657,7 @@ fn note_nonconforming(topic: &TopicHandle, nonconforming: Option<Nonconforming>)
 }
 
 /// The refusal of a topic whose backlog is at its limit.
-fn full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
+fn backlog_full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
     let name = topic
         .subscription_name(laggard)
         .map(|name| name.to_string());
@@ -645,7 +666,7 @@ fn full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
     }
 }
 
-fn content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {
+fn request_content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {
     let content_type = headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok());

@@ -22,7 +22,6 @@ const BUCKETS_KEPT: usize = 1024;
 /// The rates of a topic; zero for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopicRates {
-    /// Events a second.
     pub events_per_second: u64,
     /// Bytes of bodies a second.
     pub bytes_per_second: u64,
@@ -67,12 +66,12 @@ impl PublishThrottle {
     }
 
     /// Checks whether the topic accepts a request now.
-    pub(super) fn check(&self, topic: PartitionId, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn check_rate(&self, topic: PartitionId, now: Timestamp) -> Result<(), Refusal> {
         let Some(used) = self
-            .lock()
+            .lock_buckets()
             .used
             .get(&topic)
-            .map(|used| used.at(now, self.rates))
+            .map(|used| used.refill_until(now, self.rates))
         else {
             return Ok(());
         };
@@ -93,35 +92,41 @@ impl PublishThrottle {
     }
 
     /// Takes the tokens of a request.
-    pub(super) fn take(&self, topic: PartitionId, events: u32, bytes: usize, now: Timestamp) {
+    pub(super) fn take_tokens(
+        &self,
+        topic: PartitionId,
+        events: u32,
+        bytes: usize,
+        now: Timestamp,
+    ) {
         if !self.is_limited() {
             return;
         }
-        let mut buckets = self.lock();
+        let mut buckets = self.lock_buckets();
         if buckets.used.len() >= buckets.most {
             let rates = self.rates;
             buckets
                 .used
-                .retain(|_, used| !used.at(now, rates).is_nothing());
+                .retain(|_, used| !used.refill_until(now, rates).is_nothing());
             buckets.most = BUCKETS_KEPT.max(2 * buckets.used.len());
         }
-        let used = buckets.used.entry(topic).or_insert(UsedTokens {
+        let tokens = buckets.used.entry(topic).or_insert(UsedTokens {
             events: 0.0,
             bytes: 0.0,
             at: now,
         });
-        *used = used.at(now, self.rates);
-        used.events += f64::from(events);
-        used.bytes += bytes as f64;
+        *tokens = tokens.refill_until(now, self.rates);
+        tokens.events += f64::from(events);
+        tokens.bytes += bytes as f64;
     }
 
-    fn lock(&self) -> MutexGuard<'_, TopicBuckets> {
+    fn lock_buckets(&self) -> MutexGuard<'_, TopicBuckets> {
         self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl UsedTokens {
-    fn at(self, now: Timestamp, rates: TopicRates) -> Self {
+    fn refill_until(self, now: Timestamp, rates: TopicRates) -> Self {
         let seconds = now.since(self.at).as_secs_f64();
         let left = |used: f64, rate: u64| {
             if rate == 0 {

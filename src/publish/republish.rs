@@ -42,7 +42,7 @@ pub fn read_for_redrive(
         ..*limits
     };
     let draft = schema::read(
-        &EventTarget::of(&topic),
+        &EventTarget::for_topic(&topic),
         &content,
         &Bytes::from(body),
         &limits,

@@ -10,7 +10,6 @@ use super::{Refusal, schema::RequestContent};
 use gridhook_event::{Schema, Timestamp};
 use gridhook_telemetry::trace::{Span, SpanContext, SpanId, SpanKind, Tracer, carrier};
 
-/// A traced request.
 pub(super) struct TracedRequest {
     tracer: Tracer,
     context: SpanContext,
@@ -22,9 +21,7 @@ pub(super) struct TracedRequest {
 pub(super) struct TracedPublish<'a> {
     /// The topic or domain.
     pub(super) topic: &'a str,
-    /// The number of events.
     pub(super) events: u32,
-    /// The number of bytes.
     pub(super) bytes: usize,
     /// The time at which the journal received the events.
     pub(super) asked: Timestamp,
@@ -34,7 +31,7 @@ pub(super) struct TracedPublish<'a> {
 
 impl TracedRequest {
     /// Begins the trace of a request that has been read; [`None`] where it is not recorded.
-    pub(super) fn begin(
+    pub(super) fn begin_trace(
         tracer: &Tracer,
         headers: &HeaderMap,
         schema: Schema,
@@ -62,12 +59,12 @@ impl TracedRequest {
     }
 
     /// The context that is stored beside the events.
-    pub(super) fn stored(&self) -> String {
-        self.context.stored()
+    pub(super) fn stored_context(&self) -> String {
+        self.context.to_stored()
     }
 
     /// Records the spans of the request.
-    pub(super) fn end(self, published: &TracedPublish<'_>, result: &Result<(), Refusal>) {
+    pub(super) fn end_trace(self, published: &TracedPublish<'_>, result: &Result<(), Refusal>) {
         let TracedPublish {
             topic,
             events,
@@ -83,7 +80,7 @@ impl TracedRequest {
         } = self;
         let error = result.as_ref().err().map(ToString::to_string);
         if let Some(journal_context) = tracer.new_context(Some(&context)) {
-            tracer.record(Span {
+            tracer.record_span(Span {
                 context: journal_context,
                 parent: Some(context.span),
                 name: format!("journal {topic}"),
@@ -98,7 +95,7 @@ impl TracedRequest {
         let status = result
             .as_ref()
             .map_or_else(|refusal| refusal.status().0.as_u16(), |()| 200);
-        tracer.record(Span {
+        tracer.record_span(Span {
             context,
             parent,
             name: format!("publish {topic}"),

@@ -37,14 +37,19 @@ impl<'a> ReceiveQuery<'a> {
         Self(query)
     }
 
-    fn find(&self, name: &str) -> Option<Cow<'a, str>> {
+    fn find_parameter(&self, name: &str) -> Option<Cow<'a, str>> {
         form_urlencoded::parse(self.0.as_bytes())
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map(|(_, value)| value)
     }
 
-    fn within(&self, name: &str, range: &RangeInclusive<u32>, default: u32) -> Result<u32, String> {
-        let Some(given) = self.find(name) else {
+    fn parse_in_range(
+        &self,
+        name: &str,
+        range: &RangeInclusive<u32>,
+        default: u32,
+    ) -> Result<u32, String> {
+        let Some(given) = self.find_parameter(name) else {
             return Ok(default);
         };
         given
@@ -52,9 +57,9 @@ impl<'a> ReceiveQuery<'a> {
             .ok()
             .filter(|number| range.contains(number))
             .ok_or_else(|| {
-                let given: String = given.chars().take(32).collect();
+                let excerpt: String = given.chars().take(32).collect();
                 format!(
-                    "{name} is '{given}'; allowed are whole numbers from {} to {}",
+                    "{name} is '{excerpt}'; allowed are whole numbers from {} to {}",
                     range.start(),
                     range.end()
                 )
@@ -63,19 +68,22 @@ impl<'a> ReceiveQuery<'a> {
 
     /// `maxEvents`.
     pub fn max_events(&self) -> Result<u32, String> {
-        self.within("maxEvents", &EVENTS, EVENTS_DEFAULT)
+        self.parse_in_range("maxEvents", &EVENTS, EVENTS_DEFAULT)
     }
 
     /// `maxWaitTime`.
     pub fn max_wait(&self) -> Result<Duration, String> {
-        self.within("maxWaitTime", &WAIT, WAIT_DEFAULT)
+        self.parse_in_range("maxWaitTime", &WAIT, WAIT_DEFAULT)
             .map(|seconds| Duration::from_secs(seconds.into()))
     }
 
     /// `releaseDelayInSeconds`, or its earlier name `delayInSeconds`.
-    pub fn delay(&self) -> Result<Duration, String> {
+    pub fn release_delay(&self) -> Result<Duration, String> {
         let name = "releaseDelayInSeconds";
-        let Some(given) = self.find(name).or_else(|| self.find("delayInSeconds")) else {
+        let Some(given) = self
+            .find_parameter(name)
+            .or_else(|| self.find_parameter("delayInSeconds"))
+        else {
             return Ok(Duration::ZERO);
         };
         let delay = given
@@ -92,7 +100,7 @@ impl<'a> ReceiveQuery<'a> {
 
     /// Whether the requested version of the API names errors `errorCode` and `errorDescription`.
     pub fn is_of_2023(&self) -> bool {
-        self.find("api-version")
+        self.find_parameter("api-version")
             .is_some_and(|version| version.starts_with("2023-"))
     }
 }
@@ -201,12 +209,12 @@ impl SettleResponse {
                 "The result is unknown. Repeat the request.",
             ),
         };
-        self.fail(token, code, message);
+        self.add_failure(token, code, message);
     }
 
     /// Adds an invalid token.
     pub fn add_bad(&mut self, token: String) {
-        self.fail(
+        self.add_failure(
             token,
             "BadToken",
             "It is not a lock token of this event subscription.",
@@ -222,7 +230,7 @@ impl SettleResponse {
         self
     }
 
-    fn fail(&mut self, lock_token: String, code: &'static str, message: &'static str) {
+    fn add_failure(&mut self, lock_token: String, code: &'static str, message: &'static str) {
         let error = LockTokenError {
             code: code.into(),
             message: message.into(),
@@ -237,7 +245,7 @@ impl SettleResponse {
 }
 
 /// The response of a receive: each event with its lock token.
-pub fn received(events: &[(String, u32, Event)]) -> Vec<u8> {
+pub fn write_received(events: &[(String, u32, Event)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(
         64 + events
             .iter()
@@ -259,7 +267,7 @@ pub fn received(events: &[(String, u32, Event)]) -> Vec<u8> {
             out.extend_from_slice(part.as_bytes());
         }
         out.extend_from_slice(br#"},"event":"#);
-        out.extend_from_slice(&cloud(event));
+        out.extend_from_slice(&to_cloud_event(event));
         out.push(b'}');
     }
     out.extend_from_slice(b"]}");
@@ -267,11 +275,11 @@ pub fn received(events: &[(String, u32, Event)]) -> Vec<u8> {
 }
 
 /// The event as a CloudEvent. Topics of namespaces have no other events.
-fn cloud(event: &Event) -> Bytes {
+fn to_cloud_event(event: &Event) -> Bytes {
     match event.schema {
-        Schema::CloudEvents | Schema::Custom => event.wire(),
+        Schema::CloudEvents | Schema::Custom => event.to_wire_bytes(),
         Schema::EventGrid => event
-            .form(Schema::CloudEvents, || cloud_event(&event.wire()))
-            .unwrap_or_else(|_| event.wire()),
+            .convert_once(Schema::CloudEvents, || cloud_event(&event.to_wire_bytes()))
+            .unwrap_or_else(|_| event.to_wire_bytes()),
     }
 }

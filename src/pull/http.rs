@@ -13,14 +13,14 @@ use uuid::Uuid;
 
 use super::{
     LockTokenSealer, NodePolls, NodeReceive, Peer,
-    body::{LockTokensBody, ReceiveQuery, SettleResponse, received},
+    body::{LockTokensBody, ReceiveQuery, SettleResponse, write_received},
 };
 use gridhook_engine::control::{registry::TopicHandle, tokens::Token};
 use gridhook_policy::record::lease::{Lease, LeaseAction, LeaseResult};
 use gridhook_publish::{
     Refusal,
     http::{Publisher, method_not_allowed, pattern},
-    namespace::paths,
+    namespace::paths_below_topic,
 };
 use gridhook_subscription::SharedState;
 
@@ -39,9 +39,8 @@ const BODY_BYTES: usize = 64 * 1024;
 /// The operation that receives events.
 pub const RECEIVE: &str = OPERATIONS[0];
 
-/// The paths of an operation.
 pub fn operation_paths(operation: &str) -> [String; 2] {
-    paths(&format!("/eventsubscriptions/{{subscription}}:{operation}"))
+    paths_below_topic(&format!("/eventsubscriptions/{{subscription}}:{operation}"))
 }
 
 /// All operations, each with its paths in each spelling: the first preview of the API used lower
@@ -49,14 +48,14 @@ pub fn operation_paths(operation: &str) -> [String; 2] {
 pub fn spelled_paths() -> impl Iterator<Item = (&'static str, String)> {
     OPERATIONS.into_iter().flat_map(|operation| {
         let lower = operation.to_ascii_lowercase();
-        let spelled = [
+        let spellings = [
             Some(operation.to_owned()),
             Some(lower).filter(|lower| lower != operation),
         ];
-        spelled
+        spellings
             .into_iter()
             .flatten()
-            .flat_map(|spelled| operation_paths(&spelled))
+            .flat_map(|spelling| operation_paths(&spelling))
             .map(move |path| (operation, path))
     })
 }
@@ -68,11 +67,13 @@ pub fn configure(config: &mut web::ServiceConfig) {
         let resource = web::resource(pattern(&path)).default_service(web::to(method_not_allowed));
         let route = web::method(METHOD);
         config.service(resource.route(match operation {
-            RECEIVE => route.to(receive),
-            "acknowledge" => settles(route, |_| Ok(LeaseAction::Acknowledge)),
-            "release" => settles(route, |query| query.delay().map(LeaseAction::Release)),
-            "reject" => settles(route, |_| Ok(LeaseAction::Reject)),
-            _ => settles(route, |_| Ok(LeaseAction::Renew)),
+            RECEIVE => route.to(receive_events),
+            "acknowledge" => settle_route(route, |_| Ok(LeaseAction::Acknowledge)),
+            "release" => settle_route(route, |query| {
+                query.release_delay().map(LeaseAction::Release)
+            }),
+            "reject" => settle_route(route, |_| Ok(LeaseAction::Reject)),
+            _ => settle_route(route, |_| Ok(LeaseAction::Renew)),
         }));
     }
 }
@@ -86,16 +87,19 @@ struct PullRequest {
 
 impl PullRequest {
     /// Authenticates the request and finds its subscription.
-    async fn of(publisher: &Publisher, request: &HttpRequest) -> Result<Self, Refusal> {
-        let (entered, token) = publisher.enter(request).await?;
+    async fn authenticate(publisher: &Publisher, request: &HttpRequest) -> Result<Self, Refusal> {
+        let (entered, token) = publisher.authenticate_consumer(request).await?;
         let name = request.match_info().get("subscription").unwrap_or_default();
-        let unknown = || Refusal::NoSubscription {
+        let no_subscription = || Refusal::NoSubscription {
             namespace: entered.namespace.name.to_string(),
             topic: entered.topic.record().name.to_string(),
-            subscription: Refusal::shortened(name).to_owned(),
+            subscription: Refusal::shorten_name(name).to_owned(),
         };
-        let shared = entered.topic.shared(name).ok_or_else(unknown)?;
-        if !shared.plan().record.is_pulled() {
+        let state = entered
+            .topic
+            .find_shared_state(name)
+            .ok_or_else(no_subscription)?;
+        if !state.plan().record.is_pulled() {
             return Err(Refusal::Parameter {
                 why: "The event subscription has push delivery; allowed is deliveryMode Queue"
                     .to_owned(),
@@ -103,20 +107,20 @@ impl PullRequest {
         }
         Ok(Self {
             topic: entered.topic,
-            shared,
+            shared: state,
             token,
         })
     }
 }
 
-async fn receive(
+async fn receive_events(
     publisher: web::Data<Publisher>,
     tokens: web::Data<LockTokenSealer>,
     polls: web::Data<NodePolls>,
     request: HttpRequest,
 ) -> HttpResponse {
     match received_by(&publisher, &tokens, &polls, &request).await {
-        Ok(body) => answer(body),
+        Ok(body) => success_response(body),
         Err(refusal) => publisher.refuse_in_namespace(&refusal),
     }
 }
@@ -131,7 +135,7 @@ async fn received_by(
         topic,
         shared,
         token,
-    } = PullRequest::of(publisher, request).await?;
+    } = PullRequest::authenticate(publisher, request).await?;
     let query = ReceiveQuery::new(request.query_string());
     let parameters = query
         .max_events()
@@ -140,24 +144,24 @@ async fn received_by(
     let of_node = request.extensions().get::<NodeReceive>().copied();
     let wait = match of_node {
         Some(NodeReceive::Look) if !shared.may_have_events(publisher.now()) => {
-            return Ok(received(&[]));
+            return Ok(write_received(&[]));
         }
         Some(NodeReceive::Look) => LOOK_MAX,
         Some(NodeReceive::Wait { longest, .. }) => longest,
         None => wait,
     };
-    let poll = polls.begin(of_node);
+    let poll = polls.begin_poll(of_node);
     let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
-    let mut waiting = shared.receive(events_max);
+    let mut waiting = shared.receive_events(events_max);
     topic.ensure_actor(&shared);
     // At a stop, and when the token is revoked, long polls are answered with the events at hand.
     let polling = async {
         tokio::select! {
             biased;
-            events = waiting.events() => events,
+            events = waiting.next_events() => events,
             () = poll.called_off() => Vec::new(),
             () = publisher.polls_end() => Vec::new(),
-            () = peer.gone() => Vec::new(),
+            () = peer.wait_until_gone() => Vec::new(),
             () = publisher.token_end(token.as_deref()) => Vec::new(),
         }
     };
@@ -166,7 +170,8 @@ async fn received_by(
         .unwrap_or_default();
     let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
     if !leases.is_empty() {
-        let (topic, shared) = (Arc::clone(&topic), Arc::clone(&shared));
+        let topic = Arc::clone(&topic);
+        let shared = Arc::clone(&shared);
         peer.unless_written(move || {
             shared.take_back_leases(leases);
             topic.ensure_actor(&shared);
@@ -175,12 +180,12 @@ async fn received_by(
     let is_spread = topic.record().is_spread();
     let sealed = |(lease, event): (Lease, _)| {
         (
-            tokens.seal(shared.subscription_key, lease, is_spread),
+            tokens.seal_lease(shared.subscription_key, lease, is_spread),
             lease.attempt,
             event,
         )
     };
-    Ok(received(
+    Ok(write_received(
         &events.into_iter().map(sealed).collect::<Vec<_>>(),
     ))
 }
@@ -189,41 +194,44 @@ async fn received_by(
 type ActionOf = fn(&ReceiveQuery<'_>) -> Result<LeaseAction, String>;
 
 /// The route of an operation on leases.
-fn settles(route: Route, action: ActionOf) -> Route {
+fn settle_route(route: Route, action: ActionOf) -> Route {
     route.to(
         move |publisher: web::Data<Publisher>,
               tokens: web::Data<LockTokenSealer>,
               request: HttpRequest,
               body: web::Payload| async move {
-            settle(&publisher, &tokens, &request, body, action).await
+            settle_events(&publisher, &tokens, &request, body, action).await
         },
     )
 }
 
-async fn settle(
+async fn settle_events(
     publisher: &Publisher,
     tokens: &LockTokenSealer,
     request: &HttpRequest,
     mut body: web::Payload,
     action: ActionOf,
 ) -> HttpResponse {
-    let settled = async {
-        let PullRequest { topic, shared, .. } = PullRequest::of(publisher, request).await?;
+    let work = async {
+        let PullRequest { topic, shared, .. } =
+            PullRequest::authenticate(publisher, request).await?;
         let query = ReceiveQuery::new(request.query_string());
         let action = action(&query).map_err(|why| Refusal::Parameter { why })?;
         let body = publisher
             .read(request, &topic, &mut body, BODY_BYTES)
             .await?;
-        let given = LockTokensBody::read(&body).map_err(|why| Refusal::Parameter { why })?;
-        let settled = settle_all(&topic, &shared, tokens, action, given).await;
+        let tokens_given = LockTokensBody::read(&body).map_err(|why| Refusal::Parameter { why })?;
+        let response = settle_all(&topic, &shared, tokens, action, tokens_given).await;
         Ok(if query.is_of_2023() {
-            settled.as_in_2023()
+            response.as_in_2023()
         } else {
-            settled
+            response
         })
     };
-    match settled.await {
-        Ok(settled) => answer(serde_json::to_string(&settled).expect("strings are always written")),
+    match work.await {
+        Ok(response) => {
+            success_response(serde_json::to_string(&response).expect("strings are always written"))
+        }
         Err(refusal) => publisher.refuse_in_namespace(&refusal),
     }
 }
@@ -235,32 +243,32 @@ async fn settle_all(
     verb: LeaseAction,
     given: LockTokensBody,
 ) -> SettleResponse {
-    let opened = given
+    let tokens_by_validity = given
         .lock_tokens
         .into_iter()
         .map(|token| (tokens.open(shared.subscription_key, &token), token));
-    let (good, bad): (Vec<_>, Vec<_>) = opened.partition(|(lease, _)| lease.is_some());
+    let (good, bad): (Vec<_>, Vec<_>) = tokens_by_validity.partition(|(lease, _)| lease.is_some());
     let leases: Vec<Lease> = good.iter().filter_map(|(lease, _)| *lease).collect();
-    let mut settled = SettleResponse::default();
+    let mut response = SettleResponse::default();
     let verdicts: Vec<LeaseResult> = if leases.is_empty() {
         Vec::new()
     } else {
-        let answer = shared.claim(verb, leases);
+        let answer = shared.claim_leases(verb, leases);
         topic.ensure_actor(shared);
         // The result is unknown if the actor ends meanwhile.
         answer.await.unwrap_or_default()
     };
     for (index, (_, token)) in good.into_iter().enumerate() {
-        settled.add(token, verdicts.get(index).copied());
+        response.add(token, verdicts.get(index).copied());
     }
     for (_, token) in bad {
-        settled.add_bad(token);
+        response.add_bad(token);
     }
-    settled
+    response
 }
 
 /// The response to a request that succeeded.
-pub fn answer(body: impl MessageBody + 'static) -> HttpResponse {
+pub fn success_response(body: impl MessageBody + 'static) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header(("x-ms-request-id", Uuid::new_v4().to_string()))
         .insert_header((CONTENT_TYPE, "application/json; charset=utf-8"))

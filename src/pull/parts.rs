@@ -21,7 +21,8 @@ use super::{
 /// The parts in the order in which a request asks them, the `turn`th of a node. `near` are those of
 /// the node.
 pub fn in_turn(turn: usize, near: &[bool]) -> Vec<usize> {
-    let (first, count) = (turn % near.len().max(1), near.len());
+    let first = turn % near.len().max(1);
+    let count = near.len();
     let others = move |is_near| {
         (first + 1..first + count)
             .map(move |next| next % count)
@@ -46,7 +47,6 @@ pub struct PartEvent {
 /// The body of an answer to a receive request.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct PartEvents {
-    /// The events.
     pub value: Vec<PartEvent>,
 }
 
@@ -68,7 +68,7 @@ pub fn tokens_by_part(
 }
 
 /// The results of several parts, in the order of the tokens.
-pub fn settled(
+pub fn merge_results(
     given: &LockTokensBody,
     parts: impl IntoIterator<Item = SettleResponse>,
 ) -> SettleResponse {

@@ -35,7 +35,7 @@ impl Peer {
     }
 
     /// Waits until the client has disconnected.
-    pub async fn gone(&self) {
+    pub async fn wait_until_gone(&self) {
         while !self.is_gone() {
             self.0.going.notified().await;
         }
@@ -49,38 +49,38 @@ impl Peer {
     // --- called by the listener ---
 
     /// The head of a request has arrived, so the client took the response before it.
-    pub fn begin(&self) {
+    pub fn begin_request(&self) {
         self.0.undo.take();
         self.0.written.set(false);
     }
 
     /// The client has closed its side.
-    pub fn leave(&self) {
+    pub fn mark_closed(&self) {
         self.0.gone.set(true);
         self.0.going.notify_waiters();
     }
 
     /// The whole response was handed to the system.
-    pub fn written(&self) {
+    pub fn mark_written(&self) {
         if self.is_gone() {
-            self.fail();
+            self.mark_failed();
         }
         self.0.written.set(true);
     }
 
     /// The connection failed; written data may never be read.
-    pub fn fail(&self) {
-        self.leave();
+    pub fn mark_failed(&self) {
+        self.mark_closed();
         if let Some(undo) = self.0.undo.take() {
             undo();
         }
     }
 
     /// The connection is closed.
-    pub fn end(&self) {
-        self.leave();
+    pub fn end_connection(&self) {
+        self.mark_closed();
         if !self.0.written.get() {
-            self.fail();
+            self.mark_failed();
         }
     }
 }

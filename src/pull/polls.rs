@@ -28,14 +28,13 @@ pub enum NodeReceive {
 
 impl NodeReceive {
     /// As text in a header.
-    pub fn header(self) -> String {
+    pub fn to_header(self) -> String {
         match self {
             Self::Look => "look".to_owned(),
             Self::Wait { id, longest } => format!("{id} {}", longest.as_millis()),
         }
     }
 
-    /// Reads the text.
     pub fn read(text: &str) -> Option<Self> {
         if text == "look" {
             return Some(Self::Look);
@@ -59,7 +58,7 @@ pub(super) struct OpenPoll<'a> {
 }
 
 impl NodePolls {
-    pub(super) fn begin(&self, receive: Option<NodeReceive>) -> OpenPoll<'_> {
+    pub(super) fn begin_poll(&self, receive: Option<NodeReceive>) -> OpenPoll<'_> {
         let waiting = match receive {
             Some(NodeReceive::Wait { id, .. }) => {
                 let called_off = Arc::new(Notify::new());

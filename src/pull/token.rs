@@ -39,7 +39,6 @@ pub struct LockTokenSealer {
 }
 
 impl LockTokenSealer {
-    /// Uses this key.
     pub fn new(key: &[u8; 32]) -> Self {
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, key),
@@ -60,13 +59,13 @@ impl LockTokenSealer {
     ///
     /// # Errors
     /// If the store cannot be read or written.
-    pub async fn recover(journal: &Journal) -> Result<Self, journal::Error> {
-        let known = journal
-            .reads()
+    pub async fn load_or_create(journal: &Journal) -> Result<Self, journal::Error> {
+        let stored_key = journal
+            .reader_pool()
             .all_meta(MetaKind::Secret)?
             .into_iter()
             .find(|(name, _)| name == KEY);
-        if let Some((_, key)) = known {
+        if let Some((_, key)) = stored_key {
             let key = <&[u8; 32]>::try_from(&key[..]);
             return key
                 .map(Self::new)
@@ -76,7 +75,7 @@ impl LockTokenSealer {
         getrandom::fill(&mut key)
             .map_err(|error| journal::Error::Damaged(format!("no randomness: {error}")))?;
         journal
-            .change(vec![MetaChange::Put(
+            .write_meta_changes(vec![MetaChange::Put(
                 MetaKind::Secret,
                 KEY.to_owned(),
                 Bytes::copy_from_slice(&key),
@@ -86,7 +85,12 @@ impl LockTokenSealer {
     }
 
     /// The token of a lease. That of a spread topic says the shard.
-    pub fn seal(&self, subscription_key: SubscriptionKey, lease: Lease, is_spread: bool) -> String {
+    pub fn seal_lease(
+        &self,
+        subscription_key: SubscriptionKey,
+        lease: Lease,
+        is_spread: bool,
+    ) -> String {
         let mut token = sealed_bytes(self.shard.filter(|_| is_spread), subscription_key, lease);
         let seal = self.seal_of(&token);
         token.extend_from_slice(&seal);

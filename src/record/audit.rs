@@ -26,7 +26,6 @@ pub struct AuditRecord {
     pub path: String,
     /// HTTP status of the response.
     pub status: u16,
-    /// Id of the request.
     pub request_id: String,
     /// Changed values, without secrets.
     pub changes: Vec<AuditChange>,
@@ -50,8 +49,6 @@ impl AuditRecord {
 pub struct AuditChange {
     /// Path of the value: keys joined by dots.
     pub at: String,
-    /// Value before the change.
     pub before: Value,
-    /// Value after the change.
     pub after: Value,
 }

@@ -20,22 +20,22 @@ use gridhook_store::keys::MetaKind;
 /// # Errors
 /// The reason, if it cannot be read.
 pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
-    fn check<T: for<'de> Deserialize<'de>>(value: &[u8]) -> Result<(), String> {
+    fn check_json<T: for<'de> Deserialize<'de>>(value: &[u8]) -> Result<(), String> {
         serde_json::from_slice::<T>(value)
             .map(drop)
             .map_err(|error| error.to_string())
     }
     match kind {
-        MetaKind::Topic => check::<TopicRecord>(value),
-        MetaKind::Subscription => check::<SubscriptionRecord>(value),
-        MetaKind::Numbers => check::<NextNumbers>(value),
-        MetaKind::Proposal => check::<Proposal>(value),
-        MetaKind::DomainTopic => check::<DomainTopic>(value),
-        MetaKind::Filter => check::<FilterVersion>(value),
-        MetaKind::Namespace => check::<NamespaceRecord>(value),
-        MetaKind::Token => check::<TokenRecord>(value),
-        MetaKind::Audit => check::<AuditRecord>(value),
-        MetaKind::ResourceGroup => check::<ResourceGroupRecord>(value),
+        MetaKind::Topic => check_json::<TopicRecord>(value),
+        MetaKind::Subscription => check_json::<SubscriptionRecord>(value),
+        MetaKind::Numbers => check_json::<NextNumbers>(value),
+        MetaKind::Proposal => check_json::<Proposal>(value),
+        MetaKind::DomainTopic => check_json::<DomainTopic>(value),
+        MetaKind::Filter => check_json::<FilterVersion>(value),
+        MetaKind::Namespace => check_json::<NamespaceRecord>(value),
+        MetaKind::Token => check_json::<TokenRecord>(value),
+        MetaKind::Audit => check_json::<AuditRecord>(value),
+        MetaKind::ResourceGroup => check_json::<ResourceGroupRecord>(value),
         MetaKind::Format
         | MetaKind::Floor
         | MetaKind::DeadLetters

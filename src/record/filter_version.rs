@@ -10,15 +10,12 @@ use gridhook_policy::filter::Filter;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterVersion {
-    /// The subscription's name.
     pub name: Name,
-    /// The filter.
     pub filter: Filter,
 }
 
 impl FilterVersion {
-    /// The version of `record`.
-    pub fn of(record: &SubscriptionRecord) -> Self {
+    pub fn from_record(record: &SubscriptionRecord) -> Self {
         Self {
             name: record.name.clone(),
             filter: record.filter.clone(),

@@ -20,7 +20,6 @@ use gridhook_policy::validation;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValidationCode {
-    /// Its id.
     pub id: String,
     /// SHA-256 of its token.
     token: [u8; 32],
@@ -39,13 +38,12 @@ impl ValidationCode {
     }
 
     /// Compares the token in constant time.
-    pub fn is(&self, token: &str) -> bool {
-        let given: [u8; 32] = Sha256::digest(token).into();
-        given.ct_eq(&self.token).into()
+    pub fn is_token(&self, token: &str) -> bool {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        digest.ct_eq(&self.token).into()
     }
 
-    /// Expiration time.
-    pub fn until(&self) -> Timestamp {
+    pub fn expiry(&self) -> Timestamp {
         Timestamp(self.until)
     }
 }
@@ -84,7 +82,7 @@ pub struct Provisioned {
 
 impl Provisioned {
     /// The view of a subscription and its proposal. [`None`] if there is neither.
-    pub fn of(
+    pub fn from_parts(
         in_force: Option<Arc<SubscriptionRecord>>,
         proposal: Option<&Proposal>,
         now: Timestamp,
@@ -97,7 +95,7 @@ impl Provisioned {
                 in_force: Some(record),
             });
         };
-        if validation::is_over(ticket.until(), now) {
+        if validation::is_over(ticket.expiry(), now) {
             let record = in_force.as_ref().unwrap_or(record);
             return Some(Self {
                 record: Arc::clone(record),

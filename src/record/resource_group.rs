@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::topic::ArmScope;
 
-/// A resource group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceGroupRecord {
@@ -20,7 +19,6 @@ pub struct ResourceGroupRecord {
 }
 
 impl ResourceGroupRecord {
-    /// The key of its record.
     pub fn key(&self) -> String {
         key(&self.scope)
     }

@@ -201,7 +201,7 @@ pub struct ManagedIdentities {
 
 impl ManagedIdentities {
     /// As a record has them.
-    pub fn stored(self) -> Option<Box<Self>> {
+    pub fn into_stored(self) -> Option<Box<Self>> {
         (self != Self::default()).then(|| Box::new(self))
     }
 }

@@ -62,8 +62,8 @@ impl FromStr for TokenRole {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|role| role.name() == text);
-        found.ok_or_else(|| {
+        let known_role = Self::ALL.into_iter().find(|role| role.name() == text);
+        known_role.ok_or_else(|| {
             format!("is \"{text}\"; allowed are publish, consume, portal, read, operate and admin")
         })
     }
@@ -101,11 +101,11 @@ const ROOTS: [&str; 3] = ["topics", "domains", "namespaces"];
 
 impl Scope {
     /// Whether the resource is in this part.
-    fn covers(&self, resource: &ScopedResource) -> bool {
+    fn covers_resource(&self, resource: &ScopedResource) -> bool {
         match self {
             Self::Path(patterns) => {
                 let fits = |(pattern, segment): (&String, &String)| {
-                    matches(pattern, &segment.to_ascii_lowercase())
+                    matches_pattern(pattern, &segment.to_ascii_lowercase())
                 };
                 patterns.len() <= resource.path.len()
                     && patterns.iter().zip(&resource.path).all(fits)
@@ -125,14 +125,14 @@ impl Scope {
                 && keywords
                     .iter()
                     .zip(*path)
-                    .all(|(pattern, word)| matches(pattern, word))
+                    .all(|(pattern, word)| matches_pattern(pattern, word))
         };
         PATHS.iter().any(is_prefix)
     }
 }
 
 /// Whether a segment matches a pattern, in which `*` stands for any characters.
-fn matches(pattern: &str, segment: &str) -> bool {
+fn matches_pattern(pattern: &str, segment: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else {
         return pattern == segment;
     };
@@ -161,7 +161,7 @@ impl Scope {
     /// Parses a scope of the store, where an older server may have accepted any character and paths
     /// that cover nothing.
     fn from_stored(text: &str) -> Result<Self, String> {
-        let allowed = || {
+        let expectation = || {
             format!(
                 "is \"{}\"; allowed is a path that begins with topics, domains or namespaces, such \
                  as topics/orders or topics/orders-*, or a label such as labels/team=shop",
@@ -175,7 +175,7 @@ impl Scope {
             return if is_label {
                 Ok(Self::Label(label.to_owned()))
             } else {
-                Err(allowed())
+                Err(expectation())
             };
         }
         let path = text.strip_suffix("/*").unwrap_or(text).to_ascii_lowercase();
@@ -185,7 +185,7 @@ impl Scope {
         if is_path {
             Ok(Self::Path(segments))
         } else {
-            Err(allowed())
+            Err(expectation())
         }
     }
 }
@@ -261,8 +261,10 @@ impl UserScopes {
     }
 
     /// Whether the event subscription is among them.
-    pub fn cover(&self, subscription: &ScopedResource) -> bool {
-        self.0.iter().any(|scope| scope.covers(subscription))
+    pub fn covers_subscription(&self, subscription: &ScopedResource) -> bool {
+        self.0
+            .iter()
+            .any(|scope| scope.covers_resource(subscription))
     }
 }
 
@@ -277,7 +279,7 @@ pub struct Grant {
 
 impl Grant {
     /// A role in the whole server.
-    pub fn everywhere(role: TokenRole) -> Self {
+    pub fn for_server(role: TokenRole) -> Self {
         Self {
             role,
             scopes: Vec::new(),
@@ -285,9 +287,9 @@ impl Grant {
     }
 
     /// Whether it covers the resource, or the whole server if there is none.
-    pub fn covers(&self, resource: Option<&ScopedResource>) -> bool {
+    pub fn covers_resource(&self, resource: Option<&ScopedResource>) -> bool {
         self.scopes.is_empty()
-            || resource.is_some_and(|of| self.scopes.iter().any(|scope| scope.covers(of)))
+            || resource.is_some_and(|of| self.scopes.iter().any(|scope| scope.covers_resource(of)))
     }
 }
 
@@ -317,7 +319,7 @@ impl TokenRecord {
     /// Whether it has expired.
     pub fn is_expired(&self, wall: WallTime) -> bool {
         self.expires
-            .is_some_and(|expires| expires <= wall.timestamp())
+            .is_some_and(|expires| expires <= wall.to_timestamp())
     }
 
     /// The key under which it is registered.

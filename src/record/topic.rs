@@ -50,7 +50,6 @@ impl std::fmt::Debug for AccessKeys {
 /// Logs and actors are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopicKind {
-    /// A topic.
     Topic,
     /// A domain: one log. Each event names its topic in the domain.
     Domain,
@@ -104,7 +103,6 @@ pub struct DomainTopics {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceMembership {
-    /// The namespace.
     pub name: Name,
     /// `eventRetentionInDays`: the maximum time to live of its subscriptions.
     pub retention_days: u32,
@@ -116,15 +114,11 @@ pub struct NamespaceMembership {
 pub struct TopicRecord {
     /// Its name, unique among its kind, or in its namespace, compared without case.
     pub name: Name,
-    /// The ARM scope.
     pub scope: ArmScope,
     /// The partitions of its log, never empty.
     pub partitions: Vec<PartitionId>,
-    /// The input schema.
     pub input_schema: Schema,
-    /// Access keys.
     pub keys: AccessKeys,
-    /// Ingress settings.
     pub ingress: IngressSettings,
     /// The edition of the delivery policy.
     pub edition: String,
@@ -135,7 +129,6 @@ pub struct TopicRecord {
     /// Set for a domain: how its topics are created and deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<DomainTopics>,
-    /// Set for a topic of a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceMembership>,
     /// `partitionCount`, an extension: 1, or for a spread topic the number of shards of the
@@ -193,7 +186,6 @@ impl TopicRecord {
         Some(self.partition_count).filter(|_| self.is_spread())
     }
 
-    /// Its kind.
     pub fn kind(&self) -> TopicKind {
         match (&self.namespace, self.is_domain()) {
             (Some(_), _) => TopicKind::NamespaceTopic,
@@ -241,7 +233,6 @@ impl TopicRecord {
     }
 }
 
-/// A topic of a domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DomainTopic {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A backup is a RocksDB checkpoint, made with hard links next to the store
-//! ([`RocksStore::freeze`]) and then *copied*: a hard link would share its sectors, and their
+//! ([`RocksStore::freeze_to`]) and then *copied*: a hard link would share its sectors, and their
 //! damage, with the store. A copy in a folder is a complete store that `gridhook fsck` can read. At
 //! the destination of the settings, backups share their unchanged parts (`repository`). RocksDB's
 //! own backup engine would do that in local folders only, and without encryption.
@@ -54,9 +54,11 @@ pub use self::{
         BackupAt, BackupDestination, BackupList, OpenSink, Repository, StoredBackup,
         UnreadableBackup,
     },
-    restore::{RestoreReport, rehearse, restore, restore_stored, with_readable_copy},
+    restore::{
+        RestoreReport, rehearse_restore, restore_folder, restore_stored, with_readable_copy,
+    },
     seal::SealKey,
-    transfer::{SentStore, TransferError, receive},
+    transfer::{SentStore, TransferError, receive_store},
 };
 use data_encoding::HEXLOWER;
 
@@ -81,7 +83,6 @@ const TOKEN: &str = "admin-token";
 /// The file of the server's id, in a data folder.
 const SERVER_ID: &str = "server-id";
 
-/// The progress of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupProgress {
     /// Records are checked.
@@ -102,7 +103,7 @@ impl fmt::Display for BackupProgress {
                 write!(
                     f,
                     "{} checked, now {at}",
-                    crate::counted(*records, "record")
+                    crate::format_count(*records, "record")
                 )
             }
             Self::Copying { bytes, of } => write!(f, "{} of {} MiB copied", bytes >> 20, of >> 20),
@@ -125,7 +126,6 @@ pub enum BackupError {
     /// The target folder cannot be used.
     #[error("{} {problem}", folder.display())]
     Target {
-        /// Which.
         folder: PathBuf,
         /// What is wrong with it, and what is allowed.
         problem: String,
@@ -136,13 +136,12 @@ pub enum BackupError {
     /// The folder is not a backup, or it is damaged; or a destination cannot be used.
     #[error("{} {problem}", backup.display())]
     Backup {
-        /// Which.
         backup: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
     /// A file operation failed.
-    #[error("{}: {source}{}", path.display(), hint(source))]
+    #[error("{}: {source}{}", path.display(), remedy_hint(source))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -158,7 +157,7 @@ pub enum BackupError {
 }
 
 /// A remedy for an error with a cause outside of the server.
-fn hint(error: &io::Error) -> &'static str {
+fn remedy_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
             "; under systemd the server may write only where its unit says: \
@@ -210,7 +209,6 @@ impl Drop for BackupPermit {
 pub struct BackupMade {
     /// What it says of itself.
     pub manifest: Manifest,
-    /// The report of its check.
     pub report: CheckReport,
     /// Its folder, or its address and name.
     pub at: String,
@@ -269,8 +267,10 @@ impl Backups {
     }
 
     /// The figures of the destination, if there is one.
-    pub fn figures(&self) -> Option<BackupCounts> {
-        self.destination.as_ref().map(|_| self.figures.counts())
+    pub fn read_figures(&self) -> Option<BackupCounts> {
+        self.destination
+            .as_ref()
+            .map(|_| self.figures.current_counts())
     }
 
     /// Ends what runs at its next step. Returns whether it has ended.
@@ -285,7 +285,7 @@ impl Backups {
     }
 
     /// Returns the permit, if it is free.
-    pub fn turn(&self) -> Result<BackupPermit, BackupError> {
+    pub fn acquire_permit(&self) -> Result<BackupPermit, BackupError> {
         if self.busy.swap(true, Ordering::AcqRel) {
             Err(BackupError::Busy)
         } else {
@@ -326,17 +326,17 @@ impl Backups {
     }
 
     /// Checks the store as it is now. Blocks for a long time.
-    pub fn look(
+    pub fn check_store(
         &self,
         _: &BackupPermit,
         watch: &mut BackupObserver<'_>,
     ) -> Result<CheckReport, BackupError> {
-        let (frozen, _guard) = self.freeze()?;
-        self.report(&frozen, watch)
+        let (frozen, _guard) = self.freeze_store()?;
+        self.check_frozen(&frozen, watch)
     }
 
     /// Makes a backup in `folder`. Blocks for a long time.
-    pub fn make(
+    pub fn make_in_folder(
         &self,
         _: &BackupPermit,
         folder: &Path,
@@ -344,32 +344,33 @@ impl Backups {
     ) -> Result<BackupMade, BackupError> {
         self.check_target(Some(folder))?;
         let made = self.clock.now();
-        let (frozen, guard) = self.freeze()?;
-        let sequence = frozen.sequence();
+        let (frozen, guard) = self.freeze_store()?;
+        let sequence = frozen.last_sequence();
         drop(frozen);
-        let mut target = TemporaryFolder::make(folder)?;
+        let mut target = TemporaryFolder::create_folder(folder)?;
         let mut pace = CopyPace::new(&self.clock);
-        let store = target.own(STORE);
-        let mut files = copy::all(&guard.0, &store, STORE, &mut pace, watch)?;
+        let store = target.register_name(STORE);
+        let mut files = copy::copy_all(&guard.0, &store, STORE, &mut pace, watch)?;
         drop(guard);
-        Watermark::create(&target.own(WATERMARK), sequence).map_err(of_io(folder))?;
-        files.push(copy::measure(folder, WATERMARK, u64::MAX)?);
-        if let Some(token) = self.token()? {
-            files.push(copy::one(
+        Watermark::create(&target.register_name(WATERMARK), sequence).map_err(of_io(folder))?;
+        files.push(copy::measure_file(folder, WATERMARK, u64::MAX)?);
+        if let Some(token) = self.admin_token_file()? {
+            files.push(copy::copy_file(
                 &token,
-                &target.own(TOKEN),
+                &target.register_name(TOKEN),
                 TOKEN,
                 u64::MAX,
                 &mut |_| ControlFlow::Continue(()),
             )?);
         }
         // Check the backup's own files.
-        let report = self.report(&ReadOnlyStore::open(folder, &self.options)?, watch)?;
+        let report = self.check_frozen(&ReadOnlyStore::open(folder, &self.options)?, watch)?;
         let manifest = Manifest::new(made, sequence, report.is_sound(), files);
-        folders::write_whole(&target.own(MANIFEST), &manifest.to_bytes()?)
+        folders::write_whole(&target.register_name(MANIFEST), &manifest.to_bytes()?)
             .map_err(of_io(folder))?;
-        target.keep()?;
-        let (at, written) = (folder.display().to_string(), manifest.bytes());
+        target.keep_contents()?;
+        let at = folder.display().to_string();
+        let written = manifest.total_bytes();
         Ok(BackupMade {
             manifest,
             report,
@@ -398,8 +399,11 @@ impl Backups {
                 report,
                 ..
             }) => {
-                self.figures
-                    .note_made(self.clock.now().since(begun), manifest.bytes(), *written);
+                self.figures.note_made(
+                    self.clock.now().since(begun),
+                    manifest.total_bytes(),
+                    *written,
+                );
                 if report.is_sound() {
                     self.figures.note_success(begun)
                 } else {
@@ -414,7 +418,7 @@ impl Backups {
 
     /// When the newest sound backup at the destination was begun. Blocks like
     /// [`Backups::make_at_destination`].
-    pub fn newest(&self) -> Result<Option<Timestamp>, BackupError> {
+    pub fn newest_backup_time(&self) -> Result<Option<Timestamp>, BackupError> {
         let destination = self
             .destination
             .as_ref()
@@ -422,7 +426,7 @@ impl Backups {
         let found = (|| {
             let repository = Repository::open(destination, true)?;
             repository.check_owner(&self.server_id()?, None)?;
-            repository.backups()
+            repository.list_backups()
         })();
         let found = found.inspect_err(|_| self.figures.note_failure())?;
         let BackupList {
@@ -435,7 +439,7 @@ impl Backups {
         let newest = readable
             .iter()
             .rfind(|backup| backup.manifest.sound)
-            .map(|backup| backup.manifest.begun());
+            .map(|backup| backup.manifest.begin_time());
         newest
             .into_iter()
             .for_each(|newest| self.figures.note_success(newest));
@@ -451,42 +455,47 @@ impl Backups {
         let repository = Repository::open(destination, true)?;
         repository.check_owner(&self.server_id()?, Some(begun))?;
         let mut pace = CopyPace::new(&self.clock);
-        let mut known = repository.usable_pieces(begun, &mut || {
-            pace.pause();
-            self.watched(watch, BackupProgress::Copying { bytes: 0, of: 0 })
+        let mut usable_pieces = repository.usable_pieces(begun, &mut || {
+            pace.pause_after_work();
+            self.report_progress(watch, BackupProgress::Copying { bytes: 0, of: 0 })
         })?;
-        let (frozen, guard) = self.freeze()?;
-        let sequence = frozen.sequence();
+        let (frozen, guard) = self.freeze_store()?;
+        let sequence = frozen.last_sequence();
         // The check reads the same files whose hashes name what is written.
-        let report = self.report(&frozen, watch)?;
+        let report = self.check_frozen(&frozen, watch)?;
         drop(frozen);
-        let mut named = Vec::new();
+        let mut files_by_name = Vec::new();
         for (path, bytes) in copy::files_in(&guard.0)? {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
                 continue;
             };
-            named.push((path.clone(), format!("{STORE}/{name}"), bytes));
+            files_by_name.push((path.clone(), format!("{STORE}/{name}"), bytes));
         }
         let watermark = guard.0.join(WATERMARK);
         Watermark::create(&watermark, sequence).map_err(of_io(&watermark))?;
-        named.push((watermark, WATERMARK.to_owned(), 0));
-        named.extend(self.token()?.map(|token| (token, TOKEN.to_owned(), 0)));
-        let (mut done, mut written, of) = (0, 0, named.iter().map(|(.., bytes)| bytes).sum());
+        files_by_name.push((watermark, WATERMARK.to_owned(), 0));
+        files_by_name.extend(
+            self.admin_token_file()?
+                .map(|token| (token, TOKEN.to_owned(), 0)),
+        );
+        let mut done = 0;
+        let mut written = 0;
+        let of = files_by_name.iter().map(|(.., bytes)| bytes).sum();
         let mut files = Vec::new();
-        for (path, name, _) in &named {
+        for (path, name, _) in &files_by_name {
             let mut piece = |read, wrote| {
                 (done, written) = (done + read, written + wrote);
-                pace.pause();
-                self.watched(watch, BackupProgress::Copying { bytes: done, of })
+                pace.pause_after_work();
+                self.report_progress(watch, BackupProgress::Copying { bytes: done, of })
             };
-            files.push(repository.store(path, name, &mut known, &mut piece)?);
+            files.push(repository.store_file(path, name, &mut usable_pieces, &mut piece)?);
         }
         drop(guard);
         let manifest = Manifest::new(begun, sequence, report.is_sound(), files);
         let at = format!(
             "{}/backups/{}",
             destination.address,
-            repository.finish(&manifest)?
+            repository.store_manifest(&manifest)?
         );
         match repository.remove_expired(self.clock.now()) {
             Ok(removed) => tracing::info!(backup = at, written, removed, "backup stored"),
@@ -526,18 +535,22 @@ impl Backups {
         let id = HEXLOWER.encode(&random);
         folders::remove(&path.with_extension("new"))?;
         folders::write_whole(&path, format!("{id}\n").as_bytes()).map_err(of_io(&path))?;
-        folders::sync(&self.data_dir)?;
+        folders::sync_folder(&self.data_dir)?;
         Ok(id)
     }
 
     /// The file of the admin token, if there is one.
-    fn token(&self) -> Result<Option<PathBuf>, BackupError> {
+    fn admin_token_file(&self) -> Result<Option<PathBuf>, BackupError> {
         let token = self.data_dir.join(TOKEN);
         Ok(token.try_exists().map_err(of_io(&token))?.then_some(token))
     }
 
     /// Reports the progress, unless the server is stopping.
-    fn watched(&self, watch: &mut BackupObserver<'_>, progress: BackupProgress) -> ControlFlow<()> {
+    fn report_progress(
+        &self,
+        watch: &mut BackupObserver<'_>,
+        progress: BackupProgress,
+    ) -> ControlFlow<()> {
         if self.is_stopping() {
             return ControlFlow::Break(());
         }
@@ -545,25 +558,25 @@ impl Backups {
     }
 
     /// Makes a checkpoint of the store, and a guard that removes it.
-    fn freeze(&self) -> Result<(ReadOnlyStore, FolderGuard), BackupError> {
+    fn freeze_store(&self) -> Result<(ReadOnlyStore, FolderGuard), BackupError> {
         let path = self.data_dir.join(FROZEN);
         folders::remove(&path)?;
         let store = self.store.upgrade().ok_or(BackupError::Closed)?;
         let guard = FolderGuard(path);
-        Ok((store.freeze(&guard.0)?, guard))
+        Ok((store.freeze_to(&guard.0)?, guard))
     }
 
-    fn report(
+    fn check_frozen(
         &self,
         frozen: &ReadOnlyStore,
         watch: &mut BackupObserver<'_>,
     ) -> Result<CheckReport, BackupError> {
         let mut pace = CopyPace::new(&self.clock);
         let mut watch = |progress| {
-            pace.pause();
-            self.watched(watch, BackupProgress::Checking(progress))
+            pace.pause_after_work();
+            self.report_progress(watch, BackupProgress::Checking(progress))
         };
-        Ok(fsck::check(frozen, self.decoders, &mut watch)?)
+        Ok(fsck::check_store(frozen, self.decoders, &mut watch)?)
     }
 }
 

@@ -43,7 +43,7 @@ use std::{
 };
 
 pub use self::{
-    repair::repair,
+    repair::repair_store,
     report::{CheckReport, Finding, Repair},
 };
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, Timestamp};
@@ -103,7 +103,6 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
     /// The section.
@@ -127,7 +126,7 @@ pub enum CheckStop {
 }
 
 /// Checks the whole store.
-pub fn check(
+pub fn check_store(
     store: &dyn Store,
     decoders: RecordDecoders,
     watch: &mut CheckObserver<'_>,
@@ -135,24 +134,23 @@ pub fn check(
     check_all(store, decoders, watch).map(|(report, _)| report)
 }
 
-/// A section of the check.
 type CheckSection = fn(&mut StoreCheck<'_>) -> Result<(), CheckStop>;
 
 /// All sections, in order: later ones use what earlier ones have collected.
 const SECTIONS: [(&str, CheckSection); 13] = [
-    ("floors", |check| check.floors()),
-    ("log", |check| check.log()),
+    ("floors", |check| check.check_floors()),
+    ("log", |check| check.check_log()),
     ("pending deliveries", |check| check.check_pending()),
-    ("dead letters", |check| check.dead()),
-    ("pins", |check| check.pins()),
-    ("carried", |check| check.carried()),
-    ("cursors", |check| check.cursors()),
-    ("due", |check| check.due()),
+    ("dead letters", |check| check.check_dead_letters()),
+    ("pins", |check| check.check_pins()),
+    ("carried", |check| check.check_carried()),
+    ("cursors", |check| check.check_cursors()),
+    ("due", |check| check.check_due()),
     ("dead-letter totals", |check| check.dead_letter_totals()),
-    ("subscriptions", |check| check.subscriptions()),
-    ("ledger", |check| check.ledger()),
-    ("ids", |check| check.ids()),
-    ("filters", |check| check.filters()),
+    ("subscriptions", |check| check.check_subscriptions()),
+    ("ledger", |check| check.check_ledger()),
+    ("ids", |check| check.check_ids()),
+    ("filters", |check| check.check_filters()),
 ];
 
 /// Checks the whole store. Returns the report and the writes that repair it.
@@ -179,7 +177,7 @@ fn check_all(
             Ok(()) => {}
             // RocksDB cannot read a block. The rest of the family is not checked.
             Err(CheckStop::Store(StoreError::Damaged(what))) => {
-                check.report.wrong(format!("{name}: {what}"))
+                check.report.add_problem(format!("{name}: {what}"))
             }
             Err(
                 stop @ (CheckStop::Canceled
@@ -265,12 +263,12 @@ fn subscription_name(
 
 impl StoreCheck<'_> {
     /// Visits all records of a family.
-    fn each(
+    fn visit_records(
         &mut self,
         family: Family,
         visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckStop>,
     ) -> Result<(), CheckStop> {
-        self.each_in(family, &keys::all(family), visit)
+        self.each_in(family, &keys::family_range(family), visit)
     }
 
     /// Visits all records of a range.
@@ -280,9 +278,10 @@ impl StoreCheck<'_> {
         range: &Range<Vec<u8>>,
         mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckStop>,
     ) -> Result<(), CheckStop> {
-        let (store, mut stopped) = (self.store, Ok(()));
+        let store = self.store;
+        let mut stopped = Ok(());
         store.scan(family, &range.start, &range.end, &mut |key, value| {
-            stopped = self.passed().and_then(|()| visit(self, key, value));
+            stopped = self.count_passed().and_then(|()| visit(self, key, value));
             if stopped.is_ok() {
                 ControlFlow::Continue(())
             } else {
@@ -292,7 +291,7 @@ impl StoreCheck<'_> {
         stopped
     }
 
-    fn passed(&mut self) -> Result<(), CheckStop> {
+    fn count_passed(&mut self) -> Result<(), CheckStop> {
         self.records += 1;
         if !self.records.is_multiple_of(SLICE) {
             return Ok(());
@@ -306,14 +305,14 @@ impl StoreCheck<'_> {
         }
     }
 
-    fn subscription(
+    fn subscription_mut(
         &mut self,
         subscription_key: SubscriptionKey,
     ) -> Result<&mut CheckedSubscription, CheckStop> {
         if !self.subscriptions.contains_key(&subscription_key) {
             let is_deleted = self
                 .store
-                .get(Family::Meta, &keys::reap(subscription_key))?
+                .get(Family::Meta, &keys::reap_key(subscription_key))?
                 .is_some();
             self.subscriptions.insert(
                 subscription_key,
@@ -327,19 +326,19 @@ impl StoreCheck<'_> {
     }
 
     /// Reports a problem that `op` repairs.
-    fn repairable(&mut self, repair: Repair, what: String, op: WriteOp) {
-        self.report.repairable(repair, what);
-        self.keep(op);
+    fn add_repairable(&mut self, repair: Repair, what: String, op: WriteOp) {
+        self.report.add_repairable(repair, what);
+        self.keep_operation(op);
     }
 
     /// Reports a leftover that `op` removes.
     fn left_over(&mut self, repair: Repair, what: String, op: WriteOp) {
         self.report.left_over(repair, what);
-        self.keep(op);
+        self.keep_operation(op);
     }
 
     /// Beyond the limit, the next pass finds the problem again.
-    fn keep(&mut self, op: WriteOp) {
+    fn keep_operation(&mut self, op: WriteOp) {
         if self.repairs.0.len() < REPAIRS_MAX {
             self.repairs.0.push(op);
         }
@@ -353,20 +352,21 @@ impl StoreCheck<'_> {
         seq: Seq,
         needed: &str,
     ) -> Result<bool, CheckStop> {
-        let there = match EventFinder::new(self.store, subscription_key.partition).find(seq) {
+        let there = match EventFinder::new(self.store, subscription_key.partition).find_event(seq) {
             Ok(event) => event.is_some(),
             Err(StoreError::Damaged(_)) => false,
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error.into()),
         };
-        if !there && !self.subscription(subscription_key)?.is_deleted {
-            self.report.wrong(format!("{needed} and cannot be read"));
+        if !there && !self.subscription_mut(subscription_key)?.is_deleted {
+            self.report
+                .add_problem(format!("{needed} and cannot be read"));
         }
         Ok(there)
     }
 }
 
 /// Adds counters from disk, which may overflow.
-fn sum<const N: usize>(counts: [u64; N]) -> Option<u64> {
+fn checked_sum<const N: usize>(counts: [u64; N]) -> Option<u64> {
     sum_of(counts.into_iter())
 }
 

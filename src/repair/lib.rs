@@ -18,7 +18,7 @@ pub mod salvage;
 pub mod seed;
 
 /// A number with its noun, whose plural ends with s.
-fn counted(count: u64, noun: &str) -> String {
+fn format_count(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }

@@ -65,7 +65,6 @@ use gridhook_store::{
 /// Changes in one write.
 const BATCH: usize = 1024;
 
-/// The result of a salvage.
 #[derive(Debug)]
 pub struct SalvageResult {
     /// What is missing.
@@ -85,31 +84,31 @@ pub fn accept_loss(
     watch: &mut BackupObserver<'_>,
 ) -> Result<SalvageResult, BackupError> {
     let mut copy = backup::copy_damaged(from, data_dir, watch)?;
-    let (store, recovered) = RocksStore::open_damaged(copy.scratch(), options)?;
-    let damaged = tables::damaged(&store)?;
-    let store = if damaged.is_empty() {
+    let (store, recovered) = RocksStore::open_damaged(copy.scratch_folder(), options)?;
+    let damaged_families = tables::count_damaged(&store)?;
+    let store = if damaged_families.is_empty() {
         store
     } else {
         copy.check_room()?;
-        let readable = RocksStore::open(&copy.readable(), options)?;
-        tables::copy(&store, &readable)?;
+        let readable = RocksStore::open(&copy.new_store_folder(), options)?;
+        tables::copy_readable(&store, &readable)?;
         readable.close().map_err(CheckStop::from)?;
         drop((store, readable));
-        copy.replace()?;
-        RocksStore::open_damaged(copy.scratch(), options)?.0
+        copy.replace_with_new_store()?;
+        RocksStore::open_damaged(copy.scratch_folder(), options)?.0
     };
     let mut watch = |progress| watch(BackupProgress::Checking(progress));
-    let salvaged = salvage(&store, decoders, control, now, &mut watch);
+    let result = salvage_store(&store, decoders, control, now, &mut watch);
     // RocksDB must be closed before its folder is moved.
-    let closed = store.close();
-    let sequence = store.sequence();
+    let close_result = store.close();
+    let sequence = store.last_sequence();
     drop(store);
-    let (mut loss, report) = salvaged?;
-    closed.map_err(CheckStop::from)?;
-    (loss.recovered, loss.acknowledged) = (recovered, copy.acknowledged());
-    for (family, ranges) in damaged {
+    let (mut loss, report) = result?;
+    close_result.map_err(CheckStop::from)?;
+    (loss.recovered, loss.acknowledged) = (recovered, copy.acknowledged_sequence());
+    for (family, ranges) in damaged_families {
         let name = family.name();
-        loss.record(format!(
+        loss.add_record(format!(
             "missing: the records in {ranges} damaged ranges of the family {name}"
         ));
     }
@@ -119,12 +118,12 @@ pub fn accept_loss(
             problem: format!("cannot be made consistent: {report}"),
         });
     }
-    copy.keep(sequence)?;
+    copy.keep_as_store(sequence)?;
     Ok(SalvageResult { loss, report })
 }
 
 /// Makes `store` consistent.
-pub fn salvage(
+pub fn salvage_store(
     store: &dyn Store,
     decoders: RecordDecoders,
     control: ControlRecords,
@@ -152,7 +151,7 @@ pub fn salvage(
         step(&mut salvage)?;
         salvage.flush()?;
     }
-    let report = fsck::repair(store, decoders, watch)?;
+    let report = fsck::repair_store(store, decoders, watch)?;
     Ok((salvage.loss, report))
 }
 
@@ -161,17 +160,17 @@ type SalvageStep = fn(&mut Salvage<'_>) -> Result<(), CheckStop>;
 /// All steps, in order: later ones use what earlier ones have collected and repaired.
 const STEPS: [SalvageStep; 12] = [
     |salvage| salvage.changelog_position(),
-    |salvage| salvage.unreadable(),
+    |salvage| salvage.delete_unreadable(),
     |salvage| salvage.control_records(),
-    |salvage| salvage.mentioned(),
+    |salvage| salvage.collect_mentioned(),
     |salvage| salvage.known_cursors(),
-    |salvage| salvage.jobs(),
-    |salvage| salvage.logs(),
-    |salvage| salvage.lanes(),
-    |salvage| salvage.rewind(),
+    |salvage| salvage.salvage_jobs(),
+    |salvage| salvage.salvage_logs(),
+    |salvage| salvage.raise_lanes(),
+    |salvage| salvage.rewind_all(),
     |salvage| salvage.pending_and_dead(),
-    |salvage| salvage.counters(),
-    |salvage| salvage.ids(),
+    |salvage| salvage.set_counters(),
+    |salvage| salvage.delete_incomplete_ids(),
 ];
 
 struct Salvage<'a> {
@@ -201,13 +200,14 @@ struct Salvage<'a> {
 
 impl Salvage<'_> {
     /// Visits all records of a range. Records written meanwhile are not visited.
-    fn each(
+    fn visit_range(
         &mut self,
         family: Family,
         range: &Range<Vec<u8>>,
         mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let (store, mut failed) = (self.store, Ok(()));
+        let store = self.store;
+        let mut failed = Ok(());
         store.scan(family, &range.start, &range.end, &mut |key, value| {
             failed = visit(self, key, value);
             if failed.is_ok() {
@@ -219,15 +219,15 @@ impl Salvage<'_> {
         failed
     }
 
-    fn all(
+    fn visit_family(
         &mut self,
         family: Family,
         visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        self.each(family, &keys::all(family), visit)
+        self.visit_range(family, &keys::family_range(family), visit)
     }
 
-    fn delete(&mut self, family: Family, key: Vec<u8>) -> Result<(), StoreError> {
+    fn delete_record(&mut self, family: Family, key: Vec<u8>) -> Result<(), StoreError> {
         // Records of this family are written once, and deleted with a single delete.
         if family == Family::Due {
             self.batch.single_delete(family, key);
@@ -237,7 +237,12 @@ impl Salvage<'_> {
         self.flush_if_full()
     }
 
-    fn put(&mut self, family: Family, key: Vec<u8>, value: Vec<u8>) -> Result<(), StoreError> {
+    fn put_record(
+        &mut self,
+        family: Family,
+        key: Vec<u8>,
+        value: Vec<u8>,
+    ) -> Result<(), StoreError> {
         self.batch.put(family, key, value);
         self.flush_if_full()
     }

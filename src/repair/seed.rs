@@ -44,7 +44,6 @@ pub enum SeedError {
     /// A file of the folder cannot be read or removed.
     #[error("{}: {source}", .folder.display())]
     Io {
-        /// The folder.
         folder: PathBuf,
         /// What went wrong.
         source: io::Error,
@@ -58,8 +57,8 @@ impl SeedStore {
     /// If it cannot be read, or a node has it open.
     pub fn open(folder: &Path, options: &RocksOptions) -> Result<Self, SeedError> {
         let store = ReadOnlyStore::open(folder, options)?;
-        let applied = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b""))?;
-        let applied = applied
+        let position = store.get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))?;
+        let position = position
             .map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged))
             .transpose()?;
         let cluster = match fs::read_to_string(folder.join(CLUSTER_ID)) {
@@ -74,7 +73,7 @@ impl SeedStore {
         };
         Ok(Self {
             folder: folder.to_owned(),
-            applied: applied.map(|at| at.sequence),
+            applied: position.map(|at| at.sequence),
             cluster,
             _store: store,
         })
@@ -84,12 +83,12 @@ impl SeedStore {
     ///
     /// # Errors
     /// If the file that names it is not removed.
-    pub fn release(&self) -> Result<(), SeedError> {
-        let removed = match fs::remove_file(self.folder.join(CLUSTER_ID)) {
+    pub fn detach_from_cluster(&self) -> Result<(), SeedError> {
+        let removal = match fs::remove_file(self.folder.join(CLUSTER_ID)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed.and_then(|()| File::open(&self.folder)?.sync_all()),
         };
-        removed.map_err(|source| SeedError::Io {
+        removal.map_err(|source| SeedError::Io {
             folder: self.folder.clone(),
             source,
         })

@@ -24,9 +24,9 @@ const STOP_POLLS: u32 = 200;
 /// Runs until the system ends.
 pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: Clock) {
     let started = clock.now();
-    let mut due = match work(&backups, |backups| backups.newest()).await {
+    let mut due = match work(&backups, |backups| backups.newest_backup_time()).await {
         // A clock that was set back makes no backup wait for the time of a later one.
-        Ok(newest) => schedule.due(newest.map(|newest| newest.min(started)), started),
+        Ok(newest) => schedule.next_due(newest.map(|newest| newest.min(started)), started),
         Err(error) => failed(&error, &schedule, &clock),
     };
     loop {
@@ -37,17 +37,17 @@ pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: 
         }
         let begun = clock.now();
         let made = work(&backups, |backups| {
-            let permit = backups.turn()?;
+            let permit = backups.acquire_permit()?;
             backups.make_at_destination(&permit, &mut |_| ControlFlow::Continue(()))
         });
         due = match made.await {
-            Ok(made) if made.report.is_sound() => schedule.due(Some(begun), started),
+            Ok(made) if made.report.is_sound() => schedule.next_due(Some(begun), started),
             Ok(made) => {
                 tracing::error!(
                     backup = made.at,
                     "the store is damaged, and so is its backup: run gridhook fsck --online"
                 );
-                schedule.due(Some(begun), started)
+                schedule.next_due(Some(begun), started)
             }
             Err(error) => failed(&error, &schedule, &clock),
         };
@@ -55,7 +55,7 @@ pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: 
 }
 
 fn failed(error: &BackupError, schedule: &BackupSchedule, clock: &Clock) -> Timestamp {
-    let retry = schedule.retry(clock.now());
+    let retry = schedule.retry_time(clock.now());
     tracing::error!(%error, %retry, "backup failed");
     retry
 }

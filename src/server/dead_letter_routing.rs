@@ -32,7 +32,7 @@ impl DeadLetterRouting {
         due: Timestamp,
     ) {
         if let Some(target) = self.target(shared) {
-            stores.waiting(WaitingDeadLetters {
+            stores.queue_waiting(WaitingDeadLetters {
                 subscription_key: shared.subscription_key,
                 target,
                 due,
@@ -44,7 +44,7 @@ impl DeadLetterRouting {
     pub(super) fn target_lookup(&self) -> dead_letter::TargetLookup {
         let routing = self.clone();
         Box::new(move |subscription_key| {
-            routing.target(&*routing.registry.shared(subscription_key)?)
+            routing.target(&*routing.registry.shared_state(subscription_key)?)
         })
     }
 
@@ -53,12 +53,13 @@ impl DeadLetterRouting {
     fn target(&self, shared: &SharedState) -> Option<DeadLetterTarget> {
         let (plan, topic) = (
             shared.plan(),
-            self.registry.owner(shared.subscription_key.partition)?,
+            self.registry
+                .topic_of_partition(shared.subscription_key.partition)?,
         );
         let destination = plan.record.dead_letter.as_ref()?;
         let found = match self
             .named_stores
-            .find(&destination.resource_id, &destination.container)
+            .find_destination(&destination.resource_id, &destination.container)
         {
             Ok(found) => found,
             Err(error) => {
@@ -102,7 +103,7 @@ impl Supervised for DeadLetterActorFactory {
         format!("dead letters of the store {}", self.store)
     }
 
-    fn history(&self) -> &SupervisionHistory {
+    fn supervision_history(&self) -> &SupervisionHistory {
         &self.history
     }
 

@@ -261,7 +261,7 @@ impl Hops {
         };
         let answered = tokio::select! {
             answered = self.send(outgoing, side, OWNER_WAIT) => answered,
-            () = peer.gone(), if waits_for_events => Err("the client has gone"),
+            () = peer.wait_until_gone(), if waits_for_events => Err("the client has gone"),
             why = ends => Err(why),
         };
         match answered {

@@ -130,7 +130,7 @@ pub(super) fn check(config: &Config) -> Result<(), IssuerError> {
 /// What the claims of the issuer's tokens permit.
 fn rules(issuer: &IssuerConfig) -> Result<Vec<ClaimRule>, IssuerError> {
     let admin = issuer.admin_role.iter().map(|role| {
-        let grant = Grant::everywhere(TokenRole::Admin);
+        let grant = Grant::for_server(TokenRole::Admin);
         Ok(ClaimRule {
             claim: "roles".to_owned(),
             value: role.clone(),
@@ -219,7 +219,7 @@ async fn refresh(source: Rc<KeySetSource>) {
                 tokio::time::sleep(PAUSE).await;
                 tokio::select! {
                     () = tokio::time::sleep(issuer.refresh.saturating_sub(PAUSE)) => {}
-                    () = keys.missing() => {}
+                    () = keys.wait_for_unknown_key() => {}
                 }
             }
             Err(error) => {
@@ -237,7 +237,7 @@ fn read_file(issuer: &IssuerConfig, keys: &Keyring) -> Result<usize, IssuerError
     };
     let name = path.display().to_string();
     let set = fs::read(path).map_err(|error| IssuerError::File(name.clone(), error))?;
-    keys.replace(&set)
+    keys.replace_keys(&set)
         .map_err(|error| IssuerError::Keys(name, error))
 }
 
@@ -256,7 +256,7 @@ async fn fetch(client: &Client, url: &Url, keys: &Keyring) -> Result<usize, Issu
         .limit(KEYS_BYTES_MAX)
         .await
         .map_err(|error| failed(error.to_string()))?;
-    keys.replace(&set)
+    keys.replace_keys(&set)
         .map_err(|error| IssuerError::Keys(url.to_string(), error))
 }
 

@@ -145,7 +145,7 @@ pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + S
     let client = settings::client(config, &[], &budget)?;
     use_rules::read(config, client.connections)?;
     issuer::check(config)?;
-    destination::destination(&config.backup, None)?;
+    destination::backup_destination(&config.backup, None)?;
     Ok(())
 }
 

@@ -19,15 +19,15 @@ pub(super) struct LiveSubscriptions {
 }
 
 impl redrive::SubscriptionDirectory for LiveSubscriptions {
-    fn redrives(&self) -> Vec<(SubscriptionKey, Lane)> {
+    fn running_redrives(&self) -> Vec<(SubscriptionKey, Lane)> {
         let mut found = Vec::new();
-        for topic in self.registry.topics() {
-            for subscription in topic.subscriptions() {
+        for topic in self.registry.list_topics() {
+            for subscription in topic.list_subscriptions() {
                 let subscription_key = SubscriptionKey {
                     partition: topic.partition(),
                     subscription: subscription.number,
                 };
-                let Some(shared) = self.registry.shared(subscription_key) else {
+                let Some(shared) = self.registry.shared_state(subscription_key) else {
                     continue;
                 };
                 shared.read_state(|state| {
@@ -44,14 +44,14 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
     }
 
     fn namesakes(&self, subscription_key: SubscriptionKey) -> Vec<SubscriptionKey> {
-        let Some(shared) = self.registry.shared(subscription_key) else {
+        let Some(shared) = self.registry.shared_state(subscription_key) else {
             return Vec::new();
         };
         let plan = shared.plan();
         let mut found = Vec::new();
-        for topic in self.registry.topics() {
+        for topic in self.registry.list_topics() {
             let namesakes = topic
-                .subscriptions()
+                .list_subscriptions()
                 .into_iter()
                 .filter(|other| other.name == plan.record.name);
             found.extend(namesakes.map(|other| SubscriptionKey {
@@ -65,14 +65,15 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
 
     fn is_custom(&self, subscription_key: SubscriptionKey) -> Option<bool> {
         let (topic, _) = (
-            self.registry.owner(subscription_key.partition)?,
-            self.registry.shared(subscription_key)?,
+            self.registry
+                .topic_of_partition(subscription_key.partition)?,
+            self.registry.shared_state(subscription_key)?,
         );
         Some(topic.record().input_schema == Schema::Custom)
     }
 
-    fn job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job> {
-        let shared = self.registry.shared(subscription_key)?;
+    fn running_job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job> {
+        let shared = self.registry.shared_state(subscription_key)?;
         shared.read_state(|state| {
             state
                 .cursor
@@ -83,7 +84,7 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         })
     }
 
-    fn convert(
+    fn convert_dead_letter(
         &self,
         subscription_key: SubscriptionKey,
         dead_letter: &DeadLetterEvent,
@@ -91,16 +92,16 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         let gone = || "its event subscription is gone".to_owned();
         let topic = self
             .registry
-            .owner(subscription_key.partition)
+            .topic_of_partition(subscription_key.partition)
             .ok_or_else(gone)?
             .record();
         let plan = self
             .registry
-            .shared(subscription_key)
+            .shared_state(subscription_key)
             .ok_or_else(gone)?
             .plan();
         let delivery = plan.record.delivery_schema;
-        if !dead_letter.schema.deliveries().contains(&delivery) {
+        if !dead_letter.schema.delivery_schemas().contains(&delivery) {
             return Err(format!(
                 "its event has the schema {:?}, which cannot be delivered as {delivery:?}",
                 dead_letter.schema

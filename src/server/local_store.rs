@@ -85,7 +85,7 @@ impl LocalStore {
                 "its store is still in use, and cannot be replaced",
             )));
         }
-        received::accept(&self.data_dir).map_err(refuse)?;
+        received::accept_arrived(&self.data_dir).map_err(refuse)?;
         *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
         Ok(())
     }
@@ -101,7 +101,7 @@ impl LocalStore {
             source,
         };
         let _turn = self.arriving();
-        let empty = received::arriving(&self.data_dir);
+        let empty = received::arriving_folder(&self.data_dir);
         let removed = match fs::remove_dir_all(&empty) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refuse(error)),
             Ok(()) | Err(_) => Ok(()),
@@ -120,7 +120,7 @@ impl LocalStore {
             *open = Some(old);
             return Ok(false);
         }
-        received::accept(&self.data_dir).map_err(refuse)?;
+        received::accept_arrived(&self.data_dir).map_err(refuse)?;
         *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
         Ok(true)
     }

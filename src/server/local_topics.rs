@@ -37,7 +37,7 @@ impl NamespaceTopics {
 pub(super) fn find(registry: &Registry, resource_id: &str) -> Option<Arc<TopicHandle>> {
     let mut parts = resource_id.rsplit('/');
     let (topic, _, namespace) = (parts.next()?, parts.next()?, parts.next()?);
-    let found = registry.topic(&key_in_namespace(namespace, topic))?;
+    let found = registry.find_topic(&key_in_namespace(namespace, topic))?;
     found
         .record()
         .resource_id()
@@ -46,7 +46,7 @@ pub(super) fn find(registry: &Registry, resource_id: &str) -> Option<Arc<TopicHa
 }
 
 impl LocalTopics for NamespaceTopics {
-    fn publish<'a>(
+    fn publish_events<'a>(
         &'a self,
         resource_id: &'a str,
         events: Vec<Bytes>,
@@ -73,11 +73,14 @@ impl LocalTopics for NamespaceTopics {
                 reason: refusal.to_string(),
             };
             let events = Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat());
-            publisher.forward(&topic, events).await.map_err(failure)
+            publisher
+                .forward_events(&topic, events)
+                .await
+                .map_err(failure)
         })
     }
 
-    fn has<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool> {
+    fn topic_exists<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             match self.elsewhere(resource_id) {
                 Some((others, shard)) => others.has(shard, resource_id).await,

@@ -75,14 +75,14 @@ pub(super) struct Reload {
 impl Reload {
     /// Reloads on each SIGHUP, and checks the client certificates at each `server.tls_reload`.
     pub(super) async fn run(self: Rc<Self>, mut signals: ReloadSignals, config: Config) {
-        let mut running = config::settings(&self.sources).unwrap_or_default();
+        let mut running = config::effective_settings(&self.sources).unwrap_or_default();
         self.control.show_settings(settings::changed(&running));
         if let Some(folder) = config.delivery.client_certificates_dir.clone() {
             actix_rt::spawn(Rc::clone(&self).watch(folder, config.server.tls_reload));
         }
         while signals.hangup.recv().await.is_some() {
             let (fresh, now) = match Config::load(&self.sources)
-                .and_then(|fresh| Ok((fresh, config::settings(&self.sources)?)))
+                .and_then(|fresh| Ok((fresh, config::effective_settings(&self.sources)?)))
             {
                 Ok(loaded) => loaded,
                 Err(error) => {
@@ -126,7 +126,7 @@ impl Reload {
     }
 
     async fn apply(&self, config: &Config, fresh: &Config) {
-        let log_filter = match self.log.set(&fresh.log.filter) {
+        let log_filter = match self.log.set_filter(&fresh.log.filter) {
             Ok(()) => fresh.log.filter.clone(),
             Err(error) => error.to_string(),
         };

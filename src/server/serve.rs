@@ -434,16 +434,19 @@ impl Recovered {
         let appended_to = Arc::default();
         let (journal, writer) =
             startup::start_journal(config, target, targets, &clock, &appended_to)?;
-        let scrub = journal.scrub(config.journal.scrub);
-        let (registry, starts) =
-            match Registry::recover(journal.clone(), rules, config.topic.recent_events_bytes) {
-                Ok(recovered) => recovered,
-                Err(error) => {
-                    journal.close();
-                    writer.join();
-                    return Err(error.into());
-                }
-            };
+        let scrub = journal.start_scrub(config.journal.scrub);
+        let (registry, starts) = match Registry::load_from_journal(
+            journal.clone(),
+            rules,
+            config.topic.recent_events_bytes,
+        ) {
+            Ok(recovered) => recovered,
+            Err(error) => {
+                journal.close();
+                writer.join_all();
+                return Err(error.into());
+            }
+        };
         let registry = Arc::clone(appended_to.get_or_init(|| Arc::new(registry)));
         let compute = Compute::new(settings::compute_limits(config));
         let core = Core {
@@ -487,7 +490,7 @@ impl Recovered {
         core.journal.close();
         let ended = async {
             // A write may wait for the changelog.
-            tokio::task::spawn_blocking(move || writer.join())
+            tokio::task::spawn_blocking(move || writer.join_all())
                 .await
                 .expect("joining threads does not panic");
         };
@@ -637,7 +640,7 @@ async fn write_first(
 ) -> Result<LockTokenSealer, StartEnd> {
     let written = async {
         startup::apply_declared(control, launch.declared.clone()).await?;
-        let tokens = LockTokenSealer::recover(&recovered.core.journal).await?;
+        let tokens = LockTokenSealer::load_or_create(&recovered.core.journal).await?;
         Ok(match &launch.core {
             Some(core) => tokens.of_shard(core.others.own),
             None => tokens,
@@ -745,7 +748,7 @@ impl Listening {
         if let Some(Ownership { node, .. }) = ownership {
             tracing::info!(
                 shard = node.shard(),
-                topics = recovered.core.registry.topics().len(),
+                topics = recovered.core.registry.list_topics().len(),
                 "this node serves the shard"
             );
         }

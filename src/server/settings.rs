@@ -243,7 +243,7 @@ pub(super) fn trust(config: &Config) -> Result<TlsTrust, trust::TrustError> {
         config::TrustRoots::System => TrustRoots::System,
         config::TrustRoots::File(path) => TrustRoots::File(path.clone()),
     });
-    TlsTrust::of(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))
+    TlsTrust::load_roots(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))
 }
 
 /// The options of the HTTP client for endpoints.
@@ -269,7 +269,7 @@ pub(super) fn client(
         .delivery
         .proxy
         .as_deref()
-        .and_then(|name| connections.proxy(name));
+        .and_then(|name| connections.find_proxy(name));
     Ok(deliver::ClientOptions {
         identities,
         names,
@@ -380,13 +380,13 @@ pub(super) fn readers(config: &Config) -> io::Result<MetricsAccess> {
 
 /// The counts of exported spans, if traces are recorded.
 pub(super) fn spans(tracer: Tracer) -> Option<Spans> {
-    tracer.counts()?;
+    tracer.span_counts()?;
     Some(Box::new(move || {
         let SpanCounts {
             exported,
             dropped,
             failed,
-        } = tracer.counts().unwrap_or_default();
+        } = tracer.span_counts().unwrap_or_default();
         [
             ("exported", exported),
             ("dropped", dropped),

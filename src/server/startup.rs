@@ -44,7 +44,7 @@ use gridhook_engine::{
         registry::{self, Registry},
         validation::EndpointValidator,
     },
-    supervision::{Lifeline, SupervisionHistory, supervise},
+    supervision::{Lifeline, SupervisionHistory, supervise_actor},
 };
 use gridhook_event::{PartitionId, chunk::Chunk};
 use gridhook_journal as journal;
@@ -54,7 +54,7 @@ use gridhook_publish::{
     http::Publisher,
 };
 use gridhook_repair::backup::Backups;
-use gridhook_storage::{decoders, destination::destination, store_options};
+use gridhook_storage::{destination::backup_destination, record_decoders, store_options};
 use gridhook_store::{
     StoreError,
     rocks::{RocksOptions, RocksStore, STORE},
@@ -154,12 +154,12 @@ pub(super) fn backups(
     process_dir: Option<PathBuf>,
 ) -> Result<Arc<Backups>, ServerError> {
     let data_dir = config.server.data_dir.clone();
-    let destination = destination(&config.backup, None).map_err(ServerError::Backup)?;
+    let destination = backup_destination(&config.backup, None).map_err(ServerError::Backup)?;
     let backups = Backups::new(
         Arc::downgrade(store),
         data_dir,
         rocks_options(config, budget),
-        decoders(),
+        record_decoders(),
         clock.clone(),
     );
     // Whichever node is the owner makes the backups of a cluster.
@@ -197,7 +197,7 @@ pub(super) fn start_journal(
     let registry = Arc::clone(registry);
     let on_append = move |partition: PartitionId, chunks: Vec<Chunk>| {
         if let Some(registry) = registry.get() {
-            registry.appended(partition, chunks);
+            registry.pass_on_chunks(partition, chunks);
         }
     };
     let JournalTarget { store, on_failure } = target;
@@ -263,13 +263,13 @@ pub(super) fn start_dead_letters(
         options,
     );
     let lifeline = Lifeline::new();
-    for (subscription_key, due) in journal.reads().all_dead()? {
-        if let Some(shared) = registry.shared(subscription_key) {
+    for (subscription_key, due) in journal.reader_pool().all_dead()? {
+        if let Some(shared) = registry.shared_state(subscription_key) {
             routing.notify_stores(&stores, &shared, due);
         }
     }
     let mut handles = Vec::new();
-    for (name, dead_letters) in stores.all() {
+    for (name, dead_letters) in stores.list_stores() {
         let (store, history, target) = (
             name.to_owned(),
             Arc::new(SupervisionHistory::default()),
@@ -281,8 +281,8 @@ pub(super) fn start_dead_letters(
             history: Arc::clone(&history),
             clock: clock.clone(),
         };
-        actix_rt::spawn(supervise(factory, lifeline.watch()));
-        let inject = Box::new(move |fault| target.inject(fault));
+        actix_rt::spawn(supervise_actor(factory, lifeline.new_watch()));
+        let inject = Box::new(move |fault| target.inject_fault(fault));
         handles.push(DeadLetterHandle {
             store,
             history,
@@ -373,7 +373,7 @@ pub(super) async fn start_background_tasks(core: &Core) {
     // Before the actors start, so that a subscription that expired meanwhile sends no event but its
     // deletion event.
     if !clock.expiry_is_paused() {
-        expiry::sweep(registry, clock.now()).await;
+        expiry::delete_expired(registry, clock.now()).await;
     }
     actix_rt::spawn(memory::return_free_pages());
     actix_rt::spawn(expiry::run(Arc::clone(registry), clock.clone()));
@@ -419,9 +419,9 @@ pub(super) fn attach_topics(
 
 /// Lets `/readyz` report the state of the journal and the damage it has found.
 pub(super) fn attach_journal(health: &health::ServerHealth, journal: &Journal) {
-    let (damage, journal) = (journal.damage().clone(), journal.clone());
-    health.attach_damage(move || damage.seen());
-    health.attach(move || journal.state());
+    let (damage, journal) = (journal.known_damage().clone(), journal.clone());
+    health.attach_damage(move || damage.read_summary());
+    health.attach(move || journal.writer_state());
 }
 
 /// Resumes the redrives that the last process had not finished.
@@ -446,7 +446,7 @@ pub(super) fn resume_redrives(
         stores.clone(),
         Arc::new(subscriptions),
     );
-    redrives.resume()?;
+    redrives.resume_redrives()?;
     Ok(redrives)
 }
 
@@ -486,11 +486,14 @@ pub(super) fn metric_sources(
         listeners: address.counters.clone(),
         clock: Some(core.clock.clone()),
         sockets: Some(Box::new(move || {
-            (sockets.available() as u64, sockets.waiting() as u64)
+            (
+                sockets.available_permits() as u64,
+                sockets.waiting_count() as u64,
+            )
         })),
         ready: Some(Box::new(move || health.readiness().ready)),
         spans: settings::spans(tracer.clone()),
-        backups: Some(Box::new(move || Some((backups.figures()?, interval)))),
+        backups: Some(Box::new(move || Some((backups.read_figures()?, interval)))),
         system_events: system_topic.as_ref().map(|topic| Arc::clone(&topic.events)),
         certificates: Some(certificates::ends(Arc::clone(certificates))),
         cluster: None,

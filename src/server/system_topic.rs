@@ -106,7 +106,7 @@ pub(super) fn start(
                     &watched.registry,
                     &watched.journal,
                     &watched.events,
-                    clock.wall(),
+                    clock.wall_time(),
                 )
                 .await;
             tokio::time::sleep(interval).await;
@@ -124,7 +124,7 @@ impl SystemTopic {
             let topic = Arc::clone(&topic);
             Box::pin(async move {
                 topic
-                    .publish(&blob_created(&filed, topic.events.wall()))
+                    .publish(&blob_created(&filed, topic.events.wall_time()))
                     .await
             })
         })
@@ -149,12 +149,12 @@ impl SystemTopic {
         match self.append(event).await {
             Ok(is_published) => {
                 if is_published {
-                    self.events.count(true);
+                    self.events.count_event(true);
                 }
                 Ok(())
             }
             Err(PublishError::Permanent(why)) => {
-                self.events.count(false);
+                self.events.count_event(false);
                 let SystemEvent {
                     event_type,
                     subject,
@@ -178,7 +178,7 @@ impl SystemTopic {
     /// have the topic.
     async fn append(&self, event: &SystemEvent) -> Result<bool, PublishError> {
         let none = || PublishError::Permanent("the topic does not exist".to_owned());
-        let topic = match self.registry.topic(&self.name) {
+        let topic = match self.registry.find_topic(&self.name) {
             Some(topic) => topic,
             None if self.is_led_elsewhere => return Ok(false),
             None => return Err(none()),
@@ -192,14 +192,15 @@ impl SystemTopic {
         let draft = self.draft(&topic, event).map_err(PublishError::Permanent)?;
         // Without a permit: one event at a time, and few.
         let window = topic.record().ingress.duplicate_window();
-        let appended =
-            match self
-                .journal
-                .ingest(topic.partition(), draft.into_chunks(), window, None)
-            {
-                Ok(appended) => appended.await,
-                Err(error) => Err(error),
-            };
+        let appended = match self.journal.append_new_events(
+            topic.partition(),
+            draft.into_chunks(),
+            window,
+            None,
+        ) {
+            Ok(appended) => appended.await,
+            Err(error) => Err(error),
+        };
         match appended {
             Ok(_) => Ok(true),
             // The topic was deleted meanwhile.
@@ -225,7 +226,7 @@ impl SystemTopic {
             if !found.insert(topic.partition()) {
                 continue;
             }
-            for subscription in topic.subscriptions() {
+            for subscription in topic.list_subscriptions() {
                 if let Some(Resource::NamespaceTopic(target)) = subscription.resource.as_deref() {
                     open.extend(local_topics::find(&self.registry, &target.resource_id));
                 }
@@ -236,7 +237,7 @@ impl SystemTopic {
 
     fn draft(&self, topic: &TopicHandle, event: &SystemEvent) -> Result<ChunkBuilder, String> {
         let record = topic.record();
-        let target = EventTarget::of(&record);
+        let target = EventTarget::for_topic(&record);
         let SystemEvent {
             id,
             event_type,

@@ -43,9 +43,9 @@ pub(super) fn begin(config: &Config, skew: Skew, owner: Option<OwnerClock>) -> (
         jump_max: config.clock.jump_max,
         expiry_pause_max: config.clock.expiry_pause_max,
     };
-    let past = ClockRecord::latest(read(&path), owner, limits);
-    let (clock, jump) = Clock::resumed(skew, past.as_ref(), boot.as_deref(), limits);
-    let (time, wall) = (clock.now(), clock.wall());
+    let past = ClockRecord::latest_record(read(&path), owner, limits);
+    let (clock, jump) = Clock::resume_after(skew, past.as_ref(), boot.as_deref(), limits);
+    let (time, wall) = (clock.now(), clock.wall_time());
     let rounded = |by: Duration| {
         humantime_serde::re::humantime::format_duration(Duration::from_secs(by.as_secs()))
             .to_string()
@@ -132,7 +132,7 @@ impl Timekeeper {
 
     /// Saves the clock for the next process.
     pub(super) fn save(&self) {
-        let Some(past) = self.clock.past(self.boot.as_deref()) else {
+        let Some(past) = self.clock.to_record(self.boot.as_deref()) else {
             return;
         };
         let text = serde_json::to_vec(&past).expect("numbers and texts are JSON");

@@ -31,7 +31,7 @@ use tokio::signal::unix::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use gridhook_config as config;
-use gridhook_deliver::trust::{self, identity};
+use gridhook_deliver::trust::{self, load_identity};
 #[cfg(feature = "nats")]
 use gridhook_deliver::trust::{MinimumTlsVersion, TrustRoots};
 
@@ -123,7 +123,7 @@ fn read(certificate: &Path, key: &Path) -> io::Result<(Vec<u8>, Vec<u8>)> {
 }
 
 fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::TrustError> {
-    let (chain, private) = identity(certificate, key)?;
+    let (chain, private) = load_identity(certificate, key)?;
     let wrong = |error: rustls::Error| trust::TrustError::File {
         path: certificate.to_owned(),
         detail: error.to_string(),
@@ -175,7 +175,9 @@ impl NodeTls {
         let certificate =
             ReloadableCertificate::load(identity.certificate.clone(), identity.key.clone())?;
         let certificate = Arc::new(certificate);
-        let roots = Arc::new(trust::store(&[TrustRoots::File(authorities.clone())])?);
+        let roots = Arc::new(trust::load_root_store(&[TrustRoots::File(
+            authorities.clone(),
+        )])?);
         let (provider, versions) = (
             Arc::new(ring::default_provider()),
             MinimumTlsVersion::Tls13.and_later(),

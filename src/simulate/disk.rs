@@ -14,7 +14,6 @@ use gridhook_policy::record::{
 /// A subscription's records.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedStore {
-    /// The cursor.
     pub cursor: Cursor,
     /// Pending deliveries.
     pub pending: BTreeMap<(Lane, Seq), PendingDelivery>,
@@ -29,8 +28,8 @@ pub struct SimulatedStore {
 impl SimulatedStore {
     /// Everything below has ended: passed and not pending. [`None`] if no lane is open and nothing
     /// is pending.
-    pub fn low(&self) -> Option<Seq> {
-        let mut low = self.cursor.low();
+    pub fn first_unended(&self) -> Option<Seq> {
+        let mut low = self.cursor.first_unread();
         let mut first = self.pending.keys().next();
         while let Some((lane, seq)) = first {
             low = Some(low.map_or(*seq, |low| low.min(*seq)));
@@ -47,7 +46,7 @@ impl SimulatedStore {
     ///
     /// # Panics
     /// The change contradicts the records: the policy has a bug.
-    pub fn apply(&mut self, change: &RecordChange) {
+    pub fn apply_change(&mut self, change: &RecordChange) {
         match change {
             RecordChange::Cursor(cursor) => self.cursor = (**cursor).clone(),
             RecordChange::Defer {
@@ -114,7 +113,7 @@ impl SimulatedStore {
     ///
     /// # Panics
     /// An invariant does not hold: the policy has a bug.
-    pub fn check(&self) {
+    pub fn check_counters(&self) {
         let pending_of_lanes = |is_such: &dyn Fn(Lane) -> bool| {
             self.pending
                 .keys()
@@ -123,11 +122,15 @@ impl SimulatedStore {
         };
         let jobs = self.cursor.jobs.iter();
         let columns = [
-            (self.cursor.counters, Traffic::Own),
+            (self.cursor.counters, Traffic::Live),
             (self.cursor.replayed, Traffic::Jobs),
         ];
-        let columns = columns
-            .map(|(counters, of)| (counters, pending_of_lanes(&|lane| Traffic::of(lane) == of)));
+        let columns = columns.map(|(counters, of)| {
+            (
+                counters,
+                pending_of_lanes(&|lane| Traffic::from_lane(lane) == of),
+            )
+        });
         let columns = columns
             .into_iter()
             .chain(jobs.map(|job| (job.counters, pending_of_lanes(&|lane| lane == job.lane))));
@@ -213,11 +216,11 @@ impl SimulatedStore {
             lanes[1..].iter().all(|lane| lane.end.is_some()),
             "{lanes:?}"
         );
-        let finished = |lane: &&LaneCursor| {
+        let is_finished = |lane: &&LaneCursor| {
             lane.end.is_some_and(|end| lane.read >= end) && lane.open.is_empty()
         };
         assert!(
-            !lanes.iter().any(finished),
+            !lanes.iter().any(is_finished),
             "a lane that has nothing to do: {lanes:?}"
         );
         let mut jobs: Vec<Lane> = self.cursor.jobs.iter().map(|job| job.lane).collect();

@@ -29,7 +29,6 @@ fn is_bad(seq: Seq, share: f64) -> bool {
     Rng::with_seed(seq.0 / BAD_RUN).f64() < share
 }
 
-/// A simulated endpoint.
 #[derive(Debug)]
 pub(super) struct SimulatedEndpoint {
     model: EndpointModel,
@@ -53,7 +52,7 @@ pub(super) struct SimulatedReply {
 
 impl SimulatedReply {
     /// The reply as a result for the state machine.
-    pub(super) fn answer(self) -> RequestResult {
+    pub(super) fn to_result(self) -> RequestResult {
         let Self {
             outcome,
             status,
@@ -65,7 +64,7 @@ impl SimulatedReply {
             retry_after,
             latency,
             unreached: outcome == Outcome::Failed(Failure::SocketError),
-            ..RequestResult::bare(outcome)
+            ..RequestResult::from_outcome(outcome)
         }
     }
 }
@@ -102,13 +101,13 @@ impl SimulatedEndpoint {
     }
 
     /// Whether it is up.
-    pub(super) fn availability(&self, at: Timestamp) -> AvailabilityPeriod {
+    pub(super) fn availability_at(&self, at: Timestamp) -> AvailabilityPeriod {
         self.model
-            .availability(at, self.start, self.span, self.phase)
+            .availability_at(at, self.start, self.span, self.phase)
     }
 
     /// Replies to a request with these events.
-    pub(super) fn answer(
+    pub(super) fn reply_to(
         &mut self,
         events: &[SendItem],
         now: Timestamp,
@@ -117,18 +116,18 @@ impl SimulatedEndpoint {
         let [least, most] = QUICK;
         let latency = (least + (most - least).mul_f64(jitter.f64())).min(self.response_timeout);
         let status = |status| SimulatedReply {
-            outcome: Outcome::of_status(status),
+            outcome: Outcome::from_status(status),
             status: Some(status),
             retry_after: None,
             latency,
         };
-        let silent = SimulatedReply {
+        let no_reply = SimulatedReply {
             outcome: Outcome::Failed(Failure::TimedOut),
             status: None,
             retry_after: None,
             latency: self.response_timeout,
         };
-        let up = self.availability(now).up;
+        let up = self.availability_at(now).up;
         match self.model {
             EndpointModel::Healthy => status(200),
             EndpointModel::Slow(share) => {
@@ -140,10 +139,10 @@ impl SimulatedEndpoint {
                         ..status(200)
                     }
                 } else {
-                    silent
+                    no_reply
                 }
             }
-            EndpointModel::BlackHole => silent,
+            EndpointModel::BlackHole => no_reply,
             EndpointModel::Flapping(_) => status(if up { 200 } else { 503 }),
             EndpointModel::Outage(_) if up => status(200),
             EndpointModel::Outage(_) => SimulatedReply {

@@ -91,7 +91,7 @@ const KINDS: [(&str, &str); 10] = [
 impl EndpointModel {
     /// One of each model, with shares that an operator may meet in practice. `rate` is the number
     /// of events per second.
-    pub fn mix(rate: f64) -> [(Self, u32); 10] {
+    pub fn practical_mix(rate: f64) -> [(Self, u32); 10] {
         const HOUR: Duration = Duration::from_secs(3600);
         [
             (Self::Healthy, 35),
@@ -108,7 +108,7 @@ impl EndpointModel {
     }
 
     /// Parses a model such as `outage` or `outage:5h`. A missing parameter is that of
-    /// [`EndpointModel::mix`].
+    /// [`EndpointModel::practical_mix`].
     ///
     /// # Errors
     /// The given value, and what is allowed.
@@ -123,14 +123,16 @@ impl EndpointModel {
                 let names = KINDS.map(|(kind, _)| kind).join(", ");
                 format!("there is no endpoint model {name:?}; allowed are {names}")
             })?;
-        let (default, _) = Self::mix(rate)[index];
+        let (default, _) = Self::practical_mix(rate)[index];
         let Some(number) = number else {
             return Ok(default);
         };
-        default.with(number).ok_or_else(|| match KINDS[index].1 {
-            "" => format!("{name} has {number:?} behind it; allowed is the word alone"),
-            allowed => format!("{name} has {number:?} behind it; allowed is {allowed}"),
-        })
+        default
+            .with_parameter(number)
+            .ok_or_else(|| match KINDS[index].1 {
+                "" => format!("{name} has {number:?} behind it; allowed is the word alone"),
+                allowed => format!("{name} has {number:?} behind it; allowed is {allowed}"),
+            })
     }
 
     /// Parses a model with its share, such as `outage:5h=2`; the default share is 1.
@@ -150,13 +152,13 @@ impl EndpointModel {
     }
 
     /// The same model with another parameter.
-    fn with(self, number: &str) -> Option<Self> {
+    fn with_parameter(self, number: &str) -> Option<Self> {
         match self {
             Self::Healthy | Self::BlackHole => None,
-            Self::Slow(_) => share(number, 10.0).map(Self::Slow),
-            Self::Flapping(_) => wait(number).map(Self::Flapping),
-            Self::Outage(_) => wait(number).map(Self::Outage),
-            Self::Overloaded(_) => share(number, f64::MAX)
+            Self::Slow(_) => parse_share(number, 10.0).map(Self::Slow),
+            Self::Flapping(_) => parse_wait(number).map(Self::Flapping),
+            Self::Outage(_) => parse_wait(number).map(Self::Outage),
+            Self::Overloaded(_) => parse_share(number, f64::MAX)
                 .filter(|capacity| *capacity > 0.0)
                 .map(Self::Overloaded),
             Self::SmallBatches(_) => number
@@ -164,21 +166,22 @@ impl EndpointModel {
                 .ok()
                 .filter(|events| *events > 0)
                 .map(Self::SmallBatches),
-            Self::WrongAddress(_) => wait(number).map(Self::WrongAddress),
-            Self::Faulty(_) => share(number, 1.0).map(Self::Faulty),
-            Self::BadEvents(_) => share(number, 1.0).map(Self::BadEvents),
+            Self::WrongAddress(_) => parse_wait(number).map(Self::WrongAddress),
+            Self::Faulty(_) => parse_share(number, 1.0).map(Self::Faulty),
+            Self::BadEvents(_) => parse_share(number, 1.0).map(Self::BadEvents),
         }
     }
 
     /// The periods in which all endpoints of this model are down, in a simulation from `start` on.
     /// Flapping endpoints have none, because their phases differ.
-    pub(super) fn downs(self, start: Timestamp, span: Duration) -> Vec<AvailabilityPeriod> {
+    pub(super) fn down_periods(self, start: Timestamp, span: Duration) -> Vec<AvailabilityPeriod> {
         if let Self::Flapping(_) = self {
             return Vec::new();
         }
-        let (mut at, mut downs) = (start, Vec::new());
+        let mut at = start;
+        let mut downs = Vec::new();
         while at < start.after(span) {
-            let spell = self.availability(at, start, span, Duration::ZERO);
+            let spell = self.availability_at(at, start, span, Duration::ZERO);
             downs.extend([spell].into_iter().filter(|spell| !spell.up));
             at = spell.until;
         }
@@ -187,14 +190,14 @@ impl EndpointModel {
 
     /// The period around `at`, up or down. The simulation starts at `start` and lasts for `span`; a
     /// flapping endpoint started its cycle `phase` earlier.
-    pub fn availability(
+    pub fn availability_at(
         self,
         at: Timestamp,
         start: Timestamp,
         span: Duration,
         phase: Duration,
     ) -> AvailabilityPeriod {
-        let between = |down: Timestamp, back: Timestamp| match at {
+        let period_between = |down: Timestamp, back: Timestamp| match at {
             _ if at < down => AvailabilityPeriod {
                 up: true,
                 from: start,
@@ -217,14 +220,15 @@ impl EndpointModel {
             | Self::Overloaded(_)
             | Self::SmallBatches(_)
             | Self::Faulty(_)
-            | Self::BadEvents(_) => between(Timestamp::NEVER, Timestamp::NEVER),
-            Self::BlackHole => between(start, Timestamp::NEVER),
+            | Self::BadEvents(_) => period_between(Timestamp::NEVER, Timestamp::NEVER),
+            Self::BlackHole => period_between(start, Timestamp::NEVER),
             Self::Outage(lasts) => {
-                between(start.after(span / 4), start.after(span / 4).after(lasts))
+                period_between(start.after(span / 4), start.after(span / 4).after(lasts))
             }
-            Self::WrongAddress(lasts) => between(start, start.after(lasts)),
+            Self::WrongAddress(lasts) => period_between(start, start.after(lasts)),
             Self::Flapping(half) => {
-                let (half, origin) = (half.as_micros() as u64, start.before(phase));
+                let half = half.as_micros() as u64;
+                let origin = start.before(phase);
                 let turn = (at.0 - origin.0) / half;
                 let from = Timestamp(origin.0 + turn * half);
                 AvailabilityPeriod {
@@ -256,14 +260,14 @@ impl fmt::Display for EndpointModel {
     }
 }
 
-fn share(number: &str, most: f64) -> Option<f64> {
+fn parse_share(number: &str, most: f64) -> Option<f64> {
     f64::from_str(number)
         .ok()
         .filter(|share| (0.0..=most).contains(share))
 }
 
 /// One second to one year.
-fn wait(number: &str) -> Option<Duration> {
+fn parse_wait(number: &str) -> Option<Duration> {
     let year = Duration::from_secs(365 * 24 * 3600);
     parse_duration(number)
         .ok()

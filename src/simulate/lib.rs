@@ -36,7 +36,7 @@ use endpoint::SimulatedEndpoint;
 pub use endpoint_model::{AvailabilityPeriod, EndpointModel};
 use fastrand::Rng;
 use log::SimulatedLog;
-pub use plot::{PlotError, draw};
+pub use plot::{PlotError, draw_svg};
 use queue::{EventQueue, ScheduledEvent};
 pub use report::{Distribution, ReportRow, SimulationReport};
 use series::AttemptSeries;
@@ -62,7 +62,6 @@ const PROGRESS: u32 = 1 << 12;
 /// What to simulate.
 #[derive(Clone, Debug)]
 pub struct SimulationPlan {
-    /// The edition.
     pub edition: Arc<Edition>,
     /// The endpoint models and their shares of the subscriptions: at least one, none of them 0.
     pub shares: Vec<(EndpointModel, u32)>,
@@ -78,7 +77,6 @@ pub struct SimulationPlan {
     pub batch: u32,
     /// Maximum requests in flight per subscription.
     pub concurrency: u32,
-    /// The response timeout.
     pub response_timeout: Duration,
     /// How long the journal collects outcomes before a write.
     pub outcome_delay: Duration,
@@ -108,7 +106,7 @@ impl SimulationPlan {
             .count()
     }
 
-    fn settings(&self) -> SubscriptionSettings {
+    fn subscription_settings(&self) -> SubscriptionSettings {
         // All events are alike, so a request is limited by their number.
         let batch = BatchLimits {
             events_max: self.batch,
@@ -149,7 +147,7 @@ impl SimulationPlan {
 /// Runs the simulation; `progress` receives the share of the simulated time that has passed.
 pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationReport {
     let mut simulation = Simulation::new(plan.clone());
-    while let Some(share) = simulation.advance() {
+    while let Some(share) = simulation.run_next_part() {
         progress(share);
     }
     simulation.finish()
@@ -172,15 +170,15 @@ impl Simulation {
     /// A simulation at its start.
     pub fn new(plan: SimulationPlan) -> Self {
         let mut jitter = Rng::with_seed(plan.seed);
-        let subscribers = populate(&plan, &mut jitter);
+        let subscribers = new_subscribers(&plan, &mut jitter);
         let models = (0..plan.subscriptions)
             .map(|number| plan.model_of(number))
             .collect();
         let series = vec![AttemptSeries::new(START, plan.span); plan.shares.len()];
         let mut queue = EventQueue::default();
         let end = START.after(plan.span);
-        queue.plan(
-            START.after(pause(plan.rate, &mut jitter)),
+        queue.schedule(
+            START.after(next_interval(plan.rate, &mut jitter)),
             ScheduledEvent::Published,
         );
         Self {
@@ -197,27 +195,28 @@ impl Simulation {
 
     /// Runs the next part, a few milliseconds. Returns the share of the simulated time that has
     /// passed; [`None`] at the end.
-    pub fn advance(&mut self) -> Option<f64> {
+    pub fn run_next_part(&mut self) -> Option<f64> {
         let mut now = START;
         for _ in 0..PROGRESS {
             let (at, event) = self.queue.next().filter(|(at, _)| *at < self.end)?;
             now = at;
-            self.happen(now, event);
+            self.process_event(now, event);
         }
         Some(now.since(START).div_duration_f64(self.plan.span))
     }
 
-    fn happen(&mut self, now: Timestamp, event: ScheduledEvent) {
+    fn process_event(&mut self, now: Timestamp, event: ScheduledEvent) {
         let outcome_delay = self.plan.outcome_delay;
         match event {
             ScheduledEvent::Published => {
-                self.log.append(now);
-                let next = now.after(pause(self.plan.rate, &mut self.jitter));
-                self.queue.plan(next, ScheduledEvent::Published);
+                self.log.append_event(now);
+                let next = now.after(next_interval(self.plan.rate, &mut self.jitter));
+                self.queue.schedule(next, ScheduledEvent::Published);
                 for (subscriber, model) in self.subscribers.iter_mut().zip(&self.models) {
-                    let (log, queue, series) =
-                        (&self.log, &mut self.queue, &mut self.series[*model]);
-                    subscriber.published(
+                    let log = &self.log;
+                    let queue = &mut self.queue;
+                    let series = &mut self.series[*model];
+                    subscriber.record_published(
                         now,
                         &mut SubscriberContext {
                             log,
@@ -229,18 +228,16 @@ impl Simulation {
                 }
             }
             ScheduledEvent::Of(number, event) => {
-                let (log, queue, series) = (
-                    &self.log,
-                    &mut self.queue,
-                    &mut self.series[self.models[number]],
-                );
+                let log = &self.log;
+                let queue = &mut self.queue;
+                let series = &mut self.series[self.models[number]];
                 let context = &mut SubscriberContext {
                     log,
                     queue,
                     series,
                     outcome_delay,
                 };
-                self.subscribers[number].happened(event, now, context);
+                self.subscribers[number].process_event(event, now, context);
             }
         }
     }
@@ -248,7 +245,7 @@ impl Simulation {
     /// The report, at the end.
     pub fn finish(mut self) -> SimulationReport {
         for subscriber in &mut self.subscribers {
-            subscriber.end(self.end, &self.log);
+            subscriber.check_counters(self.end, &self.log);
         }
         SimulationReport::new(
             &self.plan,
@@ -260,8 +257,8 @@ impl Simulation {
     }
 }
 
-fn populate(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
-    let settings = plan.settings();
+fn new_subscribers(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
+    let settings = plan.subscription_settings();
     let one = |number| {
         let (model, _) = plan.shares[plan.model_of(number)];
         let mut own = jitter.fork();
@@ -273,6 +270,6 @@ fn populate(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
 }
 
 /// The time from one event to the next.
-fn pause(rate: f64, jitter: &mut Rng) -> Duration {
+fn next_interval(rate: f64, jitter: &mut Rng) -> Duration {
     Duration::try_from_secs_f64(-(1.0 - jitter.f64()).ln() / rate).unwrap_or(Duration::MAX)
 }

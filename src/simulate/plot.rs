@@ -19,7 +19,7 @@ use plotters::{
 use crate::{
     ReportRow, START, SimulationReport,
     series::SeriesBin,
-    table::{brief, number},
+    table::{format_number, format_seconds},
 };
 use gridhook_event::Timestamp;
 
@@ -67,7 +67,7 @@ type PlotArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub struct PlotError(String);
 
 impl PlotError {
-    fn of(error: impl Display) -> Self {
+    fn from_error(error: impl Display) -> Self {
         Self(error.to_string())
     }
 }
@@ -109,7 +109,7 @@ impl Ranged for PlotScale {
 ///
 /// # Errors
 /// The drawing library fails.
-pub fn draw(report: &SimulationReport) -> Result<String, PlotError> {
+pub fn draw_svg(report: &SimulationReport) -> Result<String, PlotError> {
     // Four panels are arranged two by two, not three and one.
     let columns = if report.models.len() == 4 {
         2
@@ -125,25 +125,25 @@ pub fn draw(report: &SimulationReport) -> Result<String, PlotError> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE).map_err(PlotError::of)?;
+        root.fill(&WHITE).map_err(PlotError::from_error)?;
         let (head, rest) = root.split_vertically(HEAD);
-        title(&head, report)?;
+        draw_title(&head, report)?;
         let (panels, _) = rest.split_vertically(PANEL.1 * rows as u32);
-        let axes = PlotAxes::of(report);
+        let axes = PlotAxes::for_report(report);
         for (area, row) in panels
             .split_evenly((rows, columns))
             .iter()
             .zip(&report.models)
         {
-            panel(area, row, &axes)?;
+            draw_panel(area, row, &axes)?;
         }
-        root.present().map_err(PlotError::of)?;
+        root.present().map_err(PlotError::from_error)?;
     }
     Ok(svg)
 }
 
 impl PlotAxes {
-    fn of(report: &SimulationReport) -> Self {
+    fn for_report(report: &SimulationReport) -> Self {
         let hours = report.simulated_seconds / 3600.0;
         let step = STEPS.into_iter().find(|step| hours / step <= TICKS_MAX);
         let rates = report.models.iter().flat_map(|row| {
@@ -154,7 +154,7 @@ impl PlotAxes {
                 .flat_map(|bin| [bin.attempts - bin.failed, bin.failed]);
             rates
                 .filter(|attempts| *attempts > 0)
-                .map(|attempts| rate(row, attempts).log10())
+                .map(|attempts| hourly_rate(row, attempts).log10())
         });
         let (least, most) = rates.fold((f64::MAX, f64::MIN), |(least, most), rate| {
             (least.min(rate), most.max(rate))
@@ -175,7 +175,7 @@ impl PlotAxes {
         }
     }
 
-    fn ticks(&self) -> Vec<f64> {
+    fn tick_hours(&self) -> Vec<f64> {
         (0..)
             .map(|tick| f64::from(tick) * self.step)
             .take_while(|hours| *hours <= self.hours)
@@ -183,7 +183,7 @@ impl PlotAxes {
     }
 
     /// Formats hours in the unit of the step.
-    fn time(&self, hours: f64) -> String {
+    fn format_hours(&self, hours: f64) -> String {
         match self.step {
             ..1.0 => format!("{:.0} min", hours * 60.0),
             ..24.0 => format!("{hours:.0} h"),
@@ -193,21 +193,20 @@ impl PlotAxes {
 }
 
 /// Attempts in a bin as attempts per hour and subscription.
-fn rate(row: &ReportRow, attempts: u64) -> f64 {
+fn hourly_rate(row: &ReportRow, attempts: u64) -> f64 {
     attempts as f64 / row.subscriptions as f64 * 3600.0 / row.series.width.as_secs_f64()
 }
 
-fn title(head: &PlotArea<'_>, report: &SimulationReport) -> Result<(), PlotError> {
-    let bins = report
-        .models
-        .first()
-        .map_or_else(String::new, |row| brief(row.series.width.as_secs_f64()));
+fn draw_title(head: &PlotArea<'_>, report: &SimulationReport) -> Result<(), PlotError> {
+    let bins = report.models.first().map_or_else(String::new, |row| {
+        format_seconds(row.series.width.as_secs_f64())
+    });
     let what = format!(
         "{} subscriptions, {} events for each, {} simulated, seed {}; in bins of {bins}, on a \
          logarithmic axis",
-        number(u64::from(report.subscriptions)),
-        number(report.events),
-        brief(report.simulated_seconds),
+        format_number(u64::from(report.subscriptions)),
+        format_number(report.events),
+        format_seconds(report.simulated_seconds),
         report.seed
     );
     let bold = ("sans-serif", 17)
@@ -221,23 +220,23 @@ fn title(head: &PlotArea<'_>, report: &SimulationReport) -> Result<(), PlotError
         &bold,
         (14, 12),
     )
-    .map_err(PlotError::of)?;
+    .map_err(PlotError::from_error)?;
     head.draw_text(&what, &plain, (14, 35))
-        .map_err(PlotError::of)?;
+        .map_err(PlotError::from_error)?;
     for (color, name, at) in [(DELIVERED, "delivered", 14), (FAILED, "failed", 114)] {
         let line = PathElement::new([(at, 62), (at + 18, 62)], color.stroke_width(3));
-        head.draw(&line).map_err(PlotError::of)?;
+        head.draw(&line).map_err(PlotError::from_error)?;
         head.draw_text(name, &ink, (at + 24, 56))
-            .map_err(PlotError::of)?;
+            .map_err(PlotError::from_error)?;
     }
     let band = Rectangle::new([(194, 55), (212, 69)], DOWN.filled());
-    head.draw(&band).map_err(PlotError::of)?;
+    head.draw(&band).map_err(PlotError::from_error)?;
     head.draw_text("the endpoint is down", &ink, (218, 56))
-        .map_err(PlotError::of)
+        .map_err(PlotError::from_error)
 }
 
-fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), PlotError> {
-    let subscriptions = number(row.subscriptions);
+fn draw_panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), PlotError> {
+    let subscriptions = format_number(row.subscriptions);
     let plural = if row.subscriptions == 1 { "" } else { "s" };
     let caption = ("sans-serif", 13)
         .into_font()
@@ -245,14 +244,14 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Pl
         .color(&INK);
     let labels = ("sans-serif", 11).into_font().color(&FAINT);
     area.draw_text(&row.model, &caption, (52, 8))
-        .map_err(PlotError::of)?;
+        .map_err(PlotError::from_error)?;
     let right = labels.clone().pos(Pos::new(HPos::Right, VPos::Top));
     area.draw_text(
         &format!("{subscriptions} subscription{plural}"),
         &right,
         (PANEL.0 as i32 - 18, 10),
     )
-    .map_err(PlotError::of)?;
+    .map_err(PlotError::from_error)?;
 
     let decades = (axes.ground as i32..=axes.top as i32)
         .map(f64::from)
@@ -265,17 +264,17 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Pl
         .build_cartesian_2d(
             PlotScale {
                 range: 0.0..axes.hours,
-                ticks: axes.ticks(),
+                ticks: axes.tick_hours(),
             },
             PlotScale {
                 range: axes.ground..axes.top,
                 ticks: decades,
             },
         )
-        .map_err(PlotError::of)?;
-    for (from, until) in downs(row, axes) {
+        .map_err(PlotError::from_error)?;
+    for (from, until) in down_periods(row, axes) {
         let band = Rectangle::new([(from, axes.ground), (until, axes.top)], DOWN.filled());
-        history.draw_series([band]).map_err(PlotError::of)?;
+        history.draw_series([band]).map_err(PlotError::from_error)?;
     }
     history
         .configure_mesh()
@@ -283,10 +282,10 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Pl
         .bold_line_style(GRID)
         .axis_style(FAINT)
         .label_style(labels)
-        .x_label_formatter(&|hours| axes.time(*hours))
-        .y_label_formatter(&|power| decade(*power))
+        .x_label_formatter(&|hours| axes.format_hours(*hours))
+        .y_label_formatter(&|power| format_power(*power))
         .draw()
-        .map_err(PlotError::of)?;
+        .map_err(PlotError::from_error)?;
     for (color, failed) in [(DELIVERED, false), (FAILED, true)] {
         let attempts = |bin: &SeriesBin| {
             if failed {
@@ -297,17 +296,17 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Pl
         };
         // Two fills would mix to a third color.
         let fill = color.mix(if failed { 0.0 } else { 0.1 });
-        for outline in outlines(row, axes, attempts) {
+        for outline in bin_outlines(row, axes, attempts) {
             let area =
                 AreaSeries::new(outline, axes.ground, fill).border_style(color.stroke_width(1));
-            history.draw_series(area).map_err(PlotError::of)?;
+            history.draw_series(area).map_err(PlotError::from_error)?;
         }
     }
     Ok(())
 }
 
 /// The outlines of the bins: one for each run of bins with attempts.
-fn outlines(
+fn bin_outlines(
     row: &ReportRow,
     axes: &PlotAxes,
     attempts: impl Fn(&SeriesBin) -> u64,
@@ -319,9 +318,10 @@ fn outlines(
         .split(|(_, attempts)| *attempts == 0)
         .filter(|run| !run.is_empty());
     let outline = |run: &[(usize, u64)]| {
-        let (first, last) = (edge(run[0].0), edge(run[run.len() - 1].0 + 1));
+        let first = edge(run[0].0);
+        let last = edge(run[run.len() - 1].0 + 1);
         let steps = run.iter().flat_map(|(bin, attempts)| {
-            let height = rate(row, *attempts).log10().max(axes.ground);
+            let height = hourly_rate(row, *attempts).log10().max(axes.ground);
             [(edge(*bin), height), (edge(bin + 1), height)]
         });
         // At the edges of the plot the line ends without falling.
@@ -333,7 +333,7 @@ fn outlines(
 }
 
 /// The periods in which all endpoints of the model are down.
-fn downs(row: &ReportRow, axes: &PlotAxes) -> Vec<(f64, f64)> {
+fn down_periods(row: &ReportRow, axes: &PlotAxes) -> Vec<(f64, f64)> {
     let hours = |at: Timestamp| at.since(START).as_secs_f64() / 3600.0;
     let shown = row
         .downs
@@ -342,9 +342,9 @@ fn downs(row: &ReportRow, axes: &PlotAxes) -> Vec<(f64, f64)> {
     shown.filter(|(from, until)| from < until).collect()
 }
 
-fn decade(power: f64) -> String {
+fn format_power(power: f64) -> String {
     match power {
-        0.0.. => number(10_f64.powf(power).round() as u64),
+        0.0.. => format_number(10_f64.powf(power).round() as u64),
         _ => format!("{:.*}", (-power) as usize, 10_f64.powf(power)),
     }
 }

@@ -11,10 +11,8 @@ use crate::endpoint::SimulatedReply;
 use gridhook_event::Timestamp;
 use gridhook_policy::OutgoingBatch;
 
-/// A scheduled event.
 #[derive(Debug)]
 pub(super) enum ScheduledEvent {
-    /// An event is published.
     Published,
     /// An event of the subscription with this number.
     Of(usize, SubscriberEvent),
@@ -38,7 +36,6 @@ struct QueueEntry {
     what: ScheduledEvent,
 }
 
-/// The queue.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     entries: BinaryHeap<Reverse<QueueEntry>>,
@@ -46,7 +43,7 @@ pub(super) struct EventQueue {
 }
 
 impl EventQueue {
-    pub(super) fn plan(&mut self, at: Timestamp, what: ScheduledEvent) {
+    pub(super) fn schedule(&mut self, at: Timestamp, what: ScheduledEvent) {
         self.planned += 1;
         self.entries.push(Reverse(QueueEntry {
             at,
@@ -63,14 +60,14 @@ impl EventQueue {
 }
 
 impl QueueEntry {
-    fn key(&self) -> (Timestamp, u64) {
+    fn order_key(&self) -> (Timestamp, u64) {
         (self.at, self.order)
     }
 }
 
 impl Ord for QueueEntry {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
+        self.order_key().cmp(&other.order_key())
     }
 }
 
@@ -82,7 +79,7 @@ impl PartialOrd for QueueEntry {
 
 impl PartialEq for QueueEntry {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
+        self.order_key() == other.order_key()
     }
 }
 

@@ -27,7 +27,6 @@ pub(super) struct RecoveryWatch {
     returns: Vec<EndpointReturn>,
 }
 
-/// One recovery of an endpoint.
 #[derive(Debug)]
 pub(super) struct EndpointReturn {
     at: Timestamp,
@@ -48,7 +47,7 @@ pub(super) struct EndpointReturn {
 
 impl EndpointReturn {
     /// The maximum of attempts in a minute, as a multiple of the healthy rate.
-    pub(super) fn peak(&self) -> Option<f64> {
+    pub(super) fn peak_ratio(&self) -> Option<f64> {
         self.healthy.map(|healthy| self.most as f64 / healthy)
     }
 }
@@ -69,7 +68,7 @@ impl RecoveryWatch {
     }
 
     /// Advances to `now`; everything below `low` has ended.
-    pub(super) fn see(
+    pub(super) fn observe(
         &mut self,
         now: Timestamp,
         endpoint: &SimulatedEndpoint,
@@ -78,15 +77,16 @@ impl RecoveryWatch {
     ) {
         while self.spell.until <= now {
             let last = self.spell;
-            self.spell = endpoint.availability(last.until);
+            self.spell = endpoint.availability_at(last.until);
             if last.up {
                 // During a recovery no rate counts as healthy.
                 if self.open().is_none_or(|back| back.backlog_gone.is_some()) && self.offered > 0 {
-                    let watched = last.until.since(last.from).min(HEALTHY);
-                    self.healthy = Some(self.offered as f64 * MINUTE.div_duration_f64(watched));
+                    let watch_time = last.until.since(last.from).min(HEALTHY);
+                    self.healthy = Some(self.offered as f64 * MINUTE.div_duration_f64(watch_time));
                 }
             } else {
-                let (at, target) = (last.until, log.at(last.until));
+                let at = last.until;
+                let target = log.seq_at(last.until);
                 self.returns.push(EndpointReturn {
                     at,
                     target,
@@ -103,7 +103,7 @@ impl RecoveryWatch {
     }
 
     /// Notes a request with this many events. Returns whether the endpoint is up.
-    pub(super) fn sent(&mut self, events: u64, now: Timestamp) -> bool {
+    pub(super) fn record_sent(&mut self, events: u64, now: Timestamp) -> bool {
         if self.spell.until.since(now) <= HEALTHY {
             self.offered += events;
         }
@@ -121,7 +121,7 @@ impl RecoveryWatch {
     }
 
     /// Notes deliveries.
-    pub(super) fn delivered(&mut self, events: u64, now: Timestamp) {
+    pub(super) fn record_delivered(&mut self, events: u64, now: Timestamp) {
         let Some(back) = self.open().filter(|back| back.rate_back.is_none()) else {
             return;
         };
@@ -147,7 +147,7 @@ impl RecoveryWatch {
     }
 
     /// Notes a write: everything below `low` has ended.
-    pub(super) fn written(&mut self, now: Timestamp, low: impl Fn() -> Seq) {
+    pub(super) fn record_written(&mut self, now: Timestamp, low: impl Fn() -> Seq) {
         if let Some(back) = self.open().filter(|back| back.backlog_gone.is_none())
             && low() >= back.target
         {

@@ -102,7 +102,7 @@ pub struct Distribution {
 
 impl Distribution {
     /// The distribution of these values.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let rank = |share: f64| {
@@ -136,7 +136,7 @@ impl SimulationReport {
         };
         Self {
             subscriptions: plan.subscriptions,
-            events: log.events(),
+            events: log.event_count(),
             simulated_seconds: plan.span.as_secs_f64(),
             seed: plan.seed,
             models: series.into_iter().enumerate().map(row).collect(),
@@ -170,26 +170,24 @@ impl ReportRow {
             .flat_map(|subscriber| subscriber.watch.returns())
             .collect();
         let after = |of: fn(&EndpointReturn) -> Option<Duration>| {
-            Distribution::of(
+            Distribution::from_values(
                 returns
                     .iter()
                     .filter_map(|back| of(back))
                     .map(|after| after.as_secs_f64()),
             )
         };
-        let (delivered, attempts) = (
-            count(|counters| counters.delivered),
-            sum(&|those| those.counts.attempts),
-        );
+        let delivered = count(|counters| counters.delivered);
+        let attempts = sum(&|those| those.counts.attempts);
         Self {
             model: model.to_string(),
             subscriptions: those.len() as u64,
-            events: log.events() * those.len() as u64,
+            events: log.event_count() * those.len() as u64,
             delivered,
             pending: count(|counters| counters.pending),
             dead_lettered: count(|counters| counters.dead_lettered),
             dropped: count(|counters| counters.dropped),
-            backlog: sum(&|those| those.backlog(log.end())),
+            backlog: sum(&|those| those.backlog(log.end_seq())),
             given_up,
             requests: sum(&|those| those.counts.requests),
             attempts,
@@ -204,9 +202,9 @@ impl ReportRow {
             returns: returns.len() as u64,
             backlog_gone_seconds: after(|back| back.backlog_gone),
             rate_back_seconds: after(|back| back.rate_back),
-            peak: Distribution::of(returns.iter().filter_map(|back| back.peak())),
+            peak: Distribution::from_values(returns.iter().filter_map(|back| back.peak_ratio())),
             series,
-            downs: model.downs(START, plan.span),
+            downs: model.down_periods(START, plan.span),
         }
     }
 }

@@ -21,7 +21,6 @@ pub(super) struct AttemptSeries {
     pub(super) bins: Vec<SeriesBin>,
 }
 
-/// The attempts of one bin.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SeriesBin {
     pub(super) attempts: u64,
@@ -54,7 +53,7 @@ impl AttemptSeries {
         }
     }
 
-    pub(super) fn attempted(&mut self, at: Timestamp, events: u64, delivered: bool) {
+    pub(super) fn record_attempt(&mut self, at: Timestamp, events: u64, delivered: bool) {
         let bin = (at.since(self.start).as_micros() / self.width.as_micros()) as usize;
         // The last moment of the simulated time starts no bin of its own.
         if let Some(bin) = self.bins.get_mut(bin) {

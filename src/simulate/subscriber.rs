@@ -98,7 +98,7 @@ impl Subscriber {
         };
         Self {
             number,
-            core: Subscription::recover(
+            core: Subscription::from_records(
                 settings,
                 &cursor,
                 Seq::FIRST,
@@ -111,7 +111,7 @@ impl Subscriber {
                 ..SimulatedStore::default()
             },
             writing: None,
-            watch: RecoveryWatch::new(endpoint.availability(now)),
+            watch: RecoveryWatch::new(endpoint.availability_at(now)),
             endpoint,
             jitter,
             armed: None,
@@ -120,10 +120,10 @@ impl Subscriber {
     }
 
     /// Notes that an event was published.
-    pub(super) fn published(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
-        self.absorb(
+    pub(super) fn record_published(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
+        self.process_input(
             Input::Appended {
-                end: context.log.end(),
+                end: context.log.end_seq(),
             },
             now,
             context,
@@ -131,7 +131,7 @@ impl Subscriber {
     }
 
     /// Processes a scheduled event of this subscription.
-    pub(super) fn happened(
+    pub(super) fn process_event(
         &mut self,
         event: SubscriberEvent,
         now: Timestamp,
@@ -139,10 +139,10 @@ impl Subscriber {
     ) {
         match event {
             SubscriberEvent::Answered(request, reply) => {
-                self.answered(&request, reply, now, context)
+                self.record_reply(&request, reply, now, context)
             }
-            SubscriberEvent::Durable => self.durable(now, context),
-            SubscriberEvent::Tick => self.ticked(now, context),
+            SubscriberEvent::Durable => self.finish_write(now, context),
+            SubscriberEvent::Tick => self.tick_if_due(now, context),
         }
     }
 
@@ -150,13 +150,13 @@ impl Subscriber {
     ///
     /// # Panics
     /// The counters do not add up: the policy or the simulation has a bug.
-    pub(super) fn end(&mut self, now: Timestamp, log: &SimulatedLog) {
-        self.see(now, log);
-        self.disk.check();
+    pub(super) fn check_counters(&mut self, now: Timestamp, log: &SimulatedLog) {
+        self.observe_recovery(now, log);
+        self.disk.check_counters();
         let counters = self.disk.cursor.counters;
         assert_eq!(
-            counters.passed + self.backlog(log.end()),
-            log.events(),
+            counters.passed + self.backlog(log.end_seq()),
+            log.event_count(),
             "{:?}",
             self.disk.cursor
         );
@@ -170,16 +170,16 @@ impl Subscriber {
     }
 
     /// Passes the outcome of a request to the state machine.
-    fn answered(
+    fn record_reply(
         &mut self,
         request: &OutgoingBatch,
         reply: SimulatedReply,
         now: Timestamp,
         context: &mut SubscriberContext<'_>,
     ) {
-        self.see(now, context.log);
+        self.observe_recovery(now, context.log);
         if reply.outcome == Outcome::Delivered {
-            self.watch.delivered(request.items.len() as u64, now);
+            self.watch.record_delivered(request.items.len() as u64, now);
             let first = request
                 .items
                 .iter()
@@ -188,10 +188,10 @@ impl Subscriber {
                 .unwrap_or(now);
             self.counts.longest_wait = self.counts.longest_wait.max(now.since(first));
         }
-        self.absorb(
+        self.process_input(
             Input::Finished {
                 request: request.id,
-                answer: reply.answer(),
+                answer: reply.to_result(),
             },
             now,
             context,
@@ -199,32 +199,34 @@ impl Subscriber {
     }
 
     /// Applies the write in progress and reports it as durable.
-    fn durable(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
-        self.see(now, context.log);
+    fn finish_write(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
+        self.observe_recovery(now, context.log);
         let write = self.writing.take().expect("a write was on its way");
         for change in &write.changes {
-            self.disk.apply(change);
+            self.disk.apply_change(change);
             if let RecordChange::Note { entry, .. } = change {
-                self.counts.note(entry);
+                self.counts.count_attempts(entry);
             }
         }
         // The dead-letter actor takes them from here.
         self.disk.dead.clear();
-        let (disk, end) = (&self.disk, context.log.end());
-        self.watch.written(now, || disk.low().unwrap_or(end));
-        self.absorb(Input::Durable, now, context);
+        let disk = &self.disk;
+        let end = context.log.end_seq();
+        self.watch
+            .record_written(now, || disk.first_unended().unwrap_or(end));
+        self.process_input(Input::Durable, now, context);
     }
 
     /// Ticks the state machine, unless its deadline has changed.
-    fn ticked(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
+    fn tick_if_due(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
         if self.armed != Some(now) {
             return;
         }
         self.armed = None;
         if self.core.next_due(now).is_some_and(|due| due <= now) {
-            self.absorb(Input::Tick, now, context);
+            self.process_input(Input::Tick, now, context);
         } else {
-            self.arm(now, context.queue);
+            self.schedule_tick(now, context.queue);
         }
     }
 
@@ -237,19 +239,22 @@ impl Subscriber {
         unread.sum()
     }
 
-    fn see(&mut self, now: Timestamp, log: &SimulatedLog) {
+    fn observe_recovery(&mut self, now: Timestamp, log: &SimulatedLog) {
         let disk = &self.disk;
-        self.watch
-            .see(now, &self.endpoint, log, || disk.low().unwrap_or(log.end()));
+        self.watch.observe(now, &self.endpoint, log, || {
+            disk.first_unended().unwrap_or(log.end_seq())
+        });
     }
 
-    fn absorb(&mut self, input: Input, now: Timestamp, context: &mut SubscriberContext<'_>) {
+    fn process_input(&mut self, input: Input, now: Timestamp, context: &mut SubscriberContext<'_>) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let step = self.core.absorb(input, now, Jitter(self.jitter.f64()));
+            let step = self
+                .core
+                .process_input(input, now, Jitter(self.jitter.f64()));
             if let Some(write) = step.write {
-                let wait = SYNC + write.urgency.delay(context.outcome_delay);
-                context.queue.plan(
+                let wait = SYNC + write.urgency.delay_max(context.outcome_delay);
+                context.queue.schedule(
                     now.after(wait),
                     ScheduledEvent::Of(self.number, SubscriberEvent::Durable),
                 );
@@ -259,14 +264,14 @@ impl Subscriber {
                 );
             }
             for effect in step.effects {
-                inputs.extend(self.perform(effect, now, context));
+                inputs.extend(self.perform_effect(effect, now, context));
             }
         }
-        self.arm(now, context.queue);
+        self.schedule_tick(now, context.queue);
     }
 
     /// Carries out an effect. Returns the answer if it is available at once.
-    fn perform(
+    fn perform_effect(
         &mut self,
         effect: Effect,
         now: Timestamp,
@@ -274,18 +279,18 @@ impl Subscriber {
     ) -> Option<Input> {
         match effect {
             Effect::Send { request, events: _ } => {
-                self.send(request, now, context);
+                self.send_request(request, now, context);
                 None
             }
-            Effect::Connect => Some(Input::Connected(self.endpoint.availability(now).up)),
+            Effect::Connect => Some(Input::Connected(self.endpoint.availability_at(now).up)),
             // Simulated subscriptions are pushed.
             Effect::HandOver { .. } | Effect::ReportResults { .. } => None,
             Effect::FindPosition { before } => {
-                let at = context.log.at(before);
+                let at = context.log.seq_at(before);
                 Some(Input::Position {
                     before,
                     at,
-                    appended: context.log.event(at).map(|event| event.appended),
+                    appended: context.log.find_event(at).map(|event| event.appended),
                 })
             }
             Effect::ReadLog { lane, from, end } => {
@@ -305,45 +310,49 @@ impl Subscriber {
                     .disk
                     .due
                     .range(from..)
-                    .filter(|key| Traffic::of(key.lane) == of);
+                    .filter(|key| Traffic::from_lane(key.lane) == of);
                 let keys: Vec<DueKey> = keys.take(WINDOW).copied().collect();
                 let all = keys.len() < WINDOW;
                 Some(Input::DueRead { of, keys, all })
             }
             Effect::ReadPending(keys) => {
-                let stored =
+                let read_pending =
                     |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
-                Some(Input::PendingRead(keys.into_iter().map(stored).collect()))
+                Some(Input::PendingRead(
+                    keys.into_iter().map(read_pending).collect(),
+                ))
             }
             Effect::Fetch(keys) => {
                 let fetch = |(lane, seq)| FetchedPending {
                     lane,
                     seq,
                     pending: self.disk.pending.get(&(lane, seq)).cloned(),
-                    event: context.log.event(seq),
+                    event: context.log.find_event(seq),
                 };
                 Some(Input::Fetched(keys.into_iter().map(fetch).collect()))
             }
         }
     }
 
-    fn send(
+    fn send_request(
         &mut self,
         request: Arc<OutgoingBatch>,
         now: Timestamp,
         context: &mut SubscriberContext<'_>,
     ) {
-        self.see(now, context.log);
+        self.observe_recovery(now, context.log);
         let events = request.items.len();
-        let up = self.watch.sent(events as u64, now);
-        let reply = self.endpoint.answer(&request.items, now, &mut self.jitter);
+        let up = self.watch.record_sent(events as u64, now);
+        let reply = self
+            .endpoint
+            .reply_to(&request.items, now, &mut self.jitter);
         context
             .series
-            .attempted(now, events as u64, reply.outcome == Outcome::Delivered);
+            .record_attempt(now, events as u64, reply.outcome == Outcome::Delivered);
         self.counts.requests += 1;
         self.counts.attempts += events as u64;
         self.counts.while_down += if up { 0 } else { events as u64 };
-        context.queue.plan(
+        context.queue.schedule(
             now.after(reply.latency),
             ScheduledEvent::Of(self.number, SubscriberEvent::Answered(request, reply)),
         );
@@ -351,7 +360,7 @@ impl Subscriber {
 
     /// A tick that is early only asks for the next deadline, so there is seldom more than one in
     /// the queue.
-    fn arm(&mut self, now: Timestamp, queue: &mut EventQueue) {
+    fn schedule_tick(&mut self, now: Timestamp, queue: &mut EventQueue) {
         let Some(due) = self
             .core
             .next_due(now)
@@ -361,15 +370,14 @@ impl Subscriber {
         };
         if self.armed.is_none_or(|armed| due < armed) {
             self.armed = Some(due);
-            queue.plan(due, ScheduledEvent::Of(self.number, SubscriberEvent::Tick));
+            queue.schedule(due, ScheduledEvent::Of(self.number, SubscriberEvent::Tick));
         }
     }
 }
 
 impl SubscriberCounts {
-    /// Counts the attempts of a ledger entry.
-    fn note(&mut self, entry: &LedgerEntry) {
-        let events = entry.events();
+    fn count_attempts(&mut self, entry: &LedgerEntry) {
+        let events = entry.event_count();
         match entry.what {
             LedgerEvent::Attempted { outcome, .. } => {
                 self.answered += events;

@@ -7,45 +7,59 @@ use crate::{ReportRow, SimulationReport};
 type ReportColumns<'a> = &'a [(&'a str, fn(&ReportRow) -> String)];
 
 const EVENTS: ReportColumns<'_> = &[
-    ("subscriptions", |row| number(row.subscriptions)),
-    ("events", |row| number(row.events)),
-    ("delivered", |row| number(row.delivered)),
-    ("pending", |row| number(row.pending)),
-    ("backlog", |row| number(row.backlog)),
-    ("dead-lettered", |row| number(row.dead_lettered)),
-    ("dropped", |row| number(row.dropped)),
+    ("subscriptions", |row| format_number(row.subscriptions)),
+    ("events", |row| format_number(row.events)),
+    ("delivered", |row| format_number(row.delivered)),
+    ("pending", |row| format_number(row.pending)),
+    ("backlog", |row| format_number(row.backlog)),
+    ("dead-lettered", |row| format_number(row.dead_lettered)),
+    ("dropped", |row| format_number(row.dropped)),
 ];
 
 const ATTEMPTS: ReportColumns<'_> = &[
-    ("requests", |row| number(row.requests)),
-    ("attempts", |row| number(row.attempts)),
-    ("failed", |row| number(row.attempts_failed)),
-    ("while down", |row| number(row.attempts_while_down)),
+    ("requests", |row| format_number(row.requests)),
+    ("attempts", |row| format_number(row.attempts)),
+    ("failed", |row| format_number(row.attempts_failed)),
+    ("while down", |row| format_number(row.attempts_while_down)),
     ("per delivered", |row| {
         row.attempts_per_delivered
-            .map_or_else(none, |share| format!("{share:.2}"))
+            .map_or_else(no_value, |share| format!("{share:.2}"))
     }),
-    ("longest wait", |row| brief(row.longest_wait_seconds)),
+    ("longest wait", |row| {
+        format_seconds(row.longest_wait_seconds)
+    }),
 ];
 
 const RETURNS: ReportColumns<'_> = &[
-    ("returns", |row| number(row.returns)),
-    ("backlog gone", |row| number(row.backlog_gone_seconds.count)),
+    ("returns", |row| format_number(row.returns)),
+    ("backlog gone", |row| {
+        format_number(row.backlog_gone_seconds.count)
+    }),
     ("p50", |row| {
-        row.backlog_gone_seconds.p50.map_or_else(none, brief)
+        row.backlog_gone_seconds
+            .p50
+            .map_or_else(no_value, format_seconds)
     }),
     ("p99", |row| {
-        row.backlog_gone_seconds.p99.map_or_else(none, brief)
+        row.backlog_gone_seconds
+            .p99
+            .map_or_else(no_value, format_seconds)
     }),
-    ("rate back", |row| number(row.rate_back_seconds.count)),
+    ("rate back", |row| {
+        format_number(row.rate_back_seconds.count)
+    }),
     ("p50", |row| {
-        row.rate_back_seconds.p50.map_or_else(none, brief)
+        row.rate_back_seconds
+            .p50
+            .map_or_else(no_value, format_seconds)
     }),
     ("p99", |row| {
-        row.rate_back_seconds.p99.map_or_else(none, brief)
+        row.rate_back_seconds
+            .p99
+            .map_or_else(no_value, format_seconds)
     }),
-    ("peak p50", |row| times(row.peak.p50)),
-    ("max", |row| times(row.peak.max)),
+    ("peak p50", |row| format_ratio(row.peak.p50)),
+    ("max", |row| format_ratio(row.peak.max)),
 ];
 
 impl Display for SimulationReport {
@@ -57,32 +71,35 @@ impl Display for SimulationReport {
             seed,
             models,
         } = self;
-        let [subscriptions, events] = [number(u64::from(*subscriptions)), number(*events)];
-        let span = brief(*simulated_seconds);
+        let [subscriptions, events] = [
+            format_number(u64::from(*subscriptions)),
+            format_number(*events),
+        ];
+        let span = format_seconds(*simulated_seconds);
         writeln!(
             f,
             "{span}, {events} events for each of {subscriptions} subscriptions, seed {seed}\n"
         )?;
-        table(f, "events", EVENTS, models)?;
+        write_table(f, "events", EVENTS, models)?;
         let given_up = models
             .iter()
             .flat_map(|row| row.given_up.iter().map(move |reason| (&row.model, reason)));
         for (model, (reason, events)) in given_up {
-            writeln!(f, "{model} gave up {}: {reason}", number(*events))?;
+            writeln!(f, "{model} gave up {}: {reason}", format_number(*events))?;
         }
         writeln!(f)?;
-        table(f, "attempts", ATTEMPTS, models)?;
+        write_table(f, "attempts", ATTEMPTS, models)?;
         let back: Vec<&ReportRow> = models.iter().filter(|row| row.returns > 0).collect();
         if !back.is_empty() {
             writeln!(f)?;
-            table(f, "after a return", RETURNS, back)?;
+            write_table(f, "after a return", RETURNS, back)?;
         }
         Ok(())
     }
 }
 
 /// Aligns text left and numbers right, with two spaces between columns.
-fn table<'a>(
+fn write_table<'a>(
     f: &mut fmt::Formatter<'_>,
     title: &str,
     columns: ReportColumns<'_>,
@@ -121,12 +138,12 @@ fn table<'a>(
     Ok(())
 }
 
-fn none() -> String {
+fn no_value() -> String {
     "-".to_owned()
 }
 
 /// Formats a number with commas between thousands.
-pub(super) fn number(number: u64) -> String {
+pub(super) fn format_number(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -138,12 +155,12 @@ pub(super) fn number(number: u64) -> String {
     out
 }
 
-fn times(ratio: Option<f64>) -> String {
-    ratio.map_or_else(none, |ratio| format!("{ratio:.1}x"))
+fn format_ratio(ratio: Option<f64>) -> String {
+    ratio.map_or_else(no_value, |ratio| format!("{ratio:.1}x"))
 }
 
 /// Formats a time with at most two units.
-pub(super) fn brief(seconds: f64) -> String {
+pub(super) fn format_seconds(seconds: f64) -> String {
     let pair = |large: f64, unit: &str, small: f64, rest: &str| {
         let small_units = (seconds / small).round();
         let whole = (small_units * small / large).floor();

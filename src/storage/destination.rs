@@ -28,8 +28,8 @@ pub fn open_sink(store: &ObjectStoreConfig) -> Result<Sink, SinkError> {
         credentials,
     } = store;
     match address.kind {
-        StoreKind::Folder => Sink::local(&Path::new("/").join(address.path.join("/"))),
-        StoreKind::S3 | StoreKind::Azure | StoreKind::Google => Sink::cloud(CloudSettings {
+        StoreKind::Folder => Sink::in_folder(&Path::new("/").join(address.path.join("/"))),
+        StoreKind::S3 | StoreKind::Azure | StoreKind::Google => Sink::in_cloud(CloudSettings {
             address: address.clone(),
             endpoint: endpoint.clone(),
             region: region.clone(),
@@ -82,7 +82,7 @@ pub fn backup_store(
 ///
 /// # Errors
 /// The address or the key is not usable; the message says what is allowed.
-pub fn destination(
+pub fn backup_destination(
     backup: &config::Backup,
     url: Option<&str>,
 ) -> Result<Option<BackupDestination>, String> {

@@ -10,16 +10,16 @@ use gridhook_repair::fsck::{self, RecordDecoders};
 use gridhook_store::{keys::MetaKind, rocks::RocksOptions};
 
 /// How the dead-letter actor's totals are read.
-pub fn decoders() -> RecordDecoders {
+pub fn record_decoders() -> RecordDecoders {
     let handled = |bytes: &[u8]| {
         DeadLetterTotals::decode(bytes)
             .ok()
-            .and_then(|totals| totals.handled())
+            .and_then(|totals| totals.handled_count())
     };
     RecordDecoders {
         name: DeadLetterTotals::name,
         handled,
-        readable,
+        readable: check_readable,
     }
 }
 
@@ -27,7 +27,7 @@ pub fn decoders() -> RecordDecoders {
 ///
 /// # Errors
 /// The record cannot be read.
-pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
+pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     match kind {
         MetaKind::Format
         | MetaKind::Floor

@@ -56,7 +56,6 @@ struct KnownDamage {
 /// A range of a partition's log that is missing or unreadable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogGap {
-    /// The partition.
     pub partition: u32,
     /// The first missing sequence.
     pub first: u64,
@@ -67,7 +66,6 @@ pub struct LogGap {
 /// A summary of the known damage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageSummary {
-    /// Gaps of logs.
     pub gaps: Vec<LogGap>,
     /// The families with a damaged block in a table.
     pub families: Vec<Family>,
@@ -80,7 +78,7 @@ impl DamageSummary {
     }
 
     /// The number of events that cannot be read.
-    pub fn events(&self) -> u64 {
+    pub fn lost_events(&self) -> u64 {
         self.gaps.iter().map(|gap| gap.count).sum()
     }
 }
@@ -96,9 +94,9 @@ pub struct Scrubbed {
 
 impl Damage {
     /// Returns the known damage.
-    pub fn seen(&self) -> DamageSummary {
-        let known = self.known();
-        let gaps = known
+    pub fn read_summary(&self) -> DamageSummary {
+        let damage = self.lock_known();
+        let gaps = damage
             .gaps
             .iter()
             .map(|((partition, first), (end, _))| LogGap {
@@ -108,12 +106,11 @@ impl Damage {
             });
         DamageSummary {
             gaps: gaps.collect(),
-            families: known.families.keys().copied().collect(),
+            families: damage.families.keys().copied().collect(),
         }
     }
 
-    /// Returns the progress of the scrub.
-    pub fn scrubbed(&self) -> Scrubbed {
+    pub fn scrub_progress(&self) -> Scrubbed {
         let DamageShared {
             scrubbed, passes, ..
         } = &*self.0;
@@ -128,49 +125,51 @@ impl Damage {
         if !self.0.any.load(Ordering::Acquire) {
             return None;
         }
-        self.known()
-            .gap(partition, at)
+        self.lock_known()
+            .find_gap(partition, at)
             .map(|(_, end)| end)
             .filter(|end| *end > at)
     }
 
     /// Whether a gap ends at `at`, so that it may continue there.
     fn ends_at(&self, partition: PartitionId, at: Seq) -> bool {
-        self.known()
-            .gap(partition, at)
+        self.lock_known()
+            .find_gap(partition, at)
             .is_some_and(|(_, end)| end == at)
     }
 
     /// Records that the events from `first` to before `end` cannot be read.
-    pub fn lose(&self, partition: PartitionId, first: Seq, end: Seq) {
-        let mut known = self.known();
-        let pass = known.pass;
-        if known
-            .gap(partition, first)
+    pub fn record_loss(&self, partition: PartitionId, first: Seq, end: Seq) {
+        let mut damage = self.lock_known();
+        let pass = damage.pass;
+        if damage
+            .find_gap(partition, first)
             .is_some_and(|(_, behind)| end <= behind)
         {
-            known.confirm(partition, first);
+            damage.confirm_gap(partition, first);
             return;
         }
-        let begins = known
-            .gap(partition, first)
+        let begins = damage
+            .find_gap(partition, first)
             .map_or(first, |(begins, _)| begins);
-        let overlapping: Vec<_> = known
+        let overlapping: Vec<_> = damage
             .gaps
             .range((partition, begins)..=(partition, end))
             .map(|(key, _)| *key)
             .collect();
         let mut upto = end;
         for key in overlapping {
-            upto = known
+            upto = damage
                 .gaps
                 .remove(&key)
                 .map_or(upto, |(behind, _)| upto.max(behind));
         }
-        known.gaps.insert((partition, begins), (upto, pass));
+        damage.gaps.insert((partition, begins), (upto, pass));
         self.0.any.store(true, Ordering::Release);
-        drop(known);
-        let (partition, last, events) = (partition.0, end.0 - 1, end.0 - first.0);
+        drop(damage);
+        let partition = partition.0;
+        let last = end.0 - 1;
+        let events = end.0 - first.0;
         tracing::error!(
             partition,
             first = first.0,
@@ -181,12 +180,12 @@ impl Damage {
     }
 
     /// Records that a block of a table of `family` cannot be read. Returns whether this is new.
-    pub fn note(&self, family: Family, what: &str) -> bool {
-        let mut known = self.known();
-        let pass = known.pass;
-        let is_new = known.families.insert(family, pass).is_none();
+    pub fn record_damaged_block(&self, family: Family, what: &str) -> bool {
+        let mut damage = self.lock_known();
+        let pass = damage.pass;
+        let is_new = damage.families.insert(family, pass).is_none();
         self.0.any.store(true, Ordering::Release);
-        drop(known);
+        drop(damage);
         if is_new {
             tracing::error!(
                 family = family.name(),
@@ -198,45 +197,45 @@ impl Damage {
         is_new
     }
 
-    pub fn scrub(&self, bytes: u64) {
+    pub fn count_scrubbed(&self, bytes: u64) {
         self.0.scrubbed.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Begins a pass over all tables.
     pub fn begin_pass(&self) {
-        self.known().pass += 1;
+        self.lock_known().pass += 1;
     }
 
     /// Ends a pass: damage that it did not find again is forgotten. Returns the families that are
     /// readable again.
     pub fn end_pass(&self) -> Vec<Family> {
-        let mut known = self.known();
-        let pass = known.pass;
-        known.gaps.retain(|_, (_, met)| *met == pass);
-        let whole = known
+        let mut damage = self.lock_known();
+        let pass = damage.pass;
+        damage.gaps.retain(|_, (_, met)| *met == pass);
+        let whole = damage
             .families
             .extract_if(.., |_, met| *met != pass)
             .map(|(family, _)| family)
             .collect();
-        let any = !known.gaps.is_empty() || !known.families.is_empty();
+        let any = !damage.gaps.is_empty() || !damage.families.is_empty();
         self.0.any.store(any, Ordering::Release);
         self.0.passes.fetch_add(1, Ordering::Relaxed);
         whole
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownDamage> {
+    fn lock_known(&self) -> MutexGuard<'_, KnownDamage> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl KnownDamage {
     /// The gap that contains `at` or ends there.
-    fn gap(&self, partition: PartitionId, at: Seq) -> Option<(Seq, Seq)> {
+    fn find_gap(&self, partition: PartitionId, at: Seq) -> Option<(Seq, Seq)> {
         let ((of, first), (end, _)) = self.gaps.range(..=(partition, at)).next_back()?;
         (*of == partition && *end >= at).then_some((*first, *end))
     }
 
-    fn confirm(&mut self, partition: PartitionId, at: Seq) {
+    fn confirm_gap(&mut self, partition: PartitionId, at: Seq) {
         let pass = self.pass;
         if let Some((_, (_, met))) = self.gaps.range_mut(..=(partition, at)).next_back() {
             *met = pass;
@@ -262,9 +261,13 @@ impl TolerantStore {
         Self { store, damage }
     }
 
-    fn note<T>(&self, family: Family, read: Result<T, StoreError>) -> Result<T, StoreError> {
+    fn record_damage<T>(
+        &self,
+        family: Family,
+        read: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         if let Err(StoreError::Damaged(what)) = &read
-            && self.damage.note(family, what)
+            && self.damage.record_damaged_block(family, what)
         {
             self.inner().set_compaction_paused(family, true);
         }
@@ -296,11 +299,11 @@ impl StoreLayer for TolerantStore {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.note(family, self.inner().get(family, key))
+        self.record_damage(family, self.inner().get(family, key))
     }
 
     fn get_all(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
-        self.note(family, self.inner().get_all(family, keys))
+        self.record_damage(family, self.inner().get_all(family, keys))
     }
 
     fn scan(
@@ -311,11 +314,11 @@ impl StoreLayer for TolerantStore {
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
         if !is_passed_over(family) {
-            return self.note(family, self.inner().scan(family, from, upper, visit));
+            return self.record_damage(family, self.inner().scan(family, from, upper, visit));
         }
         scan_past(self.inner(), family, from, upper, visit, &mut |what| {
             // The damage is recorded, and the scan continues with the rest.
-            self.note(family, Err::<(), _>(StoreError::Damaged(what)))
+            self.record_damage(family, Err::<(), _>(StoreError::Damaged(what)))
                 .ok();
         })
     }
@@ -326,7 +329,7 @@ impl StoreLayer for TolerantStore {
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.note(family, self.inner().last(family, lower, upper))
+        self.record_damage(family, self.inner().last(family, lower, upper))
     }
 
     fn damage(&self) -> Option<&Damage> {
@@ -340,7 +343,7 @@ impl StoreLayer for TolerantStore {
         upper: &[u8],
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
-        self.note(family, self.inner().scan_apart(family, from, upper, visit))
+        self.record_damage(family, self.inner().scan_apart(family, from, upper, visit))
     }
 
     fn last_apart(
@@ -349,7 +352,7 @@ impl StoreLayer for TolerantStore {
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.note(family, self.inner().last_apart(family, lower, upper))
+        self.record_damage(family, self.inner().last_apart(family, lower, upper))
     }
 }
 
@@ -362,16 +365,17 @@ pub fn scan_past(
     visit: &mut Visit<'_>,
     missing: &mut dyn FnMut(String),
 ) -> Result<(), StoreError> {
-    let (mut from, mut last) = (from.to_vec(), Vec::new());
+    let mut from = from.to_vec();
+    let mut last = Vec::new();
     loop {
         last.clear();
-        let scanned = store.scan(family, &from, upper, &mut |key, value| {
+        let result = store.scan(family, &from, upper, &mut |key, value| {
             last.clear();
             last.extend_from_slice(key);
             visit(key, value)
         });
-        let Err(StoreError::Damaged(what)) = scanned else {
-            return scanned;
+        let Err(StoreError::Damaged(what)) = result else {
+            return result;
         };
         missing(what);
         if !last.is_empty() {
@@ -404,16 +408,17 @@ pub fn next_readable(
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
         };
     let width = from.len().max(upper.len()).max(KEY_MAX);
-    let padded = |key: &[u8]| {
-        let mut padded = key.to_vec();
-        padded.resize(width, 0);
-        padded
+    let pad = |key: &[u8]| {
+        let mut key_copy = key.to_vec();
+        key_copy.resize(width, 0);
+        key_copy
     };
-    let (mut low, mut high) = (padded(from), padded(upper));
+    let mut low = pad(from);
+    let mut high = pad(upper);
     // Steps grow exponentially, because a block may contain one key or thousands. Then a binary
     // search finds the end of the block.
     for bit in 0..width * 8 {
-        let Some(next) = plus_bit(&padded(from), bit).filter(|next| *next < high) else {
+        let Some(next) = plus_bit(&pad(from), bit).filter(|next| *next < high) else {
             break;
         };
         if is_readable(&next)? {
@@ -423,7 +428,7 @@ pub fn next_readable(
         low = next;
     }
     loop {
-        let middle = middle(&low, &high);
+        let middle = mean_key(&low, &high);
         if middle <= low {
             break;
         }
@@ -433,7 +438,7 @@ pub fn next_readable(
             low = middle
         }
     }
-    Ok((high < padded(upper)).then_some(high))
+    Ok((high < pad(upper)).then_some(high))
 }
 
 /// `number + 2^bit`, both big-endian; [`None`] on overflow.
@@ -450,7 +455,7 @@ fn plus_bit(number: &[u8], bit: usize) -> Option<Vec<u8>> {
 }
 
 /// The mean of two numbers of the same length.
-fn middle(low: &[u8], high: &[u8]) -> Vec<u8> {
+fn mean_key(low: &[u8], high: &[u8]) -> Vec<u8> {
     let mut sum = vec![0; low.len()];
     let mut carry = 0;
     for index in (0..low.len()).rev() {

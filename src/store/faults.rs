@@ -40,65 +40,65 @@ struct FaultsState {
 
 impl StoreFaults {
     /// Makes the next `writes` writes fail; 0 stops failing.
-    pub fn fail(&self, writes: u64) {
-        self.set(|state| state.failing = writes);
+    pub fn fail_writes(&self, writes: u64) {
+        self.change_state(|state| state.failing = writes);
     }
 
     /// Starts or stops stalling writes.
-    pub fn stall(&self, on: bool) {
-        self.set(|state| state.stalled = on);
+    pub fn set_stalled(&self, on: bool) {
+        self.change_state(|state| state.stalled = on);
     }
 
     /// The number of writes that will still fail.
-    pub fn failing(&self) -> u64 {
-        self.state().failing
+    pub fn remaining_failures(&self) -> u64 {
+        self.lock_state().failing
     }
 
     /// The number of writes that failed.
-    pub fn failed(&self) -> u64 {
+    pub fn failed_writes(&self) -> u64 {
         self.0.failed.load(Ordering::Relaxed)
     }
 
     /// The number of writes that stalled.
-    pub fn stalled(&self) -> u64 {
+    pub fn stalled_writes(&self) -> u64 {
         self.0.stalled.load(Ordering::Relaxed)
     }
 
-    fn set(&self, change: impl FnOnce(&mut FaultsState)) {
-        let mut state = self.state();
+    fn change_state(&self, change: impl FnOnce(&mut FaultsState)) {
+        let mut state = self.lock_state();
         change(&mut state);
-        self.arm(&state);
+        self.publish_state(&state);
         drop(state);
         self.0.changed.notify_all();
     }
 
-    fn arm(&self, state: &FaultsState) {
+    fn publish_state(&self, state: &FaultsState) {
         self.0
             .armed
             .store(state.stalled || state.failing > 0, Ordering::Release);
     }
 
     /// Applies the active faults to a write.
-    fn apply(&self) -> Result<(), StoreError> {
-        let mut state = self.state();
+    fn apply_faults(&self) -> Result<(), StoreError> {
+        let mut state = self.lock_state();
         if state.stalled {
             self.0.stalled.fetch_add(1, Ordering::Relaxed);
-            let waited = self
+            let wait_result = self
                 .0
                 .changed
                 .wait_timeout_while(state, STALL_MAX, |state| state.stalled);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            (state, _) = wait_result.unwrap_or_else(PoisonError::into_inner);
         }
         if state.failing == 0 {
             return Ok(());
         }
         state.failing -= 1;
-        self.arm(&state);
+        self.publish_state(&state);
         self.0.failed.fetch_add(1, Ordering::Relaxed);
         Err(StoreError::Full)
     }
 
-    fn state(&self) -> MutexGuard<'_, FaultsState> {
+    fn lock_state(&self) -> MutexGuard<'_, FaultsState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,7 +125,7 @@ impl StoreLayer for FaultyStore {
 
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         if self.faults.0.armed.load(Ordering::Acquire) {
-            self.faults.apply()?;
+            self.faults.apply_faults()?;
         }
         self.inner().write(batch)
     }

@@ -19,11 +19,8 @@ pub struct StoreFigures {
     pub is_stopped: bool,
     /// The rate that writes are limited to now, in bytes a second; 0 if they are not limited.
     pub delayed_bytes_per_second: u64,
-    /// Bytes read by compactions.
     pub compaction_read_bytes: u64,
-    /// Bytes written by compactions.
     pub compaction_written_bytes: u64,
-    /// Bytes written by flushes.
     pub flush_written_bytes: u64,
     /// Compactions running now.
     pub compactions_running: u64,

@@ -76,7 +76,6 @@ impl Default for IdFilter {
 }
 
 impl IdFilter {
-    /// Adds an id.
     pub fn insert(&mut self, id: &str) {
         for bit in self.bit_indexes(id) {
             self.bits[usize::from(bit >> 3)] |= 1 << (bit & 7);
@@ -97,7 +96,6 @@ impl IdFilter {
         std::array::from_fn(|index| (hash >> (16 * index)) as u16)
     }
 
-    /// Encodes the record.
     pub fn encode(&self) -> Vec<u8> {
         [&[VERSION], &self.key[..], &self.bits].concat()
     }
@@ -119,7 +117,6 @@ impl IdFilter {
 /// A block that is being filled.
 #[derive(Debug)]
 pub struct OpenBlock {
-    /// Its number.
     pub block: u64,
     /// The filter contains the ids from this sequence on.
     from: Seq,
@@ -127,7 +124,7 @@ pub struct OpenBlock {
 }
 
 impl OpenBlock {
-    fn begin(seq: Seq) -> Self {
+    fn starting_at(seq: Seq) -> Self {
         Self {
             block: block_of(seq),
             from: seq,
@@ -141,7 +138,11 @@ impl OpenBlock {
     }
 
     /// Completes the filter with the ids that were appended before this process filled it.
-    pub fn complete(mut self, store: &dyn Store, id: PartitionId) -> Result<IdFilter, StoreError> {
+    pub fn complete_filter(
+        mut self,
+        store: &dyn Store,
+        id: PartitionId,
+    ) -> Result<IdFilter, StoreError> {
         each_id(
             store,
             id,
@@ -163,20 +164,20 @@ pub struct OpenBlocks {
 
 impl OpenBlocks {
     /// Adds the ids of a chunk, and adds the filter of each block that it completes to `batch`. If
-    /// `batch` is not written, [`OpenBlocks::forget`] must be called.
-    pub fn append(&mut self, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
-        let mut closed = Vec::new();
+    /// `batch` is not written, [`OpenBlocks::forget_partition`] must be called.
+    pub fn append_ids(&mut self, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
+        let mut complete_blocks = Vec::new();
         let open = self
             .open
             .entry(id)
-            .or_insert_with(|| OpenBlock::begin(chunk.first));
+            .or_insert_with(|| OpenBlock::starting_at(chunk.first));
         let read = chunk.each_id(&mut |seq, text| {
             if block_of(seq) != open.block {
-                closed.push(std::mem::replace(open, OpenBlock::begin(seq)));
+                complete_blocks.push(std::mem::replace(open, OpenBlock::starting_at(seq)));
             }
             open.ids.insert(text);
         });
-        for open in closed {
+        for open in complete_blocks {
             if open.is_whole() {
                 batch.put(Family::Ids, keys::ids(id, open.block), open.ids.encode());
             } else {
@@ -189,14 +190,14 @@ impl OpenBlocks {
     }
 
     /// The last append to a partition was not written.
-    pub fn forget(&mut self, id: PartitionId) {
+    pub fn forget_partition(&mut self, id: PartitionId) {
         self.open.remove(&id);
         self.partial.retain(|(of, _)| *of != id);
     }
 
     /// The appends were written. Returns the blocks that ended with them and are to be completed
     /// from the log.
-    pub fn written(&mut self) -> Vec<(PartitionId, OpenBlock)> {
+    pub fn take_completed(&mut self) -> Vec<(PartitionId, OpenBlock)> {
         if self.open.len() > OPEN_MAX {
             self.open.clear();
         }
@@ -205,26 +206,26 @@ impl OpenBlocks {
 }
 
 /// The first event of a block, from `floor` on, whose id is missing in its filter.
-pub fn missed(
+pub fn find_missed(
     store: &dyn Store,
     id: PartitionId,
     block: u64,
     ids: &IdFilter,
     floor: Seq,
 ) -> Result<Option<Seq>, StoreError> {
-    let mut missed = None;
+    let mut first_missing = None;
     each_id(
         store,
         id,
         floor.max(Seq(block * LEDGER_BLOCK)),
         end_of(block),
         &mut |seq, text| {
-            if missed.is_none() && !ids.may_have(text) {
-                missed = Some(seq);
+            if first_missing.is_none() && !ids.may_have(text) {
+                first_missing = Some(seq);
             }
         },
     )?;
-    Ok(missed)
+    Ok(first_missing)
 }
 
 /// Visits the ids of the log from `from` to before `end`.
@@ -268,20 +269,21 @@ const SEARCH_BYTES: usize = 8 << 20;
 
 /// Searches for an id in the log of a partition from `from` to `end`, or to the limits of one
 /// search.
-pub fn find(
+pub fn find_id(
     store: &dyn Store,
     id: PartitionId,
     wanted: &str,
     from: Seq,
     end: Seq,
 ) -> Result<FoundIds, StoreError> {
-    let mut found = FoundIds {
+    let mut matches = FoundIds {
         seqs: Vec::new(),
         upto: from,
     };
-    let (mut blocks, mut bytes) = (0, 0);
-    while found.upto < end && blocks < BLOCKS_MAX && bytes < SEARCH_BYTES {
-        let at = found.upto;
+    let mut blocks = 0;
+    let mut bytes = 0;
+    while matches.upto < end && blocks < BLOCKS_MAX && bytes < SEARCH_BYTES {
+        let at = matches.upto;
         let behind = end_of(block_of(at)).min(end);
         blocks += 1;
         let ids = store.get(Family::Ids, &keys::ids(id, block_of(at)))?;
@@ -293,7 +295,7 @@ pub fn find(
             })
             .transpose()?;
         if ids.is_some_and(|ids| !ids.may_have(wanted)) {
-            found.upto = behind;
+            matches.upto = behind;
             continue;
         }
         let slice = read_log(store, id, at, behind, SLICE_BYTES)?;
@@ -301,14 +303,14 @@ pub fn find(
             bytes += chunk.bytes_len();
             let mut look = |seq: Seq, text: &str| {
                 if (at..behind).contains(&seq) && text == wanted {
-                    found.seqs.push(seq);
+                    matches.seqs.push(seq);
                 }
             };
             chunk.each_id(&mut look).map_err(StoreError::damaged)?;
         }
-        found.upto = slice.upto.max(at.plus(1));
+        matches.upto = slice.upto.max(at.plus(1));
     }
-    Ok(found)
+    Ok(matches)
 }
 
 /// Searches for an id among the carried events of a partition from `from` to `floor`, or to the
@@ -320,11 +322,12 @@ pub fn find_carried(
     from: Seq,
     floor: Seq,
 ) -> Result<FoundIds, StoreError> {
-    let mut found = FoundIds {
+    let mut ids = FoundIds {
         seqs: Vec::new(),
         upto: floor,
     };
-    let (mut bytes, mut bad) = (0, None);
+    let mut bytes = 0;
+    let mut bad = None;
     store.scan(
         Family::Carried,
         &keys::carried(id, from),
@@ -334,13 +337,13 @@ pub fn find_carried(
                 return std::ops::ControlFlow::Continue(());
             };
             if bytes >= SEARCH_BYTES {
-                found.upto = seq;
+                ids.upto = seq;
                 return std::ops::ControlFlow::Break(());
             }
             bytes += value.len();
             let chunk = Chunk::decode(seq, Bytes::copy_from_slice(value));
             let read = chunk.and_then(|chunk| {
-                chunk.each_id(&mut |seq, text| found.seqs.extend((text == wanted).then_some(seq)))
+                chunk.each_id(&mut |seq, text| ids.seqs.extend((text == wanted).then_some(seq)))
             });
             match read {
                 Ok(()) => std::ops::ControlFlow::Continue(()),
@@ -351,5 +354,5 @@ pub fn find_carried(
             }
         },
     )?;
-    bad.map_or(Ok(found), Err)
+    bad.map_or(Ok(ids), Err)
 }

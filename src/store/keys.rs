@@ -17,8 +17,9 @@ use std::{ops::Range, time::Duration};
 
 pub use self::meta::{
     MetaKind, dead_letters, dead_letters_name, ended_job, ended_jobs_of, filter_name, filters_of,
-    filters_of_partition, floor, loss, loss_value, meta, meta_of, parse_filter_name, parse_floor,
-    parse_loss, parse_meta, parse_reap, parse_redrive_name, reap, reaps, redrive, redrive_name,
+    filters_of_partition, floor_key, loss_key, loss_value, meta_key, meta_of, parse_filter_name,
+    parse_floor, parse_loss, parse_meta, parse_reap, parse_redrive_name, reap_key, reaps_range,
+    redrive_key, redrive_name,
 };
 use crate::{Family, records::IdDigest};
 use gridhook_event::codec::RecordReader;
@@ -27,21 +28,20 @@ use gridhook_policy::record::{ExcerptKey, LEDGER_BLOCK};
 
 /// A field of a key.
 trait Field: Sized {
-    fn put(&self, key: &mut Vec<u8>);
+    fn append_to_key(&self, key: &mut Vec<u8>);
 
-    fn take(reader: &mut RecordReader<'_>) -> Option<Self>;
+    fn take_from_key(reader: &mut RecordReader<'_>) -> Option<Self>;
 }
 
-/// Fields that are a number.
 macro_rules! numbers {
     ($($read:ident [$($type:ty: $wrap:expr, $number:expr;)+])+) => {$($(
         impl Field for $type {
-            fn put(&self, key: &mut Vec<u8>) {
+            fn append_to_key(&self, key: &mut Vec<u8>) {
                 let number: fn(&Self) -> $read = $number;
                 key.extend_from_slice(&number(self).to_be_bytes());
             }
 
-            fn take(reader: &mut RecordReader<'_>) -> Option<Self> {
+            fn take_from_key(reader: &mut RecordReader<'_>) -> Option<Self> {
                 reader.$read().map($wrap)
             }
         }
@@ -60,46 +60,48 @@ numbers! {
 }
 
 impl<A: Field, B: Field> Field for (A, B) {
-    fn put(&self, key: &mut Vec<u8>) {
-        self.0.put(key);
-        self.1.put(key);
+    fn append_to_key(&self, key: &mut Vec<u8>) {
+        self.0.append_to_key(key);
+        self.1.append_to_key(key);
     }
 
-    fn take(reader: &mut RecordReader<'_>) -> Option<Self> {
-        Some((A::take(reader)?, B::take(reader)?))
+    fn take_from_key(reader: &mut RecordReader<'_>) -> Option<Self> {
+        Some((A::take_from_key(reader)?, B::take_from_key(reader)?))
     }
 }
 
 impl Field for SubscriptionKey {
-    fn put(&self, key: &mut Vec<u8>) {
-        (self.partition, self.subscription).put(key);
+    fn append_to_key(&self, key: &mut Vec<u8>) {
+        (self.partition, self.subscription).append_to_key(key);
     }
 
-    fn take(reader: &mut RecordReader<'_>) -> Option<Self> {
-        <(PartitionId, SubscriptionId)>::take(reader).map(|(partition, subscription)| Self {
-            partition,
-            subscription,
+    fn take_from_key(reader: &mut RecordReader<'_>) -> Option<Self> {
+        <(PartitionId, SubscriptionId)>::take_from_key(reader).map(|(partition, subscription)| {
+            Self {
+                partition,
+                subscription,
+            }
         })
     }
 }
 
 impl Field for IdDigest {
-    fn put(&self, key: &mut Vec<u8>) {
-        (self.0, self.1).put(key);
+    fn append_to_key(&self, key: &mut Vec<u8>) {
+        (self.0, self.1).append_to_key(key);
     }
 
-    fn take(reader: &mut RecordReader<'_>) -> Option<Self> {
-        <(u64, u64)>::take(reader).map(|(high, low)| Self(high, low))
+    fn take_from_key(reader: &mut RecordReader<'_>) -> Option<Self> {
+        <(u64, u64)>::take_from_key(reader).map(|(high, low)| Self(high, low))
     }
 }
 
 impl Field for ExcerptKey {
-    fn put(&self, key: &mut Vec<u8>) {
-        (self.minute, (self.status, self.hash)).put(key);
+    fn append_to_key(&self, key: &mut Vec<u8>) {
+        (self.minute, (self.status, self.hash)).append_to_key(key);
     }
 
-    fn take(reader: &mut RecordReader<'_>) -> Option<Self> {
-        <(u32, (u16, u64))>::take(reader).map(|(minute, (status, hash))| Self {
+    fn take_from_key(reader: &mut RecordReader<'_>) -> Option<Self> {
+        <(u32, (u16, u64))>::take_from_key(reader).map(|(minute, (status, hash))| Self {
             minute,
             status,
             hash,
@@ -131,7 +133,7 @@ macro_rules! keys {
         impl KeyKind {
             /// The kind of a family's keys; of two kinds, the first in this table.
             #[expect(unreachable_patterns, reason = "of two kinds in a family, the first counts")]
-            pub fn of(family: Family) -> Self {
+            pub fn from_family(family: Family) -> Self {
                 match family {
                     Family::Meta => Self::Meta,
                     $(Family::$family => Self::$kind,)+
@@ -142,8 +144,8 @@ macro_rules! keys {
         $(
             $(#[$doc])*
             $vis fn $write($($field: $type),+) -> Vec<u8> {
-                let mut key = empty(KeyKind::$kind);
-                $($field.put(&mut key);)+
+                let mut key = new_key(KeyKind::$kind);
+                $($field.append_to_key(&mut key);)+
                 key
             }
 
@@ -151,7 +153,7 @@ macro_rules! keys {
             $vis fn $read(key: &[u8]) -> Option<types!($($type),+)> {
                 let mut reader = RecordReader::new(key);
                 (reader.u8()? == KeyKind::$kind as u8).then_some(())?;
-                let fields = ($(<$type>::take(&mut reader)?),+);
+                let fields = ($(<$type>::take_from_key(&mut reader)?),+);
                 reader.is_empty().then_some(fields)
             }
         )+
@@ -161,7 +163,6 @@ macro_rules! keys {
 keys! {
     /// The key of a chunk of the log: the sequence of its first event.
     Log = 2 in Log: pub log, parse_log(partition: PartitionId, first: Seq);
-    /// The key of a cursor.
     Cursor = 3 in Cursor: pub cursor, parse_cursor(subscription_key: SubscriptionKey);
     /// The key of a pending delivery.
     Pending = 4 in Pending: pub pending, parse_pending
@@ -195,7 +196,7 @@ keys! {
 
 /// A key without fields. 40 bytes are more than every key has, except those of `meta`, so that a
 /// key is allocated once.
-fn empty(kind: KeyKind) -> Vec<u8> {
+fn new_key(kind: KeyKind) -> Vec<u8> {
     let mut key = Vec::with_capacity(40);
     key.push(kind as u8);
     key
@@ -203,13 +204,13 @@ fn empty(kind: KeyKind) -> Vec<u8> {
 
 /// The beginning of the keys with these first fields.
 fn start(kind: KeyKind, fields: impl Field) -> Vec<u8> {
-    let mut key = empty(kind);
-    fields.put(&mut key);
+    let mut key = new_key(kind);
+    fields.append_to_key(&mut key);
     key
 }
 
 /// The range of the keys with these first fields.
-fn prefix(kind: KeyKind, fields: impl Field) -> Range<Vec<u8>> {
+fn prefix_range(kind: KeyKind, fields: impl Field) -> Range<Vec<u8>> {
     range_of(start(kind, fields))
 }
 
@@ -227,28 +228,27 @@ fn range_of(start: Vec<u8>) -> Range<Vec<u8>> {
 }
 
 /// The range of a family's keys.
-pub fn all(family: Family) -> Range<Vec<u8>> {
-    range_of(empty(KeyKind::of(family)))
+pub fn family_range(family: Family) -> Range<Vec<u8>> {
+    range_of(new_key(KeyKind::from_family(family)))
 }
 
 /// The range of all keys of any kind.
-pub fn everything() -> Range<Vec<u8>> {
+pub fn full_range() -> Range<Vec<u8>> {
     vec![0]..vec![u8::MAX]
 }
 
 /// The range of a partition's log.
 pub fn log_of(partition: PartitionId) -> Range<Vec<u8>> {
-    prefix(KeyKind::Log, partition)
+    prefix_range(KeyKind::Log, partition)
 }
 
 /// The range of the chunks that begin below `seq`. The last of them may reach over it.
 pub fn log_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    below(KeyKind::Log, partition, seq)
+    range_below(KeyKind::Log, partition, seq)
 }
 
-/// The range of all cursors.
-pub fn cursors() -> Range<Vec<u8>> {
-    all(Family::Cursor)
+pub fn cursors_range() -> Range<Vec<u8>> {
+    family_range(Family::Cursor)
 }
 
 /// The subscription of a cursor or a ledger line, by the beginning of its key.
@@ -260,59 +260,56 @@ pub fn subscription_of(key: &[u8]) -> Option<SubscriptionKey> {
         .iter()
         .any(|known| *known as u8 == kind)
         .then_some(())?;
-    SubscriptionKey::take(&mut reader)
+    SubscriptionKey::take_from_key(&mut reader)
 }
 
-/// The range of all pages of outcomes.
 pub fn outcome_pages() -> Range<Vec<u8>> {
-    range_of(empty(KeyKind::OutcomePage))
+    range_of(new_key(KeyKind::OutcomePage))
 }
 
-fn below(kind: KeyKind, partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+fn range_below(kind: KeyKind, partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
     start(kind, partition)..start(kind, (partition, seq))
 }
 
 /// The range of the pending deliveries of an event.
 pub fn pending_of_event(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    prefix(KeyKind::Pending, (partition, seq))
+    prefix_range(KeyKind::Pending, (partition, seq))
 }
 
 /// The range of the pending deliveries of events below `seq`.
 pub fn pending_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    below(KeyKind::Pending, partition, seq)
+    range_below(KeyKind::Pending, partition, seq)
 }
 
 /// The range of a subscription's due times, the earliest first.
 pub fn due_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
-    prefix(KeyKind::Due, subscription_key)
+    prefix_range(KeyKind::Due, subscription_key)
 }
 
 /// The range of the carried events of a partition.
 pub fn carried_of(partition: PartitionId) -> Range<Vec<u8>> {
-    prefix(KeyKind::Carried, partition)
+    prefix_range(KeyKind::Carried, partition)
 }
 
 /// The range of the pins of an event.
 pub fn pins_of_event(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    prefix(KeyKind::Pin, (partition, seq))
+    prefix_range(KeyKind::Pin, (partition, seq))
 }
 
 /// The range of the pins of events below `seq`.
 pub fn pins_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    below(KeyKind::Pin, partition, seq)
+    range_below(KeyKind::Pin, partition, seq)
 }
 
 /// The range of a subscription's waiting dead letters, the earliest due first.
 pub fn dead_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
-    prefix(KeyKind::Dead, subscription_key)
+    prefix_range(KeyKind::Dead, subscription_key)
 }
 
 /// The fields of a ledger line's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineKey {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// The lane.
     pub lane: Lane,
     /// The first event that the line covers.
     pub first: Seq,
@@ -326,7 +323,7 @@ pub struct LineKey {
 
 /// The key of a ledger line by event. A line that covers several blocks is split, with one key for
 /// each block.
-pub fn ledger(
+pub fn ledger_key(
     LineKey {
         subscription_key,
         lane,
@@ -339,7 +336,6 @@ pub fn ledger(
     line_by_event(subscription_key, first, lane, at, attempt, what)
 }
 
-/// Parses a key of [`ledger`].
 pub fn parse_ledger(key: &[u8]) -> Option<LineKey> {
     let (subscription_key, first, lane, at, attempt, what) = parse_line_by_event(key)?;
     Some(LineKey {
@@ -366,7 +362,6 @@ pub fn ledger_by_time(
     line_by_time(subscription_key, at, first, lane, attempt, what)
 }
 
-/// Parses a key of [`ledger_by_time`].
 pub fn parse_ledger_by_time(key: &[u8]) -> Option<LineKey> {
     let (subscription_key, at, first, lane, attempt, what) = parse_line_by_time(key)?;
     Some(LineKey {
@@ -381,7 +376,7 @@ pub fn parse_ledger_by_time(key: &[u8]) -> Option<LineKey> {
 
 /// The range of a subscription's ledger, by event.
 pub fn ledger_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
-    prefix(KeyKind::Ledger, subscription_key)
+    prefix_range(KeyKind::Ledger, subscription_key)
 }
 
 /// The range of the lines that may cover `seq`: they begin in its block, at or before it.
@@ -404,19 +399,19 @@ pub fn ledger_between(
 /// A position in the ledger by time, moved back by `span`. A position that has no time stays.
 pub fn ledger_before(position: &[u8], span: Duration) -> Vec<u8> {
     let mut reader = RecordReader::new(position);
-    let found = reader.u8().and_then(|_| {
+    let parts = reader.u8().and_then(|_| {
         Some((
-            SubscriptionKey::take(&mut reader)?,
-            Timestamp::take(&mut reader)?,
+            SubscriptionKey::take_from_key(&mut reader)?,
+            Timestamp::take_from_key(&mut reader)?,
         ))
     });
-    found.map_or_else(
+    parts.map_or_else(
         || position.to_vec(),
         |(of, at)| start(KeyKind::LedgerByTime, (of, at.before(span))),
     )
 }
 
 /// The range of all ledger lines, by event and by time.
-pub fn ledgers() -> Range<Vec<u8>> {
-    empty(KeyKind::Ledger)..range_of(empty(KeyKind::LedgerByTime)).end
+pub fn ledgers_range() -> Range<Vec<u8>> {
+    new_key(KeyKind::Ledger)..range_of(new_key(KeyKind::LedgerByTime)).end
 }

@@ -15,27 +15,22 @@ pub trait StoreLayer: Send + Sync + 'static {
     /// The store below.
     fn inner(&self) -> &Self::Inner;
 
-    /// [`Store::write`].
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         self.inner().write(batch)
     }
 
-    /// [`Store::write_unsynced`].
     fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
         self.inner().write_unsynced(batch)
     }
 
-    /// [`Store::get`].
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.inner().get(family, key)
     }
 
-    /// [`Store::get_all`].
     fn get_all(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
         self.inner().get_all(family, keys)
     }
 
-    /// [`Store::scan`].
     fn scan(
         &self,
         family: Family,
@@ -46,7 +41,6 @@ pub trait StoreLayer: Send + Sync + 'static {
         self.inner().scan(family, from, upper, visit)
     }
 
-    /// [`Store::last`].
     fn last(
         &self,
         family: Family,
@@ -56,17 +50,14 @@ pub trait StoreLayer: Send + Sync + 'static {
         self.inner().last(family, lower, upper)
     }
 
-    /// [`Store::drop_log`].
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
         self.inner().drop_log(partition, floor)
     }
 
-    /// [`Store::note_watermark`].
     fn note_watermark(&self) -> Result<(), StoreError> {
         self.inner().note_watermark()
     }
 
-    /// [`Store::scan_apart`].
     fn scan_apart(
         &self,
         family: Family,
@@ -77,7 +68,6 @@ pub trait StoreLayer: Send + Sync + 'static {
         self.inner().scan_apart(family, from, upper, visit)
     }
 
-    /// [`Store::last_apart`].
     fn last_apart(
         &self,
         family: Family,
@@ -87,12 +77,10 @@ pub trait StoreLayer: Send + Sync + 'static {
         self.inner().last_apart(family, lower, upper)
     }
 
-    /// [`Store::damage`].
     fn damage(&self) -> Option<&Damage> {
         self.inner().damage()
     }
 
-    /// [`Store::close`].
     fn close(&self) -> Result<(), StoreError> {
         self.inner().close()
     }

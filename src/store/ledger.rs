@@ -44,22 +44,23 @@ pub struct LedgerPage {
 }
 
 /// Adds the records of a subscription's lines to `batch`.
-pub fn put(batch: &mut Batch, subscription_key: SubscriptionKey, lines: &EncodedLines) {
-    let mut sorted: Vec<EncodedLine<'_>> = lines.of(subscription_key).collect();
-    sorted.sort_by_key(|line| by_time(&line.key));
+pub fn put_lines(batch: &mut Batch, subscription_key: SubscriptionKey, lines: &EncodedLines) {
+    let mut lines_by_time: Vec<EncodedLine<'_>> =
+        lines.for_subscription(subscription_key).collect();
+    lines_by_time.sort_by_key(|line| by_time(&line.key));
     // A write that failed on a full disk may be there after all, beside its repetition.
-    sorted.dedup_by_key(|line| line.bytes);
-    put_records(batch, &sorted, keys::ledger_by_time, is_near);
+    lines_by_time.dedup_by_key(|line| line.bytes);
+    put_records(batch, &lines_by_time, keys::ledger_by_time, is_near);
     let parts;
-    if !sorted
+    if !lines_by_time
         .iter()
         .all(|line| is_in_one_block(line.key.first, line.end))
     {
-        parts = parts_of(&sorted);
-        sorted = parts.of(subscription_key).collect();
+        parts = parts_of(&lines_by_time);
+        lines_by_time = parts.for_subscription(subscription_key).collect();
     }
-    sorted.sort_by_key(|line| by_event(&line.key));
-    put_records(batch, &sorted, keys::ledger, is_in_block_of);
+    lines_by_time.sort_by_key(|line| by_event(&line.key));
+    put_records(batch, &lines_by_time, keys::ledger_key, is_in_block_of);
 }
 
 /// Adds records of sorted lines. Lines that follow the first one and fit to it share its record.
@@ -135,9 +136,9 @@ fn parts_of(lines: &[EncodedLine<'_>]) -> EncodedLines {
         lane,
         attempt,
         entry,
-    } in lines.iter().map(EncodedLine::decode)
+    } in lines.iter().map(EncodedLine::decode_line)
     {
-        for runs in parts(&entry.runs) {
+        for runs in split_by_block(&entry.runs) {
             split.push_entry(
                 lane,
                 attempt,
@@ -152,10 +153,11 @@ fn parts_of(lines: &[EncodedLine<'_>]) -> EncodedLines {
 }
 
 /// Splits the runs at the ends of blocks and returns a list for each block.
-fn parts(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
+fn split_by_block(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
     let mut parts: Vec<Vec<SeqRun>> = Vec::new();
     for run in runs {
-        let (mut at, end) = (run.first.0, run.end().0);
+        let mut at = run.first.0;
+        let end = run.end_seq().0;
         while at < end {
             let upto = end.min((at / LEDGER_BLOCK + 1) * LEDGER_BLOCK);
             let run = SeqRun {
@@ -184,9 +186,10 @@ pub fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
     let is_whole = if is_by_event {
         let in_one_block = |line: &LedgerLine| match &line.entry.runs[..] {
             [] => true,
-            [first, ..] => {
-                is_in_one_block(first.first, line.entry.runs.last().unwrap_or(first).end())
-            }
+            [first, ..] => is_in_one_block(
+                first.first,
+                line.entry.runs.last().unwrap_or(first).end_seq(),
+            ),
         };
         let are_in_blocks = || lines.iter().all(in_one_block);
         all.is_sorted_by_key(by_event)
@@ -212,18 +215,21 @@ pub fn of_event(
         lines: Vec::new(),
         next: None,
     };
-    let mut seen = 0;
+    let mut look_count = 0;
     each_record(
         store,
         &from.unwrap_or(range.start)..&range.end,
         keys::parse_ledger,
         |key, _, lines| {
-            if seen >= looks {
+            if look_count >= looks {
                 page.next = Some(key.to_vec());
                 return ControlFlow::Break(());
             }
-            seen += lines.len();
-            for line in lines.into_iter().filter(|line| line.entry.has(seq)) {
+            look_count += lines.len();
+            for line in lines
+                .into_iter()
+                .filter(|line| line.entry.contains_event(seq))
+            {
                 // A line that becomes a record during the scan may be met twice.
                 if !page.lines.contains(&line) {
                     page.lines.push(line);
@@ -237,7 +243,7 @@ pub fn of_event(
 
 /// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `looks` lines
 /// of the range, and the rest of their last record.
-pub fn between(
+pub fn read_lines(
     store: &dyn Store,
     range: &Range<Vec<u8>>,
     max: usize,
@@ -250,7 +256,7 @@ pub fn between(
     };
     // Lines that may come after lines of a later record.
     let mut waiting = BTreeMap::new();
-    let mut seen = 0;
+    let mut look_count = 0;
     // Lines of the range may be in records that begin before it.
     let begin = keys::ledger_before(&range.start, RECORD_SPAN);
     each_record(
@@ -258,17 +264,20 @@ pub fn between(
         &begin..&range.end,
         keys::parse_ledger_by_time,
         |record, key, lines| {
-            if page.take(&mut waiting, Some(record), max).is_break() {
+            if page
+                .take_waiting(&mut waiting, Some(record), max)
+                .is_break()
+            {
                 return ControlFlow::Break(());
             }
-            if seen >= looks {
+            if look_count >= looks {
                 page.next = Some(record.max(&range.start).to_vec());
                 return ControlFlow::Break(());
             }
             for line in lines {
                 let at = keys::ledger_by_time(key_of(key.subscription_key, &line));
                 if range.contains(&at) {
-                    seen += 1;
+                    look_count += 1;
                     if wanted(&line.entry) {
                         waiting.insert(at, line);
                     }
@@ -278,7 +287,7 @@ pub fn between(
         },
     )?;
     if page.next.is_none() {
-        let _rest = page.take(&mut waiting, None, max);
+        let _rest = page.take_waiting(&mut waiting, None, max);
     }
     Ok(page)
 }
@@ -286,7 +295,7 @@ pub fn between(
 impl LedgerPage {
     /// Takes the waiting lines before `end`, up to `max` in all. Breaks if there is no room for
     /// what follows.
-    fn take(
+    fn take_waiting(
         &mut self,
         waiting: &mut BTreeMap<Vec<u8>, LedgerLine>,
         end: Option<&[u8]>,
@@ -308,7 +317,7 @@ impl LedgerPage {
 }
 
 /// The time of a subscription's oldest line.
-pub fn oldest(
+pub fn oldest_line_time(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
 ) -> Result<Option<Timestamp>, StoreError> {

@@ -109,12 +109,11 @@ impl Family {
 pub enum WriteOp {
     /// Writes a record, over an existing one.
     Put(Family, Vec<u8>, Bytes),
-    /// Deletes a record.
     Delete(Family, Vec<u8>),
     /// Deletes a record that was written exactly once since it was last deleted.
     SingleDelete(Family, Vec<u8>),
     /// Writes the cursor of a subscription, if there is a new one, and lines of its ledger: the
-    /// same records as [`Batch::records`] has. A store may write those of many subscriptions
+    /// same records as [`Batch::without_outcomes`] has. A store may write those of many subscriptions
     /// together, and as records later.
     Outcomes(SubscriptionKey, Option<Bytes>, EncodedLines),
 }
@@ -136,12 +135,10 @@ impl WriteOp {
 pub struct Batch(pub Vec<WriteOp>);
 
 impl Batch {
-    /// Adds a put.
     pub fn put(&mut self, family: Family, key: Vec<u8>, value: impl Into<Bytes>) {
         self.0.push(WriteOp::Put(family, key, value.into()));
     }
 
-    /// Adds a delete.
     pub fn delete(&mut self, family: Family, key: Vec<u8>) {
         self.0.push(WriteOp::Delete(family, key));
     }
@@ -152,13 +149,13 @@ impl Batch {
     }
 
     /// Adds the cursor of a subscription, if there is a new one, and lines of its ledger.
-    pub fn outcomes(
+    pub fn put_outcomes(
         &mut self,
         subscription_key: SubscriptionKey,
         cursor: Option<Bytes>,
         lines: EncodedLines,
     ) {
-        if cursor.is_some() || lines.count() > 0 {
+        if cursor.is_some() || lines.line_count() > 0 {
             self.0
                 .push(WriteOp::Outcomes(subscription_key, cursor, lines));
         }
@@ -174,11 +171,11 @@ impl Batch {
         if let Some(cursor) = cursor {
             self.put(Family::Cursor, keys::cursor(subscription_key), cursor);
         }
-        ledger::put(self, subscription_key, lines);
+        ledger::put_lines(self, subscription_key, lines);
     }
 
     /// The batch with puts and deletes of records alone.
-    pub fn records(&self) -> Cow<'_, Self> {
+    pub fn without_outcomes(&self) -> Cow<'_, Self> {
         if !self.0.iter().any(|op| matches!(op, WriteOp::Outcomes(..))) {
             return Cow::Borrowed(self);
         }
@@ -233,7 +230,6 @@ pub trait Store: Send + Sync + 'static {
         self.write(batch)
     }
 
-    /// Reads one record.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
     /// Reads these records, in the same order.

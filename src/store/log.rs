@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::{Family, Store, StoreError, keys};
 use gridhook_event::{
     Event, PartitionId, Seq,
-    chunk::{Chunk, LogTail},
+    chunk::{Chunk, RunningTotals},
 };
 
 /// Where a partition's log ends.
@@ -21,7 +21,7 @@ pub struct LogEnd {
     /// The sequence of the next event.
     pub next: Seq,
     /// Count and bytes of all events before it.
-    pub running: LogTail,
+    pub running: RunningTotals,
 }
 
 /// A slice of a partition's log.
@@ -62,7 +62,7 @@ pub fn read_log(
     let (slice, read) = scan_log(store, partition, from, end, bytes_max);
     match read {
         Ok(()) => Ok(slice),
-        Err(StoreError::Damaged(_)) => match slice.chunks.last().map(Chunk::end) {
+        Err(StoreError::Damaged(_)) => match slice.chunks.last().map(Chunk::end_seq) {
             Some(upto) => Ok(LogSlice {
                 upto: upto.min(end).max(from),
                 ..slice
@@ -93,7 +93,7 @@ fn scan_log(
         &mut cut,
     );
     let upto = if cut {
-        chunks.last().map_or(end, Chunk::end)
+        chunks.last().map_or(end, Chunk::end_seq)
     } else {
         end
     };
@@ -116,11 +116,12 @@ fn scan_chunks(
     chunks: &mut Vec<Chunk>,
     cut: &mut bool,
 ) -> Result<(), StoreError> {
-    let (mut bytes, mut bad) = (0, None);
+    let mut bytes = 0;
+    let mut bad = None;
     let before = keys::log_of(partition).start;
     if let Some((key, value)) = store.last(Family::Log, &before, &keys::log(partition, from))? {
         let chunk = chunk_of(&key, value)?;
-        if chunk.end() > from {
+        if chunk.end_seq() > from {
             bytes += chunk.bytes_len();
             chunks.push(chunk);
         }
@@ -178,7 +179,7 @@ impl<'a> EventFinder<'a> {
     }
 
     /// The same, without filling the block cache: for a caller that reads each chunk once.
-    pub fn apart(store: &'a dyn Store, partition: PartitionId) -> Self {
+    pub fn without_cache(store: &'a dyn Store, partition: PartitionId) -> Self {
         Self {
             apart: true,
             ..Self::new(store, partition)
@@ -187,24 +188,26 @@ impl<'a> EventFinder<'a> {
 
     /// Finds the event at `seq`. The event owns its bytes, so that one small event does not keep a
     /// whole chunk in memory.
-    pub fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
-        let known = |events: &[Event]| Some((events.first()?.seq, events.last()?.seq));
-        if known(&self.last).is_none_or(|(first, last)| seq < first || last < seq) {
+    pub fn find_event(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
+        let range_of = |events: &[Event]| Some((events.first()?.seq, events.last()?.seq));
+        if range_of(&self.last).is_none_or(|(first, last)| seq < first || last < seq) {
             self.last = self.read(seq)?;
         }
-        let found = self.last.binary_search_by_key(&seq, |event| event.seq);
-        Ok(found.ok().map(|index| self.last[index].detached()))
+        let position = self.last.binary_search_by_key(&seq, |event| event.seq);
+        Ok(position
+            .ok()
+            .map(|index| self.last[index].detach_from_chunk()))
     }
 
     fn read(&self, seq: Seq) -> Result<Vec<Event>, StoreError> {
         let range = keys::log_of(self.partition).start..keys::log(self.partition, seq.plus(1));
-        let found = if self.apart {
+        let last_record = if self.apart {
             self.store.last_apart(Family::Log, &range.start, &range.end)
         } else {
             self.store.last(Family::Log, &range.start, &range.end)
         };
-        let found = match found
-            .and_then(|found| found.map(|(key, value)| chunk_of(&key, value)).transpose())
+        let last_chunk = match last_record
+            .and_then(|record| record.map(|(key, value)| chunk_of(&key, value)).transpose())
         {
             // An iterator also stops at damage in a neighbouring block, so look the chunk up by its
             // key.
@@ -223,10 +226,10 @@ impl<'a> EventFinder<'a> {
                 }
                 chunk
             }
-            found => found?,
+            last_record => last_record?,
         };
-        let chunk = match found {
-            Some(chunk) if chunk.end() > seq => Some(chunk),
+        let chunk = match last_chunk {
+            Some(chunk) if chunk.end_seq() > seq => Some(chunk),
             Some(_) | None => match self
                 .store
                 .get(Family::Carried, &keys::carried(self.partition, seq))?
@@ -236,7 +239,7 @@ impl<'a> EventFinder<'a> {
             },
         };
         chunk.map_or(Ok(Vec::new()), |chunk| {
-            chunk.events().map_err(StoreError::damaged)
+            chunk.decode_events().map_err(StoreError::damaged)
         })
     }
 
@@ -248,13 +251,13 @@ impl<'a> EventFinder<'a> {
         )
     }
 
-    /// Like [`EventFinder::find`], but if the store records damage, an unreadable event is recorded
+    /// Like [`EventFinder::find_event`], but if the store records damage, an unreadable event is recorded
     /// and returned as [`None`].
     pub fn find_if_readable(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
-        match (self.find(seq), self.store.damage()) {
+        match (self.find_event(seq), self.store.damage()) {
             (Err(StoreError::Damaged(_)), Some(damage)) => {
                 if !seq.is_apart() {
-                    damage.lose(self.partition, seq, seq.plus(1));
+                    damage.record_loss(self.partition, seq, seq.plus(1));
                 }
                 Ok(None)
             }

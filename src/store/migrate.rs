@@ -35,18 +35,18 @@ pub const OLDEST: u32 = 1;
 
 /// Migrates a store from the format `found` through all `steps`, of which the first begins at the
 /// format `oldest`.
-pub fn migrate(
+pub fn migrate_store(
     store: &dyn Store,
     found: u32,
     oldest: u32,
     steps: &[Step],
 ) -> Result<(), StoreError> {
-    let done = found
+    let first_step = found
         .checked_sub(oldest)
         .ok_or_else(|| StoreError::Failed(format!("format {found} is too old")))?;
-    for (format, step) in (found..).zip(steps.iter().skip(done as usize)) {
+    for (format, step) in (found..).zip(steps.iter().skip(first_step as usize)) {
         tracing::info!(from = format, to = format + 1, "migrating the store");
-        let progress = keys::meta(MetaKind::Format, PROGRESS);
+        let progress = keys::meta_key(MetaKind::Format, PROGRESS);
         let mut at = store.get(Family::Meta, &progress)?;
         loop {
             let mut batch = Batch::default();
@@ -56,7 +56,7 @@ pub fn migrate(
                 None => {
                     batch.put(
                         Family::Meta,
-                        keys::meta(MetaKind::Format, b""),
+                        keys::meta_key(MetaKind::Format, b""),
                         (format + 1).to_be_bytes().to_vec(),
                     );
                     batch.delete(Family::Meta, progress.clone());

@@ -35,7 +35,7 @@ pub use self::{
 use super::keys::LineKey;
 use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_event::{
-    chunk::LogTail,
+    chunk::RunningTotals,
     codec::{RecordReader, put_varint},
 };
 use gridhook_policy::{
@@ -60,7 +60,6 @@ pub trait StoredRecord: Sized {
     /// # Panics If the record is invalid: if a list does not ascend.
     fn encode(&self) -> Vec<u8>;
 
-    /// Decodes a record.
     fn decode(bytes: &[u8]) -> Result<Self, DamagedRecord>;
 }
 
@@ -78,17 +77,17 @@ trait RecordLayout: Sized {
     /// migration of the store.
     const OLDEST: u8 = Self::VERSION;
 
-    fn put(&self, out: &mut Vec<u8>);
+    fn write_fields(&self, out: &mut Vec<u8>);
 
     /// Reads the fields of a record of `version`, which is between `OLDEST` and `VERSION`.
-    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self>;
+    fn read_fields(version: u8, reader: &mut RecordReader<'_>) -> Option<Self>;
 }
 
 impl<T: RecordLayout> StoredRecord for T {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         out.push(Self::VERSION);
-        self.put(&mut out);
+        self.write_fields(&mut out);
         out
     }
 
@@ -98,7 +97,7 @@ impl<T: RecordLayout> StoredRecord for T {
             .u8()
             .filter(|version| (Self::OLDEST..=Self::VERSION).contains(version));
         let version = version.ok_or(DamagedRecord(Self::NAME))?;
-        Self::take(version, &mut reader)
+        Self::read_fields(version, &mut reader)
             .filter(|_| reader.is_empty())
             .ok_or(DamagedRecord(Self::NAME))
     }
@@ -112,7 +111,7 @@ pub struct FloorRecord {
     /// The sequence of the next event, unless the log continues beyond it.
     pub next: Seq,
     /// The totals of the log before `next`.
-    pub running: LogTail,
+    pub running: RunningTotals,
     /// The time of the latest append before `next`.
     pub appended: Timestamp,
     /// The first event after the clock was last corrected: events before it may have later times.
@@ -131,7 +130,7 @@ impl RecordLayout for FloorRecord {
     const VERSION: u8 = 2;
     const OLDEST: u8 = 1;
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_varint(out, self.floor.0);
         put_varint(out, self.next.0);
         put_varint(out, self.running.count);
@@ -141,11 +140,11 @@ impl RecordLayout for FloorRecord {
         put_varint(out, self.set_back.unwrap_or_default().0);
     }
 
-    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             floor: Seq(reader.varint()?),
             next: Seq(reader.varint()?),
-            running: LogTail {
+            running: RunningTotals {
                 count: reader.varint()?,
                 bytes: reader.varint()?,
             },
@@ -162,16 +161,16 @@ impl RecordLayout for FloorRecord {
 impl RecordLayout for PendingDelivery {
     const NAME: &'static str = "pending";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_varint(out, self.attempts.into());
         put_time(out, self.due);
-        out.push(self.last.byte());
+        out.push(self.last.to_byte());
         put_status(out, self.status);
         put_time(out, self.tried);
         put_time_or_none(out, self.received);
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             attempts: take_u32(reader)?,
             due: take_time(reader)?,
@@ -186,17 +185,17 @@ impl RecordLayout for PendingDelivery {
 impl RecordLayout for DeadLetterRecord {
     const NAME: &'static str = "dead";
 
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend(self.reason.bytes());
+    fn write_fields(&self, out: &mut Vec<u8>) {
+        out.extend(self.reason.to_bytes());
         put_varint(out, self.attempts.into());
-        out.push(self.outcome.byte());
+        out.push(self.outcome.to_byte());
         put_status(out, self.status);
         put_time(out, self.published);
         put_time_or_none(out, self.tried);
         put_time(out, self.given_up);
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             reason: take_reason(reader)?,
             attempts: take_u32(reader)?,
@@ -236,7 +235,7 @@ impl RecordLayout for LedgerEntry {
     /// has whether it is a dead letter, and a filter has its version.
     const VERSION: u8 = 3;
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_time(out, self.at);
         out.push(event_byte(&self.what));
         put_event(out, &self.what);
@@ -257,7 +256,7 @@ impl RecordLayout for LedgerEntry {
         }
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let at = take_time(reader)?;
         let what = take_event(reader)?;
         let mut runs = Vec::new();
@@ -292,12 +291,12 @@ impl RecordLayout for LedgerLines<'_> {
     /// version of either is 5.
     const VERSION: u8 = 4;
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_varint(out, self.0.len() as u64);
         self.0.iter().for_each(|line| put_line(out, line));
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let mut lines = Vec::new();
         for _ in 0..reader.varint().filter(|lines| *lines > 0)? {
             lines.push(take_line(reader)?);
@@ -316,7 +315,7 @@ fn put_line(
 ) {
     put_varint(out, lane.0.into());
     put_varint(out, (*attempt).into());
-    entry.put(out);
+    entry.write_fields(out);
 }
 
 /// Reads a line, which has no version of its own: a new form of it is a new version of
@@ -327,7 +326,7 @@ fn take_line(reader: &mut RecordReader<'_>) -> Option<LedgerLine> {
     Some(LedgerLine {
         lane,
         attempt,
-        entry: LedgerEntry::take(LedgerEntry::VERSION, reader)?,
+        entry: LedgerEntry::read_fields(LedgerEntry::VERSION, reader)?,
     })
 }
 
@@ -363,7 +362,7 @@ fn put_event(out: &mut Vec<u8>, what: &LedgerEvent) {
             next,
             excerpt,
         } => {
-            out.push(outcome.byte());
+            out.push(outcome.to_byte());
             put_status(out, *status);
             put_varint(out, u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
             let flag = |is_there, flag| if is_there { flag } else { 0 };
@@ -379,7 +378,7 @@ fn put_event(out: &mut Vec<u8>, what: &LedgerEvent) {
             reason,
             dead_lettered,
         } => {
-            out.extend(reason.bytes());
+            out.extend(reason.to_bytes());
             out.push((*dead_lettered).into());
         }
         LedgerEvent::Late { settled } => out.push((*settled).into()),
@@ -401,7 +400,8 @@ fn take_event(reader: &mut RecordReader<'_>) -> Option<LedgerEvent> {
             version: take_u32(reader)?,
         },
         2 => {
-            let (outcome, status) = (take_outcome(reader)?, take_status(reader)?);
+            let outcome = take_outcome(reader)?;
+            let status = take_status(reader)?;
             let latency = Duration::from_micros(reader.varint()?);
             let flags = reader
                 .u8()
@@ -459,17 +459,17 @@ fn take_event(reader: &mut RecordReader<'_>) -> Option<LedgerEvent> {
 impl RecordLayout for Excerpt {
     const NAME: &'static str = "excerpt";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         out.push(self.answered.into());
         put_varint(out, self.content.len() as u64);
         out.extend_from_slice(&self.content);
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
-        let answered = take_bool(reader)?;
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+        let has_response = take_bool(reader)?;
         let length = usize::try_from(reader.varint()?).ok()?;
         Some(Self {
-            answered,
+            answered: has_response,
             content: Bytes::copy_from_slice(reader.take(length)?),
         })
     }
@@ -534,13 +534,13 @@ fn take_u32(reader: &mut RecordReader<'_>) -> Option<u32> {
 }
 
 fn take_outcome(reader: &mut RecordReader<'_>) -> Option<Outcome> {
-    reader.u8().and_then(Outcome::of_byte)
+    reader.u8().and_then(Outcome::from_byte)
 }
 
 fn take_last_outcome(reader: &mut RecordReader<'_>) -> Option<LastOutcome> {
-    reader.u8().and_then(LastOutcome::of_byte)
+    reader.u8().and_then(LastOutcome::from_byte)
 }
 
 fn take_reason(reader: &mut RecordReader<'_>) -> Option<Reason> {
-    Reason::of_bytes([reader.u8()?, reader.u8()?])
+    Reason::from_bytes([reader.u8()?, reader.u8()?])
 }

@@ -83,7 +83,6 @@ pub enum OpenError {
     #[error("the data folder {} cannot be used: {source}; check its owner, its permissions and its \
         disk", folder.display())]
     Folder {
-        /// The data folder.
         folder: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -95,7 +94,6 @@ pub enum OpenError {
         folder.display()
     )]
     InUse {
-        /// The data folder.
         folder: PathBuf,
         /// The id of the process that holds the lock.
         process: String,
@@ -146,7 +144,6 @@ pub enum OpenError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// The store is damaged.
     #[error(
         "the store is damaged; restore a backup, or accept the loss with gridhook restore \
          --accept-loss: {0}"
@@ -154,16 +151,12 @@ pub enum OpenError {
     Damaged(String),
     /// The disk is full.
     #[error("the disk of the data folder {} is full; free some space and start again", folder.display())]
-    Full {
-        /// The data folder.
-        folder: PathBuf,
-    },
+    Full { folder: PathBuf },
     /// Any other error of RocksDB.
     #[error("the store cannot be opened: {0}")]
     Failed(String),
 }
 
-/// The store on disk.
 #[derive(Debug)]
 pub struct RocksStore {
     // Must be the first field: its thread ends before RocksDB is closed.
@@ -218,7 +211,7 @@ impl RocksStore {
     }
 
     /// The sequence number of the last write.
-    pub fn sequence(&self) -> u64 {
+    pub fn last_sequence(&self) -> u64 {
         self.db.latest_sequence_number()
     }
 
@@ -229,12 +222,12 @@ impl RocksStore {
 
     /// Frees at once the space that [`Store::drop_log`] frees over time. It may take long.
     pub fn compact_log(&self) -> Result<(), StoreError> {
-        self.compact(Family::Log)
+        self.compact_family(Family::Log)
     }
 
     /// Rewrites the tables of a family, without the records that may be removed. It may take long.
-    pub fn compact(&self, family: Family) -> Result<(), StoreError> {
-        let family = self.family(family);
+    pub fn compact_family(&self, family: Family) -> Result<(), StoreError> {
+        let family = self.column_family(family);
         self.db.flush_cf(family).map_err(of_rocksdb)?;
         self.db
             .compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
@@ -247,24 +240,24 @@ impl RocksStore {
     ///
     /// A snapshot would not do: records that a compaction filter or [`Store::drop_log`] removes are
     /// gone for snapshots too.
-    pub fn freeze(&self, to: &Path) -> Result<ReadOnlyStore, OpenError> {
+    pub fn freeze_to(&self, to: &Path) -> Result<ReadOnlyStore, OpenError> {
         let refuse = |error| open::of_store(to, error);
-        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        let sequence = self.acknowledged.load(Ordering::Acquire);
         let checkpoint = Checkpoint::new(&self.db).map_err(|error| refuse(of_rocksdb(error)))?;
         // Never flush for a checkpoint: frequent checkpoints would leave many small files.
         checkpoint
             .create_checkpoint_with_log_size(to, u64::MAX)
             .map_err(|error| refuse(of_rocksdb(error)))?;
-        ReadOnlyStore::at(to, acknowledged, &self.options, None)
+        ReadOnlyStore::open_at(to, sequence, &self.options, None)
     }
 
-    fn family(&self, family: Family) -> &ColumnFamily {
+    fn column_family(&self, family: Family) -> &ColumnFamily {
         self.db
             .cf_handle(family.name())
             .expect("every family was opened with the store")
     }
 
-    fn encode(&self, PlannedWrite { first, batch, .. }: &PlannedWrite<'_>) -> WriteBatch {
+    fn encode_write(&self, PlannedWrite { first, batch, .. }: &PlannedWrite<'_>) -> WriteBatch {
         // A memtable finds the position of a key faster from the one before it. The order of
         // changes of one key stays.
         let mut ops: Vec<(Family, &[u8], &WriteOp)> =
@@ -282,7 +275,7 @@ impl RocksStore {
         let mut writes = WriteBatch::with_capacity_bytes(OP_BYTES + bytes.sum::<usize>());
         // A family is found by its name, and a batch has few of them.
         for ops in ops.chunk_by(|(family, ..), (next, ..)| family == next) {
-            let family = self.family(ops[0].0);
+            let family = self.column_family(ops[0].0);
             for (_, _, op) in ops {
                 match op {
                     WriteOp::Put(_, key, value) => writes.put_cf(family, key, value),
@@ -303,25 +296,24 @@ impl RocksStore {
         if batch.0.is_empty() {
             return Ok(());
         }
-        self.write_planned(self.pages.plan(batch), mode)
+        self.write_planned(self.pages.plan_write(batch), mode)
     }
 
     /// Syncs what was written unsynced. After a failed sync the kernel may have dropped pages that
     /// a later one reports as synced, so every error ends the writing, also that of a full disk.
-    fn sync(&self) -> Result<(), StoreError> {
+    fn sync_unsynced(&self) -> Result<(), StoreError> {
         if self.writes.is_behind.swap(false, Ordering::AcqRel) {
             let written = self.db.latest_sequence_number();
-            let synced = match self.failed.get() {
+            let result = match self.failed.get() {
                 Some(failed) => Err(failed.clone()),
-                None => self
-                    .db
-                    .flush_wal(true)
-                    .map_err(|error| self.refuse(StoreError::Failed(error.to_string()))),
+                None => self.db.flush_wal(true).map_err(|error| {
+                    self.record_failed_write(StoreError::Failed(error.to_string()))
+                }),
             };
-            if synced.is_err() {
+            if result.is_err() {
                 self.writes.is_behind.store(true, Ordering::Release);
             }
-            synced?;
+            result?;
             self.acknowledged.fetch_max(written, Ordering::AcqRel);
         }
         Ok(())
@@ -329,14 +321,14 @@ impl RocksStore {
 
     /// Tests whether a full disk has space again; on an idle server nothing else would write. It
     /// deletes a key that never existed.
-    fn probe(&self) -> Result<(), StoreError> {
+    fn probe_space(&self) -> Result<(), StoreError> {
         let mut batch = Batch::default();
         batch.delete(Family::Meta, PROBE.to_vec());
         self.write(&batch)
     }
 
     /// Records a failed write. If the disk is full, frees the ballast.
-    fn refuse(&self, error: StoreError) -> StoreError {
+    fn record_failed_write(&self, error: StoreError) -> StoreError {
         match error {
             StoreError::Full => {
                 self.full.store(true, Ordering::Release);
@@ -362,10 +354,10 @@ impl RocksStore {
     /// The family whose table an error of RocksDB names; all families, if it names none.
     fn families_of(&self, what: &str) -> Vec<Family> {
         let tables = self.db.live_files().unwrap_or_default();
-        let named = tables
+        let damaged_table = tables
             .iter()
             .find(|table| what.contains(table.name.trim_start_matches('/')));
-        let family = named.and_then(|table| {
+        let family = damaged_table.and_then(|table| {
             Family::ALL
                 .into_iter()
                 .find(|of| of.name() == table.column_family_name)
@@ -375,21 +367,21 @@ impl RocksStore {
 
     /// Changes which families are not compacted, now and after the next start.
     fn set_spared(&self, change: impl FnOnce(&mut BTreeSet<Family>)) {
-        let mut spared = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = spared.clone();
-        change(&mut spared);
-        for family in before.symmetric_difference(&spared) {
-            let is_spared = spared.contains(family).to_string();
+        let mut spared_families = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = spared_families.clone();
+        change(&mut spared_families);
+        for family in before.symmetric_difference(&spared_families) {
+            let is_spared = spared_families.contains(family).to_string();
             let set = self
                 .db
-                .set_options_cf(self.family(*family), &[(options::SPARE, &is_spared)]);
+                .set_options_cf(self.column_family(*family), &[(options::SPARE, &is_spared)]);
             if let Err(error) = set {
                 tracing::warn!(family = family.name(), %error, "could not turn off compactions of \
                     a damaged family");
             }
         }
-        if before != *spared
-            && let Err(error) = self.folder.note_spared(&spared)
+        if before != *spared_families
+            && let Err(error) = self.folder.note_spared(&spared_families)
         {
             tracing::warn!(%error, "could not store which families have damaged tables");
         }
@@ -422,9 +414,9 @@ impl Store for RocksStore {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        match self.pages.cursor(family, key) {
+        match self.pages.find_cursor(family, key) {
             Some(cursor) => Ok(Some(cursor)),
-            None => read::get(&self.db, self.family(family), key),
+            None => read::get(&self.db, self.column_family(family), key),
         }
     }
 
@@ -433,7 +425,7 @@ impl Store for RocksStore {
             // The latest ones are in memory.
             return keys.iter().map(|key| self.get(family, key)).collect();
         }
-        read::get_all(&self.db, self.family(family), keys)
+        read::get_all(&self.db, self.column_family(family), keys)
     }
 
     fn scan(
@@ -443,10 +435,10 @@ impl Store for RocksStore {
         upper: &[u8],
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
-        self.pages.scan(family, from, upper, visit, |visit| {
-            read::scan(
+        self.pages.scan_merged(family, from, upper, visit, |visit| {
+            read::scan_records(
                 &self.db,
-                self.family(family),
+                self.column_family(family),
                 ReadOptions::default(),
                 from,
                 upper,
@@ -461,14 +453,14 @@ impl Store for RocksStore {
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        let last = read::last(
+        let last = read::last_record(
             &self.db,
-            self.family(family),
+            self.column_family(family),
             ReadOptions::default(),
             lower,
             upper,
         )?;
-        Ok(self.pages.last(family, lower, upper, last))
+        Ok(self.pages.last_record(family, lower, upper, last))
     }
 
     fn scan_apart(
@@ -478,11 +470,11 @@ impl Store for RocksStore {
         upper: &[u8],
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
-        self.pages.scan(family, from, upper, visit, |visit| {
-            read::scan(
+        self.pages.scan_merged(family, from, upper, visit, |visit| {
+            read::scan_records(
                 &self.db,
-                self.family(family),
-                read::apart(),
+                self.column_family(family),
+                read::uncached_options(),
                 from,
                 upper,
                 visit,
@@ -496,8 +488,14 @@ impl Store for RocksStore {
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        let last = read::last(&self.db, self.family(family), read::apart(), lower, upper)?;
-        Ok(self.pages.last(family, lower, upper, last))
+        let last = read::last_record(
+            &self.db,
+            self.column_family(family),
+            read::uncached_options(),
+            lower,
+            upper,
+        )?;
+        Ok(self.pages.last_record(family, lower, upper, last))
     }
 
     fn set_compaction_paused(&self, family: Family, on: bool) {
@@ -511,8 +509,8 @@ impl Store for RocksStore {
     }
 
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        self.floors.raise(partition, floor);
-        self.trimmer.raise(partition, floor)
+        self.floors.raise_floor(partition, floor);
+        self.trimmer.schedule_deletion(partition, floor)
     }
 
     fn expire_ids(&self, now: Timestamp) {
@@ -525,8 +523,8 @@ impl Store for RocksStore {
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {
-        self.sync()?;
-        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        self.sync_unsynced()?;
+        let sequence = self.acknowledged.load(Ordering::Acquire);
         // The file's state changes only after its write was synced, so it is consistent even if a
         // thread panicked with the lock.
         let mut watermark = self
@@ -534,10 +532,10 @@ impl Store for RocksStore {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         watermark
-            .note(acknowledged)
+            .store_sequence(sequence)
             .map_err(|error| of_io(&error))?;
         if self.full.load(Ordering::Acquire) {
-            match self.probe() {
+            match self.probe_space() {
                 // The disk is still full.
                 Err(StoreError::Full) => self.short.store(true, Ordering::Release),
                 probed => probed?,

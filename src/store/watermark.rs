@@ -58,11 +58,10 @@ pub enum WatermarkValue {
 /// Reads the file at `path`, which may be read-only.
 pub fn read(path: &Path) -> io::Result<WatermarkValue> {
     match File::open(path) {
-        Ok(mut file) => Ok(
-            newest(&mut file)?.map_or(WatermarkValue::Damaged, |(_, sequence)| {
+        Ok(mut file) => Ok(newest_slot(&mut file)?
+            .map_or(WatermarkValue::Damaged, |(_, sequence)| {
                 WatermarkValue::Whole(sequence)
-            }),
-        ),
+            })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(WatermarkValue::Missing),
         Err(error) => Err(error),
     }
@@ -77,7 +76,6 @@ pub struct Watermark {
 }
 
 impl Watermark {
-    /// Opens the file at `path`.
     pub fn open(path: &Path) -> io::Result<WatermarkFile> {
         let mut file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
@@ -86,7 +84,7 @@ impl Watermark {
             }
             Err(error) => return Err(error),
         };
-        Ok(match newest(&mut file)? {
+        Ok(match newest_slot(&mut file)? {
             Some((turn, sequence)) => WatermarkFile::Whole(Self {
                 file,
                 turn,
@@ -108,7 +106,7 @@ impl Watermark {
             .mode(0o600)
             .open(&draft)?;
         for turn in 0..SLOTS {
-            let mut block = encode(turn, sequence);
+            let mut block = encode_slot(turn, sequence);
             block.resize(BLOCK, 0);
             file.write_all(&block)?;
         }
@@ -128,19 +126,19 @@ impl Watermark {
     }
 
     /// The sequence number that was written last.
-    pub fn sequence(&self) -> u64 {
+    pub fn last_sequence(&self) -> u64 {
         self.sequence
     }
 
     /// Writes `sequence` to the older slot and syncs it, unless it is already stored.
-    pub fn note(&mut self, sequence: u64) -> io::Result<()> {
+    pub fn store_sequence(&mut self, sequence: u64) -> io::Result<()> {
         if sequence == self.sequence {
             return Ok(());
         }
         let turn = self.turn + 1;
         self.file
             .seek(SeekFrom::Start(turn % SLOTS * BLOCK as u64))?;
-        self.file.write_all(&encode(turn, sequence))?;
+        self.file.write_all(&encode_slot(turn, sequence))?;
         self.file.sync_data()?;
         (self.turn, self.sequence) = (turn, sequence);
         Ok(())
@@ -148,25 +146,27 @@ impl Watermark {
 }
 
 /// Turn and sequence number of the valid slot with the later turn.
-fn newest(file: &mut File) -> io::Result<Option<(u64, u64)>> {
+fn newest_slot(file: &mut File) -> io::Result<Option<(u64, u64)>> {
     let mut bytes = Vec::new();
     file.take(SLOTS * BLOCK as u64).read_to_end(&mut bytes)?;
-    Ok(bytes.chunks(BLOCK).filter_map(decode).max())
+    Ok(bytes.chunks(BLOCK).filter_map(decode_slot).max())
 }
 
-fn encode(turn: u64, sequence: u64) -> Vec<u8> {
-    let mut shared = [MAGIC, turn.to_be_bytes(), sequence.to_be_bytes()].concat();
-    let crc = crc32fast::hash(&shared);
-    shared.extend_from_slice(&crc.to_be_bytes());
-    shared
+fn encode_slot(turn: u64, sequence: u64) -> Vec<u8> {
+    let mut slot = [MAGIC, turn.to_be_bytes(), sequence.to_be_bytes()].concat();
+    let crc = crc32fast::hash(&slot);
+    slot.extend_from_slice(&crc.to_be_bytes());
+    slot
 }
 
 /// Turn and sequence number of a slot, if it is valid.
-fn decode(block: &[u8]) -> Option<(u64, u64)> {
+fn decode_slot(block: &[u8]) -> Option<(u64, u64)> {
     let mut reader = RecordReader::new(block);
-    let signed = RecordReader::new(block).take(MAGIC.len() + 16)?;
+    let content = RecordReader::new(block).take(MAGIC.len() + 16)?;
     let magic = reader.take(MAGIC.len())?;
-    let (turn, sequence, crc) = (reader.u64()?, reader.u64()?, reader.u32()?);
-    (magic == MAGIC && crc == crc32fast::hash(signed) && turn < u64::MAX)
+    let turn = reader.u64()?;
+    let sequence = reader.u64()?;
+    let crc = reader.u32()?;
+    (magic == MAGIC && crc == crc32fast::hash(content) && turn < u64::MAX)
         .then_some((turn, sequence))
 }

@@ -34,7 +34,7 @@ use gridhook_chaos::{Inject, response_faults::FaultInjection};
 use gridhook_clock::Clock;
 use gridhook_compute::{Compute, ComputeCaller, ComputeError};
 use gridhook_deliver as deliver;
-use gridhook_deliver::{Sender, bodies::BodyShare};
+use gridhook_deliver::{Sender, bodies::BodyShare, error::SenderError};
 use gridhook_event::{Event, Lane, Seq, Timestamp};
 use gridhook_journal as journal;
 use gridhook_journal::{
@@ -64,9 +64,7 @@ const RECENT_EVENTS: usize = 256;
 
 /// The services that a subscription uses.
 pub struct SubscriptionContext {
-    /// The journal.
     pub journal: Journal,
-    /// The clock.
     pub clock: Clock,
     /// Settings of the HTTP clients. Each arbiter has clients of its own.
     pub client: deliver::ClientOptions,
@@ -100,7 +98,7 @@ pub struct SubscriptionActor {
     owner: SubscriptionOwner,
     core: Box<Subscription>,
     member: Rc<BudgetMember>,
-    sender: Result<Rc<dyn Sender>, String>,
+    sender: Result<Rc<dyn Sender>, SenderError>,
     on_recovered: Option<RecoveryDone>,
     /// The running timer, and the time for which it is set.
     timer: Option<(Timer, Timestamp)>,
@@ -132,10 +130,10 @@ impl SubscriptionActor {
             next_request,
             inputs,
             is_first,
-        } = shared.begin(owner.incarnation, end);
+        } = shared.begin_incarnation(owner.incarnation, end);
         let settings = Arc::clone(&plan.settings);
         let now = context.clock.now();
-        let mut core = Box::new(Subscription::recover(
+        let mut core = Box::new(Subscription::from_records(
             settings,
             &cursor,
             end,
@@ -143,18 +141,18 @@ impl SubscriptionActor {
             next_request,
             now,
         ));
-        core.inherit(inputs);
+        core.inherit_results(inputs);
         if is_first {
             core.start(now);
         }
-        shared.set_state(&core.cursor(), core.endpoint(now));
+        shared.set_state(&core.cursor(), core.view_endpoint(now));
         let reader = Arc::clone(&shared);
         let member = Rc::new(
             context
                 .read_budget
-                .member(Arc::new(move || reader.drop_read_events())),
+                .add_member(Arc::new(move || reader.drop_read_events())),
         );
-        let sender = plan.sender(&context.client);
+        let sender = plan.new_sender(&context.client);
         let bodies = context.client.bodies.new_share();
         Ok(Self {
             context,
@@ -175,7 +173,7 @@ impl SubscriptionActor {
         })
     }
 
-    fn absorb(&mut self, input: Input, now: Timestamp) {
+    fn process_input(&mut self, input: Input, now: Timestamp) {
         self.absorb_all(vec![input], now);
     }
 
@@ -189,14 +187,15 @@ impl SubscriptionActor {
             self.core
                 .pause_expiry(self.context.clock.expiry_is_paused());
             // The permit of a request that has ended is free again.
-            let ended = inputs
+            let ended_count = inputs
                 .iter()
                 .filter(|input| matches!(input, Input::Finished { .. }))
                 .count();
-            let in_flight = self.core.in_flight().saturating_sub(ended);
-            self.core
-                .limit_requests(in_flight.saturating_add(self.context.client.sockets.free()));
-            self.core.limit_bytes(self.bodies.free());
+            let in_flight = self.core.in_flight().saturating_sub(ended_count);
+            self.core.limit_requests(
+                in_flight.saturating_add(self.context.client.sockets.free_permits()),
+            );
+            self.core.limit_bytes(self.bodies.free_bytes());
             self.apply_requested_wait(now);
             let drawn = inputs
                 .drain(..)
@@ -211,7 +210,7 @@ impl SubscriptionActor {
                 self.write(write, now);
             }
             for effect in effects {
-                inputs.extend(self.perform(effect, now));
+                inputs.extend(self.perform_effect(effect, now));
             }
         }
         self.wait_for_room(now);
@@ -235,8 +234,9 @@ impl SubscriptionActor {
             return sockets.pass_on();
         }
         self.waits_for_room = true;
-        let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
-        sockets.wait(move || shared.report(incarnation, SharedStateMessage::Room));
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
+        sockets.wake_when_free(move || shared.report_result(incarnation, SharedStateMessage::Room));
     }
 
     /// The same for memory for bodies.
@@ -247,20 +247,25 @@ impl SubscriptionActor {
         self.waits_for_bytes = true;
         let shared = Arc::clone(&self.shared);
         let incarnation = self.owner.incarnation;
-        self.bodies
-            .wait(move || shared.report(incarnation, SharedStateMessage::BodyRoom));
+        self.bodies.wake_when_free(move || {
+            shared.report_result(incarnation, SharedStateMessage::BodyRoom)
+        });
     }
 
     /// Passes what was read to the core, with what arrived before. What the core keeps is counted
     /// before the grant is released.
     fn absorb_read(&mut self, inputs: Vec<Input>, room: Option<ReadGrant>, now: Timestamp) {
         self.absorb_all(inputs, now);
-        self.member.keep(self.core.read_ahead_bytes());
+        self.member.set_kept_bytes(self.core.read_ahead_bytes());
         drop(room);
     }
 
     /// Processes what arrived since the last wake.
-    fn process(&mut self, messages: TakenMessages, now: Timestamp) -> Result<(), journal::Error> {
+    fn process_messages(
+        &mut self,
+        messages: TakenMessages,
+        now: Timestamp,
+    ) -> Result<(), journal::Error> {
         let TakenMessages {
             end,
             written,
@@ -273,7 +278,7 @@ impl SubscriptionActor {
             self.core.close();
         }
         if written && self.core.waits_for_write() {
-            self.absorb(Input::Durable, now);
+            self.process_input(Input::Durable, now);
         } else if written {
             self.core.end_write();
         }
@@ -282,7 +287,7 @@ impl SubscriptionActor {
             self.take_requests(now);
         }
         for input in pulls {
-            self.absorb(input, now);
+            self.process_input(input, now);
         }
         let mut inputs = Vec::with_capacity(reports.len() + 1);
         for report in reports {
@@ -299,7 +304,8 @@ impl SubscriptionActor {
                     self.absorb_read(std::mem::take(&mut inputs), room, now);
                 }
                 SharedStateMessage::Slice(lane, from, slice, room) => {
-                    let (damage, share) = (self.context.journal.damage(), self.member.share());
+                    let damage = self.context.journal.known_damage();
+                    let share = self.member.share_bytes();
                     let input = filter_slice(
                         &self.shared,
                         &self.plan,
@@ -358,7 +364,7 @@ impl SubscriptionActor {
         self.read_log(Lane::LIVE, from, None)
     }
 
-    fn fail(&self, error: &journal::Error, ctx: &mut Context<Self>) {
+    fn restart_after_failure(&self, error: &journal::Error, ctx: &mut Context<Self>) {
         let subscription = &self.plan.record.name;
         tracing::warn!(%subscription, incarnation = self.owner.incarnation.0, %error, "subscription actor stopped after a journal error");
         ctx.stop();
@@ -377,7 +383,7 @@ impl SubscriptionActor {
         for change in &changes {
             match change {
                 RecordChange::Cursor(cursor) => {
-                    self.shared.set_state(cursor, self.core.endpoint(now))
+                    self.shared.set_state(cursor, self.core.view_endpoint(now))
                 }
                 RecordChange::DeadLetter { due, .. } => {
                     first_file = Some(first_file.map_or(*due, |first| first.min(*due)))
@@ -392,31 +398,26 @@ impl SubscriptionActor {
         }
         let (commands, settled) = self.shared.begin_write(&changes, commanded);
         self.awaits_write = false;
-        let (tracer, name, clock) = (
-            &self.context.tracer,
-            self.plan.record.name.as_str(),
-            self.context.clock.clone(),
-        );
-        let settle_spans = SettleSpans::of(tracer, &self.shared, name, &finished, &changes, now);
-        let (lines, feed, plan) = (
-            self.context.feed.lines(&changes),
-            Arc::clone(&self.context.feed),
-            Arc::clone(&self.plan),
-        );
-        let (shared, incarnation, on_dead_letter) = (
-            Arc::clone(&self.shared),
-            self.owner.incarnation,
-            Arc::clone(&self.context.on_dead_letter),
-        );
-        let done = move |result: Result<(), journal::Error>| match result {
+        let tracer = &self.context.tracer;
+        let name = self.plan.record.name.as_str();
+        let clock = self.context.clock.clone();
+        let settle_spans =
+            SettleSpans::for_outcomes(tracer, &self.shared, name, &finished, &changes, now);
+        let lines = self.context.feed.ledger_lines(&changes);
+        let feed = Arc::clone(&self.context.feed);
+        let plan = Arc::clone(&self.plan);
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
+        let on_dead_letter = Arc::clone(&self.context.on_dead_letter);
+        let on_result = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
                 shared.on_durable(incarnation, &finished, &late, &detached, &settled);
-                commands.answer();
+                commands.send_results();
                 if let Some(settle_spans) = settle_spans {
-                    settle_spans.end(clock.now());
+                    settle_spans.end_spans(clock.now());
                 }
                 if !lines.is_empty() {
-                    feed.publish(|| {
+                    feed.publish_item(|| {
                         FeedEvent::Ended(shared.subscription_key, Arc::clone(&plan.record), lines)
                     });
                 }
@@ -424,17 +425,17 @@ impl SubscriptionActor {
                     on_dead_letter(&shared, due);
                 }
             }
-            Err(error) => shared.report(incarnation, SharedStateMessage::Failed(error)),
+            Err(error) => shared.report_result(incarnation, SharedStateMessage::Failed(error)),
         };
         self.context
             .journal
-            .append(self.owner, changes, urgency, Box::new(done));
+            .write_changes(self.owner, changes, urgency, Box::new(on_result));
     }
 
-    fn perform(&self, effect: Effect, now: Timestamp) -> Option<Input> {
+    fn perform_effect(&self, effect: Effect, now: Timestamp) -> Option<Input> {
         match effect {
             Effect::Send { request, events } => {
-                self.send(request, events, now);
+                self.send_request(request, events, now);
                 None
             }
             Effect::HandOver { to, events } => self.shared.hand_over(to, events),
@@ -444,28 +445,29 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let (sender, wait) = (self.sender(), self.plan.response_timeout());
-                let wall = self.context.clock.wall();
+                let sender = self.current_sender();
+                let wait = self.plan.response_timeout();
+                let wall = self.context.clock.wall_time();
                 self.await_report(async move {
-                    let reached = match sender {
+                    let is_reachable = match sender {
                         // A broker that starts may accept a connection and say nothing.
                         Ok(sender) => matches!(
-                            tokio::time::timeout(wait, sender.reach(wall)).await,
+                            tokio::time::timeout(wait, sender.check_reachable(wall)).await,
                             Ok(Ok(()))
                         ),
                         Err(_) => false,
                     };
-                    Ok(SharedStateMessage::Input(Input::Connected(reached)))
+                    Ok(SharedStateMessage::Input(Input::Connected(is_reachable)))
                 });
                 None
             }
             Effect::FindPosition { before } => {
                 let partition = self.shared.subscription_key.partition;
-                let answer =
-                    self.context
-                        .journal
-                        .reads()
-                        .position(partition, self.log_end(), before);
+                let answer = self.context.journal.reader_pool().find_position(
+                    partition,
+                    self.log_end(),
+                    before,
+                );
                 self.await_report(async move {
                     let LogPosition { at, appended } = answer.await?;
                     Ok(SharedStateMessage::Input(Input::Position {
@@ -477,7 +479,7 @@ impl SubscriptionActor {
                 None
             }
             Effect::ReadDue { of, from } => {
-                let reads = self.context.journal.reads().clone();
+                let reads = self.context.journal.reader_pool().clone();
                 let subscription_key = self.shared.subscription_key;
                 self.await_report(async move {
                     let (keys, all) = reads
@@ -491,8 +493,8 @@ impl SubscriptionActor {
                 let answer = self
                     .context
                     .journal
-                    .reads()
-                    .pending(self.shared.subscription_key, wanted);
+                    .reader_pool()
+                    .read_pending(self.shared.subscription_key, wanted);
                 self.await_report(async {
                     answer
                         .await
@@ -501,16 +503,14 @@ impl SubscriptionActor {
                 None
             }
             Effect::Fetch(wanted) => {
-                let (reads, subscription_key) = (
-                    self.context.journal.reads().clone(),
-                    self.shared.subscription_key,
-                );
+                let reads = self.context.journal.reader_pool().clone();
+                let subscription_key = self.shared.subscription_key;
                 let read = move |room: ReadGrant| {
                     reads.fetch_within(
                         subscription_key,
                         wanted.clone(),
                         room.bytes(),
-                        move |bytes| room.fit(bytes),
+                        move |bytes| room.shrink_to(bytes),
                     )
                 };
                 self.await_room(FETCH_BYTES, read, |(fetched, room)| {
@@ -535,7 +535,9 @@ impl SubscriptionActor {
                 .recent
                 .read(record.number, record.version, from, end, bounds)
         {
-            let (upto, total, events) = (found.upto, found.total, found.events);
+            let upto = found.upto;
+            let total = found.total;
+            let events = found.events;
             let input = Input::Read {
                 lane,
                 from,
@@ -547,10 +549,10 @@ impl SubscriptionActor {
         }
         let partition = self.shared.subscription_key.partition;
         let end = end.unwrap_or_else(|| self.log_end());
-        let reads = self.context.journal.reads().clone();
+        let reads = self.context.journal.reader_pool().clone();
         let read = move |room: ReadGrant| {
             reads.log_within(partition, from..end, room.bytes(), move |bytes| {
-                room.fit(bytes)
+                room.shrink_to(bytes)
             })
         };
         self.await_room(SLICE_BYTES, read, move |(slice, room)| {
@@ -573,7 +575,7 @@ impl SubscriptionActor {
         let transformation = ReadTransformation {
             program: Arc::clone(program),
             schema: settings.batch.schema,
-            bytes_max: self.member.share().min(SLICE_BYTES),
+            bytes_max: self.member.share_bytes().min(SLICE_BYTES),
         };
         if !transformation.is_costly(&input) {
             return Some((input, room));
@@ -587,7 +589,7 @@ impl SubscriptionActor {
                 let work = transformation.clone();
                 let caller = ComputeCaller::Subscription(shared.subscription_key);
                 match compute
-                    .run(caller, |meter| work.transform(input_copy, meter))
+                    .run(caller, |meter| work.transform_events(input_copy, meter))
                     .await
                 {
                     Ok(input) => break input,
@@ -596,7 +598,7 @@ impl SubscriptionActor {
                     Err(_) => break input,
                 }
             };
-            shared.report(incarnation, SharedStateMessage::Transformed(input, room));
+            shared.report_result(incarnation, SharedStateMessage::Transformed(input, room));
         });
         None
     }
@@ -605,12 +607,12 @@ impl SubscriptionActor {
     fn log_end(&self) -> Seq {
         self.context
             .journal
-            .end(self.shared.subscription_key.partition)
+            .log_end(self.shared.subscription_key.partition)
             .map_or(Seq::FIRST, |end| end.next)
     }
 
     /// Sends the request in a task of its own.
-    fn send(&self, request: Arc<OutgoingBatch>, events: Vec<Event>, now: Timestamp) {
+    fn send_request(&self, request: Arc<OutgoingBatch>, events: Vec<Event>, now: Timestamp) {
         if self.shared.is_poisoned() {
             for (item, event) in request.items.iter().zip(&events) {
                 self.shared
@@ -625,15 +627,15 @@ impl SubscriptionActor {
         }
         let plan = Arc::clone(&self.plan);
         // Taken here and not in the task, so that the next decision on this thread counts it.
-        let permit = self.context.client.sockets.take();
+        let permit = self.context.client.sockets.take_permit();
         let lease = self.context.client.lease.clone();
         let faults = Arc::clone(&self.context.response_faults);
         let schema = plan.settings.batch.schema;
         let body = self
             .bodies
-            .take(events.iter().map(|event| event.delivered_len(schema)).sum());
+            .take_bytes(events.iter().map(|event| event.delivered_len(schema)).sum());
         let resources = delivery::AttemptResources {
-            wall: self.context.clock.wall(),
+            wall: self.context.clock.wall_time(),
             faults,
             tracer: &self.context.tracer,
             permit,
@@ -643,7 +645,7 @@ impl SubscriptionActor {
         delivery::start(
             &self.shared,
             plan,
-            self.sender(),
+            self.current_sender(),
             &request,
             events,
             resources,
@@ -652,10 +654,10 @@ impl SubscriptionActor {
     }
 
     /// The sender. A client certificate may have been replaced; anything else never changes.
-    fn sender(&self) -> Result<Rc<dyn Sender>, String> {
+    fn current_sender(&self) -> Result<Rc<dyn Sender>, SenderError> {
         match (&self.sender, &self.plan.record.webhook.client_certificate) {
             (Ok(sender), None) => Ok(Rc::clone(sender)),
-            (Ok(_) | Err(_), _) => self.plan.sender(&self.context.client),
+            (Ok(_) | Err(_), _) => self.plan.new_sender(&self.context.client),
         }
     }
 
@@ -665,10 +667,11 @@ impl SubscriptionActor {
         &self,
         answer: impl Future<Output = Result<SharedStateMessage, journal::Error>> + 'static,
     ) {
-        let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
         actix_rt::spawn(async move {
             let report = answer.await.unwrap_or_else(SharedStateMessage::Failed);
-            shared.report(incarnation, report);
+            shared.report_result(incarnation, report);
         });
     }
 
@@ -680,16 +683,17 @@ impl SubscriptionActor {
         read: impl Fn(ReadGrant) -> PendingResult<Result<T, usize>> + 'static,
         report: impl FnOnce(T) -> SharedStateMessage + 'static,
     ) {
-        let (shared, incarnation, member) = (
-            Arc::clone(&self.shared),
-            self.owner.incarnation,
-            Rc::downgrade(&self.member),
-        );
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
+        let member = Rc::downgrade(&self.member);
         actix_rt::spawn(async move {
             let mut request = GrantRequest::Share(bytes_max);
             let report = loop {
                 // The actor has ended.
-                let Some(granted) = member.upgrade().map(|member| member.request(request)) else {
+                let Some(granted) = member
+                    .upgrade()
+                    .map(|member| member.wait_for_grant(request))
+                else {
                     return;
                 };
                 let Some(room) = granted.await else { return };
@@ -699,12 +703,12 @@ impl SubscriptionActor {
                     Err(error) => break SharedStateMessage::Failed(error),
                 }
             };
-            shared.report(incarnation, report);
+            shared.report_result(incarnation, report);
         });
     }
 
-    fn rearm(&mut self, now: Timestamp) {
-        self.member.keep(self.core.read_ahead_bytes());
+    fn rearm_timer(&mut self, now: Timestamp) {
+        self.member.set_kept_bytes(self.core.read_ahead_bytes());
         let Some(due) = self.core.next_due(now) else {
             return;
         };
@@ -715,9 +719,10 @@ impl SubscriptionActor {
         }
         // At least 1 ms: a core that is due now and does nothing must not spin.
         let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
-        let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
-        let timer = timers::after(wait, move || {
-            shared.report(incarnation, SharedStateMessage::Timer)
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
+        let timer = timers::call_after(wait, move || {
+            shared.report_result(incarnation, SharedStateMessage::Timer)
         });
         self.timer = Some((timer, now.after(wait)));
     }
@@ -728,8 +733,8 @@ impl Actor for SubscriptionActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let now = self.context.clock.now();
-        self.absorb(Input::Tick, now);
-        self.rearm(now);
+        self.process_input(Input::Tick, now);
+        self.rearm_timer(now);
         self.shared.set_mailbox(ctx.address());
         take_turns(ctx);
     }
@@ -737,14 +742,14 @@ impl Actor for SubscriptionActor {
 
 impl TakesTurns for SubscriptionActor {
     fn turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
-        let Some(messages) = self.shared.take(waker) else {
+        let Some(messages) = self.shared.take_messages(waker) else {
             return;
         };
         // The clock is read once for all that has arrived.
         let now = self.context.clock.now();
-        match self.process(messages, now) {
-            Ok(()) => self.rearm(now),
-            Err(error) => self.fail(&error, ctx),
+        match self.process_messages(messages, now) {
+            Ok(()) => self.rearm_timer(now),
+            Err(error) => self.restart_after_failure(&error, ctx),
         }
     }
 }
@@ -759,6 +764,6 @@ impl Handler<Inject> for SubscriptionActor {
     type Result = ();
 
     fn handle(&mut self, inject: Inject, ctx: &mut Self::Context) {
-        inject.apply(ctx);
+        inject.apply_to(ctx);
     }
 }

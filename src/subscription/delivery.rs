@@ -12,7 +12,7 @@ use std::{
 use crate::{plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan};
 use gridhook_chaos::response_faults::{self, FaultInjection, ResponseFault};
 use gridhook_clock::Lease;
-use gridhook_deliver::{Batch, Sender, bodies::BodyPermit, sockets::Taken};
+use gridhook_deliver::{Batch, Sender, bodies::BodyPermit, error::SenderError, sockets::Taken};
 use gridhook_event::{Event, Lane, RequestId, Timestamp, WallTime};
 use gridhook_policy::{
     OutgoingBatch,
@@ -27,7 +27,6 @@ pub(super) struct AttemptResources<'a> {
     pub(super) tracer: &'a Tracer,
     /// Counts the socket of the request.
     pub(super) permit: Taken,
-    /// Counts its body.
     pub(super) body: BodyPermit,
     /// The lease of the store's owner, in a cluster.
     pub(super) lease: Option<Lease>,
@@ -37,7 +36,7 @@ pub(super) struct AttemptResources<'a> {
 pub(super) fn start(
     shared: &Arc<SharedState>,
     plan: Arc<DeliveryPlan>,
-    sender: Result<Rc<dyn Sender>, String>,
+    sender: Result<Rc<dyn Sender>, SenderError>,
     request: &OutgoingBatch,
     events: Vec<Event>,
     resources: AttemptResources<'_>,
@@ -59,11 +58,15 @@ pub(super) fn start(
         .items
         .first()
         .map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
-    let traced = AttemptSpan::begin(tracer, &plan, &events, attempts, now);
-    if let Some(attempt) = traced.as_ref().filter(|attempt| attempt.is_recorded()) {
+    let attempt_span = AttemptSpan::begin_span(tracer, &plan, &events, attempts, now);
+    if let Some(attempt) = attempt_span
+        .as_ref()
+        .filter(|attempt| attempt.is_recorded())
+    {
         shared.set_span(request.id, attempt.context.clone());
     }
-    let (subscription_key, count) = (shared.subscription_key, events.len());
+    let subscription_key = shared.subscription_key;
+    let count = events.len();
     let task = actix_rt::spawn(async move {
         let _permit = permit;
         assert!(
@@ -71,7 +74,7 @@ pub(super) fn start(
             "a delivery task is killed by chaos"
         );
         let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
-        let trace = traced.iter().flat_map(AttemptSpan::headers);
+        let trace = attempt_span.iter().flat_map(AttemptSpan::trace_headers);
         let headers = DeliveryPlan::job_header(lane, kind)
             .into_iter()
             .chain(trace)
@@ -87,39 +90,41 @@ pub(super) fn start(
             permit,
         };
         if let Some(lease) = lease {
-            Box::pin(lease.allowed()).await;
+            Box::pin(lease.wait_until_allowed()).await;
         }
         let (answer, late) = match &sender {
-            Ok(sender) => sender.send(batch).await,
+            Ok(sender) => sender.send_batch(batch).await,
             Err(missing) => {
-                let result = RequestResult::bare(Outcome::Failed(Failure::SocketError));
+                let result = RequestResult::from_outcome(Outcome::Failed(Failure::SocketError));
                 (
                     RequestResult {
-                        detail: missing.clone(),
+                        detail: missing.to_string(),
                         ..result
                     },
                     None,
                 )
             }
         };
-        if let Some(attempt) = traced {
-            attempt.end(&plan, &answer);
+        if let Some(attempt) = attempt_span {
+            attempt.end_span(&plan, &answer);
         }
         match faults.fault_for(subscription_key, &answer, count) {
             None => {}
-            Some(ResponseFault::Drop) => return guard.report(response_faults::dropped(&answer)),
+            Some(ResponseFault::Drop) => {
+                return guard.report_result(response_faults::dropped_result(&answer));
+            }
             Some(ResponseFault::Corrupt) => {
-                return guard.report(response_faults::corrupted(&answer));
+                return guard.report_result(response_faults::corrupted_result(&answer));
             }
             Some(ResponseFault::Delay(by)) => {
-                return Box::pin(guard.delay(answer, by, &plan)).await;
+                return Box::pin(guard.report_after(answer, by, &plan)).await;
             }
         }
         match late.filter(|_| plan.late_timeout > plan.response_timeout()) {
-            None => guard.report(answer),
+            None => guard.report_result(answer),
             Some(late) => {
                 let late_report = guard.await_late(answer);
-                late_report.report(Box::pin(late.is_taken(plan.late_timeout)).await);
+                late_report.report_late(Box::pin(late.is_taken(plan.late_timeout)).await);
             }
         }
     });
@@ -133,30 +138,30 @@ struct AttemptGuard {
 }
 
 impl AttemptGuard {
-    fn report(self, answer: RequestResult) {
-        self.shared.finished(self.id, answer);
+    fn report_result(self, answer: RequestResult) {
+        self.shared.record_result(self.id, answer);
     }
 
     /// Reports after the delay `by`, as if the endpoint had taken that long.
-    async fn delay(self, answer: RequestResult, by: Duration, plan: &DeliveryPlan) {
+    async fn report_after(self, answer: RequestResult, by: Duration, plan: &DeliveryPlan) {
         let latency = answer.latency.saturating_add(by);
         let rest = plan.response_timeout().saturating_sub(answer.latency);
         tokio::time::sleep(by.min(rest)).await;
         if by <= rest {
-            return self.report(RequestResult { latency, ..answer });
+            return self.report_result(RequestResult { latency, ..answer });
         }
-        let taken = answer.is_delivered() && latency <= plan.late_timeout;
-        let late_report = self.await_late(response_faults::delayed(plan.response_timeout()));
-        if taken {
+        let is_accepted_late = answer.is_delivered() && latency <= plan.late_timeout;
+        let late_report = self.await_late(response_faults::delayed_result(plan.response_timeout()));
+        if is_accepted_late {
             tokio::time::sleep(by - rest).await;
         }
-        late_report.report(taken);
+        late_report.report_late(is_accepted_late);
     }
 
     /// Reports, and waits for a late response.
     fn await_late(self, answer: RequestResult) -> LateReport {
         self.shared.mark_late(self.id);
-        self.shared.finished(self.id, answer);
+        self.shared.record_result(self.id, answer);
         LateReport {
             shared: Arc::downgrade(&self.shared),
             id: self.id,
@@ -169,7 +174,7 @@ impl Drop for AttemptGuard {
     fn drop(&mut self) {
         // After a report, this second one has no effect.
         self.shared
-            .finished(self.id, RequestResult::bare(Outcome::Aborted));
+            .record_result(self.id, RequestResult::from_outcome(Outcome::Aborted));
     }
 }
 
@@ -181,7 +186,7 @@ struct LateReport {
 }
 
 impl LateReport {
-    fn report(mut self, taken: bool) {
+    fn report_late(mut self, taken: bool) {
         self.taken = taken;
     }
 }

@@ -34,8 +34,7 @@ pub struct EndpointWaits {
 pub struct EndpointWait(AtomicU64);
 
 impl EndpointWaits {
-    /// The wait of `url`.
-    pub fn of(&self, url: &Url) -> Arc<EndpointWait> {
+    pub fn wait_for_url(&self, url: &Url) -> Arc<EndpointWait> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         if waits.len() == waits.capacity() {
             waits.retain(|_, wait| wait.strong_count() > 0);
@@ -51,7 +50,7 @@ impl EndpointWaits {
 
 impl EndpointWait {
     /// The end of the wait, which may have passed.
-    pub fn until(&self) -> Option<Timestamp> {
+    pub fn end_time(&self) -> Option<Timestamp> {
         Some(Timestamp(self.0.load(Ordering::Acquire))).filter(|until| until.0 > 0)
     }
 
@@ -63,7 +62,7 @@ impl EndpointWait {
 
     /// Ends the wait for the subscriptions that have not taken it over: an operator calls the
     /// endpoint now.
-    pub fn end(&self) {
+    pub fn end_wait(&self) {
         self.0.store(0, Ordering::Release);
     }
 }

@@ -29,7 +29,6 @@ const BYTES_MAX: usize = 8 << 20;
 /// The memory of an item beside its events or lines.
 const ITEM_BYTES: usize = 256;
 
-/// Maximum subscribers.
 pub const SUBSCRIBERS_MAX: usize = 32;
 
 /// An item of the feed.
@@ -43,7 +42,7 @@ pub enum FeedEvent {
 
 impl FeedEvent {
     /// The number of events or lines.
-    fn count(&self) -> u64 {
+    fn line_count(&self) -> u64 {
         match self {
             Self::Published(_, chunk) => chunk.count.into(),
             Self::Ended(_, _, lines) => lines.len() as u64,
@@ -51,13 +50,13 @@ impl FeedEvent {
     }
 
     /// The bytes that the item keeps in memory.
-    fn memory(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         let line = |line: &LedgerLine| {
             size_of::<LedgerLine>() + line.entry.runs.len() * size_of::<SeqRun>()
         };
         ITEM_BYTES
             + match self {
-                Self::Published(_, chunk) => chunk.memory(),
+                Self::Published(_, chunk) => chunk.memory_bytes(),
                 Self::Ended(_, _, lines) => lines.iter().map(line).sum(),
             }
     }
@@ -84,15 +83,14 @@ struct FeedItems {
 }
 
 impl FeedItems {
-    /// The number of the next item.
-    fn end(&self) -> u64 {
+    fn next_number(&self) -> u64 {
         self.first + self.items.len() as u64
     }
 
     fn push(&mut self, event: FeedEvent) {
         let before = self.published;
-        self.published += event.count();
-        self.bytes += event.memory();
+        self.published += event.line_count();
+        self.bytes += event.memory_bytes();
         self.items.push_back(FeedItem {
             before,
             event: Arc::new(event),
@@ -104,13 +102,12 @@ impl FeedItems {
 
     fn remove_first(&mut self) {
         if let Some(FeedItem { event, .. }) = self.items.pop_front() {
-            self.bytes -= event.memory();
+            self.bytes -= event.memory_bytes();
             self.first += 1;
         }
     }
 }
 
-/// The feed.
 #[derive(Debug, Default)]
 pub struct EventFeed(Arc<FeedShared>);
 
@@ -123,7 +120,7 @@ struct FeedShared {
 }
 
 impl FeedShared {
-    fn lock(&self) -> MutexGuard<'_, FeedItems> {
+    fn lock_items(&self) -> MutexGuard<'_, FeedItems> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,17 +132,17 @@ impl EventFeed {
     }
 
     /// Publishes an item if the feed has a subscriber.
-    pub fn publish(&self, event: impl FnOnce() -> FeedEvent) {
+    pub fn publish_item(&self, event: impl FnOnce() -> FeedEvent) {
         if !self.has_subscribers() {
             return;
         }
         let event = event();
-        self.0.lock().push(event);
+        self.0.lock_items().push(event);
         self.0.changed.notify_waiters();
     }
 
     /// The ledger lines of a write, if the feed has a subscriber.
-    pub fn lines(&self, changes: &[RecordChange]) -> Vec<LedgerLine> {
+    pub fn ledger_lines(&self, changes: &[RecordChange]) -> Vec<LedgerLine> {
         if !self.has_subscribers() {
             return Vec::new();
         }
@@ -171,8 +168,10 @@ impl EventFeed {
             .subscribers
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, room)
             .ok()?;
-        let items = self.0.lock();
-        let (position, next, is_over) = (items.end(), items.published, items.is_over);
+        let items = self.0.lock_items();
+        let position = items.next_number();
+        let next = items.published;
+        let is_over = items.is_over;
         drop(items);
         // The count ends with it.
         let subscriber = FeedSubscriber {
@@ -185,12 +184,11 @@ impl EventFeed {
 
     /// Closes the feed: the server stops.
     pub fn close(&self) {
-        self.0.lock().is_over = true;
+        self.0.lock_items().is_over = true;
         self.0.changed.notify_waiters();
     }
 }
 
-/// A subscriber of the feed.
 #[derive(Debug)]
 pub struct FeedSubscriber {
     feed: Arc<FeedShared>,
@@ -202,7 +200,7 @@ pub struct FeedSubscriber {
 
 impl Drop for FeedSubscriber {
     fn drop(&mut self) {
-        let mut items = self.feed.lock();
+        let mut items = self.feed.lock_items();
         if self.feed.subscribers.fetch_sub(1, Ordering::AcqRel) == 1 {
             while !items.items.is_empty() {
                 items.remove_first();
@@ -217,19 +215,19 @@ impl FeedSubscriber {
     pub async fn next(&mut self) -> Option<(u64, Arc<FeedEvent>)> {
         let feed = Arc::clone(&self.feed);
         loop {
-            let mut changed = pin!(feed.changed.notified());
+            let mut change_notice = pin!(feed.changed.notified());
             // From here on, no item is missed.
-            changed.as_mut().enable();
+            change_notice.as_mut().enable();
             match self.take_next() {
                 NextItem::Item(missed, event) => return Some((missed, event)),
                 NextItem::Over => return None,
-                NextItem::None => changed.await,
+                NextItem::None => change_notice.await,
             }
         }
     }
 
     fn take_next(&mut self) -> NextItem {
-        let items = self.feed.lock();
+        let items = self.feed.lock_items();
         let position = self.position.max(items.first);
         let Some(FeedItem { before, event }) =
             items.items.get((position - items.first) as usize).cloned()
@@ -242,9 +240,9 @@ impl FeedSubscriber {
         };
         drop(items);
         self.position = position + 1;
-        let missed = before.saturating_sub(self.next);
-        self.next = before + event.count();
-        NextItem::Item(missed, event)
+        let lost_lines = before.saturating_sub(self.next);
+        self.next = before + event.line_count();
+        NextItem::Item(lost_lines, event)
     }
 }
 

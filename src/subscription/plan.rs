@@ -11,7 +11,8 @@ use gridhook_deliver::{
     OutgoingRequest, RequestHeader, Sender, WebhookEncoding,
     address::AddressRefused,
     clients,
-    identity::{NO_IDENTITY, TokenSource},
+    error::{MissingTenant, NoIdentity, SenderError, UnknownService},
+    identity::TokenSource,
     proxy::DIRECT,
     request,
     resource::{BatchMaxima, Connections, InvalidProperty, Resource, ResourceTarget},
@@ -56,7 +57,12 @@ pub enum PlanError {
     #[error(
         "destination.properties.azureActiveDirectoryApplicationIdOrUri demands an access token; {0}"
     )]
-    Identity(&'static str),
+    Identity(#[from] NoIdentity),
+    /// The access token for the endpoint needs a tenant.
+    #[error(
+        "destination.properties.azureActiveDirectoryApplicationIdOrUri demands an access token; {0}"
+    )]
+    Tenant(#[from] MissingTenant),
     /// The signing keys are invalid.
     #[error("destination.properties.{0}")]
     Signing(#[from] signature::SigningKeyError),
@@ -69,14 +75,13 @@ pub enum PlanError {
     /// The proxy does not exist.
     #[error("destination.properties.proxy is \"{given}\", which does not exist; {allowed}")]
     Proxy {
-        /// Its name.
         given: String,
         /// The names that exist.
         allowed: String,
     },
     /// No configured service has this `resourceId`.
     #[error("destination.properties.resourceId {0}")]
-    Resource(String),
+    Resource(#[from] UnknownService),
     /// The destination of its dead letters does not exist.
     #[error("deadLetterDestination.properties.resourceId {0}")]
     DeadLetterDestination(#[from] UnknownDestination),
@@ -117,7 +122,6 @@ pub struct DeliveryContext {
 enum Target {
     /// Nowhere: clients pull them.
     Pulled,
-    /// A webhook.
     Webhook(Arc<HttpTarget>),
     /// Any other destination.
     Resource(ResourceTarget),
@@ -125,7 +129,7 @@ enum Target {
 
 impl Target {
     /// The hash is stored, so it is the same in all versions.
-    fn endpoint(&self) -> EndpointId {
+    fn endpoint_id(&self) -> EndpointId {
         let mut hasher = SipHasher13::new();
         match self {
             Self::Pulled => {}
@@ -144,7 +148,6 @@ impl Target {
 /// How a subscription is delivered.
 #[derive(Debug)]
 pub struct DeliveryPlan {
-    /// The stored record.
     pub record: Arc<SubscriptionRecord>,
     /// Settings for the core.
     pub settings: Arc<SubscriptionSettings>,
@@ -179,8 +182,9 @@ impl DeliveryPlan {
         delivery: &DeliveryContext,
     ) -> Result<Self, PlanError> {
         let webhook = &record.webhook;
-        let batched = webhook.max_events_per_batch > 1;
-        let (name, schema) = (record.name.as_str(), record.delivery_schema);
+        let takes_batches = webhook.max_events_per_batch > 1;
+        let name = record.name.as_str();
+        let schema = record.delivery_schema;
         let target = match &record.resource {
             _ if record.is_pulled() => Target::Pulled,
             Some(resource) => {
@@ -190,13 +194,13 @@ impl DeliveryPlan {
                     subscription_name: name.to_owned(),
                     input,
                     schema,
-                    batched,
+                    batched: takes_batches,
                     properties: webhook.delivery_properties.clone(),
                 })
             }
             None => {
                 let destination =
-                    Destination::new(&webhook.endpoint_url, name, input, schema, batched)?
+                    Destination::new(&webhook.endpoint_url, name, input, schema, takes_batches)?
                         .with_properties(&webhook.delivery_properties);
                 let secrets = webhook
                     .signing
@@ -210,15 +214,15 @@ impl DeliveryPlan {
             }
         };
         let retry_after = match &target {
-            Target::Webhook(target) => Some(delivery.waits.of(target.destination.url())),
+            Target::Webhook(target) => Some(delivery.waits.wait_for_url(target.destination.url())),
             Target::Pulled | Target::Resource(_) => None,
         };
         // With one event per request, delivery properties need not be equal.
         let is_grouped = record
             .resource
             .as_ref()
-            .map_or(batched, |resource| resource.is_grouped());
-        let grouping = property::keys(&webhook.delivery_properties)
+            .map_or(takes_batches, |resource| resource.is_grouped());
+        let grouping = property::dynamic_keys(&webhook.delivery_properties)
             .filter(|_| is_grouped)
             .cloned()
             .collect();
@@ -247,17 +251,17 @@ impl DeliveryPlan {
         let transform = record
             .transform
             .as_deref()
-            .map(|source| Program::new(source, batched, schema))
+            .map(|source| Program::new(source, takes_batches, schema))
             .transpose()?;
         let lock = |queue: QueueSettings| {
             Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds))
         };
-        let granted = webhook
+        let granted_rate = webhook
             .allowed_rate
-            .map(|rate| Rate::of(f64::from(rate.get()) / 60.0));
-        let limited = webhook
+            .map(|rate| Rate::from_per_second(f64::from(rate.get()) / 60.0));
+        let rate_limit = webhook
             .max_requests_per_second
-            .map(|rate| Rate::of(rate.get().into()));
+            .map(|rate| Rate::from_per_second(rate.get().into()));
         let response_timeout = webhook.response_timeout_in_seconds;
         let response_timeout = response_timeout.map_or(delivery.response_timeout, |seconds| {
             Duration::from_secs(seconds.get().into())
@@ -268,7 +272,7 @@ impl DeliveryPlan {
         });
         let settings = SubscriptionSettings {
             version: record.version,
-            endpoint: target.endpoint(),
+            endpoint: target.endpoint_id(),
             attempts_max: record.retry.max_delivery_attempts,
             since: record
                 .starts_from
@@ -280,8 +284,8 @@ impl DeliveryPlan {
             batch,
             grouping,
             order: record.order_key.as_deref().cloned().map(|key| {
-                let (tracked_max, blocks) =
-                    (delivery.ordered_events_max as usize, record.order_blocks);
+                let tracked_max = delivery.ordered_events_max as usize;
+                let blocks = record.order_blocks;
                 let one_of_a_key = record
                     .resource
                     .as_ref()
@@ -294,7 +298,7 @@ impl DeliveryPlan {
                 })
             }),
             concurrency_max: delivery.concurrency_max,
-            rate_max: granted.into_iter().chain(limited).min(),
+            rate_max: granted_rate.into_iter().chain(rate_limit).min(),
             backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,
             reconnect_interval: delivery.reconnect_interval,
@@ -313,7 +317,8 @@ impl DeliveryPlan {
             pull,
             edition,
         };
-        let (settings, late_timeout) = (Arc::new(settings), delivery.late_timeout);
+        let settings = Arc::new(settings);
+        let late_timeout = delivery.late_timeout;
         Ok(Self {
             record,
             settings,
@@ -326,8 +331,9 @@ impl DeliveryPlan {
     /// The plan for one of several parts of a spread topic. Together they keep to the limits of the
     /// event subscription; each may have at least one request in flight.
     #[must_use]
-    pub fn divided(mut self, parts: u32) -> Self {
-        let (settings, parts) = (Arc::make_mut(&mut self.settings), parts.max(1));
+    pub fn divide_limits(mut self, parts: u32) -> Self {
+        let settings = Arc::make_mut(&mut self.settings);
+        let parts = parts.max(1);
         settings.concurrency_max = (settings.concurrency_max / parts).max(1);
         settings.pull = settings.pull.map(|pull| PullSettings {
             leases_max: (pull.leases_max / parts).max(1),
@@ -335,7 +341,7 @@ impl DeliveryPlan {
         });
         settings.rate_max = settings
             .rate_max
-            .map(|rate| Rate::of(rate.per_second() / f64::from(parts)));
+            .map(|rate| Rate::from_per_second(rate.per_second() / f64::from(parts)));
         settings.order = settings.order.take().map(|order| {
             let tracked_max = (order.tracked_max / parts as usize).max(1);
             if parts == 1 {
@@ -374,19 +380,18 @@ impl DeliveryPlan {
     ///
     /// # Errors
     /// If there is nothing to send with: what is missing.
-    pub fn sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, String> {
+    pub fn new_sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, SenderError> {
         match &self.target {
-            Target::Pulled => Err("the events are pulled, not sent".to_owned()),
+            Target::Pulled => Err(SenderError::Pulled),
             Target::Webhook(target) => {
-                let client = clients::client(options, self.record.webhook.client_spec());
-                let client = client.map_err(|missing| missing.to_string())?;
+                let client = clients::shared_client(options, self.record.webhook.client_spec())?;
                 Ok(Rc::new(HttpSender {
                     client,
                     target: Arc::clone(target),
-                    tokens: self.tokens(options)?,
+                    tokens: self.token_source(options)?,
                 }))
             }
-            Target::Resource(target) => target.sender(options),
+            Target::Resource(target) => target.new_sender(options),
         }
     }
 
@@ -394,7 +399,7 @@ impl DeliveryPlan {
     ///
     /// # Errors
     /// If the server has no identity.
-    pub fn tokens(&self, options: &ClientOptions) -> Result<Option<TokenSource>, String> {
+    pub fn token_source(&self, options: &ClientOptions) -> Result<Option<TokenSource>, NoIdentity> {
         let audience = self.record.webhook.token_audience.as_deref();
         audience
             .map(|audience| TokenSource::new(options, audience))
@@ -412,7 +417,7 @@ impl DeliveryPlan {
 
     /// Checks the plan against the operator's rules. A plan that was allowed under earlier rules is
     /// kept. Its requests fail with this error.
-    pub fn check(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
+    pub fn check_rules(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
         self.check_connection(delivery)?;
         if let Some(StorageBlobDestination {
             resource_id,
@@ -420,7 +425,9 @@ impl DeliveryPlan {
             ..
         }) = self.record.dead_letter.as_deref()
         {
-            delivery.named_stores.find(resource_id, container)?;
+            delivery
+                .named_stores
+                .find_destination(resource_id, container)?;
         }
         match &self.target {
             Target::Pulled => Ok(()),
@@ -428,10 +435,10 @@ impl DeliveryPlan {
                 self.check_tokens(delivery)?;
                 Ok(delivery.addresses.check_url(target.destination.url())?)
             }
-            Target::Resource(target) => match delivery.connections.find_for(&target.resource) {
-                Ok(_) => Ok(()),
-                Err(problem) => Err(PlanError::Resource(problem)),
-            },
+            Target::Resource(target) => {
+                delivery.connections.find_for(&target.resource)?;
+                Ok(())
+            }
         }
     }
 
@@ -440,32 +447,28 @@ impl DeliveryPlan {
         let Some(audience) = &self.record.webhook.token_audience else {
             return Ok(());
         };
-        let identity = delivery
-            .connections
-            .identity()
-            .ok_or(PlanError::Identity(NO_IDENTITY))?;
-        identity
-            .url_for(audience)
-            .map_err(PlanError::Identity)
-            .map(drop)
+        let identity = delivery.connections.identity().ok_or(NoIdentity)?;
+        identity.url_for(audience)?;
+        Ok(())
     }
 
     /// Checks that the certificate and the proxy in the record exist.
     pub fn check_connection(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
-        let (webhook, certificates) = (&self.record.webhook, delivery.client_certificates.names());
+        let webhook = &self.record.webhook;
+        let certificates = delivery.client_certificates.names();
         if let Some(given) = webhook
             .client_certificate
             .as_ref()
             .filter(|given| !certificates.contains(given))
         {
-            let known = certificates.join(", ");
-            let allowed = match known.as_str() {
+            let names = certificates.join(", ");
+            let expectation = match names.as_str() {
                 "" => "there is none in the folder delivery.client_certificates_dir".to_owned(),
-                known => format!("allowed is one of {known}"),
+                names => format!("allowed is one of {names}"),
             };
             return Err(PlanError::Certificate {
                 given: given.clone(),
-                allowed,
+                allowed: expectation,
             });
         }
         let proxies = delivery.connections.proxy_names();
@@ -473,7 +476,7 @@ impl DeliveryPlan {
         let Some(given) = webhook.proxy.as_ref().filter(|given| !is_known(given)) else {
             return Ok(());
         };
-        let allowed = match proxies.join(", ").as_str() {
+        let expectation = match proxies.join(", ").as_str() {
             "" => format!(
                 "delivery.resources has no proxy; allowed is {DIRECT}, for a direct connection"
             ),
@@ -481,13 +484,13 @@ impl DeliveryPlan {
         };
         Err(PlanError::Proxy {
             given: given.clone(),
-            allowed,
+            allowed: expectation,
         })
     }
 
     /// The end of the wait that the endpoint requested of any subscription. It may have passed.
     pub fn requested_wait(&self) -> Option<Timestamp> {
-        self.retry_after.as_ref()?.until()
+        self.retry_after.as_ref()?.end_time()
     }
 
     /// The filter of the subscription.

@@ -2,7 +2,7 @@
 //!
 //! A subscription that lags requests a [`ReadGrant`] before it reads the log or fetches pending
 //! events, and keeps no more than its share of what it read. What it keeps counts until it is sent
-//! or dropped ([`BudgetMember::keep`]).
+//! or dropped ([`BudgetMember::set_kept_bytes`]).
 //!
 //! Invariants:
 //! - Grants take at most three quarters of the budget, however many subscriptions lag. The rest is
@@ -34,7 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Makes a subscription drop the events that it keeps.
 pub type ReleaseCallback = Arc<dyn Fn() + Send + Sync>;
 
-/// The read budget.
 #[derive(Debug)]
 pub struct ReadBudget {
     max_bytes: usize,
@@ -109,7 +108,6 @@ pub enum GrantRequest {
 }
 
 impl ReadBudget {
-    /// A budget of `max_bytes` bytes.
     pub fn new(max_bytes: usize) -> Arc<Self> {
         Self::with_patience(max_bytes, PATIENCE)
     }
@@ -125,14 +123,13 @@ impl ReadBudget {
         })
     }
 
-    /// Bytes in use.
-    pub fn used(&self) -> usize {
+    pub fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
     /// Adds an actor. `release` is called, on any thread, when it must drop the events that it
     /// keeps.
-    pub fn member(self: &Arc<Self>, release: ReleaseCallback) -> BudgetMember {
+    pub fn add_member(self: &Arc<Self>, release: ReleaseCallback) -> BudgetMember {
         let number = self.members.fetch_add(1, Ordering::Relaxed);
         BudgetMember {
             budget: Arc::clone(self),
@@ -143,20 +140,20 @@ impl ReadBudget {
     }
 
     /// The maximum of all grants together.
-    fn grantable(&self) -> usize {
+    fn grantable_bytes(&self) -> usize {
         self.max_bytes - self.max_bytes / 4
     }
 
-    fn share(&self, inner: &ReadBudgetState) -> usize {
-        self.grantable() / inner.holders.len().max(1)
+    fn member_share(&self, inner: &ReadBudgetState) -> usize {
+        self.grantable_bytes() / inner.holders.len().max(1)
     }
 
-    fn lock(&self) -> MutexGuard<'_, ReadBudgetState> {
+    fn lock_state(&self) -> MutexGuard<'_, ReadBudgetState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives grants to the members that wait, one each in turn, while there is room.
-    fn serve(self: &Arc<Self>, inner: &mut ReadBudgetState) {
+    fn grant_waiting(self: &Arc<Self>, inner: &mut ReadBudgetState) {
         while let Some(number) = inner.turns.front().copied() {
             let Some(holder) = inner.holders.get_mut(&number) else {
                 inner.turns.pop_front();
@@ -169,8 +166,8 @@ impl ReadBudget {
                 continue;
             };
             // A request above the maximum is granted alone.
-            let bytes = waiter.bytes.min(self.grantable());
-            if inner.used + bytes > self.grantable() && inner.used > 0 {
+            let bytes = waiter.bytes.min(self.grantable_bytes());
+            if inner.used + bytes > self.grantable_bytes() && inner.used > 0 {
                 break;
             }
             inner.turns.pop_front();
@@ -201,7 +198,7 @@ impl ReadBudget {
     /// kept events in the previous round drop them.
     fn on_timeout(&self) {
         let callbacks: Vec<ReleaseCallback> = {
-            let mut inner = self.lock();
+            let mut inner = self.lock_state();
             inner.timeouts += 1;
             if inner.timeouts < inner.turns.len() {
                 return;
@@ -220,7 +217,7 @@ impl ReadBudget {
 }
 
 impl ReadBudgetState {
-    fn holder(&mut self, member: &BudgetMember) -> &mut BudgetHolder {
+    fn holder_mut(&mut self, member: &BudgetMember) -> &mut BudgetHolder {
         self.holders
             .entry(member.number)
             .or_insert_with(|| BudgetHolder {
@@ -245,23 +242,26 @@ impl ReadBudgetState {
 
 impl BudgetMember {
     /// Waits for a grant. [`None`] if the actor ended in the meantime.
-    pub fn request(&self, ask: GrantRequest) -> impl Future<Output = Option<ReadGrant>> + use<> {
+    pub fn wait_for_grant(
+        &self,
+        ask: GrantRequest,
+    ) -> impl Future<Output = Option<ReadGrant>> + use<> {
         let (reply, mut granted) = oneshot::channel();
         let budget = Arc::clone(&self.budget);
         {
-            let mut inner = budget.lock();
-            inner.holder(self);
-            let share = budget.share(&inner).max(SHARE_MIN);
+            let mut inner = budget.lock_state();
+            inner.holder_mut(self);
+            let share = budget.member_share(&inner).max(SHARE_MIN);
             let bytes = match ask {
                 GrantRequest::Share(most) => most.min(share),
                 GrantRequest::Exactly(bytes) => bytes,
             };
-            let holder = inner.holder(self);
+            let holder = inner.holder_mut(self);
             holder.waiting.push_back(Waiter { bytes, reply });
             if holder.waiting.len() == 1 {
                 inner.turns.push_back(self.number);
             }
-            budget.serve(&mut inner);
+            budget.grant_waiting(&mut inner);
         }
         async move {
             loop {
@@ -274,64 +274,63 @@ impl BudgetMember {
     }
 
     /// How many bytes the actor may keep of what it reads now, besides one event.
-    pub fn share(&self) -> usize {
-        self.budget.share(&self.budget.lock())
+    pub fn share_bytes(&self) -> usize {
+        self.budget.member_share(&self.budget.lock_state())
     }
 
     /// Whether the actor may read from memory without a grant.
     pub fn has_room(&self) -> bool {
-        self.budget.used() < self.budget.max_bytes
+        self.budget.used_bytes() < self.budget.max_bytes
     }
 
     /// Sets how many bytes the actor keeps.
-    pub fn keep(&self, bytes: usize) {
+    pub fn set_kept_bytes(&self, bytes: usize) {
         let before = self.kept.replace(bytes);
         if before == bytes {
             return;
         }
-        let mut inner = self.budget.lock();
+        let mut inner = self.budget.lock_state();
         let round = inner.round;
-        let holder = inner.holder(self);
+        let holder = inner.holder_mut(self);
         if before == 0 {
             holder.since = round;
         }
         holder.kept = bytes;
         inner.used = inner.used + bytes - before;
         inner.forget_idle(self.number);
-        self.budget.serve(&mut inner);
+        self.budget.grant_waiting(&mut inner);
     }
 }
 
 impl Drop for BudgetMember {
     fn drop(&mut self) {
-        self.keep(0);
-        let mut inner = self.budget.lock();
+        self.set_kept_bytes(0);
+        let mut inner = self.budget.lock_state();
         if let Some(holder) = inner.holders.get_mut(&self.number) {
             holder.waiting.clear();
         }
         inner.forget_idle(self.number);
-        self.budget.serve(&mut inner);
+        self.budget.grant_waiting(&mut inner);
     }
 }
 
 impl ReadGrant {
-    /// The granted bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Changes the grant to the bytes that were read. [`None`] if they are more and do not fit.
-    pub fn fit(mut self, bytes: usize) -> Option<Self> {
+    pub fn shrink_to(mut self, bytes: usize) -> Option<Self> {
         let budget = Arc::clone(self.budget.as_ref()?);
-        let mut inner = budget.lock();
+        let mut inner = budget.lock_state();
         let others = inner.used - self.bytes;
-        if bytes > self.bytes && others + bytes > budget.grantable() && others > 0 {
+        if bytes > self.bytes && others + bytes > budget.grantable_bytes() && others > 0 {
             // `self` is dropped without the lock.
             drop(inner);
             return None;
         }
         (inner.used, self.bytes) = (others + bytes, bytes);
-        budget.serve(&mut inner);
+        budget.grant_waiting(&mut inner);
         drop(inner);
         Some(self)
     }
@@ -342,12 +341,12 @@ impl Drop for ReadGrant {
         let Some(budget) = self.budget.take() else {
             return;
         };
-        let mut inner = budget.lock();
+        let mut inner = budget.lock_state();
         inner.used -= self.bytes;
         if let Some(holder) = inner.holders.get_mut(&self.of) {
             holder.grants -= 1;
         }
         inner.forget_idle(self.of);
-        budget.serve(&mut inner);
+        budget.grant_waiting(&mut inner);
     }
 }

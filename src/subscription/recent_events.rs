@@ -48,37 +48,39 @@ impl RecentBudget {
         }
     }
 
-    /// Bytes in use.
-    pub fn used(&self) -> usize {
+    pub fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
     /// Drops the oldest events of the largest cache until the budget holds.
     fn make_room(&self) {
-        while self.used() > self.most {
+        while self.used_bytes() > self.most {
             let largest = {
                 let mut caches = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
                 caches.retain(|cache| cache.upgrade().is_some_and(|cache| cache.stays_listed()));
                 caches
                     .iter()
                     .filter_map(Weak::upgrade)
-                    .max_by_key(|cache| cache.used())
+                    .max_by_key(|cache| cache.used_bytes())
             };
             let Some(largest) = largest else { return };
             // Drops several at once, so that the caches are not compared for each chunk.
-            let (enough, half) = (self.most - self.most / 8, largest.used() / 2);
-            let mut stretches = largest.stretches();
-            while self.used() > enough && (self.used() > self.most || largest.used() > half) {
+            let enough = self.most - self.most / 8;
+            let half = largest.used_bytes() / 2;
+            let mut stretches = largest.lock_stretches();
+            while self.used_bytes() > enough
+                && (self.used_bytes() > self.most || largest.used_bytes() > half)
+            {
                 // A dropped range stays, so that the subscriptions that match nothing in it need
                 // not read the log.
                 match stretches
                     .queue
                     .iter()
-                    .position(|stretch| matches!(stretch, LogStretch::Unread(..)))
+                    .position(|stretch| matches!(stretch, LogStretch::Cached(..)))
                 {
-                    Some(oldest) => largest.evict(self, &mut stretches.queue, oldest),
+                    Some(oldest) => largest.evict_chunk(self, &mut stretches.queue, oldest),
                     None => match stretches.queue.pop_front() {
-                        Some(oldest) => largest.give_back(self, oldest.memory()),
+                        Some(oldest) => largest.give_back(self, oldest.memory_bytes()),
                         None => return,
                     },
                 }
@@ -145,7 +147,7 @@ impl LastMatches {
 
     /// Whether nothing from `from` on matches the subscription.
     fn is_beyond(&self, subscription: SubscriptionId, version: u32, from: Seq) -> bool {
-        let position = self.matched_for.position(subscription, version);
+        let position = self.matched_for.position_of(subscription, version);
         self.first <= from && position.is_some_and(|position| self.ends[position as usize] <= from)
     }
 }
@@ -161,11 +163,11 @@ struct RecentEventsShared {
 }
 
 impl RecentEventsShared {
-    fn used(&self) -> usize {
+    fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn take(&self, budget: &RecentBudget, bytes: usize) {
+    fn reserve_bytes(&self, budget: &RecentBudget, bytes: usize) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         budget.used.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -177,44 +179,46 @@ impl RecentEventsShared {
 
     /// An empty cache is listed again with its next chunk.
     fn stays_listed(&self) -> bool {
-        let stays = self.used() > 0;
+        let stays = self.used_bytes() > 0;
         self.is_listed.store(stays, Ordering::Relaxed);
         stays
     }
 
-    fn stretches(&self) -> MutexGuard<'_, LogStretches> {
+    fn lock_stretches(&self) -> MutexGuard<'_, LogStretches> {
         self.stretches
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn laggards(&self) -> MutexGuard<'_, HashSet<SubscriptionId>> {
+    fn lock_laggards(&self) -> MutexGuard<'_, HashSet<SubscriptionId>> {
         self.laggards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops the events of the chunk at this index, and merges the rest with its neighbours.
-    fn evict(&self, budget: &RecentBudget, stretches: &mut VecDeque<LogStretch>, at: usize) {
-        let Some(LogStretch::Unread(chunk, readers)) = stretches.remove(at) else {
+    fn evict_chunk(&self, budget: &RecentBudget, stretches: &mut VecDeque<LogStretch>, at: usize) {
+        let Some(LogStretch::Cached(chunk, readers)) = stretches.remove(at) else {
             return;
         };
-        let (before, matched_for) = (at.checked_sub(1), Arc::clone(&chunk.matched_for));
-        let is_merged = self.change(budget, stretches, before, &matched_for, |gone| {
+        let before = at.checked_sub(1);
+        let matched_for = Arc::clone(&chunk.matched_for);
+        let is_merged = self.change_range(budget, stretches, before, &matched_for, |gone| {
             gone.extend(&chunk)
         });
         if !is_merged {
-            let (first, matched_for) = (chunk.first, Arc::clone(&matched_for));
-            let mut gone = EvictedRange {
+            let first = chunk.first;
+            let matched_for = Arc::clone(&matched_for);
+            let mut range = EvictedRange {
                 first,
                 end: first,
                 matched_for,
                 parts: Vec::new(),
             };
-            gone.extend(&chunk);
-            let stretch = LogStretch::Gone(gone);
-            self.take(budget, stretch.memory());
+            range.extend(&chunk);
+            let stretch = LogStretch::Evicted(range);
+            self.reserve_bytes(budget, stretch.memory_bytes());
             stretches.insert(at, stretch);
         }
-        self.give_back(budget, LogStretch::Unread(chunk, readers).memory());
+        self.give_back(budget, LogStretch::Cached(chunk, readers).memory_bytes());
         let (evicted, next) = if is_merged {
             (before, at)
         } else {
@@ -225,10 +229,10 @@ impl RecentEventsShared {
             .is_some_and(|next| next.evicted_for(&matched_for).is_some())
             && let Some(next) = stretches.remove(next)
         {
-            self.give_back(budget, next.memory());
-            if let LogStretch::Gone(later) = next {
-                self.change(budget, stretches, evicted, &matched_for, |gone| {
-                    gone.append(later)
+            self.give_back(budget, next.memory_bytes());
+            if let LogStretch::Evicted(later) = next {
+                self.change_range(budget, stretches, evicted, &matched_for, |gone| {
+                    gone.append_later(later)
                 });
             }
         }
@@ -236,7 +240,7 @@ impl RecentEventsShared {
 
     /// Changes the dropped range at this index, if there is one that was matched for these
     /// subscriptions.
-    fn change(
+    fn change_range(
         &self,
         budget: &RecentBudget,
         stretches: &mut VecDeque<LogStretch>,
@@ -248,16 +252,15 @@ impl RecentEventsShared {
         let Some(gone) = stretch.and_then(|stretch| stretch.evicted_for(matched_for)) else {
             return false;
         };
-        let had = gone.memory();
+        let had = gone.memory_bytes();
         change(gone);
         // Neither change makes it smaller.
-        self.take(budget, gone.memory() - had);
+        self.reserve_bytes(budget, gone.memory_bytes() - had);
         true
     }
 }
 
 impl RecentEvents {
-    /// An empty cache.
     pub fn new(budget: Arc<RecentBudget>) -> Self {
         Self {
             shared: Arc::default(),
@@ -267,13 +270,13 @@ impl RecentEvents {
 
     /// Adds the next chunk. If it does not follow the last one, clears the cache first.
     pub fn push(&self, chunk: MatchedChunk) {
-        let mut stretches = self.shared.stretches();
+        let mut stretches = self.shared.lock_stretches();
         if stretches
             .queue
             .back()
-            .is_some_and(|last| last.end() != chunk.first)
+            .is_some_and(|last| last.end_seq() != chunk.first)
         {
-            self.forget(&mut stretches);
+            self.forget_all(&mut stretches);
         }
         let LogStretches {
             queue,
@@ -284,19 +287,21 @@ impl RecentEvents {
             other => other.insert(LastMatches::new(&chunk)),
         };
         let readers = {
-            let laggards = self.shared.laggards();
+            let laggards = self.shared.lock_laggards();
             let is_reader = |position: &u32| {
-                last_matches.ends[*position as usize] = chunk.end();
+                last_matches.ends[*position as usize] = chunk.end_seq();
                 laggards.is_empty()
                     || !laggards.contains(&chunk.matched_for.all[*position as usize])
             };
-            chunk.matches.readers().filter(is_reader).count()
+            chunk.matches.reader_positions().filter(is_reader).count()
         };
-        let stretch = LogStretch::Unread(chunk, readers);
-        self.shared.take(&self.budget, stretch.memory());
+        let stretch = LogStretch::Cached(chunk, readers);
+        self.shared
+            .reserve_bytes(&self.budget, stretch.memory_bytes());
         queue.push_back(stretch);
         if readers == 0 {
-            self.shared.evict(&self.budget, queue, queue.len() - 1);
+            self.shared
+                .evict_chunk(&self.budget, queue, queue.len() - 1);
         }
         drop(stretches);
         if !self.shared.is_listed.load(Ordering::Relaxed)
@@ -312,41 +317,44 @@ impl RecentEvents {
         self.budget.make_room();
     }
 
-    /// Clears the cache.
     pub fn clear(&self) {
-        self.forget(&mut self.shared.stretches());
+        self.forget_all(&mut self.shared.lock_stretches());
     }
 
     /// Drops what all subscriptions have passed.
-    pub fn pass(&self, low: Seq) {
-        let mut stretches = self.shared.stretches();
-        while let Some(oldest) = stretches.queue.pop_front_if(|oldest| oldest.end() <= low) {
-            self.shared.give_back(&self.budget, oldest.memory());
+    pub fn drop_passed(&self, low: Seq) {
+        let mut stretches = self.shared.lock_stretches();
+        while let Some(oldest) = stretches
+            .queue
+            .pop_front_if(|oldest| oldest.end_seq() <= low)
+        {
+            self.shared.give_back(&self.budget, oldest.memory_bytes());
         }
     }
 
     /// Sets the subscriptions that lag. Nothing is kept for them: chunks that only they match are
     /// dropped, and chunks that end at or below `low`, which all others have read.
-    pub fn lag(&self, laggards: HashSet<SubscriptionId>, low: Seq) {
-        let mut stretches = self.shared.stretches();
+    pub fn set_laggards(&self, laggards: HashSet<SubscriptionId>, low: Seq) {
+        let mut stretches = self.shared.lock_stretches();
         let stretches = &mut stretches.queue;
         let mut at = 0;
         while let Some(stretch) = stretches.get(at) {
             let is_needed = match stretch {
-                LogStretch::Unread(chunk, _) => {
-                    chunk.end() > low && chunk.readers().any(|reader| !laggards.contains(&reader))
+                LogStretch::Cached(chunk, _) => {
+                    chunk.end_seq() > low
+                        && chunk.readers().any(|reader| !laggards.contains(&reader))
                 }
-                LogStretch::Gone(_) => true,
+                LogStretch::Evicted(_) => true,
             };
             if is_needed {
                 at += 1;
             } else {
-                let end = stretch.end();
-                self.shared.evict(&self.budget, stretches, at);
-                at = stretches.partition_point(|stretch| stretch.end() <= end);
+                let end = stretch.end_seq();
+                self.shared.evict_chunk(&self.budget, stretches, at);
+                at = stretches.partition_point(|stretch| stretch.end_seq() <= end);
             }
         }
-        *self.shared.laggards() = laggards;
+        *self.shared.lock_laggards() = laggards;
     }
 
     /// Reads from `from` up to `end`, or to the end of the cache, about `events_max` matching
@@ -365,70 +373,73 @@ impl RecentEvents {
             bytes_max,
         }: ReadBounds,
     ) -> Option<RecentSlice> {
-        let mut stretches = self.shared.stretches();
+        let mut stretches = self.shared.lock_stretches();
         let LogStretches {
             queue: stretches,
             last_matches,
         } = &mut *stretches;
-        let mut found = RecentSlice {
+        let mut slice = RecentSlice {
             upto: from,
             total: 0,
             events: Vec::new(),
         };
-        let last = stretches.back()?.end();
+        let last = stretches.back()?.end_seq();
         if last_matches
             .as_ref()
             .is_some_and(|known| known.is_beyond(subscription, version, from))
         {
-            found.upto = end.map_or(last, |end| end.min(last)).max(from);
-            found.total = found.upto.0 - from.0;
-            return (found.total > 0).then_some(found);
+            slice.upto = end.map_or(last, |end| end.min(last)).max(from);
+            slice.total = slice.upto.0 - from.0;
+            return (slice.total > 0).then_some(slice);
         }
-        let mut at = stretches.partition_point(|stretch| stretch.end() <= from);
+        let mut at = stretches.partition_point(|stretch| stretch.end_seq() <= from);
         let mut bytes = 0;
         while let Some(stretch) = stretches.get_mut(at) {
-            let Some(position) = stretch.matched_for().position(subscription, version) else {
+            let Some(position) = stretch.matched_for().position_of(subscription, version) else {
                 break;
             };
-            let upto = end.map_or(stretch.end(), |end| end.min(stretch.end()));
-            let is_enough = found.events.len() >= events_max || bytes >= bytes_max;
-            if stretch.first() > found.upto || found.upto >= upto || is_enough {
+            let upto = end.map_or(stretch.end_seq(), |end| end.min(stretch.end_seq()));
+            let is_enough = slice.events.len() >= events_max || bytes >= bytes_max;
+            if stretch.first_seq() > slice.upto || slice.upto >= upto || is_enough {
                 break;
             }
             let mut is_read = false;
             match stretch {
-                LogStretch::Gone(gone) if gone.has_match(position, found.upto) => break,
-                LogStretch::Gone(_) => {}
-                LogStretch::Unread(chunk, readers) => {
-                    if chunk.matches.has(position) {
+                LogStretch::Evicted(gone) if gone.has_match(position, slice.upto) => break,
+                LogStretch::Evicted(_) => {}
+                LogStretch::Cached(chunk, readers) => {
+                    if chunk.matches.matches_any(position) {
                         let within = |seq: Seq| (seq.0 - chunk.first.0) as usize;
-                        for index in chunk.matches.of(position, within(found.upto)..within(upto)) {
+                        for index in chunk
+                            .matches
+                            .matches_within(position, within(slice.upto)..within(upto))
+                        {
                             bytes += chunk.events[index].wire_len();
-                            found.events.push(chunk.events[index].clone());
+                            slice.events.push(chunk.events[index].clone());
                         }
                         *readers -= usize::from(end.is_none());
                         is_read = *readers == 0;
                     }
                 }
             }
-            found.total += upto.0 - found.upto.0;
-            found.upto = upto;
+            slice.total += upto.0 - slice.upto.0;
+            slice.upto = upto;
             if is_read {
-                self.shared.evict(&self.budget, stretches, at);
-                at = stretches.partition_point(|stretch| stretch.end() <= upto);
+                self.shared.evict_chunk(&self.budget, stretches, at);
+                at = stretches.partition_point(|stretch| stretch.end_seq() <= upto);
             } else {
                 at += 1;
             }
         }
-        (found.total > 0).then_some(found)
+        (slice.total > 0).then_some(slice)
     }
 
-    fn forget(&self, stretches: &mut LogStretches) {
+    fn forget_all(&self, stretches: &mut LogStretches) {
         stretches.last_matches = None;
         let bytes: usize = stretches
             .queue
             .drain(..)
-            .map(|stretch| stretch.memory())
+            .map(|stretch| stretch.memory_bytes())
             .sum();
         self.shared.give_back(&self.budget, bytes);
     }

@@ -57,7 +57,6 @@ use gridhook_telemetry::trace::SpanContext;
 /// What arrives for a subscription.
 #[derive(Debug)]
 pub enum SharedStateMessage {
-    /// Input for the core.
     Input(Input),
     /// Input for the core, with the grant that it holds until the core has it.
     Read(Input, ReadGrant),
@@ -79,7 +78,6 @@ pub enum SharedStateMessage {
 /// The shared state of one subscription in one partition.
 #[derive(Debug)]
 pub struct SharedState {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
     inner: Mutex<SharedInner>,
     view: Mutex<SubscriptionState>,
@@ -204,7 +202,8 @@ impl SharedState {
             progressed: false,
         };
         let view = Mutex::new(SubscriptionState::new(cursor, endpoint, end));
-        let (doomed, has_poison) = (AtomicU32::new(0), AtomicBool::new(false));
+        let doomed = AtomicU32::new(0);
+        let has_poison = AtomicBool::new(false);
         Self {
             subscription_key,
             inner: Mutex::new(inner),
@@ -215,29 +214,28 @@ impl SharedState {
         }
     }
 
-    /// The current plan.
     pub fn plan(&self) -> Arc<DeliveryPlan> {
-        Arc::clone(&self.lock().plan)
+        Arc::clone(&self.lock_inner().plan)
     }
 
     /// The record of the current plan.
     pub fn record(&self) -> Arc<SubscriptionRecord> {
-        Arc::clone(&self.lock().plan.record)
+        Arc::clone(&self.lock_inner().plan.record)
     }
 
     /// Replaces the plan. The next incarnation uses it.
     pub fn set_plan(&self, plan: Arc<DeliveryPlan>) {
-        self.lock().plan = plan;
+        self.lock_inner().plan = plan;
     }
 
     /// How many requests are in flight, or answered and not yet durable.
     pub fn in_flight(&self) -> usize {
-        self.lock().requests.len()
+        self.lock_inner().requests.len()
     }
 
     /// The requests that are in flight, or answered and not yet durable.
     pub fn requests_in_flight(&self) -> Vec<Arc<OutgoingBatch>> {
-        self.lock()
+        self.lock_inner()
             .requests
             .values()
             .map(|in_flight| Arc::clone(&in_flight.request))
@@ -246,7 +244,7 @@ impl SharedState {
 
     /// How many requests have timed out and may still be answered.
     pub fn late_requests(&self) -> usize {
-        self.lock()
+        self.lock_inner()
             .late_requests
             .as_ref()
             .map_or(0, |late| late.len())
@@ -254,7 +252,7 @@ impl SharedState {
 
     /// Whether the subscription has nothing to do while the log ends at `end`.
     pub fn is_idle(&self, end: Seq) -> bool {
-        let inner = self.lock();
+        let inner = self.lock_inner();
         inner.requests.is_empty()
             && inner
                 .late_requests
@@ -263,70 +261,70 @@ impl SharedState {
             && !inner.writing
             && inner.commands.is_empty()
             && inner.queue.as_ref().is_none_or(|queue| queue.is_idle())
-            && self.view().is_idle(end)
+            && self.lock_view().is_idle(end)
     }
 
     /// Whether requests of operators or clients wait.
     pub fn has_requests(&self) -> bool {
-        let inner = self.lock();
+        let inner = self.lock_inner();
         !inner.commands.is_empty() || inner.queue.as_ref().is_some_and(|queue| !queue.is_idle())
     }
 
     /// Notes the new end of the log. False if it is not new.
-    pub fn appended(&self, end: Seq) -> bool {
-        let mut inner = self.lock();
+    pub fn set_log_end(&self, end: Seq) -> bool {
+        let mut inner = self.lock_inner();
         if end <= inner.end {
             return false;
         }
         inner.end = end;
-        self.wake(inner);
+        self.wake_actor(inner);
         true
     }
 
     /// Reports a result that `incarnation` requested. Later incarnations do not need it.
-    pub fn report(&self, incarnation: Incarnation, report: SharedStateMessage) {
-        let mut inner = self.lock();
+    pub fn report_result(&self, incarnation: Incarnation, report: SharedStateMessage) {
+        let mut inner = self.lock_inner();
         if inner.incarnation == incarnation {
             inner.reports.push(report);
-            self.wake(inner);
+            self.wake_actor(inner);
         }
     }
 
     /// Drops unread events below `below` because the topic's backlog is too large. Has no effect
     /// while no actor runs.
-    pub fn overflow(&self, below: Seq) {
-        let mut inner = self.lock();
+    pub fn drop_unread(&self, below: Seq) {
+        let mut inner = self.lock_inner();
         if inner.mailbox.is_some() {
             inner
                 .reports
                 .push(SharedStateMessage::Input(Input::Overflow { below }));
-            self.wake(inner);
+            self.wake_actor(inner);
         }
     }
 
     /// Makes the actor drop events that it has read and not sent: others need the memory.
     pub fn drop_read_events(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         if inner.mailbox.is_some() {
             inner
                 .reports
                 .push(SharedStateMessage::Input(Input::ReleaseMemory));
-            self.wake(inner);
+            self.wake_actor(inner);
         }
     }
 
     /// Stops sending: the server stops.
     pub fn close(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         inner.closing = true;
-        self.wake(inner);
+        self.wake_actor(inner);
     }
 
     // --- incarnations ---
 
     /// Begins a new incarnation, which alone may write from now on.
-    pub(super) fn begin(&self, incarnation: Incarnation, end: Seq) -> HandedOver {
-        let mut inner = self.lock();
+    pub(super) fn begin_incarnation(&self, incarnation: Incarnation, end: Seq) -> HandedOver {
+        let mut inner = self.lock_inner();
         let is_first = inner.incarnation == Incarnation(0);
         inner.incarnation = incarnation;
         (inner.mailbox, inner.waker) = (None, None);
@@ -335,15 +333,18 @@ impl SharedState {
         inner.end = inner.end.max(end);
         inner.reports.clear();
         (inner.writing, inner.written, inner.awaits_write) = (false, false, false);
-        inner.commands.begin();
-        inner.queue.iter_mut().for_each(|queue| queue.begin());
-        self.view().ending.clear();
+        inner.commands.begin_incarnation();
+        inner
+            .queue
+            .iter_mut()
+            .for_each(|queue| queue.begin_incarnation());
+        self.lock_view().ending.clear();
         // The first input, before any other makes the new incarnation process the poison event.
-        let quarantined = inner
+        let event_to_quarantine = inner
             .suspects
             .as_mut()
-            .and_then(|suspects| suspects.begin());
-        let answered = inner.requests.values().filter_map(|in_flight| {
+            .and_then(|suspects| suspects.begin_incarnation());
+        let results = inner.requests.values().filter_map(|in_flight| {
             let answer = in_flight.answer.clone()?;
             Some(Input::Finished {
                 request: in_flight.request.id,
@@ -357,10 +358,10 @@ impl SharedState {
         let late = late.map(|request| Input::Late {
             request: Arc::clone(request),
         });
-        let inputs = quarantined
+        let inputs = event_to_quarantine
             .map(Input::Quarantine)
             .into_iter()
-            .chain(answered)
+            .chain(results)
             .chain(late)
             .collect();
         HandedOver {
@@ -378,23 +379,23 @@ impl SharedState {
 
     /// Sets the address of the new incarnation's actor, which now runs.
     pub(super) fn set_mailbox(&self, mailbox: Addr<SubscriptionActor>) {
-        self.lock().mailbox = Some(mailbox);
+        self.lock_inner().mailbox = Some(mailbox);
     }
 
     /// The actor of `incarnation` has ended. Its waker would keep the memory of its task.
     pub(super) fn on_actor_dropped(&self, incarnation: Incarnation) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         if inner.incarnation == incarnation {
-            let ended = (inner.mailbox.take(), inner.waker.take());
+            let handles = (inner.mailbox.take(), inner.waker.take());
             drop(inner);
-            drop(ended);
+            drop(handles);
         }
     }
 
     /// The last incarnation ended. Only a panic that chaos did not cause makes its current event a
     /// suspect, and drops the commands that it had taken.
     pub fn on_incarnation_end(&self, panicked: bool) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         inner
             .suspects
             .iter_mut()
@@ -406,7 +407,7 @@ impl SharedState {
 
     /// Whether an outcome became durable since the last call.
     pub fn take_progress(&self) -> bool {
-        std::mem::take(&mut self.lock().progressed)
+        std::mem::take(&mut self.lock_inner().progressed)
     }
 
     /// Begins a write. Returns the commands that it answers (`commanded`), and the suspects that
@@ -416,29 +417,29 @@ impl SharedState {
         changes: &[RecordChange],
         commanded: Option<u64>,
     ) -> (WrittenCommands, Vec<(Lane, Seq)>) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         (inner.writing, inner.awaits_write) = (true, false);
-        let settled = inner
+        let settled_keys = inner
             .suspects
             .as_mut()
             .map(|suspects| suspects.begin_write(changes))
             .unwrap_or_default();
-        (inner.commands.begin_write(commanded), settled)
+        (inner.commands.begin_write(commanded), settled_keys)
     }
 
     /// Wakes the actor when its write is durable. Without this it learns that at its next wake.
     pub(super) fn await_write(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         inner.awaits_write = true;
         if inner.written {
-            self.wake(inner);
+            self.wake_actor(inner);
         }
     }
 
     /// Takes what arrived since the last wake; [`None`] if the actor was not woken. From now on
     /// this waker wakes it.
-    pub(super) fn take(&self, waker: &Waker) -> Option<TakenMessages> {
-        let mut inner = self.lock();
+    pub(super) fn take_messages(&self, waker: &Waker) -> Option<TakenMessages> {
+        let mut inner = self.lock_inner();
         inner
             .waker
             .get_or_insert_with(|| waker.clone())
@@ -455,17 +456,17 @@ impl SharedState {
             pulls: inner
                 .queue
                 .as_mut()
-                .map(|queue| queue.take())
+                .map(|queue| queue.take_inputs())
                 .unwrap_or_default(),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, SharedInner> {
+    fn lock_inner(&self) -> MutexGuard<'_, SharedInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the actor, after the unlock: the woken thread locks at once.
-    fn wake(&self, mut inner: MutexGuard<'_, SharedInner>) {
+    fn wake_actor(&self, mut inner: MutexGuard<'_, SharedInner>) {
         let waker = if inner.woken {
             None
         } else {

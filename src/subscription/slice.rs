@@ -9,7 +9,6 @@ use gridhook_store::damage::Damage;
 /// A slice of the log that was read for a lane.
 #[derive(Debug)]
 pub struct SliceRead {
-    /// The lane.
     pub lane: Lane,
     /// Where the lane reads on. The slice may begin earlier.
     pub from: Seq,
@@ -33,15 +32,19 @@ pub fn filter_slice(
             upto: slice.upto,
         };
     }
-    let (mut total, mut upto) = (0, slice.upto);
-    let (mut matching, mut kept) = (Vec::new(), 0);
-    let (is_poisoned, batch) = (shared.is_poisoned(), &plan.settings.batch);
+    let mut total = 0;
+    let mut upto = slice.upto;
+    let mut matching = Vec::new();
+    let mut kept = 0;
+    let is_poisoned = shared.is_poisoned();
+    let batch = &plan.settings.batch;
     // These events were dead-lettered as matches. Filtering one again would panic again.
     let quarantined_seqs = shared.quarantined_seqs(lane);
     for chunk in slice.chunks {
-        let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
-        let Ok(events) = chunk.events() else {
-            damage.lose(shared.subscription_key.partition, first, end);
+        let first = chunk.first.max(from);
+        let end = chunk.end_seq().min(slice.upto);
+        let Ok(events) = chunk.decode_events() else {
+            damage.record_loss(shared.subscription_key.partition, first, end);
             if first > from {
                 // The damaged chunk is read again, by itself.
                 upto = first;
@@ -58,14 +61,16 @@ pub fn filter_slice(
         let is_shared = plan.settings.order.is_none()
             && chunk.count <= batch.events_max
             && chunk.bytes_len() as u64 <= batch.bytes_preferred;
-        let (before, kept_before) = (matching.len(), kept);
+        let before = matching.len();
+        let kept_before = kept;
         matching.reserve(events.len());
         for event in events
             .into_iter()
             .filter(|event| from <= event.seq && event.seq < slice.upto)
         {
             let is_match = quarantined_seqs.contains(&event.seq) || {
-                let (seq, appended) = (event.seq, event.appended);
+                let seq = event.seq;
+                let appended = event.appended;
                 let item = SendItem {
                     lane,
                     seq,
@@ -95,7 +100,7 @@ pub fn filter_slice(
             // One small event must not keep a chunk in memory.
             matching[before..]
                 .iter_mut()
-                .for_each(|event| *event = event.detached());
+                .for_each(|event| *event = event.detach_from_chunk());
         }
         if upto < end {
             break;

@@ -21,7 +21,6 @@ use gridhook_telemetry::trace::{
 /// Maximum links of a span. Further events are only in its message count.
 const LINKS_MAX: usize = 32;
 
-/// The span of an attempt.
 pub(super) struct AttemptSpan {
     /// The context that is sent to the endpoint.
     pub(super) context: SpanContext,
@@ -40,7 +39,7 @@ struct OpenSpan {
 impl AttemptSpan {
     /// Begins the span of a request with `events`. [`None`] if tracing is off or no event belongs
     /// to a trace.
-    pub(super) fn begin(
+    pub(super) fn begin_span(
         tracer: &Tracer,
         plan: &DeliveryPlan,
         events: &[Event],
@@ -77,10 +76,13 @@ impl AttemptSpan {
             ("url.full", plan.record.destination_name().into()),
         ];
         if let [event] = events {
-            attributes.push(("messaging.message.id", AttributeValue::cut(&event.id())));
+            attributes.push((
+                "messaging.message.id",
+                AttributeValue::truncated(&event.id()),
+            ));
             attributes.push((
                 "cloudevents.event_type",
-                AttributeValue::cut(&event.event_type()),
+                AttributeValue::truncated(&event.event_type()),
             ));
         }
         let open = OpenSpan {
@@ -97,19 +99,19 @@ impl AttemptSpan {
     }
 
     /// The trace headers of the request.
-    pub(super) fn headers(&self) -> impl Iterator<Item = RequestHeader> + use<> {
+    pub(super) fn trace_headers(&self) -> impl Iterator<Item = RequestHeader> + use<> {
         let state = self
             .context
             .state
             .as_deref()
             .map(|state| ("tracestate", Cow::Owned(state.to_owned())));
-        [("traceparent", self.context.parent().into())]
+        [("traceparent", self.context.to_traceparent().into())]
             .into_iter()
             .chain(state)
     }
 
     /// Ends the span with the result of the request.
-    pub(super) fn end(self, plan: &DeliveryPlan, answer: &RequestResult) {
+    pub(super) fn end_span(self, plan: &DeliveryPlan, answer: &RequestResult) {
         let Some(open) = self.span else { return };
         let OpenSpan {
             tracer,
@@ -126,7 +128,7 @@ impl AttemptSpan {
         if let Some(outcome) = &error {
             attributes.push(("error.type", outcome.clone().into()));
         }
-        tracer.record(Span {
+        tracer.record_span(Span {
             context: self.context,
             parent: Some(parent),
             name: format!("deliver {}", plan.record.name),
@@ -151,17 +153,17 @@ impl AttemptSpan {
     }
 }
 
-/// The parent of an event's spans: the span that published it, unless the event itself set_task
-/// another trace.
+/// The parent of an event's spans: the span that published it, unless the event has a trace context
+/// of its own.
 fn context_of(event: &Event) -> Option<SpanContext> {
-    let published = event.trace().and_then(SpanContext::of_stored);
+    let stored_context = event.trace().and_then(SpanContext::of_stored);
     let own = match event.schema {
         Schema::CloudEvents => carrier::of_event(event.wire_bytes()),
         Schema::EventGrid | Schema::Custom => None,
     };
-    match (published, own) {
-        (Some(published), Some(own)) if published.trace != own.trace => Some(own),
-        (Some(published), _) => Some(published),
+    match (stored_context, own) {
+        (Some(stored_context), Some(own)) if stored_context.trace != own.trace => Some(own),
+        (Some(stored_context), _) => Some(stored_context),
         (None, own) => own,
     }
 }
@@ -174,7 +176,7 @@ pub(super) struct SettleSpans {
 
 impl SettleSpans {
     /// Begins the spans of the requests whose outcome is in these changes.
-    pub(super) fn of(
+    pub(super) fn for_outcomes(
         tracer: &Tracer,
         shared: &SharedState,
         name: &str,
@@ -186,11 +188,11 @@ impl SettleSpans {
             return None;
         }
         let mut spans = Vec::new();
-        for (request, attempt) in shared.traced(landed) {
+        for (request, attempt) in shared.traced_requests(landed) {
             let Some(context) = tracer.new_context(Some(&attempt)) else {
                 continue;
             };
-            let (result, more) = settlement(&request, changes);
+            let (result, more) = describe_settlement(&request, changes);
             let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
                 ("messaging.operation.name", "settle".into()),
                 ("messaging.destination.subscription.name", name.into()),
@@ -216,9 +218,9 @@ impl SettleSpans {
     }
 
     /// The outcomes are durable.
-    pub(super) fn end(self, now: Timestamp) {
+    pub(super) fn end_spans(self, now: Timestamp) {
         for span in self.spans {
-            self.tracer.record(Span {
+            self.tracer.record_span(Span {
                 ended: now.max(span.began),
                 ..span
             });
@@ -227,13 +229,13 @@ impl SettleSpans {
 }
 
 /// What became of the first event of a request: its last line in the ledger.
-fn settlement(
+fn describe_settlement(
     request: &Arc<OutgoingBatch>,
     changes: &[RecordChange],
 ) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let first = request.items.first().map(|item| item.key());
     let is_of_first = |lane: Lane, entry: &LedgerEntry| {
-        first.is_some_and(|(of, seq)| of == lane && entry.has(seq))
+        first.is_some_and(|(of, seq)| of == lane && entry.contains_event(seq))
     };
     let lines = changes.iter().filter_map(|change| match change {
         RecordChange::Note { lane, entry, .. } if is_of_first(*lane, entry) => Some(&entry.what),

@@ -34,7 +34,7 @@ struct Timers {
 pub struct Timer(DueTime);
 
 /// Calls `act` on this thread after `wait`.
-pub fn after(wait: Duration, act: impl FnOnce() + 'static) -> Timer {
+pub fn call_after(wait: Duration, act: impl FnOnce() + 'static) -> Timer {
     TIMERS.with(|timers| {
         let number = timers.next_number.get();
         timers.next_number.set(number + 1);

@@ -27,7 +27,7 @@ impl ReadTransformation {
     pub(super) fn is_costly(&self, input: &Input) -> bool {
         let cost = |event: &Event| match event.transformation() {
             Some(_) => 0.0,
-            None => self.program.cost(event.wire_len()),
+            None => self.program.total_output_bytes_max(event.wire_len()),
         };
         let cost: f64 = match input {
             Input::Read { events, .. } => events.iter().map(cost).sum(),
@@ -42,7 +42,7 @@ impl ReadTransformation {
     }
 
     /// Transforms the events in slices, as many as fit.
-    pub(super) async fn transform(self, input: Input, meter: Meter) -> Input {
+    pub(super) async fn transform_events(self, input: Input, meter: Meter) -> Input {
         match input {
             Input::Read {
                 lane,
@@ -52,49 +52,49 @@ impl ReadTransformation {
                 events,
             } => {
                 let count = events.len();
-                let mut transformed = Vec::with_capacity(count);
+                let mut events_out = Vec::with_capacity(count);
                 let mut bytes = 0;
                 for event in events {
                     // Deliveries have no limit of time.
-                    meter.pause().await.ok();
+                    meter.pause_if_used_up().await.ok();
                     let event = self.program.transform(event, self.schema);
                     bytes += event.memory_len();
-                    if bytes > self.bytes_max && !transformed.is_empty() {
-                        let left = (count - transformed.len()) as u64;
+                    if bytes > self.bytes_max && !events_out.is_empty() {
+                        let left = (count - events_out.len()) as u64;
                         let total = total.saturating_sub(left).min(event.seq.0 - from.0);
                         return Input::Read {
                             lane,
                             from,
                             upto: event.seq,
                             total,
-                            events: transformed,
+                            events: events_out,
                         };
                     }
-                    transformed.push(event);
+                    events_out.push(event);
                 }
                 Input::Read {
                     lane,
                     from,
                     upto,
                     total,
-                    events: transformed,
+                    events: events_out,
                 }
             }
             Input::Fetched(fetched) => {
-                let mut transformed = Vec::with_capacity(fetched.len());
+                let mut events_out = Vec::with_capacity(fetched.len());
                 let mut bytes = 0;
                 for mut pending in fetched {
-                    meter.pause().await.ok();
+                    meter.pause_if_used_up().await.ok();
                     pending.event = pending
                         .event
                         .map(|event| self.program.transform(event, self.schema));
                     bytes += pending.event.as_ref().map_or(0, Event::memory_len);
-                    if bytes > self.bytes_max && !transformed.is_empty() {
+                    if bytes > self.bytes_max && !events_out.is_empty() {
                         break;
                     }
-                    transformed.push(pending);
+                    events_out.push(pending);
                 }
-                Input::Fetched(transformed)
+                Input::Fetched(events_out)
             }
             other => other,
         }

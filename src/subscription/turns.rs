@@ -12,7 +12,6 @@ use std::{
 
 use actix::{Actor, AsyncContext, Context, fut::ActorFuture};
 
-/// An actor that takes turns.
 pub trait TakesTurns: Actor<Context = Context<Self>> {
     /// Takes what has arrived, and hands out the waker for what arrives next. Also called without a
     /// wake.

@@ -44,14 +44,15 @@ pub struct LogFilter(Arc<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send +
 
 impl LogFilter {
     /// Replaces the filter.
-    pub fn set(&self, filter: &str) -> Result<(), TelemetryError> {
+    pub fn set_filter(&self, filter: &str) -> Result<(), TelemetryError> {
         Ok((self.0)(EnvFilter::try_new(filter)?)?)
     }
 }
 
 /// Sets up the log of the process.
-pub fn init(log: &config::LogConfig) -> Result<LogFilter, TelemetryError> {
-    let (dispatch, filter) = logger(log, Clock::system(), io::stderr, io::stderr().is_terminal())?;
+pub fn init_logging(log: &config::LogConfig) -> Result<LogFilter, TelemetryError> {
+    let (dispatch, filter) =
+        new_subscriber(log, Clock::system(), io::stderr, io::stderr().is_terminal())?;
     dispatch.try_init()?;
     Ok(filter)
 }
@@ -61,7 +62,7 @@ pub fn init(log: &config::LogConfig) -> Result<LogFilter, TelemetryError> {
 ///
 /// # Errors
 /// If the filter is invalid.
-pub fn logger<W: Write + 'static>(
+pub fn new_subscriber<W: Write + 'static>(
     log: &config::LogConfig,
     clock: Clock,
     writer: impl Fn() -> W + Send + Sync + 'static,
@@ -89,8 +90,8 @@ pub fn logger<W: Write + 'static>(
     let fields = format::debug_fn(|writer, field, value| {
         let value = format!("{value:?}");
         match field.name() {
-            "message" => write!(writer, "{}", escape::text(&value)),
-            name => write!(writer, "{name}={}", escape::text(&value)),
+            "message" => write!(writer, "{}", escape::escape_text(&value)),
+            name => write!(writer, "{name}={}", escape::escape_text(&value)),
         }
     });
     let subscriber = subscriber
@@ -112,7 +113,7 @@ impl<W: Write> Write for Lines<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let written = if self.is_json {
             self.writer
-                .write_all(escape::json(&String::from_utf8_lossy(line)).as_bytes())
+                .write_all(escape::escape_json(&String::from_utf8_lossy(line)).as_bytes())
         } else {
             self.writer.write_all(line)
         };

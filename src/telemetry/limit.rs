@@ -65,7 +65,7 @@ impl Limit {
     }
 
     /// The number of lines of this call site in the current window, this one included.
-    fn count(&self, call_site: Identifier) -> u32 {
+    fn count_line(&self, call_site: Identifier) -> u32 {
         let now = self.clock.now();
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let window = windows.entry(call_site).or_insert(Window {
@@ -98,7 +98,7 @@ impl<S: Subscriber> Layer<S> for Limit {
                 return false;
             }
         }
-        let lines = self.count(metadata.callsite());
+        let lines = self.count_line(metadata.callsite());
         if lines == LINES + 1 {
             tracing::warn!(
                 library = metadata.target(),

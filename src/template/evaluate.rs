@@ -8,9 +8,9 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{
-    DeploymentContext, EvaluationError, States, entry,
-    expression::{Expression, parse},
-    functions, kind_of,
+    DeploymentContext, EvaluationError, States,
+    expression::{Expression, parse_expression},
+    find_entry, functions, kind_of,
 };
 
 /// Maximum depth of values and calls, across parameters, variables and functions of the template.
@@ -55,20 +55,20 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Counts a call and its result.
-    fn spend(&self, value: &Value) -> Result<(), EvaluationError> {
+    fn count_call(&self, value: &Value) -> Result<(), EvaluationError> {
         self.calls.set(self.calls.get() + 1);
-        self.bytes.set(self.bytes.get() + CALL_BYTES + bytes(value));
+        self.bytes
+            .set(self.bytes.get() + CALL_BYTES + value_bytes(value));
         if self.calls.get() > CALLS_MAX {
             return Err(EvaluationError::invalid(format!(
                 "the expressions of the template make more than {CALLS_MAX} calls"
             )));
         }
-        self.reserve(0)
+        self.reserve_size(0)
     }
 
     /// Refuses a result of this size before it is made, if it exceeds what is left.
-    pub(crate) fn reserve(&self, size: usize) -> Result<(), EvaluationError> {
+    pub(crate) fn reserve_size(&self, size: usize) -> Result<(), EvaluationError> {
         if self.bytes.get().saturating_add(size) > RESULTS_BYTES_MAX {
             let megabytes = RESULTS_BYTES_MAX >> 20;
             let problem = format!(
@@ -81,13 +81,16 @@ impl<'a> Shared<'a> {
 }
 
 /// The approximate memory of a value.
-fn bytes(value: &Value) -> usize {
+fn value_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
-        Value::Array(list) => list.iter().map(|value| CALL_BYTES + bytes(value)).sum(),
+        Value::Array(list) => list
+            .iter()
+            .map(|value| CALL_BYTES + value_bytes(value))
+            .sum(),
         Value::Object(map) => map
             .iter()
-            .map(|(key, value)| CALL_BYTES + key.len() + bytes(value))
+            .map(|(key, value)| CALL_BYTES + key.len() + value_bytes(value))
             .sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
@@ -156,17 +159,20 @@ pub(crate) struct EvaluationScope<'a> {
 
 impl EvaluationScope<'_> {
     /// Evaluates every expression in the value, and expands its loops.
-    pub(crate) fn value(&self, value: &Value) -> Result<Value, EvaluationError> {
-        self.descend(|| match value {
-            Value::String(text) => self.text(text),
-            Value::Array(list) => list.iter().map(|value| self.value(value)).collect(),
-            Value::Object(object) => self.object(object),
+    pub(crate) fn evaluate_value(&self, value: &Value) -> Result<Value, EvaluationError> {
+        self.evaluate_deeper(|| match value {
+            Value::String(text) => self.evaluate_text(text),
+            Value::Array(list) => list
+                .iter()
+                .map(|value| self.evaluate_value(value))
+                .collect(),
+            Value::Object(object) => self.evaluate_object(object),
             other => Ok(other.clone()),
         })
     }
 
     /// Counts the depth while `evaluate` runs.
-    fn descend(
+    fn evaluate_deeper(
         &self,
         evaluate: impl FnOnce() -> Result<Value, EvaluationError>,
     ) -> Result<Value, EvaluationError> {
@@ -182,17 +188,17 @@ impl EvaluationScope<'_> {
         result
     }
 
-    fn object(&self, object: &Map<String, Value>) -> Result<Value, EvaluationError> {
-        let mut evaluated = Map::new();
+    fn evaluate_object(&self, object: &Map<String, Value>) -> Result<Value, EvaluationError> {
+        let mut output = Map::new();
         for (key, value) in object {
-            if let Some(loops) = loops(key, value) {
+            if let Some(loops) = find_loops(key, value) {
                 for one in loops {
                     let (name, list) = self.property_loop(one)?;
-                    evaluated.insert(name, list);
+                    output.insert(name, list);
                 }
                 continue;
             }
-            let name = match self.text(key)? {
+            let name = match self.evaluate_text(key)? {
                 Value::String(name) => name,
                 other => {
                     return Err(EvaluationError::invalid(format!(
@@ -201,17 +207,21 @@ impl EvaluationScope<'_> {
                     )));
                 }
             };
-            evaluated.insert(name, self.value(value).map_err(|error| error.at(key))?);
+            output.insert(
+                name,
+                self.evaluate_value(value)
+                    .map_err(|error| error.with_location(key))?,
+            );
         }
-        Ok(Value::Object(evaluated))
+        Ok(Value::Object(output))
     }
 
     /// The name of a loop's property, and its elements.
     fn property_loop(&self, one: &Value) -> Result<(String, Value), EvaluationError> {
         let name = one["name"].as_str().unwrap_or_default().to_owned();
         let count = self
-            .count(&one["count"])
-            .map_err(|error| error.at(format!("copy {name}")))?;
+            .evaluate_count(&one["count"])
+            .map_err(|error| error.with_location(format!("copy {name}")))?;
         let mut list = Vec::new();
         for index in 0..count {
             let local = self.local.in_copy(&name, index);
@@ -220,16 +230,16 @@ impl EvaluationScope<'_> {
                     local: &local,
                     ..*self
                 }
-                .value(&one["input"])?,
+                .evaluate_value(&one["input"])?,
             );
         }
-        self.shared.spend(&Value::Null)?;
+        self.shared.count_call(&Value::Null)?;
         Ok((name, Value::Array(list)))
     }
 
     /// The count of a loop.
-    pub(crate) fn count(&self, count: &Value) -> Result<i64, EvaluationError> {
-        match self.value(count)?.as_i64() {
+    pub(crate) fn evaluate_count(&self, count: &Value) -> Result<i64, EvaluationError> {
+        match self.evaluate_value(count)?.as_i64() {
             Some(count) if (0..=COPIES_MAX).contains(&count) => Ok(count),
             Some(count) => Err(EvaluationError::invalid(format!(
                 "the count of a loop is {count}; allowed are 0 to {COPIES_MAX}"
@@ -241,7 +251,7 @@ impl EvaluationScope<'_> {
     }
 
     /// A text, which may be an expression.
-    pub(crate) fn text(&self, text: &str) -> Result<Value, EvaluationError> {
+    pub(crate) fn evaluate_text(&self, text: &str) -> Result<Value, EvaluationError> {
         if let Some(literal) = text.strip_prefix("[[") {
             return Ok(format!("[{literal}").into());
         }
@@ -251,48 +261,53 @@ impl EvaluationScope<'_> {
         else {
             return Ok(text.into());
         };
-        let result = parse(inner).and_then(|expression| self.expression(&expression));
+        let result =
+            parse_expression(inner).and_then(|expression| self.evaluate_expression(&expression));
         result.map_err(|error| {
             let shown: String = text.chars().take(SHOWN_CHARS).collect();
             let is_whole = shown.len() == text.len();
-            error.at(format!(
+            error.with_location(format!(
                 "the expression {shown}{}",
                 if is_whole { "" } else { "…" }
             ))
         })
     }
 
-    /// Evaluates an expression.
-    pub(crate) fn expression(&self, expression: &Expression) -> Result<Value, EvaluationError> {
-        self.descend(|| match expression {
+    pub(crate) fn evaluate_expression(
+        &self,
+        expression: &Expression,
+    ) -> Result<Value, EvaluationError> {
+        self.evaluate_deeper(|| match expression {
             Expression::Text(text) => Ok(text.as_str().into()),
             Expression::Number(number) => Ok((*number).into()),
             Expression::Call {
                 function,
                 arguments,
             } => {
-                let value = functions::call(self, function, arguments)?;
-                self.shared.spend(&value)?;
+                let value = functions::call_function(self, function, arguments)?;
+                self.shared.count_call(&value)?;
                 Ok(value)
             }
-            Expression::Property(base, name) => property(&self.expression(base)?, name),
-            Expression::Element(base, index) => {
-                element(&self.expression(base)?, &self.expression(index)?)
+            Expression::Property(base, name) => {
+                read_property(&self.evaluate_expression(base)?, name)
             }
+            Expression::Element(base, index) => read_element(
+                &self.evaluate_expression(base)?,
+                &self.evaluate_expression(index)?,
+            ),
         })
     }
 
-    /// The value of a parameter.
-    pub(crate) fn parameter(&self, name: &str) -> Result<Value, EvaluationError> {
-        let named = self
+    pub(crate) fn parameter_value(&self, name: &str) -> Result<Value, EvaluationError> {
+        let own_parameter = self
             .frame
             .parameters
             .iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(name));
-        match named {
+        match own_parameter {
             Some((_, Parameter::Given(value))) => Ok(value.clone()),
             Some((known, Parameter::Default(value))) => {
-                self.remember(&format!("default value of the parameter '{known}'"), value)
+                self.evaluate_once(&format!("default value of the parameter '{known}'"), value)
             }
             None => Err(EvaluationError::invalid(format!(
                 "there is no parameter '{name}'"
@@ -300,32 +315,31 @@ impl EvaluationScope<'_> {
         }
     }
 
-    /// The value of a variable.
-    pub(crate) fn variable(&self, name: &str) -> Result<Value, EvaluationError> {
+    pub(crate) fn variable_value(&self, name: &str) -> Result<Value, EvaluationError> {
         let variables = &self.frame.variables;
         if let Some((known, value)) = variables
             .iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
         {
-            return self.remember(&format!("variable '{known}'"), value);
+            return self.evaluate_once(&format!("variable '{known}'"), value);
         }
         let loops = variables
             .iter()
-            .filter_map(|(key, value)| loops(key, value))
+            .filter_map(|(key, value)| find_loops(key, value))
             .flatten();
-        let named = loops.into_iter().find(|one| {
+        let loop_item = loops.into_iter().find(|one| {
             one["name"]
                 .as_str()
                 .is_some_and(|of| of.eq_ignore_ascii_case(name))
         });
-        match named {
+        match loop_item {
             Some(one) => {
                 let whole = Value::Object(Map::from_iter([(
                     "copy".to_owned(),
                     Value::Array(vec![one.clone()]),
                 )]));
-                let evaluated = self.remember(&format!("variable '{name}'"), &whole)?;
-                property(&evaluated, name)
+                let whole_value = self.evaluate_once(&format!("variable '{name}'"), &whole)?;
+                read_property(&whole_value, name)
             }
             None => Err(EvaluationError::invalid(format!(
                 "there is no variable '{name}'"
@@ -334,9 +348,9 @@ impl EvaluationScope<'_> {
     }
 
     /// Evaluates a parameter or variable once.
-    fn remember(&self, key: &str, value: &Value) -> Result<Value, EvaluationError> {
-        let known = self.frame.results.borrow().get(key).cloned();
-        match known {
+    fn evaluate_once(&self, key: &str, value: &Value) -> Result<Value, EvaluationError> {
+        let stored_result = self.frame.results.borrow().get(key).cloned();
+        match stored_result {
             Some(Some(value)) => return Ok(value),
             Some(None) => {
                 return Err(EvaluationError::invalid(format!(
@@ -351,19 +365,19 @@ impl EvaluationScope<'_> {
             local: &Local::default(),
             ..*self
         }
-        .value(value);
+        .evaluate_value(value);
         let mut results = self.frame.results.borrow_mut();
         match &result {
             Ok(value) => results.insert(key.to_owned(), Some(value.clone())),
             Err(_) => results.remove(key),
         };
         drop(results);
-        result.map_err(|error| error.at(format!("the {key}")))
+        result.map_err(|error| error.with_location(format!("the {key}")))
     }
 }
 
 /// The loops of a key `copy`.
-fn loops<'a>(key: &str, value: &'a Value) -> Option<&'a Vec<Value>> {
+fn find_loops<'a>(key: &str, value: &'a Value) -> Option<&'a Vec<Value>> {
     let list = value
         .as_array()
         .filter(|list| key.eq_ignore_ascii_case("copy") && !list.is_empty())?;
@@ -373,9 +387,9 @@ fn loops<'a>(key: &str, value: &'a Value) -> Option<&'a Vec<Value>> {
 }
 
 /// `value.name`
-pub(crate) fn property(value: &Value, name: &str) -> Result<Value, EvaluationError> {
+pub(crate) fn read_property(value: &Value, name: &str) -> Result<Value, EvaluationError> {
     match value {
-        Value::Object(object) => entry(object, name).cloned().ok_or_else(|| {
+        Value::Object(object) => find_entry(object, name).cloned().ok_or_else(|| {
             let names: Vec<&str> = object.keys().map(String::as_str).take(20).collect();
             EvaluationError::invalid(format!(
                 "the object has no property '{name}'; it has {}",
@@ -390,20 +404,20 @@ pub(crate) fn property(value: &Value, name: &str) -> Result<Value, EvaluationErr
 }
 
 /// `value[index]`
-pub(crate) fn element(value: &Value, index: &Value) -> Result<Value, EvaluationError> {
+pub(crate) fn read_element(value: &Value, index: &Value) -> Result<Value, EvaluationError> {
     match (value, index) {
         (Value::Array(list), Value::Number(number)) => {
-            let found = number
+            let item = number
                 .as_u64()
                 .and_then(|index| list.get(usize::try_from(index).ok()?));
-            found.cloned().ok_or_else(|| {
+            item.cloned().ok_or_else(|| {
                 EvaluationError::invalid(format!(
                     "the index {number} is outside of an array of {}",
                     list.len()
                 ))
             })
         }
-        (Value::Object(_), Value::String(name)) => property(value, name),
+        (Value::Object(_), Value::String(name)) => read_property(value, name),
         (value, index) => {
             let problem = format!(
                 "[{}] follows {}; allowed are the number of an element and the name of a property",

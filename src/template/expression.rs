@@ -8,15 +8,12 @@ const DEPTH_MAX: usize = 64;
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expression {
-    /// A string.
     Text(String),
     /// A whole number.
     Number(i64),
     /// A call; the name of a function of the template has its namespace before a dot.
     Call {
-        /// The function.
         function: String,
-        /// The arguments.
         arguments: Vec<Expression>,
     },
     /// `value.name`
@@ -29,16 +26,19 @@ pub enum Expression {
 ///
 /// # Errors
 /// What is wrong, and what is expected.
-pub fn parse(text: &str) -> Result<Expression, EvaluationError> {
+pub fn parse_expression(text: &str) -> Result<Expression, EvaluationError> {
     let mut reader = ExpressionReader { rest: text.trim() };
     let expression = reader.read(0)?;
     match reader.rest {
         "" => Ok(expression),
-        rest => Err(invalid(format!("'{}' follows its end", shorten(rest)))),
+        rest => Err(invalid_expression(format!(
+            "'{}' follows its end",
+            shorten(rest)
+        ))),
     }
 }
 
-fn invalid(what: impl Into<String>) -> EvaluationError {
+fn invalid_expression(what: impl Into<String>) -> EvaluationError {
     EvaluationError::Invalid(what.into())
 }
 
@@ -53,22 +53,22 @@ struct ExpressionReader<'a> {
 impl ExpressionReader<'_> {
     fn read(&mut self, depth: usize) -> Result<Expression, EvaluationError> {
         if depth > DEPTH_MAX {
-            return Err(invalid(format!(
+            return Err(invalid_expression(format!(
                 "it is nested deeper than {DEPTH_MAX} levels"
             )));
         }
         let mut expression = self.read_simple(depth)?;
         loop {
-            if self.skip('.') {
-                let name = self.word();
+            if self.skip_char('.') {
+                let name = self.read_word();
                 if name.is_empty() {
-                    return Err(invalid("a name is missing after a dot"));
+                    return Err(invalid_expression("a name is missing after a dot"));
                 }
                 expression = Expression::Property(Box::new(expression), name);
-            } else if self.skip('[') {
+            } else if self.skip_char('[') {
                 let index = self.read(depth + 1)?;
-                if !self.skip(']') {
-                    return Err(invalid("a closing square bracket is missing"));
+                if !self.skip_char(']') {
+                    return Err(invalid_expression("a closing square bracket is missing"));
                 }
                 expression = Expression::Element(Box::new(expression), Box::new(index));
             } else {
@@ -82,16 +82,16 @@ impl ExpressionReader<'_> {
         if self.rest.starts_with('\'') {
             return self.read_literal().map(Expression::Text);
         }
-        let mut function = self.word();
+        let mut function = self.read_word();
         if let Ok(number) = function.parse::<i64>() {
             return Ok(Expression::Number(number));
         }
         // A function of the template: its namespace, a dot and its name.
-        if self.rest.starts_with('.') && self.skip('.') {
-            function = format!("{function}.{}", self.word());
+        if self.rest.starts_with('.') && self.skip_char('.') {
+            function = format!("{function}.{}", self.read_word());
         }
-        if !self.skip('(') {
-            return Err(invalid(match function.as_str() {
+        if !self.skip_char('(') {
+            return Err(invalid_expression(match function.as_str() {
                 "" if self.rest.is_empty() => "it ends where a value is expected".to_owned(),
                 "" => format!("'{}' is not a value", shorten(self.rest)),
                 word => {
@@ -100,9 +100,11 @@ impl ExpressionReader<'_> {
             }));
         }
         let mut arguments = Vec::new();
-        while !self.skip(')') {
-            if !arguments.is_empty() && !self.skip(',') {
-                return Err(invalid("a comma or a closing bracket is missing"));
+        while !self.skip_char(')') {
+            if !arguments.is_empty() && !self.skip_char(',') {
+                return Err(invalid_expression(
+                    "a comma or a closing bracket is missing",
+                ));
             }
             arguments.push(self.read(depth + 1)?);
         }
@@ -113,7 +115,7 @@ impl ExpressionReader<'_> {
     }
 
     /// A name or a number.
-    fn word(&mut self) -> String {
+    fn read_word(&mut self) -> String {
         let is_of_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-' || c == '$';
         let end = self
             .rest
@@ -141,10 +143,10 @@ impl ExpressionReader<'_> {
                 c => text.push(c),
             }
         }
-        Err(invalid("a string has no closing quote"))
+        Err(invalid_expression("a string has no closing quote"))
     }
 
-    fn skip(&mut self, c: char) -> bool {
+    fn skip_char(&mut self, c: char) -> bool {
         match self.rest.strip_prefix(c) {
             Some(rest) => {
                 self.rest = rest.trim_start();

@@ -25,10 +25,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 pub use self::{
-    expression::{Expression, parse},
+    expression::{Expression, parse_expression},
     functions::function_names,
     parameters::{ParameterInput, parameters_of_file},
-    resources::{RESOURCES_MAX, expand},
+    resources::{RESOURCES_MAX, expand_template},
 };
 
 /// Why an expression or a template has no value.
@@ -48,7 +48,7 @@ impl EvaluationError {
     }
 
     /// The same error with what it concerns before it.
-    fn at(self, at: impl std::fmt::Display) -> Self {
+    fn with_location(self, at: impl std::fmt::Display) -> Self {
         match self {
             Self::Invalid(what) => Self::Invalid(format!("{at}: {what}")),
             unknown @ Self::Unknown(_) => unknown,
@@ -83,7 +83,6 @@ pub type States = BTreeMap<StateKey, Value>;
 pub struct DeploymentContext {
     /// The Azure subscription.
     pub subscription: String,
-    /// The resource group.
     pub resource_group: String,
     /// The location of the resource group.
     pub location: String,
@@ -91,7 +90,6 @@ pub struct DeploymentContext {
     pub tags: BTreeMap<String, String>,
     /// The name of the deployment.
     pub deployment: String,
-    /// The tenant.
     pub tenant: String,
     /// What `environment()` returns.
     pub environment: Value,
@@ -104,7 +102,6 @@ pub struct DeploymentContext {
 /// A resource of an expanded template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateResource {
-    /// Its id.
     pub id: String,
     /// The whole type such as `Microsoft.EventGrid/topics/eventSubscriptions`.
     pub kind: String,
@@ -114,7 +111,6 @@ pub struct TemplateResource {
     pub scope: Option<String>,
     /// The Azure subscription.
     pub subscription: String,
-    /// The resource group.
     pub resource_group: String,
     /// The body of its PUT request. Of resources of other providers only those are evaluated that
     /// are deployments.
@@ -126,7 +122,6 @@ pub struct TemplateResource {
 pub struct PendingValue {
     /// What it is, such as a resource id or the name of an output.
     pub what: String,
-    /// The state that it needs.
     pub needs: StateKey,
 }
 
@@ -149,7 +144,7 @@ pub struct Expansion {
 }
 
 /// The entry with this key, which ARM compares without case.
-fn entry<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+fn find_entry<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let other = || {
         object
             .iter()

@@ -7,7 +7,9 @@ use super::{
     EvaluationError,
     evaluate::EvaluationScope,
     kind_of,
-    resources::{DEPLOYMENTS, Expander, Item, LEVELS_MAX, Place, RESOURCES_MAX, object, shorten},
+    resources::{
+        DEPLOYMENTS, Expander, Item, LEVELS_MAX, Place, RESOURCES_MAX, require_object, shorten_name,
+    },
 };
 
 impl Expander<'_> {
@@ -42,9 +44,9 @@ impl Expander<'_> {
                 None if symbol.is_empty() => &number,
                 None => &symbol,
             };
-            let resource = object(&number, value)?;
+            let resource = require_object(&number, value)?;
             self.name_one(scope, &symbol, resource, place, parent, items)
-                .map_err(|error| error.at(shorten(title)))?;
+                .map_err(|error| error.with_location(shorten_name(title)))?;
         }
         Ok(())
     }
@@ -62,7 +64,7 @@ impl Expander<'_> {
             return self.name_instance(scope, symbol, resource, place, parent, items);
         };
         let name = copy["name"].as_str().unwrap_or(symbol);
-        let count = scope.count(&copy["count"])?;
+        let count = scope.evaluate_count(&copy["count"])?;
         scope
             .frame
             .ids
@@ -101,7 +103,7 @@ impl Expander<'_> {
     ) -> Result<(), EvaluationError> {
         let is_wanted = match resource
             .get("condition")
-            .map(|condition| scope.value(condition))
+            .map(|condition| scope.evaluate_value(condition))
             .transpose()?
         {
             None | Some(Value::Bool(true)) => true,
@@ -125,7 +127,7 @@ impl Expander<'_> {
         }
         let text = |key: &str| match resource
             .get(key)
-            .map(|value| scope.value(value))
+            .map(|value| scope.evaluate_value(value))
             .transpose()?
         {
             Some(Value::String(text)) => Ok(Some(text)),
@@ -156,9 +158,12 @@ impl Expander<'_> {
             &item.name,
             item.name.rsplit('/').next().unwrap_or_default(),
         ] {
-            let known = ids.entry(key.to_ascii_lowercase()).or_default();
-            if !key.is_empty() && !known.contains(&item.id) && (key == symbol || known.is_empty()) {
-                known.push(item.id.clone());
+            let ids_of_name = ids.entry(key.to_ascii_lowercase()).or_default();
+            if !key.is_empty()
+                && !ids_of_name.contains(&item.id)
+                && (key == symbol || ids_of_name.is_empty())
+            {
+                ids_of_name.push(item.id.clone());
             }
         }
         drop(ids);
@@ -196,7 +201,7 @@ impl Expander<'_> {
         ] {
             if let Some(Value::String(name)) = resource
                 .get(key)
-                .map(|value| scope.value(value))
+                .map(|value| scope.evaluate_value(value))
                 .transpose()?
             {
                 *target = name;
@@ -252,8 +257,10 @@ impl Item {
             .collect();
         let above = match &self.scope {
             Some(scope) if scope.starts_with('/') => scope.trim_end_matches('/').to_owned(),
-            Some(scope) if !scope.is_empty() => format!("{}/providers/{scope}", place.group()),
-            _ => place.group(),
+            Some(scope) if !scope.is_empty() => {
+                format!("{}/providers/{scope}", place.resource_group_id())
+            }
+            _ => place.resource_group_id(),
         };
         Ok(format!("{above}/providers/{provider}{pairs}"))
     }

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{EvaluationError, entry, evaluate::Parameter, kind_of};
+use super::{EvaluationError, evaluate::Parameter, find_entry, kind_of};
 
-/// A given parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParameterInput {
-    /// A value.
     Value(Value),
     /// Text: a string, or JSON if the parameter has another type.
     Text(String),
@@ -60,27 +58,30 @@ pub(crate) fn is_secure(declared: &Value) -> bool {
 }
 
 /// The given parameters, and the defaults of the others. Names are compared without case.
-pub(crate) fn resolve(
+pub(crate) fn resolve_parameters(
     declared: &Map<String, Value>,
     definitions: &Value,
     given: &BTreeMap<String, ParameterInput>,
 ) -> Result<BTreeMap<String, Parameter>, EvaluationError> {
-    if let Some(unknown) = given.keys().find(|name| entry(declared, name).is_none()) {
-        let known: Vec<&str> = declared.keys().map(String::as_str).collect();
+    if let Some(unknown) = given
+        .keys()
+        .find(|name| find_entry(declared, name).is_none())
+    {
+        let names: Vec<&str> = declared.keys().map(String::as_str).collect();
         let problem = format!(
             "the template has no parameter '{unknown}'; it has {}",
-            known.join(", ")
+            names.join(", ")
         );
         return Err(EvaluationError::invalid(problem));
     }
     let mut parameters = BTreeMap::new();
     for (name, parameter) in declared {
-        let parameter = &dereference(parameter, definitions)?;
-        let given = given
+        let parameter = &resolve_definition(parameter, definitions)?;
+        let given_input = given
             .iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map(|(_, input)| input);
-        let value = given
+        let value = given_input
             .map(|input| read_input(name, parameter, input))
             .transpose()?
             .filter(|value| !value.is_null());
@@ -128,14 +129,14 @@ fn read_input(
 }
 
 /// A declaration with that of its definition, which its own keys override.
-fn dereference(declared: &Value, definitions: &Value) -> Result<Value, EvaluationError> {
-    let mut declared = declared.clone();
+fn resolve_definition(declared: &Value, definitions: &Value) -> Result<Value, EvaluationError> {
+    let mut declaration = declared.clone();
     for _ in 0..REFERENCES_MAX {
-        let Some(reference) = declared
+        let Some(reference) = declaration
             .as_object_mut()
-            .and_then(|declared| declared.remove("$ref"))
+            .and_then(|declaration| declaration.remove("$ref"))
         else {
-            return Ok(declared);
+            return Ok(declaration);
         };
         let name = reference.as_str().unwrap_or_default();
         let definition = name
@@ -147,10 +148,10 @@ fn dereference(declared: &Value, definitions: &Value) -> Result<Value, Evaluatio
             ))
         };
         let mut whole = definition.ok_or_else(problem)?.clone();
-        for (key, value) in declared.as_object().into_iter().flatten() {
+        for (key, value) in declaration.as_object().into_iter().flatten() {
             whole[key] = value.clone();
         }
-        declared = whole;
+        declaration = whole;
     }
     Err(EvaluationError::invalid(format!(
         "definitions refer to each other over more than {REFERENCES_MAX} steps"
@@ -158,31 +159,31 @@ fn dereference(declared: &Value, definitions: &Value) -> Result<Value, Evaluatio
 }
 
 /// Checks a value with its declaration: type, allowed values and limits.
-pub(crate) fn check(
+pub(crate) fn check_value(
     declared: &Value,
     definitions: &Value,
     value: &Value,
 ) -> Result<(), EvaluationError> {
-    let declared = &dereference(declared, definitions)?;
-    if value.is_null() && declared["nullable"] == true {
+    let declaration = &resolve_definition(declared, definitions)?;
+    if value.is_null() && declaration["nullable"] == true {
         return Ok(());
     }
-    check_type(declared, value)?;
-    check_limits(declared, value)?;
+    check_type(declaration, value)?;
+    check_limits(declaration, value)?;
     match value {
         Value::Array(list) => {
-            let items = declared.get("items").filter(|items| items.is_object());
+            let items = declaration.get("items").filter(|items| items.is_object());
             for (index, one) in list.iter().enumerate() {
-                let prefix = declared["prefixItems"].get(index);
+                let prefix = declaration["prefixItems"].get(index);
                 let Some(item) = prefix.or(items) else {
                     continue;
                 };
-                check(item, definitions, one)
-                    .map_err(|error| error.at(format!("element {index}")))?;
+                check_value(item, definitions, one)
+                    .map_err(|error| error.with_location(format!("element {index}")))?;
             }
             Ok(())
         }
-        Value::Object(object) => check_properties(declared, definitions, object),
+        Value::Object(object) => check_properties(declaration, definitions, object),
         _ => Ok(()),
     }
 }
@@ -195,9 +196,10 @@ fn check_properties(
     let declared = &one_of_several(declared, definitions, object)?;
     let properties = declared["properties"].as_object();
     for (name, property) in properties.into_iter().flatten() {
-        let property = &dereference(property, definitions)?;
-        match entry(object, name) {
-            Some(value) => check(property, definitions, value).map_err(|error| error.at(name))?,
+        let property = &resolve_definition(property, definitions)?;
+        match find_entry(object, name) {
+            Some(value) => check_value(property, definitions, value)
+                .map_err(|error| error.with_location(name))?,
             None if property["nullable"] == true => {}
             None => {
                 return Err(EvaluationError::invalid(format!(
@@ -207,7 +209,7 @@ fn check_properties(
         }
     }
     let is_known =
-        |name: &str| properties.is_some_and(|properties| entry(properties, name).is_some());
+        |name: &str| properties.is_some_and(|properties| find_entry(properties, name).is_some());
     for (name, value) in object.iter().filter(|(name, _)| !is_known(name)) {
         match &declared["additionalProperties"] {
             Value::Bool(false) => {
@@ -216,7 +218,7 @@ fn check_properties(
                 )));
             }
             other @ Value::Object(_) => {
-                check(other, definitions, value).map_err(|error| error.at(name))?
+                check_value(other, definitions, value).map_err(|error| error.with_location(name))?
             }
             _ => {}
         }
@@ -233,11 +235,11 @@ fn one_of_several(
     let Some(property) = declared["discriminator"]["propertyName"].as_str() else {
         return Ok(declared.clone());
     };
-    let kind = entry(object, property)
+    let kind = find_entry(object, property)
         .and_then(Value::as_str)
         .unwrap_or_default();
     match declared["discriminator"]["mapping"].get(kind) {
-        Some(one) => dereference(one, definitions),
+        Some(one) => resolve_definition(one, definitions),
         None => {
             let kinds = declared["discriminator"]["mapping"]
                 .as_object()
@@ -252,7 +254,6 @@ fn one_of_several(
     }
 }
 
-/// Checks the type of a value.
 pub(crate) fn check_type(declared: &Value, value: &Value) -> Result<(), EvaluationError> {
     let kind = declared["type"]
         .as_str()
@@ -309,7 +310,7 @@ fn check_limits(declared: &Value, value: &Value) -> Result<(), EvaluationError> 
         if !(least..=most).contains(&length) {
             return Err(EvaluationError::invalid(format!(
                 "the length is {length}; allowed is {}",
-                range(least, most == u64::MAX, most)
+                format_range(least, most == u64::MAX, most)
             )));
         }
     }
@@ -330,7 +331,7 @@ fn check_limits(declared: &Value, value: &Value) -> Result<(), EvaluationError> 
     Ok(())
 }
 
-fn range(least: u64, is_open: bool, most: u64) -> String {
+fn format_range(least: u64, is_open: bool, most: u64) -> String {
     if is_open {
         format!("{least} or more")
     } else {

@@ -74,7 +74,7 @@ const TEMPLATE: [&str; 12] = [
 ///
 /// # Errors
 /// The template or a parameter is invalid.
-pub fn expand(
+pub fn expand_template(
     template: &Value,
     given: &BTreeMap<String, ParameterInput>,
     context: &DeploymentContext,
@@ -92,7 +92,7 @@ pub fn expand(
         expansion: Expansion::default(),
         count: 0,
     };
-    let result = expander.template(template, given, place)?;
+    let result = expander.expand_nested(template, given, place)?;
     let mut expansion = expander.expansion;
     expansion.outputs = result.outputs;
     expansion.parameters = result.parameters;
@@ -109,7 +109,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn group(&self) -> String {
+    pub(crate) fn resource_group_id(&self) -> String {
         format!(
             "/subscriptions/{}/resourceGroups/{}",
             self.subscription, self.resource_group
@@ -144,11 +144,11 @@ pub(crate) struct Expander<'a> {
 }
 
 /// The beginning of a name that may be a long expression.
-pub(crate) fn shorten(name: &str) -> String {
+pub(crate) fn shorten_name(name: &str) -> String {
     name.chars().take(100).collect()
 }
 
-pub(crate) fn object<'a>(
+pub(crate) fn require_object<'a>(
     what: &str,
     value: &'a Value,
 ) -> Result<&'a Map<String, Value>, EvaluationError> {
@@ -161,21 +161,24 @@ pub(crate) fn object<'a>(
 }
 
 /// The object below a key; a missing one is empty.
-fn part(template: &Map<String, Value>, key: &str) -> Result<Map<String, Value>, EvaluationError> {
+fn object_below(
+    template: &Map<String, Value>,
+    key: &str,
+) -> Result<Map<String, Value>, EvaluationError> {
     match template.get(key) {
         None | Some(Value::Null) => Ok(Map::new()),
-        Some(value) => object(key, value).cloned(),
+        Some(value) => require_object(key, value).cloned(),
     }
 }
 
 impl Expander<'_> {
-    fn template(
+    fn expand_nested(
         &mut self,
         template: &Value,
         given: &BTreeMap<String, ParameterInput>,
         place: Place,
     ) -> Result<TemplateResult, EvaluationError> {
-        let whole = object("the template", template)?;
+        let whole = require_object("the template", template)?;
         if let Some(key) = whole.keys().find(|key| !TEMPLATE.contains(&key.as_str())) {
             let problem = format!(
                 "unknown key {key} of a template; allowed are {}",
@@ -183,12 +186,12 @@ impl Expander<'_> {
             );
             return Err(EvaluationError::invalid(problem));
         }
-        let declared = part(whole, "parameters")?;
+        let declarations = object_below(whole, "parameters")?;
         let definitions = whole.get("definitions").cloned().unwrap_or_default();
         let frame = Frame {
-            parameters: parameters::resolve(&declared, &definitions, given)?,
-            variables: part(whole, "variables")?,
-            functions: functions(whole)?,
+            parameters: parameters::resolve_parameters(&declarations, &definitions, given)?,
+            variables: object_below(whole, "variables")?,
+            functions: collect_functions(whole)?,
             deployment: place.deployment.clone(),
             subscription: place.subscription.clone(),
             resource_group: place.resource_group.clone(),
@@ -201,9 +204,14 @@ impl Expander<'_> {
             local: &Local::default(),
         };
         let mut result = TemplateResult::default();
-        self.check_parameters(&scope, &declared, &definitions, &mut result)?;
-        self.resources(&scope, whole.get("resources"), &place)?;
-        self.outputs(&scope, &part(whole, "outputs")?, &place, &mut result)?;
+        self.check_parameters(&scope, &declarations, &definitions, &mut result)?;
+        self.expand_resources(&scope, whole.get("resources"), &place)?;
+        self.evaluate_outputs(
+            &scope,
+            &object_below(whole, "outputs")?,
+            &place,
+            &mut result,
+        )?;
         Ok(result)
     }
 
@@ -225,9 +233,9 @@ impl Expander<'_> {
             } else {
                 "the parameter"
             };
-            let value = scope.parameter(name)?;
-            parameters::check(parameter, definitions, &value)
-                .map_err(|error| error.at(format!("{what} '{name}'")))?;
+            let value = scope.parameter_value(name)?;
+            parameters::check_value(parameter, definitions, &value)
+                .map_err(|error| error.with_location(format!("{what} '{name}'")))?;
             let kind = parameter["type"].as_str().unwrap_or("object");
             if parameters::is_secure(parameter) {
                 add_secrets(&value, &mut self.expansion.secrets);
@@ -244,7 +252,7 @@ impl Expander<'_> {
     }
 
     /// Expands the resources of a template: first the names of all of them, then their bodies.
-    fn resources(
+    fn expand_resources(
         &mut self,
         scope: &EvaluationScope<'_>,
         resources: Option<&Value>,
@@ -257,10 +265,10 @@ impl Expander<'_> {
             let before = items.len();
             let mut waiting = Vec::new();
             for item in items {
-                match self.resource(scope, &item, place) {
+                match self.expand_resource(scope, &item, place) {
                     Ok(()) => {}
                     Err(EvaluationError::Unknown(needs)) => waiting.push((item, needs)),
-                    Err(error) => return Err(error.at(shorten(&item.name))),
+                    Err(error) => return Err(error.with_location(shorten_name(&item.name))),
                 }
             }
             if waiting.len() == before {
@@ -276,7 +284,7 @@ impl Expander<'_> {
         Ok(())
     }
 
-    fn resource(
+    fn expand_resource(
         &mut self,
         outer: &EvaluationScope<'_>,
         item: &Item,
@@ -287,7 +295,7 @@ impl Expander<'_> {
             ..*outer
         };
         if item.kind.eq_ignore_ascii_case(DEPLOYMENTS) {
-            return self.deployment(scope, item, place);
+            return self.expand_deployment(scope, item, place);
         }
         let place = self.place_of(scope, &item.resource, place)?;
         let mut whole = TemplateResource {
@@ -309,7 +317,9 @@ impl Expander<'_> {
             if BODY.contains(&key.as_str()) {
                 body.insert(
                     key.clone(),
-                    scope.value(value).map_err(|error| error.at(key))?,
+                    scope
+                        .evaluate_value(value)
+                        .map_err(|error| error.with_location(key))?,
                 );
             } else if !OF_DEPLOYMENT.contains(&key.as_str()) {
                 let problem = format!(
@@ -326,7 +336,7 @@ impl Expander<'_> {
     }
 
     /// Expands a nested deployment. Its outputs become its state.
-    fn deployment(
+    fn expand_deployment(
         &mut self,
         scope: &EvaluationScope<'_>,
         item: &Item,
@@ -349,14 +359,19 @@ impl Expander<'_> {
         let is_inner = properties["expressionEvaluationOptions"]["scope"]
             .as_str()
             .is_some_and(|scope| scope.eq_ignore_ascii_case("inner"));
-        let done = self.mark();
+        let lengths = self.current_lengths();
         let result = if is_inner {
-            let given = scope.value(properties.get("parameters").unwrap_or(&json!({})))?;
-            self.template(template, &parameters::parameters_of_file(&given)?, place)
+            let given_parameters =
+                scope.evaluate_value(properties.get("parameters").unwrap_or(&json!({})))?;
+            self.expand_nested(
+                template,
+                &parameters::parameters_of_file(&given_parameters)?,
+                place,
+            )
         } else {
             self.outer_template(scope, template, &place)
         };
-        let result = result.inspect_err(|_| self.rewind(&done))?;
+        let result = result.inspect_err(|_| self.truncate_to(&lengths))?;
         if result.missing.is_none() {
             let state = json!({"id": item.id, "name": item.name, "type": DEPLOYMENTS, "properties": {
                 "provisioningState": "Succeeded", "outputs": result.outputs, "mode": "Incremental",
@@ -376,15 +391,15 @@ impl Expander<'_> {
         template: &Value,
         place: &Place,
     ) -> Result<TemplateResult, EvaluationError> {
-        let whole = object("the template", template)?;
+        let whole = require_object("the template", template)?;
         let mut result = TemplateResult::default();
-        self.resources(scope, whole.get("resources"), place)?;
-        self.outputs(scope, &part(whole, "outputs")?, place, &mut result)?;
+        self.expand_resources(scope, whole.get("resources"), place)?;
+        self.evaluate_outputs(scope, &object_below(whole, "outputs")?, place, &mut result)?;
         Ok(result)
     }
 
     /// The lengths of the lists, to undo what a deployment added that is expanded again.
-    fn mark(&self) -> [usize; 4] {
+    fn current_lengths(&self) -> [usize; 4] {
         let Expansion {
             resources,
             foreign,
@@ -394,14 +409,14 @@ impl Expander<'_> {
         [resources.len(), foreign.len(), pending.len(), self.count]
     }
 
-    fn rewind(&mut self, [resources, foreign, pending, count]: &[usize; 4]) {
+    fn truncate_to(&mut self, [resources, foreign, pending, count]: &[usize; 4]) {
         self.expansion.resources.truncate(*resources);
         self.expansion.foreign.truncate(*foreign);
         self.expansion.pending.truncate(*pending);
         self.count = *count;
     }
 
-    fn outputs(
+    fn evaluate_outputs(
         &mut self,
         scope: &EvaluationScope<'_>,
         outputs: &Map<String, Value>,
@@ -425,7 +440,7 @@ impl Expander<'_> {
                     });
                     continue;
                 }
-                Err(error) => return Err(error.at(format!("the output {name}"))),
+                Err(error) => return Err(error.with_location(format!("the output {name}"))),
             };
             let kind = output["type"].as_str().unwrap_or("object");
             if parameters::is_secure(output) {
@@ -447,29 +462,31 @@ fn output_value(
     output: &Value,
 ) -> Result<Option<Value>, EvaluationError> {
     if let Some(condition) = output.get("condition")
-        && scope.value(condition)? == Value::Bool(false)
+        && scope.evaluate_value(condition)? == Value::Bool(false)
     {
         return Ok(None);
     }
     let Some(copy) = output.get("copy") else {
-        return scope.value(&output["value"]).map(Some);
+        return scope.evaluate_value(&output["value"]).map(Some);
     };
     let mut list = Vec::new();
-    for index in 0..scope.count(&copy["count"])? {
+    for index in 0..scope.evaluate_count(&copy["count"])? {
         let local = scope.local.in_copy("", index);
         list.push(
             EvaluationScope {
                 local: &local,
                 ..*scope
             }
-            .value(&copy["input"])?,
+            .evaluate_value(&copy["input"])?,
         );
     }
     Ok(Some(Value::Array(list)))
 }
 
 /// The functions of a template, by namespace and name in lower case.
-fn functions(template: &Map<String, Value>) -> Result<BTreeMap<String, Value>, EvaluationError> {
+fn collect_functions(
+    template: &Map<String, Value>,
+) -> Result<BTreeMap<String, Value>, EvaluationError> {
     let mut functions = BTreeMap::new();
     let empty = Vec::new();
     for one in template
@@ -478,7 +495,8 @@ fn functions(template: &Map<String, Value>) -> Result<BTreeMap<String, Value>, E
         .unwrap_or(&empty)
     {
         let namespace = one["namespace"].as_str().unwrap_or_default();
-        for (name, function) in object("the members of a namespace of functions", &one["members"])?
+        for (name, function) in
+            require_object("the members of a namespace of functions", &one["members"])?
         {
             functions.insert(
                 format!("{namespace}.{name}").to_ascii_lowercase(),

@@ -38,7 +38,12 @@ async fn each_failure_beyond_the_free_ones_waits_twice_as_long_up_to_a_bound() {
     );
     let address = "203.0.113.7".parse().expect("an address");
     let waits: Vec<u128> = (0..12)
-        .map(|_| strangers.failed(address, seconds(1)).wait.as_millis())
+        .map(|_| {
+            strangers
+                .record_failure(address, seconds(1))
+                .wait
+                .as_millis()
+        })
         .collect();
     assert_eq!(
         waits,
@@ -46,17 +51,17 @@ async fn each_failure_beyond_the_free_ones_waits_twice_as_long_up_to_a_bound() {
     );
     let other = "203.0.113.8".parse().expect("an address");
     assert_eq!(
-        strangers.failed(other, seconds(1)).wait,
+        strangers.record_failure(other, seconds(1)).wait,
         Duration::ZERO,
         "another address begins anew"
     );
     assert_eq!(
-        strangers.failed(address, seconds(60)).failures,
+        strangers.record_failure(address, seconds(60)).failures,
         13,
         "it is remembered for a minute"
     );
     assert_eq!(
-        strangers.failed(address, seconds(120)).failures,
+        strangers.record_failure(address, seconds(120)).failures,
         1,
         "and no longer"
     );
@@ -66,18 +71,21 @@ async fn each_failure_beyond_the_free_ones_waits_twice_as_long_up_to_a_bound() {
 async fn the_table_and_what_waits_have_bounds() {
     let strangers = FailedAuthLimiter::new(patience(), Vec::new());
     for host in 0..100u8 {
-        strangers.failed([203, 0, 113, host].into(), seconds(u64::from(host) / 10));
+        strangers.record_failure([203, 0, 113, host].into(), seconds(u64::from(host) / 10));
     }
     assert_eq!(strangers.tracked_addresses(), 4);
     let address = [203, 0, 113, 99].into();
     let held: Vec<_> = (0..6)
-        .map(|_| strangers.failed(address, seconds(10)))
+        .map(|_| strangers.record_failure(address, seconds(10)))
         .collect();
     let waiting = held.iter().filter(|held| !held.wait.is_zero()).count();
     assert_eq!(waiting, 2, "further ones go at once: {held:?}");
     drop(held);
     assert!(
-        !strangers.failed(address, seconds(10)).wait.is_zero(),
+        !strangers
+            .record_failure(address, seconds(10))
+            .wait
+            .is_zero(),
         "their room is free again"
     );
 }

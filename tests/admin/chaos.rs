@@ -281,8 +281,8 @@ async fn a_fault_beyond_the_limit_changes_nothing() {
     }
     let shared = control
         .registry
-        .topic("orders")
-        .and_then(|topic| topic.shared("to-shop"))
+        .find_topic("orders")
+        .and_then(|topic| topic.find_shared_state("to-shop"))
         .expect("it is there");
     assert!(!shared.is_poisoned(), "the event was poisoned all the same");
     let report = control.call("GET", "/chaos", Value::Null).await.json();

@@ -278,7 +278,7 @@ impl ControlFixture {
 /// Nothing was ever given up.
 fn no_letters() -> Redrives {
     let (journal, clock, _) = journal(&MemoryStore::new());
-    let sink = Sink::over(Arc::new(object_store::memory::InMemory::new()));
+    let sink = Sink::over_store(Arc::new(object_store::memory::InMemory::new()));
     let aim: dead_letter::TargetLookup = Box::new(|_| None);
     let stores = [("folder".to_owned(), sink)];
     let stores = DeadLetterStores::new(
@@ -296,7 +296,7 @@ fn no_letters() -> Redrives {
 struct Nobody;
 
 impl SubscriptionDirectory for Nobody {
-    fn redrives(&self) -> Vec<(SubscriptionKey, Lane)> {
+    fn running_redrives(&self) -> Vec<(SubscriptionKey, Lane)> {
         Vec::new()
     }
 
@@ -308,11 +308,15 @@ impl SubscriptionDirectory for Nobody {
         None
     }
 
-    fn job(&self, _: SubscriptionKey, _: Lane) -> Option<Job> {
+    fn running_job(&self, _: SubscriptionKey, _: Lane) -> Option<Job> {
         None
     }
 
-    fn convert(&self, _: SubscriptionKey, _: &DeadLetterEvent) -> Result<SealedChunk, String> {
+    fn convert_dead_letter(
+        &self,
+        _: SubscriptionKey,
+        _: &DeadLetterEvent,
+    ) -> Result<SealedChunk, String> {
         Err("there is none".to_owned())
     }
 

@@ -209,7 +209,7 @@ async fn a_domain_has_the_settings_for_publishers_that_a_topic_has() {
     assert_eq!(response["minimumTlsVersionAllowed"], "1.2");
     let ingress = &control
         .registry
-        .topic("domain:shop")
+        .find_topic("domain:shop")
         .expect("it is there")
         .record()
         .ingress;
@@ -252,7 +252,7 @@ async fn the_view_of_a_domain_has_its_stored_properties() {
     assert_eq!(patched["identity"], response["identity"]);
     let (registry, _clock, _hand) = running_registry(&control.store);
     let kept = registry
-        .topic("domain:shop")
+        .find_topic("domain:shop")
         .expect("it is recovered")
         .record();
     let principal = kept
@@ -493,7 +493,7 @@ async fn a_topic_comes_with_its_first_subscription_and_goes_with_its_last() {
         .await;
     assert_eq!(control.topics().await, ["south"]);
     let (registry, _clock, _hand) = running_registry(&control.store);
-    let domain = registry.topic("domain:shop").expect("it is recovered");
+    let domain = registry.find_topic("domain:shop").expect("it is recovered");
     assert_eq!(
         domain
             .domain_topics()

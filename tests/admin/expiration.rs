@@ -126,11 +126,14 @@ async fn a_subscription_is_deleted_when_its_time_comes_and_not_before() {
     );
     let expires = control.now().after(MINUTE);
     assert_eq!(
-        expiry::sweep(&control.registry, expires.before(Duration::from_micros(1))).await,
+        expiry::delete_expired(&control.registry, expires.before(Duration::from_micros(1))).await,
         Some(expires)
     );
     assert!(control.is_there().await);
-    assert_eq!(expiry::sweep(&control.registry, expires).await, None);
+    assert_eq!(
+        expiry::delete_expired(&control.registry, expires).await,
+        None
+    );
     assert!(!control.is_there().await);
 }
 
@@ -150,7 +153,7 @@ async fn a_time_that_was_moved_or_taken_away_is_not_kept_to() {
         201
     );
     assert!(
-        expiry::sweep(&control.registry, control.now().after(MINUTE))
+        expiry::delete_expired(&control.registry, control.now().after(MINUTE))
             .await
             .is_some()
     );
@@ -163,7 +166,7 @@ async fn a_time_that_was_moved_or_taken_away_is_not_kept_to() {
         201
     );
     assert_eq!(
-        expiry::sweep(&control.registry, Timestamp::NEVER.before(MINUTE)).await,
+        expiry::delete_expired(&control.registry, Timestamp::NEVER.before(MINUTE)).await,
         None
     );
     assert!(control.is_there().await);
@@ -212,19 +215,19 @@ async fn a_restart_remembers_when_a_subscription_expires() {
         201
     );
     let (again, _clock, _hand) = running_registry(&control.store);
-    let topic = again.topic("orders").expect("it is recovered");
-    assert!(topic.subscription("to-shop").is_some());
+    let topic = again.find_topic("orders").expect("it is recovered");
+    assert!(topic.find_subscription("to-shop").is_some());
     assert_eq!(
-        expiry::sweep(&again, control.now().after(2 * MINUTE)).await,
+        expiry::delete_expired(&again, control.now().after(2 * MINUTE)).await,
         None
     );
-    assert!(topic.subscription("to-shop").is_none());
+    assert!(topic.find_subscription("to-shop").is_none());
     let (third, _clock, _hand) = running_registry(&control.store);
     assert!(
         third
-            .topic("orders")
+            .find_topic("orders")
             .expect("it is recovered")
-            .subscription("to-shop")
+            .find_subscription("to-shop")
             .is_none(),
         "it is gone for good"
     );

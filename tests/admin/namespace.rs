@@ -188,7 +188,7 @@ async fn the_view_of_a_namespace_topic_is_below_its_namespace() {
         200
     );
     assert_eq!(
-        control.registry.topics().len(),
+        control.registry.list_topics().len(),
         1,
         "topics go with their namespace"
     );

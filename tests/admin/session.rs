@@ -8,7 +8,7 @@ use gridhook::{
     dashboard::session::{IDLE, LIFETIME, SESSIONS_MAX, SessionOwner, Sessions},
     event::{
         PartitionId, Seq, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     publish::auth::bearer::ClaimRule,
     record::token::{Grant, TokenRole},
@@ -161,12 +161,15 @@ async fn an_open_tail_counts_as_a_use_of_its_session() {
     for first in [1, 2, 3] {
         control.hand.advance(IDLE - Duration::from_secs(60));
         let sealed = sealed(&[("a", 1)]).pop().expect("a chunk");
-        let chunk = Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default()))
-            .expect("sound");
+        let chunk = Chunk::decode(
+            Seq(first),
+            sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+        )
+        .expect("sound");
         control
             .registry
             .feed()
-            .publish(|| FeedEvent::Published(PartitionId(1), chunk));
+            .publish_item(|| FeedEvent::Published(PartitionId(1), chunk));
         let line = poll_fn(|cx| Pin::new(&mut lines).poll_next(cx));
         let line = timeout(LONG, line)
             .await
@@ -190,7 +193,7 @@ async fn an_open_tail_counts_as_a_use_of_its_session() {
 async fn a_tail_ends_when_its_access_token_expires_and_so_does_that_of_its_session() {
     let signer = Signer::new();
     let mut issuer = bearer(&signer).issuer.expect("it has one");
-    let grant = Grant::everywhere(TokenRole::Read);
+    let grant = Grant::for_server(TokenRole::Read);
     issuer.rules = vec![ClaimRule {
         claim: "scp".to_owned(),
         value: "Grid.Read".to_owned(),

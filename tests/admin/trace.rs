@@ -57,7 +57,7 @@ async fn a_page_of_a_trace_reads_the_filters_of_its_subscriptions() {
     loop {
         store.take_reads();
         let page = handle
-            .trace(&EventSelector::Seq(Seq(1)), from, PAGE, clock.now())
+            .trace_event(&EventSelector::Seq(Seq(1)), from, PAGE, clock.now())
             .await
             .expect("it can be read");
         let reads = store

@@ -28,7 +28,7 @@ use crate::support::{
 async fn control() -> (ControlFixture, ManualClock) {
     let store = MemoryStore::new();
     let (registry, running, hand) = running_registry(&store);
-    let (clock, validators) = Clock::manual(Timestamp(1_615_410_176_000_000));
+    let (clock, validators) = Clock::new_manual(Timestamp(1_615_410_176_000_000));
     let client = ClientOptions::new(
         AddressRules::loopback(),
         TlsTrust::load(None).expect("certificates"),
@@ -280,11 +280,11 @@ async fn endpoints_of_a_domain_and_of_its_topics_agree_first_each_for_itself() {
         ["to-shop AwaitingManualAction"]
     );
     let (again, _clock, _running) = running_registry(&control.store);
-    let domain = again.topic("domain:shop").expect("it is recovered");
+    let domain = again.find_topic("domain:shop").expect("it is recovered");
     assert_eq!(again.all_provisioned(&domain).len(), 2);
     assert_eq!(
         domain
-            .subscriptions()
+            .list_subscriptions()
             .iter()
             .map(|one| one.key())
             .collect::<Vec<_>>(),
@@ -324,10 +324,13 @@ async fn an_expiration_time_is_returned_and_a_subscription_that_awaits_validatio
     let expires = control.clock.now().after(Duration::from_secs(60));
     assert_eq!(put_north(&control, &webhook).await.status, 201);
     assert_eq!(
-        expiry::sweep(&control.registry, control.clock.now()).await,
+        expiry::delete_expired(&control.registry, control.clock.now()).await,
         Some(expires)
     );
-    assert_eq!(expiry::sweep(&control.registry, expires).await, None);
+    assert_eq!(
+        expiry::delete_expired(&control.registry, expires).await,
+        None
+    );
     assert!(
         names(&control, "topics").await.is_empty(),
         "the topic went with its last proposal"
@@ -347,7 +350,11 @@ async fn an_expiration_time_is_returned_and_a_subscription_that_awaits_validatio
     webhook["expirationTimeUtc"] = "2021-03-10T22:00:00Z".into();
     assert_eq!(put_north(&control, &webhook).await.status, 201);
     let asked = endpoint.requests().len();
-    assert!(expiry::sweep(&control.registry, expires).await.is_some());
+    assert!(
+        expiry::delete_expired(&control.registry, expires)
+            .await
+            .is_some()
+    );
     assert_eq!(
         names(&control, "topics/north/eventSubscriptions").await,
         ["to-shop AwaitingManualAction"]

@@ -37,7 +37,7 @@ fn dead_letters_of_a_clock_that_was_a_year_ahead_wait_no_longer_than_new_ones() 
         world
             .add_more_dead_letters(subscription_key(1), 1, due)
             .await;
-        for (subscription_key, due) in world.journal.reads().all_dead().expect("read") {
+        for (subscription_key, due) in world.journal.reader_pool().all_dead().expect("read") {
             world.enqueue(subscription_key, target(), due);
         }
         let totals = world.until(subscription_key(1), written(6)).await;
@@ -141,14 +141,14 @@ fn waiting_subscriptions_are_found_at_the_start() {
     let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     run(async {
         let world = World::start(&memory, folder.path(), START);
-        assert_eq!(world.journal.reads().all_dead().expect("read"), []);
+        assert_eq!(world.journal.reader_pool().all_dead().expect("read"), []);
         let due = START.after(DELAY);
         world.add_dead_letters(subscription_key(1), 5, due).await;
         world.add_dead_letters(subscription_key(2), 0, due).await;
         world
             .add_dead_letters(subscription_key(u32::MAX), 1, START)
             .await;
-        let all = world.journal.reads().all_dead().expect("read");
+        let all = world.journal.reader_pool().all_dead().expect("read");
         assert_eq!(
             all,
             [
@@ -209,7 +209,7 @@ fn an_unreachable_folder_is_retried_and_others_do_not_wait() {
         world.until(subscription_key(2), written(4)).await;
         let still = world
             .dead_letters
-            .totals(subscription_key(1))
+            .read_totals(subscription_key(1))
             .await
             .expect("read");
         assert_eq!(still.in_progress, begun.in_progress, "the same name");
@@ -329,7 +329,7 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         actix_rt::time::sleep(Duration::from_millis(50)).await;
         let totals = world
             .dead_letters
-            .totals(subscription_key(1))
+            .read_totals(subscription_key(1))
             .await
             .expect("read");
         assert_eq!(
@@ -372,7 +372,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
             actix_rt::time::sleep(Duration::from_millis(50)).await;
             let totals = world
                 .dead_letters
-                .totals(subscription_key(1))
+                .read_totals(subscription_key(1))
                 .await
                 .expect("read");
             assert_eq!(
@@ -500,7 +500,7 @@ fn a_missing_event_is_lost_and_the_others_are_written() {
             .expect("opened")
             .owner;
         let gone: RecordChange = dead_letter_change(Seq(1_000), START, dead());
-        world.journal.append(
+        world.journal.write_changes(
             owner,
             vec![gone],
             WriteUrgency::Now,
@@ -546,8 +546,8 @@ fn damaged_totals_stop_only_their_subscription_and_lose_nothing() {
         );
         let kept = world
             .journal
-            .reads()
-            .meta(
+            .reader_pool()
+            .read_meta(
                 MetaKind::DeadLetters,
                 DeadLetterTotals::name(subscription_key(1)),
             )

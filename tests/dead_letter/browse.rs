@@ -9,7 +9,7 @@ use gridhook::{
             BrowseCursor, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery,
             DeadLetterStage,
         },
-        file::folder,
+        file::target_folder,
         purge::PurgeCursor,
     },
     event::SubscriptionKey,
@@ -29,7 +29,7 @@ fn location(subscription_key: SubscriptionKey) -> DeadLetterLocation {
     let owner = Some(target("c").owner());
     DeadLetterLocation {
         subscription_key,
-        folder: Some(folder(&target("c"))),
+        folder: Some(target_folder(&target("c"))),
         custom: false,
         owner,
         others: Vec::new(),
@@ -65,7 +65,7 @@ async fn all(world: &World, query: &DeadLetterQuery, top: usize) -> Vec<String> 
     while let Some(from) = at {
         let page = world
             .dead_letters
-            .page(&location(subscription_key(1)), query, from, top)
+            .read_page(&location(subscription_key(1)), query, from, top)
             .await
             .expect("read");
         assert!(
@@ -152,7 +152,7 @@ fn waiting_and_written_dead_letters_are_found_on_pages_of_any_size() {
         assert_eq!(
             world
                 .dead_letters
-                .page(
+                .read_page(
                     &location(subscription_key(2)),
                     &waiting,
                     BrowseCursor::START,
@@ -174,7 +174,7 @@ fn each_one_is_found_by_its_key_alone() {
         let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
         let page = world
             .dead_letters
-            .page(
+            .read_page(
                 &location(subscription_key(1)),
                 &DeadLetterQuery::default(),
                 BrowseCursor::START,
@@ -186,7 +186,7 @@ fn each_one_is_found_by_its_key_alone() {
             let key: DeadLetterId = found.key.to_string().parse().expect("a key");
             let one = world
                 .dead_letters
-                .one(&location(subscription_key(1)), key)
+                .read_one(&location(subscription_key(1)), key)
                 .await
                 .expect("read");
             assert_eq!(one, Ok(Some(found)));
@@ -194,7 +194,7 @@ fn each_one_is_found_by_its_key_alone() {
         for none in ["waiting~1~1~0", "2020~8~13~18~nothing.json~0"] {
             let one = world
                 .dead_letters
-                .one(&location(subscription_key(1)), none.parse().expect("a key"))
+                .read_one(&location(subscription_key(1)), none.parse().expect("a key"))
                 .await
                 .expect("read");
             assert_eq!(one, Ok(None), "{none}");
@@ -224,7 +224,7 @@ fn a_purged_dead_letter_is_removed_and_counted_once() {
             let dead_letters = world.dead_letters.clone();
             async move {
                 dead_letters
-                    .purge(
+                    .purge_page(
                         &location(subscription_key(1)),
                         &query,
                         PurgeCursor::START,
@@ -269,7 +269,7 @@ fn a_purged_dead_letter_is_removed_and_counted_once() {
         );
         let totals = world
             .dead_letters
-            .totals(subscription_key(1))
+            .read_totals(subscription_key(1))
             .await
             .expect("read");
         assert_eq!(
@@ -289,7 +289,7 @@ fn a_dead_letter_written_during_a_count_is_counted_once() {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         world.add_dead_letters(subscription_key(1), 6, START).await;
         let (location, query) = (location(subscription_key(1)), DeadLetterQuery::default());
-        let mut counting = Box::pin(world.dead_letters.purge(
+        let mut counting = Box::pin(world.dead_letters.purge_page(
             &location,
             &query,
             PurgeCursor::START,
@@ -318,7 +318,7 @@ fn a_dead_letter_written_during_a_count_is_counted_once() {
             .await;
         let counted = world
             .dead_letters
-            .purge(&location, &query, PurgeCursor::START, true)
+            .purge_page(&location, &query, PurgeCursor::START, true)
             .await
             .expect("counted");
         assert_eq!(counted.dead_letters, 6, "in their files");
@@ -340,7 +340,7 @@ fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
             .await;
         // More names than one call reads come before the file, which is an hour old by the server's
         // clock.
-        let folder = root.path().join(folder(&target("c")));
+        let folder = root.path().join(target_folder(&target("c")));
         for number in 0..70 {
             fs::create_dir_all(folder.join("0")).expect("a folder");
             fs::write(folder.join(format!("0/{number}.json{SUFFIX}")), "{}").expect("written");
@@ -360,7 +360,7 @@ fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
             .await;
         let first = world
             .dead_letters
-            .purge(&location, &query, PurgeCursor::START, true)
+            .purge_page(&location, &query, PurgeCursor::START, true)
             .await
             .expect("counted");
         assert_eq!(first.dead_letters, 6, "those that wait");
@@ -375,7 +375,7 @@ fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
             let at = at.to_string().parse().expect("the cursor of a response");
             let part = world
                 .dead_letters
-                .purge(&location, &query, at, true)
+                .purge_page(&location, &query, at, true)
                 .await
                 .expect("counted");
             (counted, next) = (counted + part.dead_letters, part.next);
@@ -396,7 +396,7 @@ fn a_damaged_file_is_reported_and_kept_and_hides_no_other() {
         fs::write(own.join("0~name.json"), "[]").expect("a file");
         let page = world
             .dead_letters
-            .page(
+            .read_page(
                 &location(subscription_key(1)),
                 &DeadLetterQuery::default(),
                 BrowseCursor::START,
@@ -425,7 +425,7 @@ fn a_damaged_file_is_reported_and_kept_and_hides_no_other() {
         );
         let purged = world
             .dead_letters
-            .purge(
+            .purge_page(
                 &location(subscription_key(1)),
                 &DeadLetterQuery::default(),
                 PurgeCursor::START,
@@ -480,7 +480,7 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
         let page = async |location: &DeadLetterLocation| {
             let page = world
                 .dead_letters
-                .page(
+                .read_page(
                     location,
                     &DeadLetterQuery::default(),
                     BrowseCursor::START,
@@ -556,7 +556,7 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
         // A purge removes only its own.
         let purged = world
             .dead_letters
-            .purge(
+            .purge_page(
                 &heat,
                 &DeadLetterQuery::default(),
                 PurgeCursor::START,
@@ -574,10 +574,10 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
 #[test]
 fn the_name_of_a_file_identifies_its_subscription() {
     let owner = of_topic("/topics/heat");
-    let (first, second) = (owner.guid([1; 8]), owner.guid([2; 8]));
+    let (first, second) = (owner.new_guid([1; 8]), owner.new_guid([2; 8]));
     assert_ne!(first, second);
-    assert_eq!(first, owner.guid([1; 8]));
-    assert_ne!(first, of_topic("/topics/cold").guid([1; 8]));
+    assert_eq!(first, owner.new_guid([1; 8]));
+    assert_ne!(first, of_topic("/topics/cold").new_guid([1; 8]));
     // Names and ids are compared without case; and a GUID has the usual form.
     assert_eq!(
         first,
@@ -585,7 +585,7 @@ fn the_name_of_a_file_identifies_its_subscription() {
             name: "my-SUBSCRIPTION".to_owned(),
             ..of_topic("/Topics/HEAT")
         }
-        .guid([1; 8])
+        .new_guid([1; 8])
     );
     assert_eq!(first.get_version_num(), 8);
     assert_eq!(first.to_string().len(), 36);

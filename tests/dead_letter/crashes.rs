@@ -23,7 +23,7 @@ fn expected() -> Vec<String> {
 
 async fn finish(world: &World) -> DeadLetterTotals {
     let _actor = world.actor();
-    for (subscription_key, due) in world.journal.reads().all_dead().expect("read") {
+    for (subscription_key, due) in world.journal.reader_pool().all_dead().expect("read") {
         world.enqueue(subscription_key, target("letters"), due);
     }
     world
@@ -66,13 +66,13 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
     let _actor = world.actor();
     world.enqueue(subscription_key(1), target("letters"), START);
     for _ in 0..1_000 {
-        if world.journal.state() == JournalState::Closed {
+        if world.journal.writer_state() == JournalState::Closed {
             break;
         }
         actix_rt::time::sleep(Duration::from_millis(2)).await;
     }
     assert_eq!(
-        world.journal.state(),
+        world.journal.writer_state(),
         JournalState::Closed,
         "write {killed} never came"
     );

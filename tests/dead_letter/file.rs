@@ -4,12 +4,12 @@ use expect_test::{Expect, expect};
 use gridhook::{
     dead_letter::{
         self,
-        file::{FileBuilder, FileContext, event_of, folder, path},
+        file::{FileBuilder, FileContext, event_of, file_path, target_folder},
     },
-    deliver::convert::delivered,
+    deliver::convert::convert_event,
     event::{
         Event, Lane, Schema, Seq, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         outcome::{Failure, LastOutcome, Reason},
@@ -235,7 +235,7 @@ fn a_custom_event_delivered_as_a_cloud_event_is_dead_lettered_as_one() {
         wire,
         ["8bc07e6f", "my\\\"EventType", "subjectDefault"],
     );
-    let sent = delivered(&event, Schema::CloudEvents).expect("it can be delivered");
+    let sent = convert_event(&event, Schema::CloudEvents).expect("it can be delivered");
     let text = file(
         FileContext {
             delivery: Schema::CloudEvents,
@@ -281,7 +281,7 @@ fn the_specification_s_custom_event_is_dead_lettered_in_its_envelope() {
         ..InputSchemaMapping::default()
     });
     let draft = schema::read(
-        &EventTarget::of(&topic),
+        &EventTarget::for_topic(&topic),
         &RequestContent::default(),
         &sent.into(),
         &PublishLimits::default(),
@@ -290,15 +290,18 @@ fn the_specification_s_custom_event_is_dead_lettered_in_its_envelope() {
         .expect("it is an event")
         .into_chunks()
         .remove(0)
-        .stamp(PUBLISHED, LogTail::default());
+        .stamp_record(PUBLISHED, RunningTotals::default());
     let chunk = Chunk::decode(Seq(7), sealed).expect("what was written is read");
-    let event = chunk.events().expect("what was written is read").remove(0);
+    let event = chunk
+        .decode_events()
+        .expect("what was written is read")
+        .remove(0);
     let own = sent
         .trim()
         .trim_start_matches('[')
         .trim_end_matches(']')
         .trim();
-    let sent = delivered(&event, Schema::Custom).expect("it is of that schema");
+    let sent = convert_event(&event, Schema::Custom).expect("it is of that schema");
     assert_eq!(sent, own);
     let sent: Value = serde_json::from_slice(&sent).expect("JSON");
     fact("S000-183", &sent);
@@ -404,7 +407,7 @@ fn a_file_has_a_limit_but_takes_at_least_one_event() {
                     .expect("an event")
             })
             .count();
-        assert_eq!(draft.count(), added);
+        assert_eq!(draft.event_count(), added);
         let text = draft.finish();
         assert!(
             added == 1 && bytes_max == 0 || added == 2 && text.len() <= bytes_max,
@@ -437,7 +440,7 @@ fn an_invalid_event_is_refused_and_leaves_the_file_unchanged() {
             .expect_err("it is no object");
     }
     assert_eq!(
-        (draft.count(), draft.finish()),
+        (draft.event_count(), draft.finish()),
         (1, file(FORM, &[(whole, dead())]))
     );
 }
@@ -450,7 +453,11 @@ fn a_path_has_the_name_in_upper_case_and_no_leading_zeros() {
         subscription_name: "my-blob-subscription".to_owned(),
         ..target("myblobcontainer")
     };
-    let path = path(&folder(&target), Timestamp(1_565_240_767_000_000), id);
+    let path = file_path(
+        &target_folder(&target),
+        Timestamp(1_565_240_767_000_000),
+        id,
+    );
     expect![
         "myblobcontainer/MY-BLOB-SUBSCRIPTION/2019/8/8/5/11111111-1111-1111-1111-111111111111.json"
     ]

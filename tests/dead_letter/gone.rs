@@ -74,7 +74,7 @@ impl ObjectStore for Gone {
 fn without_a_destination_dead_letters_are_dropped_at_once_if_the_edition_says_so() {
     let _rows = crate::spec::shows(&["S000-019"]);
     run(async {
-        let world = World::over(&MemoryStore::new(), Sink::over(Arc::new(Gone)), START);
+        let world = World::over(&MemoryStore::new(), Sink::over_store(Arc::new(Gone)), START);
         let _actor = world.actor();
         for subscription in [1, 2] {
             world

@@ -22,7 +22,7 @@ use gridhook::{
     event::{
         Event, EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange,
         Timestamp,
-        chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
+        chunk::{Chunk, ChunkBuilder, EncodedEvent, RunningTotals},
     },
     policy::{
         dead_letter_store::FOLDER,
@@ -90,11 +90,15 @@ fn event(schema: Schema, wire: &str, [id, event_type, subject]: [&str; 3]) -> Ev
             subject: put(subject),
             ..EventRanges::default()
         };
-        WriterStamp { wire_end, spans }
+        EncodedEvent { wire_end, spans }
     });
     let sealed = draft.into_chunks().pop().expect("one event is one chunk");
-    let chunk = Chunk::decode(Seq(7), sealed.stamp(PUBLISHED, LogTail::default())).expect("whole");
-    chunk.events().expect("whole").remove(0)
+    let chunk = Chunk::decode(
+        Seq(7),
+        sealed.stamp_record(PUBLISHED, RunningTotals::default()),
+    )
+    .expect("whole");
+    chunk.decode_events().expect("whole").remove(0)
 }
 
 /// The result in the samples.

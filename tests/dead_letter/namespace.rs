@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use gridhook::{
     dead_letter::{
         DeadLetterTarget,
-        file::{FileBuilder, FileContext, folder, path},
+        file::{FileBuilder, FileContext, file_path, target_folder},
     },
     event::{Event, Lane, Schema, Timestamp},
     policy::{
@@ -320,9 +320,9 @@ fn a_path_keeps_the_case_of_names_and_has_no_leading_zeros() {
     expect![
         "mycontainer/mynamespace/mytopic/myeventsubscription/2023/9/23/2/480b2295-0c38-40d0-b25a-f34b30aac1a9.json"
     ]
-    .assert_eq(&path(&folder(&target(TOPIC)), made, id));
+    .assert_eq(&file_path(&target_folder(&target(TOPIC)), made, id));
     let outside = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders";
-    expect!["mycontainer/g/orders/myeventsubscription"].assert_eq(&folder(&target(outside)));
+    expect!["mycontainer/g/orders/myeventsubscription"].assert_eq(&target_folder(&target(outside)));
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn topics_whose_names_are_words_of_a_resource_id_have_folders_of_their_own() {
     let below = |group: &str, rest: &str| {
         let topic =
             format!("/subscriptions/s/resourceGroups/{group}/providers/Microsoft.EventGrid/{rest}");
-        folder(&DeadLetterTarget {
+        target_folder(&DeadLetterTarget {
             layout: FileLayout::Namespace,
             topic,
             subscription_name: "hook".to_owned(),

@@ -13,7 +13,7 @@ use gridhook::{
     dead_letter::{FileWritten, Notifier, Sink},
     event::{
         PartitionId, Schema,
-        chunk::{ChunkBuilder, WriterStamp},
+        chunk::{ChunkBuilder, EncodedEvent},
     },
     journal::{Journal, JournalState},
 };
@@ -41,20 +41,20 @@ impl Notifications {
             notifications.1.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 let waiting = journal
-                    .reads()
-                    .dead(subscription_key(1), filed.at, 1_000, 1 << 20)
+                    .reader_pool()
+                    .read_dead_letters(subscription_key(1), filed.at, 1_000, 1 << 20)
                     .await?
                     .len();
                 let mut draft = ChunkBuilder::new(Schema::EventGrid);
                 draft.push(|out| {
                     out.extend_from_slice(filed.blob.path.as_bytes());
-                    WriterStamp {
+                    EncodedEvent {
                         wire_end: out.len(),
                         spans: gridhook::event::EventRanges::default(),
                     }
                 });
                 journal
-                    .publish(PartitionId(1), draft.into_chunks(), None)
+                    .append_events(PartitionId(1), draft.into_chunks(), None)
                     .await?;
                 let there = place(&filed).is_file();
                 notifications
@@ -79,7 +79,7 @@ fn place(filed: &FileWritten) -> PathBuf {
 }
 
 fn world(memory: &MemoryStore, folder: &Path, notifications: &Notifications) -> World {
-    let sink = Sink::local(folder).expect("a folder");
+    let sink = Sink::in_folder(folder).expect("a folder");
     World::with_notifier(memory, sink, START, |journal| {
         notifications.notifier(journal)
     })
@@ -207,13 +207,13 @@ async fn killed_at(killed: u64, kept: usize) {
     let _actor = before.actor();
     before.enqueue(subscription_key(1), target("letters"), START);
     for _ in 0..1_000 {
-        if before.journal.state() == JournalState::Closed {
+        if before.journal.writer_state() == JournalState::Closed {
             break;
         }
         actix_rt::time::sleep(Duration::from_millis(2)).await;
     }
     assert_eq!(
-        before.journal.state(),
+        before.journal.writer_state(),
         JournalState::Closed,
         "write {killed} never came"
     );
@@ -222,7 +222,7 @@ async fn killed_at(killed: u64, kept: usize) {
     let after = world(&memory.crash(kept), folder.path(), &notifications);
     after.hand.advance(Duration::from_secs(2));
     let _actor = after.actor();
-    for (subscription_key, due) in after.journal.reads().all_dead().expect("read") {
+    for (subscription_key, due) in after.journal.reader_pool().all_dead().expect("read") {
         after.enqueue(subscription_key, target("letters"), due);
     }
     after

@@ -38,7 +38,7 @@ fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
         ..target("letters")
     };
     let mut staging = Staging::new(StagingRules::default());
-    staging.enqueue(WaitingDeadLetters {
+    staging.enqueue_waiting(WaitingDeadLetters {
         subscription_key: subscription_key(1),
         target,
         due: START,
@@ -51,11 +51,11 @@ fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
     for _ in 0..1_000 {
         let now = staging.next_due().expect("it is tried again");
         assert_eq!(
-            staging.take(now.before(Duration::from_micros(1))),
+            staging.take_turns(now.before(Duration::from_micros(1))),
             [],
             "never early"
         );
-        let job = staging.take(now).pop().expect("a turn");
+        let job = staging.take_turns(now).pop().expect("a turn");
         tries.push(now.since(START).as_secs());
         if outage
             .lost_by(job.target.outage_window, now)
@@ -63,7 +63,7 @@ fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
         {
             return tries;
         }
-        staging.finished(subscription_key(1), TurnReport::Unreachable, now);
+        staging.finish_turn(subscription_key(1), TurnReport::Unreachable, now);
     }
     panic!("it is never lost: {tries:?}");
 }

@@ -23,8 +23,8 @@ fn a_file_is_stored_under_its_name_in_a_new_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().join("not/there/yet");
     run(async {
-        let sink = Sink::local(&root).expect("a folder");
-        sink.put(NAME, Bytes::from_static(b"[1]"))
+        let sink = Sink::in_folder(&root).expect("a folder");
+        sink.put_file(NAME, Bytes::from_static(b"[1]"))
             .await
             .expect("written");
     });
@@ -36,14 +36,14 @@ fn a_repeat_overwrites_and_deletes_the_temporary_file_of_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(NAME);
     run(async {
-        let sink = Sink::local(folder.path()).expect("a folder");
-        sink.put(NAME, Bytes::from_static(b"[1, 2, 3]"))
+        let sink = Sink::in_folder(folder.path()).expect("a folder");
+        sink.put_file(NAME, Bytes::from_static(b"[1, 2, 3]"))
             .await
             .expect("written");
         for number in [1, 2] {
             fs::write(path.with_file_name(format!("a.json#{number}")), b"[1, ").expect("written");
         }
-        sink.put(NAME, Bytes::from_static(b"[4]"))
+        sink.put_file(NAME, Bytes::from_static(b"[4]"))
             .await
             .expect("written");
     });
@@ -59,7 +59,7 @@ fn no_name_points_outside_the_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().join("root");
     run(async {
-        let sink = Sink::local(&root).expect("a folder");
+        let sink = Sink::in_folder(&root).expect("a folder");
         for name in [
             "../a.json",
             "a/../../b.json",
@@ -70,7 +70,7 @@ fn no_name_points_outside_the_folder() {
             "a\\b.json",
             "",
         ] {
-            let refused = sink.put(name, Bytes::from_static(b"[]")).await;
+            let refused = sink.put_file(name, Bytes::from_static(b"[]")).await;
             assert!(
                 matches!(refused, Err(SinkError::Name(_))),
                 "{name:?}: {refused:?}"
@@ -87,8 +87,8 @@ fn odd_names_are_kept_as_they_are() {
         check_part(container).expect("it is one part of a path");
         let name = format!("{container}/a.json");
         run(async {
-            let sink = Sink::local(folder.path()).expect("a folder");
-            sink.put(&name, Bytes::from_static(b"[]"))
+            let sink = Sink::in_folder(folder.path()).expect("a folder");
+            sink.put_file(&name, Bytes::from_static(b"[]"))
                 .await
                 .expect("written");
         });
@@ -101,7 +101,7 @@ fn a_folder_that_cannot_be_created_fails_at_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     fs::write(&file, b"").expect("written");
-    let refused = Sink::local(&file.join("root"));
+    let refused = Sink::in_folder(&file.join("root"));
     assert!(
         matches!(refused, Err(SinkError::Root { .. })),
         "{refused:?}"
@@ -117,9 +117,11 @@ fn files_are_listed_in_pages_in_order_then_read_and_deleted() {
         "letters/SUB/2020/8/9/1/a.json",
     ];
     run(async {
-        let sink = Sink::local(folder.path()).expect("a folder");
+        let sink = Sink::in_folder(folder.path()).expect("a folder");
         assert_eq!(
-            sink.list("letters/SUB", None, 9).await.expect("a listing"),
+            sink.list_below("letters/SUB", None, 9)
+                .await
+                .expect("a listing"),
             [],
             "there is no such folder"
         );
@@ -128,7 +130,7 @@ fn files_are_listed_in_pages_in_order_then_read_and_deleted() {
             .rev()
             .chain(&["letters/SUB-2/2020/8/9/1/a.json"])
         {
-            sink.put(name, Bytes::from_static(b"[1]"))
+            sink.put_file(name, Bytes::from_static(b"[1]"))
                 .await
                 .expect("written");
         }
@@ -138,7 +140,10 @@ fn files_are_listed_in_pages_in_order_then_read_and_deleted() {
                 .collect::<Vec<_>>()
         };
         let expected = names.map(|name| (name.to_owned(), 3));
-        let first = sink.list("letters/SUB", None, 2).await.expect("a listing");
+        let first = sink
+            .list_below("letters/SUB", None, 2)
+            .await
+            .expect("a listing");
         assert!(
             first
                 .iter()
@@ -147,7 +152,7 @@ fn files_are_listed_in_pages_in_order_then_read_and_deleted() {
         );
         assert_eq!(named(first), expected[..2]);
         let rest = sink
-            .list("letters/SUB", Some(names[1]), 2)
+            .list_below("letters/SUB", Some(names[1]), 2)
             .await
             .expect("a listing");
         assert_eq!(named(rest), expected[2..]);
@@ -160,15 +165,17 @@ fn files_are_listed_in_pages_in_order_then_read_and_deleted() {
                 bytes_max: 2
             })
         ));
-        sink.delete(names[0]).await.expect("taken away");
-        sink.delete(names[0]).await.expect("it is gone already");
+        sink.delete_file(names[0]).await.expect("taken away");
+        sink.delete_file(names[0])
+            .await
+            .expect("it is gone already");
         assert!(
             sink.get(names[0], 3)
                 .await
                 .is_err_and(|error| error.is_not_found())
         );
         assert_eq!(
-            sink.list("letters/SUB", None, 9)
+            sink.list_below("letters/SUB", None, 9)
                 .await
                 .expect("a listing")
                 .len(),
@@ -193,9 +200,9 @@ fn blob(
             .map(|(name, value)| (*name, (*value).to_owned()))
             .collect(),
     };
-    Sink::cloud(settings)
+    Sink::in_cloud(settings)
         .expect("a store")
-        .blob("a b/SUB/1.json")
+        .blob_location("a b/SUB/1.json")
 }
 
 #[test]
@@ -241,9 +248,9 @@ fn a_file_in_each_kind_of_store_has_a_container_a_path_and_a_url() {
     );
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().canonicalize().expect("a folder");
-    let local = Sink::local(&root)
+    let local = Sink::in_folder(&root)
         .expect("a folder")
-        .blob("letters/SUB/1.json");
+        .blob_location("letters/SUB/1.json");
     assert_eq!(
         local,
         of(
@@ -264,7 +271,7 @@ fn invalid_store_settings_fail_at_the_start() {
         credentials: vec![("access_key", "no base64!".to_owned())],
     };
     assert!(!format!("{settings:?}").contains("base64"));
-    Sink::cloud(settings).expect_err("no key");
+    Sink::in_cloud(settings).expect_err("no key");
 }
 
 #[test]
@@ -281,7 +288,7 @@ fn only_regular_files_are_read() {
             .success()
     );
     run(async {
-        let sink = Sink::local(folder.path()).expect("a folder");
+        let sink = Sink::in_folder(folder.path()).expect("a folder");
         assert_eq!(sink.get("whole", 3).await.expect("read"), "[1]");
         assert!(matches!(
             sink.get("whole", 2).await,
@@ -394,8 +401,8 @@ impl ObjectStore for EndlessList {
 #[test]
 fn a_list_without_an_end_is_an_error() {
     run(async {
-        let listed = Sink::over(Arc::new(EndlessList))
-            .list("backups", None, usize::MAX)
+        let listed = Sink::over_store(Arc::new(EndlessList))
+            .list_below("backups", None, usize::MAX)
             .await;
         assert!(
             matches!(&listed, Err(SinkError::ListedTwice(name)) if name == "backups/a.json"),

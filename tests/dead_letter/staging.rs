@@ -37,7 +37,7 @@ fn waiting(subscription: u32, due: u64) -> WaitingDeadLetters {
 fn staging(all: &[(u32, u64)]) -> Staging {
     let mut staging = Staging::new(RULES);
     for (subscription, due) in all {
-        staging.enqueue(waiting(*subscription, *due));
+        staging.enqueue_waiting(waiting(*subscription, *due));
     }
     staging
 }
@@ -45,14 +45,14 @@ fn staging(all: &[(u32, u64)]) -> Staging {
 /// The subscriptions whose turn it is.
 fn take(staging: &mut Staging, now: u64) -> Vec<u32> {
     staging
-        .take(at(now))
+        .take_turns(at(now))
         .iter()
         .map(|job| job.subscription_key.subscription.0)
         .collect()
 }
 
 fn done(staging: &mut Staging, subscription: u32, next: Option<u64>, now: u64) {
-    staging.finished(
+    staging.finish_turn(
         subscription_key(subscription),
         TurnReport::Done { next: next.map(at) },
         at(now),
@@ -85,8 +85,8 @@ fn the_earliest_of_several_due_times_counts() {
 fn a_message_enqueued_during_a_turn_causes_another() {
     let mut staging = staging(&[(1, 0)]);
     assert_eq!(take(&mut staging, 0), [1]);
-    staging.enqueue(waiting(1, 250));
-    staging.enqueue(waiting(1, 300));
+    staging.enqueue_waiting(waiting(1, 250));
+    staging.enqueue_waiting(waiting(1, 300));
     assert_eq!(
         take(&mut staging, 300),
         [] as [u32; 0],
@@ -127,15 +127,15 @@ fn failures_back_off_and_what_is_enqueued_shortens_nothing() {
         let mut now = 0;
         for wait in [1, 2, 3, 3] {
             assert_eq!(take(&mut staging, now), [1]);
-            staging.finished(subscription_key(1), report, at(now));
-            staging.enqueue(waiting(1, 0));
+            staging.finish_turn(subscription_key(1), report, at(now));
+            staging.enqueue_waiting(waiting(1, 0));
             assert_eq!(staging.next_due(), Some(at(now + wait)));
             now += wait;
         }
         assert_eq!(take(&mut staging, now), [1]);
         done(&mut staging, 1, Some(now), now);
         assert_eq!(take(&mut staging, now), [1]);
-        staging.finished(subscription_key(1), report, at(now));
+        staging.finish_turn(subscription_key(1), report, at(now));
         assert_eq!(
             staging.next_due(),
             Some(at(now + 1)),
@@ -147,8 +147,8 @@ fn failures_back_off_and_what_is_enqueued_shortens_nothing() {
 #[test]
 fn a_report_without_a_running_turn_changes_nothing() {
     let mut staging = staging(&[(1, 5)]);
-    staging.finished(subscription_key(1), TurnReport::Unreachable, at(0));
-    staging.finished(subscription_key(2), TurnReport::Unreachable, at(0));
+    staging.finish_turn(subscription_key(1), TurnReport::Unreachable, at(0));
+    staging.finish_turn(subscription_key(2), TurnReport::Unreachable, at(0));
     assert_eq!(
         (staging.next_due(), staging.running_turns()),
         (Some(at(5)), 0)
@@ -165,12 +165,17 @@ fn no_turn_starts_after_closing() {
 #[test]
 fn a_changed_target_is_used() {
     let mut staging = staging(&[(1, 0)]);
-    staging.enqueue(WaitingDeadLetters {
+    staging.enqueue_waiting(WaitingDeadLetters {
         target: target("elsewhere"),
         ..waiting(1, 50)
     });
     assert_eq!(
-        staging.take(at(0)).pop().expect("a turn").target.folder,
+        staging
+            .take_turns(at(0))
+            .pop()
+            .expect("a turn")
+            .target
+            .folder,
         "elsewhere"
     );
 }

@@ -36,7 +36,7 @@ fn stores(world: &World, root: &Path, targets: &Targets) -> DeadLetterStores {
     let sinks = ["a", "b"].map(|name| {
         (
             name.to_owned(),
-            Sink::local(&root.join(name)).expect("a folder"),
+            Sink::in_folder(&root.join(name)).expect("a folder"),
         )
     });
     let targets = Arc::clone(targets);
@@ -63,14 +63,20 @@ async fn until(
 ) -> DeadLetterTotals {
     let dead_letters = stores.get("a").expect("a store");
     for _ in 0..500 {
-        let totals = dead_letters.totals(of).await.expect("a journal that works");
+        let totals = dead_letters
+            .read_totals(of)
+            .await
+            .expect("a journal that works");
         if enough(&totals) {
             return totals;
         }
         world.hand.advance(Duration::from_millis(20));
         actix_rt::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it never came to that: {:?}", dead_letters.totals(of).await);
+    panic!(
+        "it never came to that: {:?}",
+        dead_letters.read_totals(of).await
+    );
 }
 
 #[test]
@@ -80,7 +86,7 @@ fn an_unreachable_store_does_not_delay_others() {
         let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
         let _actors: Vec<_> = stores
-            .all()
+            .list_stores()
             .map(|(_, dead_letters)| dead_letters.build().start())
             .collect();
         break_store(folder.path());
@@ -89,14 +95,14 @@ fn an_unreachable_store_does_not_delay_others() {
             world
                 .add_dead_letters(subscription_key(subscription), 1, START)
                 .await;
-            stores.waiting(WaitingDeadLetters {
+            stores.queue_waiting(WaitingDeadLetters {
                 subscription_key: subscription_key(subscription),
                 target: at("a", "letters"),
                 due: START,
             });
         }
         world.add_dead_letters(subscription_key(9), 2, START).await;
-        assert!(stores.waiting(WaitingDeadLetters {
+        assert!(stores.queue_waiting(WaitingDeadLetters {
             subscription_key: subscription_key(9),
             target: at("b", "letters"),
             due: START
@@ -112,7 +118,7 @@ fn an_unreachable_store_does_not_delay_others() {
             totals.written == 1
         })
         .await;
-        assert!(stores.settle(Duration::from_secs(60)).await);
+        assert!(stores.finish_turns(Duration::from_secs(60)).await);
         world.stop().await;
     });
 }
@@ -127,7 +133,7 @@ fn dead_letters_for_a_lost_store_can_be_redirected() {
         );
         let stores = stores(&world, folder.path(), &targets);
         let _actors: Vec<_> = stores
-            .all()
+            .list_stores()
             .map(|(_, dead_letters)| dead_letters.build().start())
             .collect();
         break_store(folder.path());
@@ -136,7 +142,7 @@ fn dead_letters_for_a_lost_store_can_be_redirected() {
             .expect("no panic")
             .insert(subscription_key(1), at("a", "letters"));
         world.add_dead_letters(subscription_key(1), 5, START).await;
-        stores.waiting(WaitingDeadLetters {
+        stores.queue_waiting(WaitingDeadLetters {
             subscription_key: subscription_key(1),
             target: at("a", "letters"),
             due: START,
@@ -173,7 +179,7 @@ fn dead_letters_for_a_lost_store_can_be_redirected() {
             ids(&folder.path().join("b/elsewhere/letters/MY-SUBSCRIPTION")).len(),
             5
         );
-        assert!(stores.settle(Duration::from_secs(60)).await);
+        assert!(stores.finish_turns(Duration::from_secs(60)).await);
         world.stop().await;
     });
 }
@@ -185,7 +191,7 @@ fn a_missing_store_keeps_its_dead_letters_in_the_journal() {
         let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
         world.add_dead_letters(subscription_key(1), 1, START).await;
-        assert!(!stores.waiting(WaitingDeadLetters {
+        assert!(!stores.queue_waiting(WaitingDeadLetters {
             subscription_key: subscription_key(1),
             target: at("c", "letters"),
             due: START

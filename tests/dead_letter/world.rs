@@ -18,7 +18,7 @@ use gridhook::{
     },
     event::{
         EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp,
-        chunk::{ChunkBuilder, WriterStamp},
+        chunk::{ChunkBuilder, EncodedEvent},
     },
     journal::{self, BacklogLimits, Journal, MetaChange, WriterThreads},
     policy::record::{DeadLetterRecord, RecordChange, WriteUrgency},
@@ -53,7 +53,7 @@ pub(super) struct World {
 impl World {
     /// A server on the content of `memory`, its clock at `now`, writing to `folder`.
     pub(super) fn start(memory: &MemoryStore, folder: &Path, now: Timestamp) -> Self {
-        Self::over(memory, Sink::local(folder).expect("a folder"), now)
+        Self::over(memory, Sink::in_folder(folder).expect("a folder"), now)
     }
 
     /// A server on the content of `memory`, its clock at `now`, writing to `sink`.
@@ -65,7 +65,7 @@ impl World {
     pub(super) fn on(store: impl Store, folder: &Path, now: Timestamp) -> Self {
         Self::build(
             Arc::new(store),
-            Sink::local(folder).expect("a folder"),
+            Sink::in_folder(folder).expect("a folder"),
             now,
             |_| None,
         )
@@ -87,7 +87,7 @@ impl World {
         now: Timestamp,
         notifier: impl FnOnce(Journal) -> Option<Notifier>,
     ) -> Self {
-        let (clock, hand) = Clock::manual(now);
+        let (clock, hand) = Clock::new_manual(now);
         let limits = BacklogLimits {
             retention: Duration::from_secs(3600),
             ..BacklogLimits::default()
@@ -129,12 +129,15 @@ impl World {
         count: u32,
         due: Timestamp,
     ) {
-        let found = self.journal.end(PartitionId(1)).is_some();
+        let found = self.journal.log_end(PartitionId(1)).is_some();
         let mut changes = vec![MetaChange::Subscribe(subscription_key, None)];
         if !found {
             changes.insert(0, MetaChange::CreatePartition(PartitionId(1)));
         }
-        self.journal.change(changes).await.expect("written");
+        self.journal
+            .write_meta_changes(changes)
+            .await
+            .expect("written");
         self.add_more_dead_letters(subscription_key, count, due)
             .await;
     }
@@ -159,7 +162,7 @@ impl World {
                     start: start + before.len() as u32,
                     len: id.len() as u32,
                 };
-                WriterStamp {
+                EncodedEvent {
                     wire_end: out.len(),
                     spans: EventRanges {
                         id,
@@ -170,7 +173,7 @@ impl World {
         }
         let first = self
             .journal
-            .publish(PartitionId(1), draft.into_chunks(), None)
+            .append_events(PartitionId(1), draft.into_chunks(), None)
             .await
             .expect("published")
             .first;
@@ -183,7 +186,7 @@ impl World {
         let record = |index| dead_letter_change(first.plus(u64::from(index)), due, dead());
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let done = Box::new(move |answer| sender.send(answer).expect("somebody waits"));
-        self.journal.append(
+        self.journal.write_changes(
             owner,
             (0..count).map(record).collect(),
             WriteUrgency::Now,
@@ -198,7 +201,7 @@ impl World {
         target: DeadLetterTarget,
         due: Timestamp,
     ) {
-        self.dead_letters.waiting(WaitingDeadLetters {
+        self.dead_letters.queue_waiting(WaitingDeadLetters {
             subscription_key,
             target,
             due,
@@ -218,7 +221,7 @@ impl World {
         for _ in 0..500 {
             let totals = self
                 .dead_letters
-                .totals(subscription_key)
+                .read_totals(subscription_key)
                 .await
                 .expect("a journal that works");
             if enough(&totals) {
@@ -229,14 +232,14 @@ impl World {
         }
         panic!(
             "it never came to that: {:?}",
-            self.dead_letters.totals(subscription_key).await
+            self.dead_letters.read_totals(subscription_key).await
         );
     }
 
     pub(super) async fn waiting(&self, subscription_key: SubscriptionKey) -> usize {
         self.journal
-            .reads()
-            .dead(subscription_key, Timestamp::NEVER, 1_000, 1 << 20)
+            .reader_pool()
+            .read_dead_letters(subscription_key, Timestamp::NEVER, 1_000, 1 << 20)
             .await
             .expect("read")
             .len()
@@ -245,11 +248,13 @@ impl World {
     /// Stops it like a server.
     pub(super) async fn stop(self) {
         assert!(
-            self.dead_letters.settle(Duration::from_secs(60)).await,
+            self.dead_letters
+                .finish_turns(Duration::from_secs(60))
+                .await,
             "files end"
         );
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 

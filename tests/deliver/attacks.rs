@@ -405,7 +405,7 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
         .expect("good");
         let begun = tokio::time::Instant::now();
         let got = client
-            .post(
+            .send_within_limit(
                 &destination,
                 outgoing("[{}]"),
                 &RequestTimeouts { response: WAIT },

@@ -253,7 +253,7 @@ async fn the_connection_that_was_used_last_is_reused() {
     });
     let url = endpoint.url();
     futures_util::future::join(post_to(&client, &url, AMPLE), post_to(&client, &url, AMPLE)).await;
-    assert_eq!((endpoint.connections(), client.sweep()), (2, 2));
+    assert_eq!((endpoint.connections(), client.close_idle()), (2, 2));
     // With requests that follow each other, the connection that the burst opened besides becomes
     // idle and is closed.
     let requests = async {
@@ -265,7 +265,11 @@ async fn the_connection_that_was_used_last_is_reused() {
         .await
         .expect("a connection is closed");
     assert_eq!(
-        (endpoint.connections(), endpoint.closed(), client.sweep()),
+        (
+            endpoint.connections(),
+            endpoint.closed(),
+            client.close_idle()
+        ),
         (2, 1, 1)
     );
 }
@@ -282,7 +286,7 @@ async fn idle_connections_do_not_accumulate() {
     for number in 0..40 {
         post_to(&client, &format!("http://h{number}.test/"), AMPLE).await;
     }
-    assert_eq!(client.sweep(), 40);
+    assert_eq!(client.close_idle(), 40);
     drop(client);
     assert!(
         eventually(|| endpoint.closed() == 40).await,
@@ -295,7 +299,7 @@ async fn idle_connections_do_not_accumulate() {
     });
     for number in 0..40 {
         post_to(&client, &format!("http://h{number}.test/"), AMPLE).await;
-        assert_eq!(client.sweep(), 0);
+        assert_eq!(client.close_idle(), 0);
     }
     assert!(eventually(|| endpoint.closed() == 80).await);
 }
@@ -320,29 +324,39 @@ async fn idle_connections_borrow_the_permits_of_requests_until_these_are_short()
         }
     }
     assert_eq!(
-        (endpoint.connections(), client.sweep()),
+        (endpoint.connections(), client.close_idle()),
         (5, 5),
         "each connection is reused"
     );
-    assert_eq!((sockets.free(), sockets.available()), (12, 16));
+    assert_eq!(
+        (sockets.free_permits(), sockets.available_permits()),
+        (12, 16)
+    );
     let mut taken = Vec::new();
     for number in 0..16 {
         assert!(
-            eventually(|| sockets.free() > 0).await,
+            eventually(|| sockets.free_permits() > 0).await,
             "request {number} gets a permit"
         );
-        taken.push(sockets.take());
+        taken.push(sockets.take_permit());
     }
     assert!(
         eventually(|| endpoint.closed() == 4).await,
         "one connection has a permit for idle ones"
     );
     assert_eq!(
-        (client.sweep(), sockets.free(), sockets.available()),
+        (
+            client.close_idle(),
+            sockets.free_permits(),
+            sockets.available_permits()
+        ),
         (1, 0, 0)
     );
     drop(taken);
-    assert_eq!((sockets.free(), sockets.available()), (16, 16));
+    assert_eq!(
+        (sockets.free_permits(), sockets.available_permits()),
+        (16, 16)
+    );
 }
 
 #[actix_rt::test]

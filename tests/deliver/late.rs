@@ -29,8 +29,8 @@ async fn call<'a>(
     destination: &'a Destination,
 ) -> (RequestResult, Option<LateRequest<'a>>) {
     client
-        .call(destination, outgoing("[{}]"), WallTime(0))
-        .answer(WAIT)
+        .begin_request(destination, outgoing("[{}]"), WallTime(0))
+        .wait_for_response(WAIT)
         .await
 }
 
@@ -166,7 +166,10 @@ async fn an_incompletely_sent_request_is_aborted_at_the_timeout() {
         body: Bytes::from(vec![b' '; 16 << 20]),
         ..OutgoingRequest::default()
     };
-    let (answer, late_request) = client.call(&to, large, WallTime(0)).answer(WAIT).await;
+    let (answer, late_request) = client
+        .begin_request(&to, large, WallTime(0))
+        .wait_for_response(WAIT)
+        .await;
     assert!(
         answer.detail.contains("not fully sent"),
         "{}",

@@ -14,7 +14,10 @@ use crate::support::endpoint::{Endpoint, answer};
 
 #[actix_rt::test]
 async fn no_request_is_sent_without_a_lease() {
-    let (endpoint, lease) = (Endpoint::start(vec![answer(200, "", "")]), Lease::begin());
+    let (endpoint, lease) = (
+        Endpoint::start(vec![answer(200, "", "")]),
+        Lease::new_unrenewed(),
+    );
     let client = WebhookClient::new(ClientOptions {
         lease: Some(lease.clone()),
         ..options()
@@ -24,24 +27,24 @@ async fn no_request_is_sent_without_a_lease() {
         post_to(&client, &endpoint.url(), AMPLE).await.outcome,
         Outcome::Aborted
     );
-    lease.renew(Instant::now() + hour);
+    lease.renew_until(Instant::now() + hour);
     assert_eq!(
         post_to(&client, &endpoint.url(), AMPLE).await.outcome,
         Outcome::Delivered
     );
-    lease.renew(Instant::now());
+    lease.renew_until(Instant::now());
     assert_eq!(
         post_to(&client, &endpoint.url(), AMPLE).await.outcome,
         Outcome::Aborted,
         "on a connection that is kept"
     );
-    lease.renew(Instant::now() + hour);
+    lease.renew_until(Instant::now() + hour);
     assert_eq!(
         post_to(&client, &endpoint.url(), AMPLE).await.outcome,
         Outcome::Delivered
     );
-    lease.end();
-    lease.renew(Instant::now() + hour);
+    lease.end_for_good();
+    lease.renew_until(Instant::now() + hour);
     assert_eq!(
         post_to(&client, &endpoint.url(), AMPLE).await.outcome,
         Outcome::Aborted,

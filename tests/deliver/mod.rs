@@ -99,7 +99,7 @@ async fn post_to(client: &WebhookClient, url: &str, waits: RequestTimeouts) -> R
     let destination = Destination::new(url, "sub", Schema::EventGrid, Schema::EventGrid, false)
         .expect("a good URL");
     client
-        .post(&destination, outgoing("[{}]"), &waits, WallTime(0))
+        .send_within_limit(&destination, outgoing("[{}]"), &waits, WallTime(0))
         .await
 }
 
@@ -113,7 +113,7 @@ async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
         ..OutgoingRequest::default()
     };
     client
-        .post(&destination, outgoing, &waits, WallTime(0))
+        .send_within_limit(&destination, outgoing, &waits, WallTime(0))
         .await
 }
 
@@ -124,7 +124,7 @@ impl<F> NameResolver for Scripted<F>
 where
     F: Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync,
 {
-    fn lookup(
+    fn look_up(
         &self,
         host: &str,
         _port: u16,

@@ -3,14 +3,14 @@
 use gridhook::{
     deliver::{
         Destination, OutgoingRequest, build,
-        convert::delivered,
+        convert::convert_event,
         request::{RequestError, header_value},
     },
     event::{
         EventRanges,
         Schema::{self, CloudEvents, Custom, EventGrid},
         Seq, Timestamp,
-        chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
+        chunk::{Chunk, ChunkBuilder, EncodedEvent, RunningTotals},
     },
     policy::property::DeliveryProperty,
 };
@@ -153,7 +153,7 @@ fn a_conversion_is_made_once_and_shared() {
     let mut draft = ChunkBuilder::new(EventGrid);
     draft.push(|out| {
         out.extend_from_slice(WIRE.as_bytes());
-        WriterStamp {
+        EncodedEvent {
             wire_end: out.len(),
             spans: EventRanges::default(),
         }
@@ -161,14 +161,17 @@ fn a_conversion_is_made_once_and_shared() {
     let sealed = draft
         .into_chunks()
         .remove(0)
-        .stamp(Timestamp(1), LogTail::default());
+        .stamp_record(Timestamp(1), RunningTotals::default());
     let chunk = Chunk::decode(Seq::FIRST, sealed).expect("what was written is read");
-    let event = chunk.events().expect("what was written is read").remove(0);
+    let event = chunk
+        .decode_events()
+        .expect("what was written is read")
+        .remove(0);
     let forms =
-        [&event, &event.clone()].map(|event| delivered(event, CloudEvents).expect("readable"));
+        [&event, &event.clone()].map(|event| convert_event(event, CloudEvents).expect("readable"));
     assert_eq!(forms[0].as_ptr(), forms[1].as_ptr());
     assert_eq!(
-        delivered(&event.detached(), CloudEvents).expect("readable"),
+        convert_event(&event.detach_from_chunk(), CloudEvents).expect("readable"),
         forms[0]
     );
 }
@@ -314,7 +317,7 @@ fn the_publishers_time_keeps_its_hundred_nanoseconds() {
     let wire = WIRE.replace("2026-01-01T00:00:00Z", TIME);
     let stored = event(EventGrid, &wire, "a-1", "2.0");
     for schema in [EventGrid, CloudEvents] {
-        let sent = delivered(&stored, schema).expect("it can be delivered");
+        let sent = convert_event(&stored, schema).expect("it can be delivered");
         assert!(
             String::from_utf8_lossy(&sent).contains(TIME),
             "{schema:?}: {sent:?}"

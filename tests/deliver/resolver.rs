@@ -34,7 +34,7 @@ fn resolver(server: &NameServer) -> Resolver {
 
 async fn find(resolver: &Resolver, host: &str) -> io::Result<Vec<IpAddr>> {
     Ok(resolver
-        .lookup(host, 80)
+        .look_up(host, 80)
         .await?
         .into_iter()
         .map(|address| address.ip())

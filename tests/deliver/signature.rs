@@ -122,7 +122,7 @@ fn signed(events: &[Event], seconds: u64) -> [String; 3] {
         body: "[]".into(),
         ..OutgoingRequest::default()
     };
-    signer(&[VECTORS[0].0]).expect("a secret").sign(
+    signer(&[VECTORS[0].0]).expect("a secret").sign_request(
         &mut outgoing,
         events,
         WallTime(seconds * 1_000_000),

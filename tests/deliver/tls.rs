@@ -167,7 +167,7 @@ async fn an_old_version_of_tls_is_refused() {
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], old);
     let roots = [TrustRoots::File(folder.path().join("ca.pem"))];
     let post = async |version| {
-        let trust = TlsTrust::of(&roots, version).expect("an authority");
+        let trust = TlsTrust::load_roots(&roots, version).expect("an authority");
         post_to(
             &WebhookClient::new(ClientOptions { trust, ..options() }),
             &url(&endpoint, "localhost"),
@@ -193,7 +193,7 @@ async fn an_endpoint_that_requests_a_certificate_gets_the_configured_one() {
         .issue("shop")
         .write(shown.path(), "stranger");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], authority.demanding("localhost"));
-    let trust = TlsTrust::of(
+    let trust = TlsTrust::load_roots(
         &[TrustRoots::File(folder.path().join("ca.pem"))],
         MinimumTlsVersion::Tls12,
     )

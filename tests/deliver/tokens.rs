@@ -70,11 +70,11 @@ async fn a_token_is_replaced_ahead_of_its_end_and_kept_while_the_issuer_is_down(
     ]);
     let source = source(&issuer, &folder);
     let at = |seconds| START.after(Duration::from_secs(seconds));
-    let (first, is_new) = source.token(None, START).await.expect("a token");
+    let (first, is_new) = source.get_token(None, START).await.expect("a token");
     assert!(is_new);
     // Five minutes before the end, and not earlier.
     for (seconds, requests) in [(3299, 1), (3301, 2), (3320, 2), (3332, 3), (3350, 3)] {
-        let (token, is_new) = source.token(None, at(seconds)).await.expect("a token");
+        let (token, is_new) = source.get_token(None, at(seconds)).await.expect("a token");
         assert!(
             Arc::ptr_eq(&token, &first) && !is_new,
             "at {seconds} s the old one is good"
@@ -85,7 +85,7 @@ async fn a_token_is_replaced_ahead_of_its_end_and_kept_while_the_issuer_is_down(
             "at {seconds} s; one try in 30 s"
         );
     }
-    let (second, is_new) = source.token(None, at(3400)).await.expect("a token");
+    let (second, is_new) = source.get_token(None, at(3400)).await.expect("a token");
     assert!(is_new && !Arc::ptr_eq(&second, &first));
     assert_eq!(issuer.requests().len(), 4);
 }
@@ -96,18 +96,18 @@ async fn a_refresh_that_its_caller_gives_up_leaves_the_old_token_in_use() {
     let issuer = Endpoint::start(vec![issued("one", 3600), issued("two", 3600)]);
     let source = source(&issuer, &folder);
     let at = |seconds| START.after(Duration::from_secs(seconds));
-    let (first, _) = source.token(None, START).await.expect("a token");
+    let (first, _) = source.get_token(None, START).await.expect("a token");
     // Polled once: the request to the issuer has begun, and cannot have ended.
     assert!(
-        source.token(None, at(3301)).now_or_never().is_none(),
+        source.get_token(None, at(3301)).now_or_never().is_none(),
         "it waits for the issuer"
     );
-    let (token, is_new) = source.token(None, at(3302)).await.expect("a token");
+    let (token, is_new) = source.get_token(None, at(3302)).await.expect("a token");
     assert!(
         Arc::ptr_eq(&token, &first) && !is_new,
         "no second try within 30 s"
     );
-    let (token, is_new) = source.token(None, at(3332)).await.expect("a token");
+    let (token, is_new) = source.get_token(None, at(3332)).await.expect("a token");
     assert!(is_new && !Arc::ptr_eq(&token, &first));
 }
 
@@ -122,11 +122,11 @@ async fn a_short_token_is_replaced_after_four_fifths_and_none_is_used_beyond_its
     let source = source(&issuer, &folder);
     let at = |seconds| START.after(Duration::from_secs(seconds));
     for (seconds, is_expected) in [(0, true), (79, false), (81, true), (150, false)] {
-        let (_, is_new) = source.token(None, at(seconds)).await.expect("a token");
+        let (_, is_new) = source.get_token(None, at(seconds)).await.expect("a token");
         assert_eq!(is_new, is_expected, "at {seconds} s");
     }
     let missing = source
-        .token(None, at(182))
+        .get_token(None, at(182))
         .await
         .expect_err("it ended at 181 s");
     assert_eq!(
@@ -152,14 +152,14 @@ async fn a_certificate_is_read_for_each_token_and_must_fit_its_key() {
         rsa.der.as_ref()
     );
     let source = source_with(&issuer, IdentityProof::Certificate(files.clone()));
-    source.token(None, START).await.expect("a token");
+    source.get_token(None, START).await.expect("a token");
 
     // Another certificate is used at once; one that does not fit its key is refused without a
     // request. Paths are shown to the operator, not to readers of attempts.
     let other = authority.issue_rsa("other");
     other.write(folder.path(), "id");
     source
-        .token(None, START.after(Duration::from_secs(81)))
+        .get_token(None, START.after(Duration::from_secs(81)))
         .await
         .expect("a token");
     let prints: Vec<String> = issuer.requests().iter().map(thumbprint).collect();
@@ -167,7 +167,7 @@ async fn a_certificate_is_read_for_each_token_and_must_fit_its_key() {
     assert_eq!(prints, expected);
     std::fs::write(path("id.crt"), authority.issue("gridhook").pem).expect("written");
     let problem = source
-        .token(None, START.after(Duration::from_secs(200)))
+        .get_token(None, START.after(Duration::from_secs(200)))
         .await
         .expect_err("no token");
     assert_eq!(

@@ -98,7 +98,7 @@ async fn a_large_body_arrives_whole() {
         ..OutgoingRequest::default()
     };
     let answer = client
-        .post(&destination, outgoing, &AMPLE, WallTime(0))
+        .send_within_limit(&destination, outgoing, &AMPLE, WallTime(0))
         .await;
     assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
     assert!(endpoint.requests()[0].body == body);
@@ -269,7 +269,9 @@ async fn retry_after_is_read_in_seconds_and_as_a_date() {
             body: Bytes::from_static(b"[]"),
             ..OutgoingRequest::default()
         };
-        let answer = client.post(&destination, outgoing, &AMPLE, now).await;
+        let answer = client
+            .send_within_limit(&destination, outgoing, &AMPLE, now)
+            .await;
         assert_eq!(answer.retry_after, expected, "{value:?}");
     }
 }
@@ -298,7 +300,7 @@ async fn a_post_and_another_method_have_the_same_head() {
                 ..outgoing(body)
             };
             client
-                .post(&destination, outgoing, &AMPLE, WallTime(0))
+                .send_within_limit(&destination, outgoing, &AMPLE, WallTime(0))
                 .await;
         }
     }
@@ -356,7 +358,7 @@ async fn a_property_precedes_a_header_and_a_header_a_line() {
         ..outgoing("[]")
     };
     client
-        .post(&destination, outgoing, &AMPLE, WallTime(0))
+        .send_within_limit(&destination, outgoing, &AMPLE, WallTime(0))
         .await;
     let requests = endpoint.requests();
     let head = requests[0].head.to_lowercase();

@@ -53,7 +53,7 @@ impl Fixture {
             shards: Shards::default(),
             limits,
         };
-        let (clock, _) = Clock::manual(Timestamp(1_000_000_000));
+        let (clock, _) = Clock::new_manual(Timestamp(1_000_000_000));
         let (journal, writer) = Journal::start(
             Arc::clone(store),
             clock,
@@ -79,7 +79,8 @@ impl Fixture {
             MetaChange::Subscribe(QUICK, None),
             MetaChange::Subscribe(SLOW, None),
         ];
-        self.wait(self.journal.change(founded)).expect("founded");
+        self.wait(self.journal.write_meta_changes(founded))
+            .expect("founded");
     }
 
     fn wait<T>(&self, promise: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -89,7 +90,7 @@ impl Fixture {
     fn publish(&self, partition: PartitionId) -> Result<(), Error> {
         self.wait(
             self.journal
-                .publish(partition, sealed(&[("yes", 1000)]), None),
+                .append_events(partition, sealed(&[("yes", 1000)]), None),
         )
         .map(drop)
     }
@@ -126,13 +127,13 @@ impl Fixture {
         let (done, answer) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
         self.journal
-            .append(owner, vec![cursor], WriteUrgency::Now, done);
+            .write_changes(owner, vec![cursor], WriteUrgency::Now, done);
         answer.recv().expect("an answer").expect("written");
     }
 
     fn stop(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 
@@ -199,7 +200,7 @@ fn a_bound_holds_after_a_restart_and_a_log_that_all_subscriptions_passed_does_no
         let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
         queue.found();
         for _ in 0..5 {
-            let end = Seq(queue.journal.end(PARTITION).expect("founded").next.0);
+            let end = Seq(queue.journal.log_end(PARTITION).expect("founded").next.0);
             assert_eq!(queue.fill().0, 11);
             queue.read(QUICK, end.0 + 11);
             queue.read(SLOW, end.0 + 11);
@@ -208,7 +209,7 @@ fn a_bound_holds_after_a_restart_and_a_log_that_all_subscriptions_passed_does_no
         queue.stop();
         let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
         assert_eq!(queue.fill().0, 0, "still full");
-        let end = queue.journal.end(PARTITION).expect("founded").next.0;
+        let end = queue.journal.log_end(PARTITION).expect("founded").next.0;
         queue.read(QUICK, end);
         queue.read(SLOW, end - 1);
         assert_eq!(queue.fill(), (10, SLOW.subscription));
@@ -226,7 +227,9 @@ fn without_subscriptions_there_is_no_backlog_and_a_deleted_one_holds_up_no_publi
         }
         queue.fill();
         let gone = [QUICK, SLOW].map(MetaChange::Unsubscribe).to_vec();
-        queue.wait(queue.journal.change(gone)).expect("done");
+        queue
+            .wait(queue.journal.write_meta_changes(gone))
+            .expect("done");
         assert_eq!(queue.journal.crowded_partition(PARTITION), None);
         queue
             .publish(PARTITION)
@@ -254,9 +257,9 @@ fn with_the_oldest_given_up_the_overflow_is_reported_before_the_bound_and_with_i
             .expect("the state");
         let keep = crowded.keep.expect("the oldest go");
         assert!(!crowded.is_full && keep < crowded.bytes, "{crowded:?}");
-        let end = queue.journal.end(PARTITION).expect("founded");
+        let end = queue.journal.log_end(PARTITION).expect("founded");
         let below = queue
-            .wait(queue.journal.reads().last_bytes(PARTITION, end, keep))
+            .wait(queue.journal.reader_pool().last_bytes(PARTITION, end, keep))
             .expect("readable")
             .at;
         assert!((3..=5).contains(&below.0), "{below:?} of {end:?}");

@@ -14,7 +14,7 @@ use gridhook::{
         backup::{self, BackupMade, BackupProgress, Backups, Manifest, RestoreReport},
         fsck::CheckStop,
     },
-    storage::decoders,
+    storage::record_decoders,
     store::{
         Family, Store,
         keys::{self, MetaKind},
@@ -48,7 +48,7 @@ impl Fixture {
             weak,
             data,
             RocksOptions::default(),
-            decoders(),
+            record_decoders(),
             Clock::system(),
         );
         Self {
@@ -68,26 +68,26 @@ impl Fixture {
             put(
                 &*self.store,
                 Family::Meta,
-                keys::meta(MetaKind::Topic, &topic.to_be_bytes()),
+                keys::meta_key(MetaKind::Topic, &topic.to_be_bytes()),
                 vec![topic as u8; 100],
             );
         }
     }
 
     fn back_up(&self, name: &str) -> BackupMade {
-        let turn = self.backups.turn().expect("nobody else");
+        let turn = self.backups.acquire_permit().expect("nobody else");
         self.backups
-            .make(&turn, &self.path(name), &mut go_on)
+            .make_in_folder(&turn, &self.path(name), &mut go_on)
             .expect("made")
     }
 
     fn restore(&self, from: &str, to: &str) -> Result<RestoreReport, backup::BackupError> {
         let options = RocksOptions::default();
-        backup::restore(
+        backup::restore_folder(
             &self.path(from),
             &self.path(to),
             &options,
-            decoders(),
+            record_decoders(),
             &mut go_on,
         )
     }
@@ -206,7 +206,13 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
             tried += 1;
             let back = queue.path("back");
             let options = RocksOptions::default();
-            let restored = backup::restore(damaged.path(), &back, &options, decoders(), &mut go_on);
+            let restored = backup::restore_folder(
+                damaged.path(),
+                &back,
+                &options,
+                record_decoders(),
+                &mut go_on,
+            );
             let error = restored.map(drop).expect_err(&file.path).to_string();
             assert!(
                 error.contains(&file.path) && error.contains(reported),
@@ -356,11 +362,11 @@ fn a_folder_that_is_no_backup_or_unfinished_or_newer_is_refused() {
 fn nothing_that_is_there_is_written_over() {
     let queue = Fixture::new();
     queue.fill(0, 5);
-    let turn = queue.backups.turn().expect("nobody else");
+    let turn = queue.backups.acquire_permit().expect("nobody else");
     let refusal = |path: &Path| {
         let error = queue
             .backups
-            .make(&turn, path, &mut go_on)
+            .make_in_folder(&turn, path, &mut go_on)
             .map(drop)
             .expect_err("refused")
             .to_string();
@@ -383,7 +389,7 @@ fn nothing_that_is_there_is_written_over() {
         weak,
         queue.path("data"),
         RocksOptions::default(),
-        decoders(),
+        record_decoders(),
         Clock::system(),
     )
     .of_process(Some(queue.folder.path().to_owned()));
@@ -424,9 +430,12 @@ fn a_cancelled_backup_leaves_nothing_and_the_next_one_may_begin() {
     queue.fill(0, 600);
     let folder = queue.path("backup");
     for pieces in 0..100 {
-        let turn = queue.backups.turn().expect("the last one is over");
+        let turn = queue
+            .backups
+            .acquire_permit()
+            .expect("the last one is over");
         assert!(matches!(
-            queue.backups.turn(),
+            queue.backups.acquire_permit(),
             Err(backup::BackupError::Busy)
         ));
         let mut left = pieces;
@@ -438,7 +447,7 @@ fn a_cancelled_backup_leaves_nothing_and_the_next_one_may_begin() {
                 ControlFlow::Continue(())
             }
         };
-        let made = queue.backups.make(&turn, &folder, &mut watch);
+        let made = queue.backups.make_in_folder(&turn, &folder, &mut watch);
         if left >= 0 {
             // The observer was not called more often than that.
             assert!(made.is_ok() && pieces > 3, "{pieces}");
@@ -460,7 +469,7 @@ fn files_of_a_killed_check_are_gone_after_the_next_start() {
     queue.fill(0, 5);
     queue
         .store
-        .freeze(&queue.path("data/rocksdb.frozen"))
+        .freeze_to(&queue.path("data/rocksdb.frozen"))
         .expect("frozen");
     let killed = queue.path("killed");
     copy_folder(&queue.path("data"), &killed).expect("copied");
@@ -473,7 +482,7 @@ fn files_of_a_killed_check_are_gone_after_the_next_start() {
 fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
     let queue = Fixture::new();
     queue.fill(0, 600);
-    let turn = queue.backups.turn().expect("nobody else");
+    let turn = queue.backups.acquire_permit().expect("nobody else");
     let mut between = 600;
     let watch = &mut |_| {
         // During the check.
@@ -481,7 +490,7 @@ fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
         between += 1;
         ControlFlow::Continue(())
     };
-    let report = queue.backups.look(&turn, watch).expect("looked at");
+    let report = queue.backups.check_store(&turn, watch).expect("looked at");
     assert!(report.is_sound(), "{report}");
     let carried = keys::carried(gridhook::event::PartitionId(1), gridhook::event::Seq(7));
     put(
@@ -490,7 +499,10 @@ fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
         carried.clone(),
         super::chunk(1, 10),
     );
-    let report = queue.backups.look(&turn, &mut go_on).expect("looked at");
+    let report = queue
+        .backups
+        .check_store(&turn, &mut go_on)
+        .expect("looked at");
     assert!(
         !report.is_sound()
             && report

@@ -1,7 +1,7 @@
 use bytes::{BufMut, Bytes};
 use gridhook::event::{
     EventRanges, Schema, Seq, TextRange, Timestamp,
-    chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp, end_of},
+    chunk::{Chunk, ChunkBuilder, EncodedEvent, RunningTotals, end_of},
 };
 use proptest::prelude::*;
 
@@ -15,11 +15,11 @@ fn a_chunk_is_read_back_as_it_was_written() {
     let bytes = chunk(3, 100);
     let read = Chunk::decode(Seq(5), bytes.clone()).expect("a whole chunk");
     assert_eq!(
-        (read.count, read.end(), read.bytes_len()),
+        (read.count, read.end_seq(), read.bytes_len()),
         (3, Seq(8), bytes.len())
     );
     assert_eq!(end_of(Seq(5), &bytes), Some(Seq(8)));
-    let events = read.events().expect("whole events");
+    let events = read.decode_events().expect("whole events");
     assert_eq!(
         events
             .iter()
@@ -39,7 +39,7 @@ fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
             )
         };
         let sealed = |body_bytes: usize| {
-            let mut draft = ChunkBuilder::new(Schema::EventGrid).sized(body_bytes);
+            let mut draft = ChunkBuilder::new(Schema::EventGrid).with_body_bytes(body_bytes);
             for index in 0..count {
                 draft.push(|out| {
                     let id = TextRange {
@@ -47,7 +47,7 @@ fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
                         len: 3,
                     };
                     out.put_slice(wire(index).as_bytes());
-                    WriterStamp {
+                    EncodedEvent {
                         wire_end: out.len(),
                         spans: EventRanges {
                             id,
@@ -58,20 +58,25 @@ fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
             }
             draft.into_chunks().pop().expect("a chunk")
         };
-        let expected = sealed(0).stamp(Timestamp(9), LogTail::default());
+        let expected = sealed(0).stamp_record(Timestamp(9), RunningTotals::default());
         for body_bytes in [count * wire_bytes * 3 / 4, 1 << 20] {
             assert_eq!(
-                sealed(body_bytes).stamp(Timestamp(9), LogTail::default()),
+                sealed(body_bytes).stamp_record(Timestamp(9), RunningTotals::default()),
                 expected,
                 "{count} of {wire_bytes}"
             );
             let appended = sealed(body_bytes)
-                .append(Seq(5), Timestamp(9), LogTail::default())
+                .append_to_log(Seq(5), Timestamp(9), RunningTotals::default())
                 .expect("a chunk");
             assert!((expected.len()..expected.len() * 8 / 5).contains(&appended.record_memory()));
-            for (index, event) in appended.events().expect("whole events").iter().enumerate() {
+            for (index, event) in appended
+                .decode_events()
+                .expect("whole events")
+                .iter()
+                .enumerate()
+            {
                 assert_eq!(
-                    (event.wire(), &*event.id()),
+                    (event.to_wire_bytes(), &*event.id()),
                     (wire(index).into(), &*format!("{index:03}"))
                 );
             }
@@ -81,12 +86,12 @@ fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
 
 /// Two events of a request with this trace context.
 fn traced(place: &str) -> Bytes {
-    let mut draft = ChunkBuilder::new(Schema::CloudEvents).traced(place);
+    let mut draft = ChunkBuilder::new(Schema::CloudEvents).with_trace(place);
     for wire in ["{\"id\":\"one\"}", "{\"id\":\"two\"}"] {
         draft.push(|out| {
             let start = out.len() as u32;
             out.put_slice(wire.as_bytes());
-            WriterStamp {
+            EncodedEvent {
                 wire_end: out.len(),
                 spans: EventRanges {
                     id: TextRange {
@@ -99,7 +104,7 @@ fn traced(place: &str) -> Bytes {
         });
     }
     let sealed = draft.into_chunks().pop().expect("a chunk");
-    sealed.stamp(Timestamp(9), LogTail::default())
+    sealed.stamp_record(Timestamp(9), RunningTotals::default())
 }
 
 #[test]
@@ -108,16 +113,16 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
     let bytes = traced(place);
     assert_eq!((bytes[0], end_of(Seq(5), &bytes)), (3, Some(Seq(7))));
     let events = Chunk::decode(Seq(5), bytes)
-        .and_then(|chunk| chunk.events())
+        .and_then(|chunk| chunk.decode_events())
         .expect("whole events");
     for (event, id) in events.iter().zip(["one", "two"]) {
-        let held = Chunk::decode(event.seq, ChunkBuilder::single(event))
-            .and_then(|chunk| chunk.events())
+        let held = Chunk::decode(event.seq, ChunkBuilder::encode_single(event))
+            .and_then(|chunk| chunk.decode_events())
             .expect("one event");
-        for event in [event, &held[0], &event.detached()] {
+        for event in [event, &held[0], &event.detach_from_chunk()] {
             assert_eq!((event.trace(), &*event.id()), (Some(place), id));
             assert_eq!(
-                event.wire(),
+                event.to_wire_bytes(),
                 format!("{{\"id\":\"{id}\"}}"),
                 "the wire form is what was published"
             );
@@ -129,10 +134,14 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
 fn a_chunk_without_places_in_traces_costs_nothing_for_them() {
     let bytes = chunk(1, 20);
     let event = &Chunk::decode(Seq(1), bytes.clone())
-        .and_then(|chunk| chunk.events())
+        .and_then(|chunk| chunk.decode_events())
         .expect("an event")[0];
     assert_eq!(
-        (bytes[0], event.trace(), ChunkBuilder::single(event)[0]),
+        (
+            bytes[0],
+            event.trace(),
+            ChunkBuilder::encode_single(event)[0]
+        ),
         (2, None, 2)
     );
     let other = [&[4], &bytes[1..]].concat();
@@ -145,7 +154,8 @@ fn a_chunk_without_places_in_traces_costs_nothing_for_them() {
 fn a_traced_chunk_that_is_cut_anywhere_is_damaged() {
     let bytes = traced("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     for cut in 0..bytes.len() {
-        let events = Chunk::decode(Seq(1), bytes.slice(..cut)).and_then(|chunk| chunk.events());
+        let events =
+            Chunk::decode(Seq(1), bytes.slice(..cut)).and_then(|chunk| chunk.decode_events());
         assert!(events.is_err(), "cut at {cut}");
     }
 }
@@ -154,7 +164,8 @@ fn a_traced_chunk_that_is_cut_anywhere_is_damaged() {
 fn a_chunk_that_is_cut_anywhere_is_damaged() {
     let bytes = chunk(3, 20);
     for cut in 0..bytes.len() {
-        let events = Chunk::decode(Seq(1), bytes.slice(..cut)).and_then(|chunk| chunk.events());
+        let events =
+            Chunk::decode(Seq(1), bytes.slice(..cut)).and_then(|chunk| chunk.decode_events());
         assert!(events.is_err(), "cut at {cut}");
     }
 }
@@ -179,7 +190,7 @@ proptest! {
         let at = at % bytes.len();
         bytes[at] = byte;
         if let Ok(chunk) = Chunk::decode(Seq(1), bytes.into())
-            && let Ok(events) = chunk.events()
+            && let Ok(events) = chunk.decode_events()
         {
             for event in events {
                 prop_assert!(event.wire_len() <= chunk.bytes_len());
@@ -190,7 +201,7 @@ proptest! {
 
     #[test]
     fn random_bytes_are_no_chunk_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), first: u64) {
-        let refused = Chunk::decode(Seq(first), bytes.into()).and_then(|chunk| chunk.events()).is_err();
+        let refused = Chunk::decode(Seq(first), bytes.into()).and_then(|chunk| chunk.decode_events()).is_err();
         prop_assert!(refused);
     }
 }

@@ -175,7 +175,7 @@ struct Used {
 
 fn apply(records: &mut Records, batch: &Batch) {
     use gridhook::store::WriteOp;
-    for op in &batch.records().0 {
+    for op in &batch.without_outcomes().0 {
         match op {
             WriteOp::Outcomes(..) => panic!("these are records"),
             WriteOp::Put(family, key, value) => {
@@ -223,14 +223,14 @@ fn step(number: u64) -> Batch {
         batch.delete(Family::Pending, pending_key(old));
         batch.single_delete(Family::Due, due(old));
     }
-    batch.outcomes(
+    batch.put_outcomes(
         SUBSCRIPTION_KEY,
         Some(number.to_be_bytes().to_vec().into()),
         EncodedLines::default(),
     );
     batch.put(
         Family::Meta,
-        keys::meta(MetaKind::Topic, &number.to_be_bytes()),
+        keys::meta_key(MetaKind::Topic, &number.to_be_bytes()),
         vec![number as u8; 60],
     );
     batch.put(

@@ -14,7 +14,7 @@ use gridhook::{
     event::{
         EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange,
         Timestamp,
-        chunk::{Chunk, ChunkBuilder, SealedChunk, WriterStamp},
+        chunk::{Chunk, ChunkBuilder, EncodedEvent, SealedChunk},
     },
     journal::{
         BacklogLimits, Error, Journal, JournalOptions, MetaChange, PublishReceipt, Shards,
@@ -52,7 +52,7 @@ struct Fixture {
 
 impl Fixture {
     fn at(store: Arc<dyn Store>, now: Timestamp) -> Self {
-        let (clock, hand) = Clock::manual(now);
+        let (clock, hand) = Clock::new_manual(now);
         let limits = BacklogLimits::default();
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
@@ -91,7 +91,7 @@ impl Fixture {
             .collect();
         queue
             .runtime
-            .block_on(queue.journal.change(founded))
+            .block_on(queue.journal.write_meta_changes(founded))
             .expect("founded");
         queue
     }
@@ -99,7 +99,7 @@ impl Fixture {
     fn try_publish(&self, ids: &[u8]) -> Result<PublishReceipt, Error> {
         let asked = self
             .journal
-            .ingest(PARTITION, sealed(ids), Some(WINDOW), None)
+            .append_new_events(PARTITION, sealed(ids), Some(WINDOW), None)
             .expect("whole chunks");
         self.runtime.block_on(asked)
     }
@@ -112,7 +112,7 @@ impl Fixture {
     fn housekeep(&self) {
         for _ in 0..2 {
             self.runtime
-                .block_on(self.journal.change(Vec::new()))
+                .block_on(self.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
         }
         wait_for_looks(&self.journal);
@@ -120,7 +120,7 @@ impl Fixture {
 
     fn stop(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 
@@ -143,7 +143,7 @@ fn sealed_of(ids: impl Iterator<Item = String>, bytes: usize) -> Vec<SealedChunk
                 },
                 ..EventRanges::default()
             };
-            WriterStamp {
+            EncodedEvent {
                 wire_end: out.len(),
                 spans,
             }
@@ -160,8 +160,8 @@ fn log(store: &impl Store) -> Vec<u8> {
         let (_, first) = keys::parse_log(key).expect("a key");
         assert_eq!(first, next, "the log has no gap");
         let chunk = Chunk::decode(first, Bytes::copy_from_slice(value)).expect("a chunk");
-        next = chunk.end();
-        for event in chunk.events().expect("events") {
+        next = chunk.end_seq();
+        for event in chunk.decode_events().expect("events") {
             assert!(event.wire_len() > 30_000, "a copied event is whole");
             ids.push(event.id().parse().expect("a number"));
         }
@@ -174,7 +174,7 @@ fn log(store: &impl Store) -> Vec<u8> {
 }
 
 fn known(store: &impl Store) -> usize {
-    let range = keys::all(Family::PublishedIds);
+    let range = keys::family_range(Family::PublishedIds);
     keys_in(store, Family::PublishedIds, &range.start, &range.end).len()
 }
 
@@ -252,7 +252,7 @@ proptest! {
                     let hold = store.hold();
                     let asked: Vec<_> = requests
                         .iter()
-                        .map(|ids| queue.journal.ingest(PARTITION, sealed(ids), Some(WINDOW), None).expect("whole"))
+                        .map(|ids| queue.journal.append_new_events(PARTITION, sealed(ids), Some(WINDOW), None).expect("whole"))
                         .collect();
                     drop(hold);
                     for (ids, asked) in requests.iter().zip(asked) {
@@ -301,14 +301,14 @@ fn two_copies_in_a_request_and_in_one_group_are_stored_once() {
     let (before, hold) = (store.writes(), store.hold());
     let first = queue
         .journal
-        .ingest(PARTITION, sealed(&[3]), Some(WINDOW), None)
+        .append_new_events(PARTITION, sealed(&[3]), Some(WINDOW), None)
         .expect("whole");
     hold.until_a_write_waits();
     let asked = [[4, 5], [5, 3], [5, 4]];
     let asked = asked.map(|ids| {
         queue
             .journal
-            .ingest(PARTITION, sealed(&ids), Some(WINDOW), None)
+            .append_new_events(PARTITION, sealed(&ids), Some(WINDOW), None)
             .expect("whole")
     });
     drop(hold);
@@ -351,7 +351,7 @@ fn ids_that_were_written_since_a_lookup_are_known_however_many_they_are() {
     let hold = store.hold();
     let first = queue
         .journal
-        .ingest(PARTITION, sealed(&[1]), window, None)
+        .append_new_events(PARTITION, sealed(&[1]), window, None)
         .expect("whole");
     hold.until_a_write_waits();
     // All of them are looked up before any is written. Each request is a group of its own, because
@@ -360,7 +360,7 @@ fn ids_that_were_written_since_a_lookup_are_known_however_many_they_are() {
     let asked = asked.map(|chunks| {
         queue
             .journal
-            .ingest(PARTITION, chunks, window, None)
+            .append_new_events(PARTITION, chunks, window, None)
             .expect("whole")
     });
     drop(hold);
@@ -393,7 +393,7 @@ fn a_changed_window_counts_from_the_acceptance_and_a_longer_one_for_later_events
     let publish = |id, window| {
         let asked = queue
             .journal
-            .ingest(PARTITION, sealed(&[id]), Some(window), None)
+            .append_new_events(PARTITION, sealed(&[id]), Some(window), None)
             .expect("whole");
         queue
             .runtime
@@ -460,7 +460,9 @@ fn a_topic_without_detection_writes_no_ids() {
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store, true);
     for _ in 0..2 {
-        let asked = queue.journal.publish(PARTITION, sealed(&[1, 1]), None);
+        let asked = queue
+            .journal
+            .append_events(PARTITION, sealed(&[1, 1]), None);
         assert_eq!(
             queue
                 .runtime
@@ -489,8 +491,8 @@ fn a_record_that_cannot_be_read_costs_no_event_and_is_reported() {
     assert!(
         queue
             .journal
-            .damage()
-            .seen()
+            .known_damage()
+            .read_summary()
             .families
             .contains(&Family::PublishedIds),
         "it is reported"
@@ -511,14 +513,14 @@ fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
         .block_on(
             queue
                 .journal
-                .change(vec![MetaChange::CreatePartition(PARTITION)]),
+                .write_meta_changes(vec![MetaChange::CreatePartition(PARTITION)]),
         )
         .expect("founded");
     let publish = |ids: std::ops::Range<u32>| {
         let chunks = sealed_of(ids.map(|id| id.to_string()), 1);
         let asked = queue
             .journal
-            .ingest(PARTITION, chunks, Some(WINDOW), None)
+            .append_new_events(PARTITION, chunks, Some(WINDOW), None)
             .expect("whole");
         queue
             .runtime
@@ -531,7 +533,9 @@ fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
     assert_eq!(publish(500..1_500), 500);
     queue.hand.advance(WINDOW / 2);
     queue.housekeep();
-    store.compact(Family::PublishedIds).expect("compacted");
+    store
+        .compact_family(Family::PublishedIds)
+        .expect("compacted");
     assert_eq!(
         known(&*store),
         500,

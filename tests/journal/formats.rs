@@ -17,13 +17,13 @@ use gridhook::{
     event::{PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::Chunk},
     policy::record::{Cursor, DeadLetterRecord, EndpointId, Excerpt, LedgerEntry, PendingDelivery},
     repair::fsck,
-    storage::{decoders, readable},
+    storage::{check_readable, record_decoders},
     store::{
         Batch, Family, Store, StoreError,
         id_filter::IdFilter,
         keys::{self, MetaKind},
         layer,
-        migrate::{self, PART, Step, migrate},
+        migrate::{self, PART, Step, migrate_store},
         records::{AppliedPosition, LedgerLines, OutcomePage, PublishedId, StoredRecord},
         rocks::FORMAT,
     },
@@ -79,7 +79,7 @@ fn reads<R: StoredRecord>(bytes: &[u8]) -> bool {
 fn reads_chunk(bytes: &[u8]) -> bool {
     Chunk::decode(Seq(9), Bytes::copy_from_slice(bytes)).is_ok_and(|chunk| {
         chunk
-            .events()
+            .decode_events()
             .is_ok_and(|events| events.len() == 1 && events[0].id() == "a")
     })
 }
@@ -108,46 +108,62 @@ fn kinds_of(family: Family) -> Vec<(&'static str, Reads)> {
 /// The same for [`Family::Meta`].
 fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
     match kind {
-        MetaKind::Format => vec![("format", |bytes| readable(MetaKind::Format, bytes).is_ok())],
-        MetaKind::Topic => vec![("topic", |bytes| readable(MetaKind::Topic, bytes).is_ok())],
+        MetaKind::Format => vec![("format", |bytes| {
+            check_readable(MetaKind::Format, bytes).is_ok()
+        })],
+        MetaKind::Topic => vec![("topic", |bytes| {
+            check_readable(MetaKind::Topic, bytes).is_ok()
+        })],
         MetaKind::Subscription => vec![("subscription", |bytes| {
-            readable(MetaKind::Subscription, bytes).is_ok()
+            check_readable(MetaKind::Subscription, bytes).is_ok()
         })],
         MetaKind::Numbers => vec![("numbers", |bytes| {
-            readable(MetaKind::Numbers, bytes).is_ok()
+            check_readable(MetaKind::Numbers, bytes).is_ok()
         })],
-        MetaKind::Floor => vec![("floor", |bytes| readable(MetaKind::Floor, bytes).is_ok())],
+        MetaKind::Floor => vec![("floor", |bytes| {
+            check_readable(MetaKind::Floor, bytes).is_ok()
+        })],
         MetaKind::DeadLetters => vec![("totals", |bytes| {
-            readable(MetaKind::DeadLetters, bytes).is_ok()
+            check_readable(MetaKind::DeadLetters, bytes).is_ok()
         })],
         MetaKind::Job => vec![
-            ("job", |bytes| readable(MetaKind::Job, bytes).is_ok()),
-            ("reap", |bytes| readable(MetaKind::Job, bytes).is_ok()),
+            ("job", |bytes| check_readable(MetaKind::Job, bytes).is_ok()),
+            ("reap", |bytes| check_readable(MetaKind::Job, bytes).is_ok()),
         ],
         MetaKind::Proposal => vec![("proposal", |bytes| {
-            readable(MetaKind::Proposal, bytes).is_ok()
+            check_readable(MetaKind::Proposal, bytes).is_ok()
         })],
         MetaKind::DomainTopic => vec![("domain_topic", |bytes| {
-            readable(MetaKind::DomainTopic, bytes).is_ok()
+            check_readable(MetaKind::DomainTopic, bytes).is_ok()
         })],
-        MetaKind::Filter => vec![("filter", |bytes| readable(MetaKind::Filter, bytes).is_ok())],
+        MetaKind::Filter => vec![("filter", |bytes| {
+            check_readable(MetaKind::Filter, bytes).is_ok()
+        })],
         MetaKind::Redrive => vec![("redrive", |bytes| {
-            readable(MetaKind::Redrive, bytes).is_ok()
+            check_readable(MetaKind::Redrive, bytes).is_ok()
         })],
         MetaKind::Namespace => vec![("namespace", |bytes| {
-            readable(MetaKind::Namespace, bytes).is_ok()
+            check_readable(MetaKind::Namespace, bytes).is_ok()
         })],
-        MetaKind::Secret => vec![("secret", |bytes| readable(MetaKind::Secret, bytes).is_ok())],
-        MetaKind::Token => vec![("token", |bytes| readable(MetaKind::Token, bytes).is_ok())],
-        MetaKind::Audit => vec![("audit", |bytes| readable(MetaKind::Audit, bytes).is_ok())],
+        MetaKind::Secret => vec![("secret", |bytes| {
+            check_readable(MetaKind::Secret, bytes).is_ok()
+        })],
+        MetaKind::Token => vec![("token", |bytes| {
+            check_readable(MetaKind::Token, bytes).is_ok()
+        })],
+        MetaKind::Audit => vec![("audit", |bytes| {
+            check_readable(MetaKind::Audit, bytes).is_ok()
+        })],
         MetaKind::ResourceGroup => {
             vec![("resource_group", |bytes| {
-                readable(MetaKind::ResourceGroup, bytes).is_ok()
+                check_readable(MetaKind::ResourceGroup, bytes).is_ok()
             })]
         }
-        MetaKind::Loss => vec![("loss", |bytes| readable(MetaKind::Loss, bytes).is_ok())],
+        MetaKind::Loss => vec![("loss", |bytes| {
+            check_readable(MetaKind::Loss, bytes).is_ok()
+        })],
         MetaKind::Applied => vec![("applied", |bytes| {
-            readable(MetaKind::Applied, bytes).is_ok()
+            check_readable(MetaKind::Applied, bytes).is_ok()
         })],
     }
 }
@@ -335,7 +351,7 @@ fn an_unreadable_version_of_a_filter_is_reported_and_not_taken_for_an_earlier_on
         let name = keys::filter_name(subscription_key, version);
         batch.put(
             Family::Meta,
-            keys::meta(MetaKind::Filter, name.as_bytes()),
+            keys::meta_key(MetaKind::Filter, name.as_bytes()),
             record,
         );
     }
@@ -345,11 +361,11 @@ fn an_unreadable_version_of_a_filter_is_reported_and_not_taken_for_an_earlier_on
         .build()
         .expect("a runtime");
     let versions = runtime
-        .block_on(filter_version::of(&journal, subscription_key))
+        .block_on(filter_version::read_versions(&journal, subscription_key))
         .expect("readable");
     let known = [1, 2, 3, 4].map(|number| filter_version::in_force(&versions, number).is_some());
     assert_eq!(known, [true, false, true, true]);
-    let report = fsck::check(&store, decoders(), &mut |_| {
+    let report = fsck::check_store(&store, record_decoders(), &mut |_| {
         std::ops::ControlFlow::Continue(())
     })
     .expect("readable");
@@ -367,7 +383,7 @@ fn an_unreadable_version_of_a_filter_is_reported_and_not_taken_for_an_earlier_on
 }
 
 fn name(number: u64) -> Vec<u8> {
-    keys::meta(MetaKind::Topic, &number.to_be_bytes())
+    keys::meta_key(MetaKind::Topic, &number.to_be_bytes())
 }
 
 /// A migration step that appends a byte to each topic's record.
@@ -397,7 +413,7 @@ fn longer(
 
 fn format_of(store: &MemoryStore) -> u32 {
     let format = store
-        .get(Family::Meta, &keys::meta(MetaKind::Format, b""))
+        .get(Family::Meta, &keys::meta_key(MetaKind::Format, b""))
         .expect("readable")
         .expect("a format");
     u32::from_be_bytes(format[..].try_into().expect("four bytes"))
@@ -412,12 +428,12 @@ fn a_migration_that_is_killed_at_any_write_goes_on_and_changes_each_record_once(
         let mut batch = Batch::default();
         batch.put(
             Family::Meta,
-            keys::meta(MetaKind::Format, b""),
+            keys::meta_key(MetaKind::Format, b""),
             1u32.to_be_bytes().to_vec(),
         );
         batch.put(
             Family::Meta,
-            keys::floor(PartitionId(1)),
+            keys::floor_key(PartitionId(1)),
             b"not a topic".to_vec(),
         );
         (0..RECORDS).for_each(|number| batch.put(Family::Meta, name(number), b"record".to_vec()));
@@ -426,10 +442,10 @@ fn a_migration_that_is_killed_at_any_write_goes_on_and_changes_each_record_once(
             store: store.clone(),
             left: killed_after.into(),
         });
-        let died = migrate(&*killed, 1, 1, &steps).is_err();
+        let died = migrate_store(&*killed, 1, 1, &steps).is_err();
         assert_eq!(died, killed_after < 8, "eight writes make up both steps");
         let found = format_of(&store);
-        migrate(&store, found, 1, &steps).expect("migrated");
+        migrate_store(&store, found, 1, &steps).expect("migrated");
         assert_eq!(format_of(&store), 3);
         for number in 0..RECORDS {
             let value = store

@@ -19,7 +19,7 @@ use gridhook::{
         },
     },
     repair::fsck::{self, CheckReport},
-    storage::decoders,
+    storage::record_decoders,
     store::{
         Batch, Family, Store,
         keys::{self, KeyKind, LineKey, MetaKind},
@@ -56,7 +56,7 @@ struct Fixture {
 
 impl Fixture {
     fn at(store: &MemoryStore) -> Self {
-        let (clock, hand) = Clock::manual(START);
+        let (clock, hand) = Clock::new_manual(START);
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
             group_bytes: 1 << 20,
@@ -89,7 +89,7 @@ impl Fixture {
     fn publish(&self, events: usize) {
         self.wait(
             self.journal
-                .publish(PARTITION, sealed(&vec![("yes", 10); events]), None),
+                .append_events(PARTITION, sealed(&vec![("yes", 10); events]), None),
         );
     }
 
@@ -97,7 +97,8 @@ impl Fixture {
         let owner = self.wait(self.journal.open(subscription_key)).owner;
         let (done, answer) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
-        self.journal.append(owner, changes, WriteUrgency::Now, done);
+        self.journal
+            .write_changes(owner, changes, WriteUrgency::Now, done);
         answer.recv().expect("an answer").expect("written");
     }
 
@@ -105,14 +106,14 @@ impl Fixture {
     fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {
-            self.wait(self.journal.change(Vec::new()));
+            self.wait(self.journal.write_meta_changes(Vec::new()));
         }
         crate::support::trims::wait_for_looks(&self.journal);
     }
 
     fn stop(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 
@@ -154,7 +155,7 @@ fn dead_letter(seq: u64) -> RecordChange {
 fn note(seq: u64) -> RecordChange {
     let entry = LedgerEntry {
         at: START,
-        runs: vec![SeqRun::one(Seq(seq))],
+        runs: vec![SeqRun::single(Seq(seq))],
         what: LedgerEvent::GivenUp {
             reason: Reason::TimeToLiveExceeded,
             dead_lettered: true,
@@ -173,7 +174,7 @@ fn note(seq: u64) -> RecordChange {
 fn used() -> (MemoryStore, Fixture) {
     let store = MemoryStore::new();
     let queue = Fixture::at(&store);
-    queue.wait(queue.journal.change(vec![
+    queue.wait(queue.journal.write_meta_changes(vec![
         MetaChange::CreatePartition(PARTITION),
         MetaChange::Subscribe(ONE, None),
         MetaChange::Subscribe(TWO, None),
@@ -233,7 +234,8 @@ fn used() -> (MemoryStore, Fixture) {
 }
 
 fn look(store: &MemoryStore) -> CheckReport {
-    fsck::check(store, decoders(), &mut |_| ControlFlow::Continue(())).expect("memory can be read")
+    fsck::check_store(store, record_decoders(), &mut |_| ControlFlow::Continue(()))
+        .expect("memory can be read")
 }
 
 /// Whether the report contains a text, in its findings or leftovers.
@@ -258,7 +260,11 @@ fn a_store_is_sound_at_every_step_of_its_use() {
         3 carried, 3 chunks, 2 cursors, 1 dead letters, 10 events, 2 ledger lines, 1 partitions, 2 pending deliveries
         the store is sound"#]]
     .assert_eq(&look(&store).to_string());
-    queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)]));
+    queue.wait(
+        queue
+            .journal
+            .write_meta_changes(vec![MetaChange::Unsubscribe(ONE)]),
+    );
     assert_sound(
         &store,
         "a subscription is deleted and what it left is still there",
@@ -276,7 +282,7 @@ fn a_store_is_sound_at_every_step_of_its_use() {
         MetaChange::Unsubscribe(ONE),
         MetaChange::Unsubscribe(TWO),
     ];
-    queue.wait(queue.journal.change(gone));
+    queue.wait(queue.journal.write_meta_changes(gone));
     assert_sound(&store, "the topic is deleted");
     queue.housekeep();
     queue.housekeep();
@@ -395,7 +401,7 @@ fn dead(seq: u64) -> Vec<u8> {
 }
 
 fn totals_key() -> Vec<u8> {
-    keys::meta(
+    keys::meta_key(
         MetaKind::DeadLetters,
         DeadLetterTotals::name(ONE).as_bytes(),
     )
@@ -489,7 +495,7 @@ const COUNTS: &[Damage] = &[
             put(
                 store,
                 Family::Meta,
-                keys::meta(MetaKind::Job, b"reap/1/1"),
+                keys::meta_key(MetaKind::Job, b"reap/1/1"),
                 vec![1],
             )
         },
@@ -562,7 +568,7 @@ const COUNTS: &[Damage] = &[
     ),
     (
         "no partition",
-        |store| delete(store, Family::Meta, keys::floor(PARTITION)),
+        |store| delete(store, Family::Meta, keys::floor_key(PARTITION)),
         "has a cursor, but its partition has no log",
     ),
 ];
@@ -647,7 +653,7 @@ const LOGS: &[Damage] = &[
             edit(
                 store,
                 Family::Meta,
-                keys::floor(PARTITION),
+                keys::floor_key(PARTITION),
                 |floor: &mut FloorRecord| floor.next = Seq(15),
             );
         },
@@ -690,7 +696,7 @@ const LOGS: &[Damage] = &[
             edit(
                 store,
                 Family::Meta,
-                keys::floor(PARTITION),
+                keys::floor_key(PARTITION),
                 |floor: &mut FloorRecord| {
                     floor.next = Seq(17);
                     floor.running.count += 1;
@@ -722,7 +728,7 @@ fn cut(store: &MemoryStore, family: Family, key: Vec<u8>) {
 const RECORDS: &[Damage] = &[
     (
         "a floor",
-        |store| cut(store, Family::Meta, keys::floor(PARTITION)),
+        |store| cut(store, Family::Meta, keys::floor_key(PARTITION)),
         "the floor of partition 1: ",
     ),
     (
@@ -787,7 +793,7 @@ const RECORDS: &[Damage] = &[
                 attempt: 1,
                 what: 3,
             };
-            put(store, Family::Ledger, keys::ledger(key), line);
+            put(store, Family::Ledger, keys::ledger_key(key), line);
         },
         "a ledger line is damaged or has another's key: ",
     ),
@@ -796,7 +802,7 @@ const RECORDS: &[Damage] = &[
         |store| {
             let entry = |seq| LedgerEntry {
                 at: START,
-                runs: vec![SeqRun::one(Seq(seq))],
+                runs: vec![SeqRun::single(Seq(seq))],
                 what: LedgerEvent::Late { settled: true },
             };
             let lines = [8, 7].map(|seq| LedgerLine {
@@ -815,7 +821,7 @@ const RECORDS: &[Damage] = &[
             put(
                 store,
                 Family::Ledger,
-                keys::ledger(key),
+                keys::ledger_key(key),
                 LedgerLines(lines.to_vec().into()).encode(),
             );
         },

@@ -26,7 +26,7 @@ fn write(store: &RocksStore, job: u32) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     batch.put(
         Family::Log,
-        keys::meta(MetaKind::Job, &job.to_be_bytes()),
+        keys::meta_key(MetaKind::Job, &job.to_be_bytes()),
         vec![job as u8; 50_000],
     );
     store.write(&batch)

@@ -8,12 +8,12 @@ use gridhook::{
     event::{
         EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange,
         Timestamp,
-        chunk::{ChunkBuilder, SealedChunk, WriterStamp},
+        chunk::{ChunkBuilder, EncodedEvent, SealedChunk},
     },
     journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, WriterThreads},
     policy::record::{Cursor, LaneCursor, RecordChange, WriteUrgency},
     repair::fsck,
-    storage::decoders,
+    storage::record_decoders,
     store::{Family, Store, id_filter::IdFilter, keys},
 };
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ impl Fixture {
     }
 
     fn at_store(store: Arc<dyn Store>) -> Self {
-        let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
+        let (clock, hand) = Clock::new_manual(Timestamp(1_000_000_000));
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
             group_bytes: 1 << 20,
@@ -73,14 +73,14 @@ impl Fixture {
         ];
         queue
             .runtime
-            .block_on(queue.journal.change(founded))
+            .block_on(queue.journal.write_meta_changes(founded))
             .expect("founded");
         queue
     }
 
     fn publish(&self, ids: &[String]) -> Result<(), Error> {
         self.runtime
-            .block_on(self.journal.publish(PARTITION, sealed(ids), None))
+            .block_on(self.journal.append_events(PARTITION, sealed(ids), None))
             .map(|_| ())
     }
 
@@ -88,7 +88,7 @@ impl Fixture {
     fn complete_filters(&self) {
         for _ in 0..2 {
             self.runtime
-                .block_on(self.journal.change(Vec::new()))
+                .block_on(self.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
         }
         crate::support::trims::wait_for_looks(&self.journal);
@@ -96,12 +96,12 @@ impl Fixture {
 
     /// Searches for an id, in as many calls as needed.
     fn find(&self, id: &str, from: u64) -> Vec<u64> {
-        let end = self.journal.end(PARTITION).expect("it is there").next;
+        let end = self.journal.log_end(PARTITION).expect("it is there").next;
         let (mut from, mut seqs) = (Seq(from), Vec::new());
         while from < end {
             let look = self
                 .journal
-                .reads()
+                .reader_pool()
                 .find_id(PARTITION, id.to_owned(), from, end);
             let found = self.runtime.block_on(look).expect("readable");
             assert!(found.upto > from, "it gets on");
@@ -113,7 +113,7 @@ impl Fixture {
 
     fn stop(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 
@@ -132,7 +132,7 @@ fn sealed(ids: &[String]) -> Vec<SealedChunk> {
                 },
                 ..EventRanges::default()
             };
-            WriterStamp {
+            EncodedEvent {
                 wire_end: out.len(),
                 spans,
             }
@@ -142,7 +142,7 @@ fn sealed(ids: &[String]) -> Vec<SealedChunk> {
 }
 
 fn ids_of(store: &MemoryStore) -> Vec<u64> {
-    let range = keys::all(Family::Ids);
+    let range = keys::family_range(Family::Ids);
     let keys = keys_in(store, Family::Ids, &range.start, &range.end);
     keys.iter()
         .map(|key| keys::parse_ids(key).expect("a key").1)
@@ -214,7 +214,7 @@ fn the_thread_that_syncs_does_not_read_the_log_for_a_block_that_was_open_at_the_
     assert_eq!(queue.find(&ids[7], 1), [8]);
     // A writer that stops completes what it has begun.
     queue.stop();
-    let report = fsck::check(&store, decoders(), &mut |_| {
+    let report = fsck::check_store(&store, record_decoders(), &mut |_| {
         std::ops::ControlFlow::Continue(())
     })
     .expect("readable");
@@ -274,7 +274,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         assert_eq!(queue.find(&plain, 1), [index as u64 + 1], "{plain}");
     }
     assert!(queue.find("id-nobody", 1).is_empty());
-    let report = fsck::check(&store, decoders(), &mut |_| {
+    let report = fsck::check_store(&store, record_decoders(), &mut |_| {
         std::ops::ControlFlow::Continue(())
     })
     .expect("readable");
@@ -309,7 +309,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     let done = Box::new(move |result| done.send(result).expect("the test listens"));
     queue
         .journal
-        .append(opened.owner, vec![cursor], WriteUrgency::Now, done);
+        .write_changes(opened.owner, vec![cursor], WriteUrgency::Now, done);
     answer.recv().expect("answered").expect("written");
     queue.hand.advance(Duration::from_secs(2));
     queue.publish(&["last".to_owned()]).expect("there is room");
@@ -325,7 +325,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         keys::ids(PARTITION, 2),
         IdFilter::default().encode(),
     );
-    let reported = fsck::check(&store, decoders(), &mut |_| {
+    let reported = fsck::check_store(&store, record_decoders(), &mut |_| {
         std::ops::ControlFlow::Continue(())
     })
     .expect("readable")

@@ -62,7 +62,7 @@ proptest! {
         let (x, y) = (keys::cursor(a), keys::cursor(b));
         prop_assert_eq!(keys::parse_cursor(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
-        prop_assert!(within(&keys::cursors(), &x));
+        prop_assert!(within(&keys::cursors_range(), &x));
     }
 
     #[test]
@@ -120,7 +120,7 @@ proptest! {
         let [a, b] = [a, b].map(|(subscription_key, lane, first, at, attempt, what)| {
             LineKey { subscription_key, lane, first, at, attempt, what }
         });
-        let (x, y) = (keys::ledger(a), keys::ledger(b));
+        let (x, y) = (keys::ledger_key(a), keys::ledger_key(b));
         prop_assert_eq!(keys::parse_ledger(&x), Some(a));
         prop_assert_eq!(keys::parse_ledger_by_time(&x), None);
         let fields = |key: LineKey| (key.subscription_key, key.first, key.lane, key.at, key.attempt, key.what);
@@ -137,7 +137,7 @@ proptest! {
         prop_assert_eq!(x.cmp(&y), fields(a).cmp(&fields(b)));
         let between = a.subscription_key == b.subscription_key && a.at < b.at;
         prop_assert_eq!(within(&keys::ledger_between(b.subscription_key, Timestamp(0), b.at), &x), between);
-        prop_assert!(within(&keys::ledgers(), &x) && within(&keys::ledgers(), &keys::ledger(a)));
+        prop_assert!(within(&keys::ledgers_range(), &x) && within(&keys::ledgers_range(), &keys::ledger_key(a)));
     }
 
     #[test]
@@ -160,7 +160,7 @@ proptest! {
         a in (prop::sample::select(&MetaKind::ALL[..]), prop::collection::vec(any::<u8>(), 0..9)),
         b in (prop::sample::select(&MetaKind::ALL[..]), prop::collection::vec(any::<u8>(), 0..9)),
     ) {
-        let (x, y) = (keys::meta(a.0, &a.1), keys::meta(b.0, &b.1));
+        let (x, y) = (keys::meta_key(a.0, &a.1), keys::meta_key(b.0, &b.1));
         prop_assert_eq!(keys::parse_meta(&x), Some((a.0, &a.1[..])));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
         prop_assert_eq!(within(&keys::meta_of(b.0), &x), a.0 == b.0);
@@ -168,7 +168,7 @@ proptest! {
 
     #[test]
     fn keys_of_floors_are_read_back(partition in partition()) {
-        let key = keys::floor(partition);
+        let key = keys::floor_key(partition);
         prop_assert_eq!(keys::parse_floor(&key), Some(partition));
         prop_assert!(within(&keys::meta_of(MetaKind::Floor), &key));
     }
@@ -191,7 +191,7 @@ proptest! {
             (Family::PublishedIds, keys::parse_published_id(&key).is_some()),
         ];
         for (family, parsed) in parsed {
-            prop_assert!(!parsed || first == Some(KeyKind::of(family) as u8));
+            prop_assert!(!parsed || first == Some(KeyKind::from_family(family) as u8));
         }
     }
 }
@@ -255,7 +255,9 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
         (keys::dead(subscription_key, at, seq, lane), |key| {
             keys::parse_dead(key).is_some()
         }),
-        (keys::ledger(line), |key| keys::parse_ledger(key).is_some()),
+        (keys::ledger_key(line), |key| {
+            keys::parse_ledger(key).is_some()
+        }),
         (keys::ledger_by_time(line), |key| {
             keys::parse_ledger_by_time(key).is_some()
         }),
@@ -280,7 +282,7 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
 
 #[test]
 fn every_kind_has_the_byte_that_it_was_given() {
-    let bytes = Family::ALL.map(|family| KeyKind::of(family) as u8);
+    let bytes = Family::ALL.map(|family| KeyKind::from_family(family) as u8);
     assert_eq!(
         bytes,
         [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14],
@@ -293,7 +295,7 @@ fn every_kind_has_the_byte_that_it_was_given() {
         ]
     );
     for family in Family::ALL {
-        let byte = KeyKind::of(family) as u8;
-        assert_eq!(keys::all(family), vec![byte]..vec![byte + 1]);
+        let byte = KeyKind::from_family(family) as u8;
+        assert_eq!(keys::family_range(family), vec![byte]..vec![byte + 1]);
     }
 }

@@ -48,7 +48,7 @@ fn runs() -> impl Strategy<Value = Vec<SeqRun>> {
         runs.sort_unstable();
         let mut made = SeqRuns::default();
         for (first, count) in runs {
-            let first = made.end().map_or(Seq(first), |end| end.max(Seq(first)));
+            let first = made.end_seq().map_or(Seq(first), |end| end.max(Seq(first)));
             made.push(first, count.into());
         }
         made.into_runs()
@@ -78,7 +78,7 @@ fn speaks_of(line: &LedgerLine, seq: u64) -> bool {
     line.entry
         .runs
         .iter()
-        .any(|run| run.seqs().any(|of| of.0 == seq))
+        .any(|run| run.iter_seqs().any(|of| of.0 == seq))
 }
 
 /// A line without its events: a line found by event has only those of its block.
@@ -97,19 +97,19 @@ proptest! {
     fn every_line_is_found_by_each_of_its_events_and_by_its_time(lines in vec(line(), 1..30), seqs in vec(1..8 * BLOCK, 40)) {
         let store = MemoryStore::new();
         let options = JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits: BacklogLimits::default() };
-        let (clock, _) = Clock::manual(Timestamp(1_000));
+        let (clock, _) = Clock::new_manual(Timestamp(1_000));
         let shared: Arc<dyn Store> = Arc::new(store.clone());
         let (journal, writer) =
             Journal::start(shared, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let founded = vec![MetaChange::CreatePartition(ONE.partition), MetaChange::Subscribe(ONE, None)];
-        runtime.block_on(journal.change(founded)).expect("founded");
+        runtime.block_on(journal.write_meta_changes(founded)).expect("founded");
         let owner = runtime.block_on(journal.open(ONE)).expect("there").owner;
         let note = |line: &LedgerLine| RecordChange::Note { lane: line.lane, attempt: line.attempt, entry: line.entry.clone() };
         for write in lines.chunks(7) {
             let (done, answer) = std::sync::mpsc::channel();
             let done = Box::new(move |result| done.send(result).expect("the test listens"));
-            journal.append(owner, write.iter().map(note).collect(), WriteUrgency::Now, done);
+            journal.write_changes(owner, write.iter().map(note).collect(), WriteUrgency::Now, done);
             answer.recv().expect("answered").expect("written");
         }
 
@@ -120,7 +120,7 @@ proptest! {
             let places = |line: &LedgerLine| {
                 let blocks = line.entry.runs.iter().flat_map(|run| {
                     let mut starts = vec![run.first.0];
-                    starts.extend((1..).map(|by| (run.first.0 / BLOCK + by) * BLOCK).take_while(|at| *at < run.end().0));
+                    starts.extend((1..).map(|by| (run.first.0 / BLOCK + by) * BLOCK).take_while(|at| *at < run.end_seq().0));
                     starts
                 });
                 let mut blocks: Vec<u64> = blocks.collect();
@@ -133,7 +133,7 @@ proptest! {
             known.push(line.clone());
         }
         for seq in seqs.into_iter().chain(known.iter().flat_map(|line| line.entry.runs.iter().map(|run| run.first.0))) {
-            let page = runtime.block_on(journal.reads().lines_of(ONE, Seq(seq), None)).expect("readable");
+            let page = runtime.block_on(journal.reader_pool().lines_of(ONE, Seq(seq), None)).expect("readable");
             let mut found: Vec<_> = page.lines.iter().map(bare).collect();
             let mut expected: Vec<_> = known.iter().filter(|line| speaks_of(line, seq)).map(bare).collect();
             found.sort();
@@ -142,7 +142,7 @@ proptest! {
             prop_assert_eq!(page.next, None);
         }
         let (mut range, mut found) = (keys::ledger_between(ONE, Timestamp(10 * STEP), Timestamp(40 * STEP)), Vec::new());
-        while let page = runtime.block_on(journal.reads().lines_between(range.clone(), 3, |_| true)).expect("readable")
+        while let page = runtime.block_on(journal.reader_pool().lines_between(range.clone(), 3, |_| true)).expect("readable")
             && !page.lines.is_empty()
         {
             prop_assert!(page.lines.len() <= 3);
@@ -156,10 +156,10 @@ proptest! {
         found.sort_by_key(|line| (line.entry.at, line.entry.runs[0].first, line.lane, line.attempt));
         let whole = |lines: &[LedgerLine]| { let mut all: Vec<String> = lines.iter().map(|line| format!("{line:?}")).collect(); all.sort(); all };
         prop_assert_eq!(whole(&found), whole(&expected), "by time each line is whole");
-        let oldest = runtime.block_on(journal.reads().oldest_line(ONE)).expect("readable");
+        let oldest = runtime.block_on(journal.reader_pool().oldest_line(ONE)).expect("readable");
         prop_assert_eq!(oldest, known.iter().map(|line| line.entry.at).min());
         journal.close();
-        writer.join();
+        writer.join_all();
     }
 }
 
@@ -173,18 +173,18 @@ fn records_of(lines: u64, apart: Duration) -> [Vec<u8>; 2] {
         attempt: 1,
         entry: LedgerEntry {
             at: Timestamp(1_000).after(apart * number as u32),
-            runs: vec![SeqRun::one(Seq(number))],
+            runs: vec![SeqRun::single(Seq(number))],
             what: LedgerEvent::Canceled,
         },
     };
-    ledger::put(
+    ledger::put_lines(
         &mut batch,
         ONE,
         &(0..lines).rev().map(line).collect::<Vec<_>>().into(),
     );
     store.write(&batch).expect("written");
     let mut versions = [Vec::new(), Vec::new()];
-    let range = keys::ledgers();
+    let range = keys::ledgers_range();
     let visit = &mut |key: &[u8], value: &[u8]| {
         versions[usize::from(keys::parse_ledger_by_time(key).is_some())].push(value[0]);
         ControlFlow::Continue(())
@@ -224,7 +224,7 @@ fn the_lines_of_a_write_share_records_within_their_limits() {
 
 #[test]
 fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it() {
-    let (clock, _) = Clock::manual(Timestamp(1_000));
+    let (clock, _) = Clock::new_manual(Timestamp(1_000));
     let options = JournalOptions {
         outcome_delay: Duration::ZERO,
         group_bytes: 1 << 20,
@@ -246,7 +246,7 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
             let line = |number: u64| {
                 let entry = LedgerEntry {
                     at: Timestamp(1_000 + number),
-                    runs: vec![SeqRun::one(Seq(number))],
+                    runs: vec![SeqRun::single(Seq(number))],
                     what: LedgerEvent::Canceled,
                 };
                 LedgerLine {
@@ -256,7 +256,7 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
                 }
             };
             let mut batch = Batch::default();
-            ledger::put(
+            ledger::put_lines(
                 &mut batch,
                 key,
                 &(0..count).map(line).collect::<Vec<_>>().into(),
@@ -273,10 +273,14 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
         .expect("sound");
         let range = Timestamp::default()..Timestamp::NEVER;
         let read = runtime
-            .block_on(journal.reads().lines_of_all(keys.to_vec(), range, |_| true))
+            .block_on(
+                journal
+                    .reader_pool()
+                    .lines_of_all(keys.to_vec(), range, |_| true),
+            )
             .expect("readable");
         assert_eq!(read.map(|lines| lines.len()), found, "{counts:?}");
         journal.close();
-        writer.join();
+        writer.join_all();
     }
 }

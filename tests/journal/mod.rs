@@ -36,7 +36,7 @@ use bytes::{BufMut, Bytes};
 use gridhook::{
     event::{
         EventRanges, Schema, Seq, TextRange, Timestamp,
-        chunk::{ChunkBuilder, LogTail, WriterStamp},
+        chunk::{ChunkBuilder, EncodedEvent, RunningTotals},
     },
     store::{Batch, Family, Store},
 };
@@ -57,7 +57,7 @@ fn chunk(count: u32, bytes: usize) -> Bytes {
             }));
             let wire_end = out.len();
             out.put_slice(b"tail");
-            WriterStamp {
+            EncodedEvent {
                 wire_end,
                 spans: EventRanges {
                     id: TextRange {
@@ -72,9 +72,9 @@ fn chunk(count: u32, bytes: usize) -> Bytes {
     let sealed = draft.into_chunks();
     assert!(sealed.len() <= 1, "too much for one chunk");
     let sealed = sealed.into_iter().next().expect("a chunk has events");
-    sealed.stamp(
+    sealed.stamp_record(
         Timestamp(1_000),
-        LogTail {
+        RunningTotals {
             count: 7,
             bytes: 70,
         },

@@ -21,7 +21,7 @@ use gridhook::{
         record::{Counters, Cursor, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, SeqRun},
     },
     repair::fsck,
-    storage::decoders,
+    storage::record_decoders,
     store::{
         Batch, Family, Store,
         keys::{self, MetaKind},
@@ -95,14 +95,14 @@ fn batch(write: u64, subscriptions: u32, rng: &mut Rng) -> Batch {
         // Mostly few, sometimes so many that they have records of their own.
         let lines = if rng.u8(..40) == 0 { 70 } else { rng.u64(..4) };
         let lines: Vec<LedgerLine> = (0..lines).map(|number| line(write, number, rng)).collect();
-        batch.outcomes(key(number), cursor, lines.into());
+        batch.put_outcomes(key(number), cursor, lines.into());
     }
     if rng.u8(..20) == 0 {
         let number = rng.u32(..subscriptions);
         match rng.u8(..3) {
             0 => batch.delete(Family::Cursor, keys::cursor(key(number))),
             1 => batch.put(Family::Cursor, keys::cursor(key(number)), b"set".to_vec()),
-            _ => ledger::put(&mut batch, key(number), &vec![line(write, 100, rng)].into()),
+            _ => ledger::put_lines(&mut batch, key(number), &vec![line(write, 100, rng)].into()),
         }
     }
     batch
@@ -117,7 +117,7 @@ struct Seen {
 
 fn seen(store: &dyn Store) -> Seen {
     let mut cursors = BTreeMap::new();
-    let range = keys::cursors();
+    let range = keys::cursors_range();
     let visit = &mut |key: &[u8], value: &[u8]| {
         assert!(
             cursors
@@ -145,7 +145,7 @@ fn seen(store: &dyn Store) -> Seen {
         cursors.last_key_value()
     );
     let mut lines = [BTreeSet::new(), BTreeSet::new()];
-    let (range, mut previous) = (keys::ledgers(), Vec::new());
+    let (range, mut previous) = (keys::ledgers_range(), Vec::new());
     let visit = &mut |stored: &[u8], value: &[u8]| {
         assert!(previous[..] < *stored, "out of order");
         previous = stored.to_vec();
@@ -175,9 +175,9 @@ fn pages(store: &RocksStore) -> usize {
 /// The number of puts and deletes so far.
 fn sequence(store: &RocksStore) -> u64 {
     store
-        .freeze(&scratch().path().join("frozen"))
+        .freeze_to(&scratch().path().join("frozen"))
         .expect("readable")
-        .sequence()
+        .last_sequence()
 }
 
 fn killed(folder: &Path) -> tempfile::TempDir {
@@ -266,7 +266,7 @@ fn writers_at_the_same_time_store_the_records_of_each_other_and_no_reader_misses
                         let lines: Vec<LedgerLine> = (0..lines)
                             .map(|number| line(write, number, &mut rng))
                             .collect();
-                        batch.outcomes(
+                        batch.put_outcomes(
                             key(partition as u32 + 3 * place),
                             Some(format!("{write}").into()),
                             lines.into(),
@@ -335,7 +335,7 @@ fn an_outcome_costs_a_part_of_a_put_and_pages_do_not_accumulate() {
         let (mut batch, mut rng) = (Batch::default(), Rng::with_seed(write));
         for number in 0..100 {
             let cursor = cursor(1_000_000 + write).encode();
-            batch.outcomes(
+            batch.put_outcomes(
                 key(number),
                 Some(cursor.into()),
                 vec![line(write, 0, &mut rng)].into(),
@@ -374,7 +374,7 @@ fn an_outcome_costs_a_part_of_a_put_and_pages_do_not_accumulate() {
 fn a_store_with_pages_is_refused_by_a_program_of_format_1_and_one_of_format_1_is_read() {
     let folder = scratch();
     let store = open(folder.path());
-    let format = || keys::meta(MetaKind::Format, b"");
+    let format = || keys::meta_key(MetaKind::Format, b"");
     let stored = |store: &dyn Store| {
         store
             .get(Family::Meta, &format())
@@ -417,7 +417,7 @@ fn a_damaged_page_prevents_a_start() {
     let folder = scratch();
     let store = open(folder.path());
     let mut batch = Batch::default();
-    batch.outcomes(
+    batch.put_outcomes(
         key(1),
         Some(Bytes::from_static(b"cursor")),
         EncodedLines::default(),
@@ -460,21 +460,30 @@ fn a_check_sees_what_pages_have_and_a_repair_lasts() {
         next: Seq(1),
         ..FloorRecord::default()
     };
-    batch.put(Family::Meta, keys::floor(key(1).partition), floor.encode());
-    batch.outcomes(
+    batch.put(
+        Family::Meta,
+        keys::floor_key(key(1).partition),
+        floor.encode(),
+    );
+    batch.put_outcomes(
         key(1),
         Some(cursor.encode().into()),
         vec![line(0, 0, &mut rng)].into(),
     );
     store.write(&batch).expect("written");
-    let repaired =
-        fsck::repair(&store, decoders(), &mut |_| ControlFlow::Continue(())).expect("readable");
+    let repaired = fsck::repair_store(
+        &store,
+        record_decoders(),
+        &mut |_| ControlFlow::Continue(()),
+    )
+    .expect("readable");
     assert!(repaired.is_sound(), "{repaired}");
     let copy = killed(folder.path());
     let reopened = open(copy.path());
     for store in [&store, &reopened] {
         let report =
-            fsck::check(store, decoders(), &mut |_| ControlFlow::Continue(())).expect("readable");
+            fsck::check_store(store, record_decoders(), &mut |_| ControlFlow::Continue(()))
+                .expect("readable");
         assert!(report.findings.is_empty(), "{report}");
         assert_eq!(report.counts.get("ledger lines"), Some(&1), "{report}");
         let stored = store

@@ -7,7 +7,7 @@ use gridhook::{
     clock::Clock,
     event::{
         EventRanges, PartitionId, Schema, Seq, Timestamp,
-        chunk::{ChunkBuilder, LogTail, WriterStamp},
+        chunk::{ChunkBuilder, EncodedEvent, RunningTotals},
     },
     journal::{BacklogLimits, Journal, JournalOptions, LogEnd, LogPosition, Shards},
     store::{
@@ -61,7 +61,7 @@ fn lay(
     wrong: &Range<usize>,
 ) -> (Vec<Lies>, LogEnd) {
     let mut batch = Batch::default();
-    let (mut next, mut at, mut running) = (1, 1000, LogTail::default());
+    let (mut next, mut at, mut running) = (1, 1000, RunningTotals::default());
     let mut lie = Vec::new();
     let mut set_back = None;
     for (index, Drawn { gap, later, count }) in chunks.iter().enumerate() {
@@ -78,7 +78,7 @@ fn lay(
         for _ in 0..*count {
             draft.push(|out| {
                 out.put_slice(b"{}");
-                WriterStamp {
+                EncodedEvent {
                     wire_end: out.len(),
                     spans: EventRanges::default(),
                 }
@@ -89,7 +89,7 @@ fn lay(
         batch.put(
             Family::Log,
             keys::log(PARTITION, Seq(next)),
-            sealed.stamp(Timestamp(appended), running),
+            sealed.stamp_record(Timestamp(appended), running),
         );
         lie.push(Lies {
             first: next,
@@ -97,7 +97,7 @@ fn lay(
             appended,
             bytes_before: running.bytes,
         });
-        running = LogTail {
+        running = RunningTotals {
             count: running.count + u64::from(*count),
             bytes: running.bytes + bytes,
         };
@@ -110,11 +110,11 @@ fn lay(
         appended: Timestamp(at),
         set_back,
     };
-    batch.put(Family::Meta, keys::floor(PARTITION), record.encode());
+    batch.put(Family::Meta, keys::floor_key(PARTITION), record.encode());
     // Logs of neighbouring partitions, which must be ignored.
     for other in [1, 3] {
         let mut draft = ChunkBuilder::new(Schema::EventGrid);
-        draft.push(|out| WriterStamp {
+        draft.push(|out| EncodedEvent {
             wire_end: out.len(),
             spans: EventRanges::default(),
         });
@@ -122,7 +122,7 @@ fn lay(
         batch.put(
             Family::Log,
             keys::log(PartitionId(other), Seq(1)),
-            sealed.stamp(Timestamp(1), LogTail::default()),
+            sealed.stamp_record(Timestamp(1), RunningTotals::default()),
         );
     }
     store.write(&batch).expect("written");
@@ -165,7 +165,7 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usiz
         shards: Shards::default(),
         limits: BacklogLimits::default(),
     };
-    let (clock, _) = Clock::manual(Timestamp(1));
+    let (clock, _) = Clock::new_manual(Timestamp(1));
     let (journal, writer) =
         Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {}))
             .expect("a sound store");
@@ -177,7 +177,7 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usiz
         .step_by(3)
         .chain(lie.iter().map(|chunk| chunk.appended))
     {
-        let found = runtime.block_on(journal.reads().position(
+        let found = runtime.block_on(journal.reader_pool().find_position(
             PARTITION,
             end.next,
             Timestamp(before),
@@ -200,7 +200,7 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usiz
     }
     for bytes in (0..end.running.bytes + 2).step_by(17) {
         let passed = end.running.bytes.saturating_sub(bytes);
-        let found = runtime.block_on(journal.reads().last_bytes(PARTITION, end, bytes));
+        let found = runtime.block_on(journal.reader_pool().last_bytes(PARTITION, end, bytes));
         let expected = naive(&lie, floor, end, |chunk| chunk.bytes_before < passed);
         assert_eq!(
             found.expect("readable"),
@@ -209,7 +209,7 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usiz
         );
     }
     journal.close();
-    writer.join();
+    writer.join_all();
 }
 
 proptest! {

@@ -21,7 +21,7 @@ fn batch(number: u32) -> Batch {
     let value = vec![number as u8; 20 + (number as usize * 37) % 400];
     batch.put(
         Family::Meta,
-        keys::meta(MetaKind::Job, &number.to_be_bytes()),
+        keys::meta_key(MetaKind::Job, &number.to_be_bytes()),
         value.clone(),
     );
     batch.put(Family::Pending, number.to_be_bytes().to_vec(), value);
@@ -43,7 +43,7 @@ fn recovered(folder: &Path) -> u32 {
             .collect::<Vec<_>>()
     );
     let expected = (0..count)
-        .map(|number| keys::meta(MetaKind::Job, &number.to_be_bytes()))
+        .map(|number| keys::meta_key(MetaKind::Job, &number.to_be_bytes()))
         .collect::<Vec<_>>();
     assert_eq!(jobs, expected);
     count

@@ -2,7 +2,9 @@ use std::{fmt::Debug, time::Duration};
 
 use bytes::Bytes;
 use gridhook::{
-    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::LogTail},
+    event::{
+        Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::RunningTotals,
+    },
     policy::{
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
@@ -30,15 +32,15 @@ fn at() -> impl Strategy<Value = Timestamp> {
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    any::<u8>().prop_filter_map("a byte of an outcome", Outcome::of_byte)
+    any::<u8>().prop_filter_map("a byte of an outcome", Outcome::from_byte)
 }
 
 fn failure() -> impl Strategy<Value = Failure> {
-    any::<u8>().prop_filter_map("a byte of a failure", Failure::of_byte)
+    any::<u8>().prop_filter_map("a byte of a failure", Failure::from_byte)
 }
 
 fn last_outcome() -> impl Strategy<Value = LastOutcome> {
-    any::<u8>().prop_filter_map("a byte of a last outcome", LastOutcome::of_byte)
+    any::<u8>().prop_filter_map("a byte of a last outcome", LastOutcome::from_byte)
 }
 
 fn reason() -> impl Strategy<Value = Reason> {
@@ -62,7 +64,7 @@ fn each_outcome_keeps_its_byte() {
         SessionQueueNotSupported Forbidden InvalidAzureFunctionDestination GenericError Delivering \
         TransformationFailed CredentialRefused";
     let read: Vec<_> = (0..=u8::MAX)
-        .filter_map(|byte| Some((byte, LastOutcome::of_byte(byte)?)))
+        .filter_map(|byte| Some((byte, LastOutcome::from_byte(byte)?)))
         .collect();
     assert_eq!(
         read.iter()
@@ -74,21 +76,21 @@ fn each_outcome_keeps_its_byte() {
     assert!(
         read.iter()
             .enumerate()
-            .all(|(index, (byte, last))| (index, last.byte()) == (usize::from(*byte), *byte))
+            .all(|(index, (byte, last))| (index, last.to_byte()) == (usize::from(*byte), *byte))
     );
     assert_eq!(
         (0..19)
-            .filter(|byte| Outcome::of_byte(*byte).is_none())
+            .filter(|byte| Outcome::from_byte(*byte).is_none())
             .collect::<Vec<_>>(),
         [9, 18]
     );
     assert!(
-        (0..19).filter_map(Outcome::of_byte).is_sorted(),
+        (0..19).filter_map(Outcome::from_byte).is_sorted(),
         "counts are stored in this order"
     );
     assert_eq!(
         (0..19)
-            .filter(|byte| Failure::of_byte(*byte).is_none())
+            .filter(|byte| Failure::from_byte(*byte).is_none())
             .collect::<Vec<_>>(),
         [0, 9, 10, 11, 18]
     );
@@ -453,7 +455,7 @@ pub(super) fn floor() -> impl Strategy<Value = FloorRecord> {
         FloorRecord {
             floor: Seq(floor),
             next: Seq(next),
-            running: LogTail { count, bytes },
+            running: RunningTotals { count, bytes },
             appended: Timestamp(appended),
             set_back,
         }
@@ -532,12 +534,12 @@ proptest! {
         cursor.extend(longer);
         let (before, cursor) = (Bytes::from(before), Bytes::from(cursor));
         let page = PageCursor::new(Some(&before), &cursor);
-        prop_assert_eq!(page.after(Some(&before)), Some(cursor.clone()));
+        prop_assert_eq!(page.cursor_after(Some(&before)), Some(cursor.clone()));
         if let PageCursor::Changes(changes) = &page {
             prop_assert!(changes.len() < cursor.len());
-            prop_assert_eq!(page.after(None), None);
+            prop_assert_eq!(page.cursor_after(None), None);
             let other: Bytes = before.iter().map(|byte| !byte).collect();
-            prop_assert_eq!(page.after(Some(&other)), None);
+            prop_assert_eq!(page.cursor_after(Some(&other)), None);
         }
         prop_assert_eq!(PageCursor::new(None, &cursor), PageCursor::Whole(cursor));
     }

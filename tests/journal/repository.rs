@@ -22,7 +22,7 @@ use gridhook::{
         },
         fsck::CheckStop,
     },
-    storage::decoders,
+    storage::record_decoders,
     store::{
         Family, Store,
         keys::{self, MetaKind},
@@ -72,7 +72,7 @@ impl Fixture {
             put(
                 &*self.store,
                 Family::Meta,
-                keys::meta(MetaKind::Topic, &topic.to_be_bytes()),
+                keys::meta_key(MetaKind::Topic, &topic.to_be_bytes()),
                 value,
             );
         }
@@ -96,7 +96,7 @@ impl Fixture {
     ) -> BackupDestination {
         let folder = self.path("destination");
         let root = folder.clone();
-        let open = Arc::new(move || Sink::local(&root));
+        let open = Arc::new(move || Sink::in_folder(&root));
         let address = format!("file://{}", folder.display());
         BackupDestination {
             address,
@@ -113,7 +113,7 @@ impl Fixture {
             store,
             self.path("data"),
             options,
-            decoders(),
+            record_decoders(),
             Clock::system(),
         )
         .with_destination(Some(destination.clone()))
@@ -121,9 +121,9 @@ impl Fixture {
 
     fn try_back_up(&self, destination: &BackupDestination) -> Result<BackupMade, BackupError> {
         let backups = self.backups(destination);
-        let turn = backups.turn().expect("nobody else");
+        let turn = backups.acquire_permit().expect("nobody else");
         let made = backups.make_at_destination(&turn, &mut |_| ControlFlow::Continue(()));
-        let counts = backups.figures().expect("a destination");
+        let counts = backups.read_figures().expect("a destination");
         assert_eq!(counts.failures, u64::from(made.is_err()));
         assert_eq!(counts.last_success.is_some(), made.is_ok());
         made
@@ -148,7 +148,7 @@ impl Fixture {
         name: Option<&str>,
     ) -> Result<usize, BackupError> {
         let repository = Repository::open(destination, false)?;
-        let stored = repository.find(name, &mut |_| ())?;
+        let stored = repository.find_sound(name, &mut |_| ())?;
         let (back, options) = (
             tempfile::tempdir().expect("a folder"),
             RocksOptions::default(),
@@ -162,7 +162,7 @@ impl Fixture {
             },
             &folder,
             &options,
-            decoders(),
+            record_decoders(),
             watch,
         );
         if let Err(error) = restored {
@@ -181,7 +181,7 @@ impl Fixture {
     fn names(&self, destination: &BackupDestination) -> Vec<String> {
         let repository = Repository::open(destination, false).expect("it is there");
         repository
-            .backups()
+            .list_backups()
             .expect("all can be read")
             .readable
             .into_iter()
@@ -292,13 +292,16 @@ fn backups_share_what_did_not_change_and_each_comes_back() {
         };
         let topics = if key.is_some() { 400 } else { 0 };
         fixture.fill(topics, topics + 200);
-        fixture.store.compact(Family::Meta).expect("compacted");
+        fixture
+            .store
+            .compact_family(Family::Meta)
+            .expect("compacted");
         let first = fixture.back_up(&destination);
         assert!(
-            first.written > first.manifest.bytes() / 2,
+            first.written > first.manifest.total_bytes() / 2,
             "{} of {}",
             first.written,
-            first.manifest.bytes()
+            first.manifest.total_bytes()
         );
         fixture.fill(topics + 200, topics + 210);
         let second = fixture.back_up(&destination);
@@ -306,9 +309,9 @@ fn backups_share_what_did_not_change_and_each_comes_back() {
             second.written < 600_000,
             "{} of {} bytes",
             second.written,
-            second.manifest.bytes()
+            second.manifest.total_bytes()
         );
-        assert!(second.manifest.bytes() > 2_000_000);
+        assert!(second.manifest.total_bytes() > 2_000_000);
         let third = fixture.back_up(&destination);
         assert!(
             third.written < 10_000,
@@ -335,7 +338,7 @@ fn backups_share_what_did_not_change_and_each_comes_back() {
         if key.is_none() {
             // The next round begins with 210 topics, as if the others had never been.
             let all: Vec<_> = (210..400_u32)
-                .map(|topic| keys::meta(MetaKind::Topic, &topic.to_be_bytes()))
+                .map(|topic| keys::meta_key(MetaKind::Topic, &topic.to_be_bytes()))
                 .collect();
             let mut batch = gridhook::store::Batch::default();
             all.into_iter()
@@ -386,7 +389,7 @@ fn without_the_right_key_nothing_of_an_encrypted_backup_is_read() {
     assert_eq!(fixture.restore(&sealed, None).expect("restored"), 20);
     // Write access to the destination is not enough to replace it by an unencrypted one.
     let without = fixture.backups(&fixture.destination(ALL, None));
-    let turn = without.turn().expect("nobody else");
+    let turn = without.acquire_permit().expect("nobody else");
     without
         .make_at_destination(&turn, &mut |_| ControlFlow::Continue(()))
         .expect("made");
@@ -398,14 +401,17 @@ fn without_the_right_key_nothing_of_an_encrypted_backup_is_read() {
 fn a_damaged_piece_or_manifest_is_named_and_other_backups_are_restored() {
     let fixture = Fixture::new();
     fixture.fill(0, 50);
-    fixture.store.compact(Family::Meta).expect("compacted");
+    fixture
+        .store
+        .compact_family(Family::Meta)
+        .expect("compacted");
     for key in [None, Some(fixture.key(3))] {
         let destination = fixture.destination(ALL, key);
         fixture.back_up(&destination);
         let name = fixture.names(&destination).pop().expect("a backup");
         let mine = Repository::open(&destination, false)
             .expect("it is there")
-            .find(None, &mut |_| ())
+            .find_sound(None, &mut |_| ())
             .expect("the newest");
         for file in &mine.manifest.files {
             let Some(hash) = file.pieces.first() else {
@@ -491,7 +497,7 @@ fn a_damaged_manifest_hides_no_other_backup_and_is_named() {
     bytes[0] ^= 1;
     fs::write(&manifest, bytes).expect("written");
     let repository = Repository::open(&destination, false).expect("it is there");
-    let list = repository.backups().expect("the others are listed");
+    let list = repository.list_backups().expect("the others are listed");
     assert_eq!(
         list.readable
             .iter()
@@ -508,7 +514,7 @@ fn a_damaged_manifest_hides_no_other_backup_and_is_named() {
     );
     let mut warned = Vec::new();
     let newest = repository
-        .find(None, &mut |one| warned.push(one.name.clone()))
+        .find_sound(None, &mut |one| warned.push(one.name.clone()))
         .expect("the newest");
     assert_eq!(
         (newest.name, warned),
@@ -519,14 +525,14 @@ fn a_damaged_manifest_hides_no_other_backup_and_is_named() {
     let few = BackupRetention { count: 1, ..ALL };
     let backups = fixture.backups(&fixture.destination(few, None));
     backups
-        .make_at_destination(&backups.turn().expect("nobody else"), &mut |_| {
+        .make_at_destination(&backups.acquire_permit().expect("nobody else"), &mut |_| {
             ControlFlow::Continue(())
         })
         .expect("made");
     assert_eq!(
         (
             fixture.names(&destination).len(),
-            backups.figures().expect("a destination").failures
+            backups.read_figures().expect("a destination").failures
         ),
         (3, 1)
     );
@@ -595,12 +601,15 @@ impl DamagedPiece {
         let destination = fixture.destination(ALL, None);
         for round in 0..15 {
             fixture.fill(round, round + 1);
-            fixture.store.compact(Family::Meta).expect("compacted");
+            fixture
+                .store
+                .compact_family(Family::Meta)
+                .expect("compacted");
             fixture.back_up(&destination);
         }
         let newest = Repository::open(&destination, false)
             .expect("it is there")
-            .find(None, &mut |_| ())
+            .find_sound(None, &mut |_| ())
             .expect("the newest");
         let table = newest
             .manifest
@@ -680,14 +689,15 @@ fn a_damaged_piece_that_a_canceled_backup_found_is_found_again() {
     } = DamagedPiece::new();
     let backups = fixture.backups(&destination);
     let mut checks = 0;
-    let canceled = backups.make_at_destination(&backups.turn().expect("nobody else"), &mut |_| {
-        checks += 1;
-        if checks < 10 {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    });
+    let canceled =
+        backups.make_at_destination(&backups.acquire_permit().expect("nobody else"), &mut |_| {
+            checks += 1;
+            if checks < 10 {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
     canceled.expect_err("canceled after the damaged piece was read");
     fixture
         .restore(&destination, None)
@@ -705,12 +715,15 @@ fn a_damaged_piece_that_a_canceled_backup_found_is_found_again() {
 fn a_piece_that_cannot_be_read_is_written_again() {
     let fixture = Fixture::new();
     fixture.fill(0, 50);
-    fixture.store.compact(Family::Meta).expect("compacted");
+    fixture
+        .store
+        .compact_family(Family::Meta)
+        .expect("compacted");
     let plain = fixture.destination(ALL, None);
     fixture.back_up(&plain);
     let stored = Repository::open(&plain, false)
         .expect("it is there")
-        .find(None, &mut |_| ())
+        .find_sound(None, &mut |_| ())
         .expect("the newest");
     let table = stored
         .manifest
@@ -727,7 +740,7 @@ fn a_piece_that_cannot_be_read_is_written_again() {
     let disk = Arc::new(BadSector(folder, Mutex::new(Some(bad.clone()))));
     let open = Arc::clone(&disk);
     let damaged = BackupDestination {
-        open: Arc::new(move || Ok(Sink::over(open.clone()))),
+        open: Arc::new(move || Ok(Sink::over_store(open.clone()))),
         ..plain.clone()
     };
     let error = fixture
@@ -757,7 +770,9 @@ fn the_readable_part_of_a_damaged_backup_is_copied_next_to_the_data_folder() {
     let destination = fixture.destination(ALL, None);
     fixture.back_up(&destination);
     let repository = Repository::open(&destination, false).expect("it is there");
-    let stored = repository.find(None, &mut |_| ()).expect("the newest");
+    let stored = repository
+        .find_sound(None, &mut |_| ())
+        .expect("the newest");
     let file = stored
         .manifest
         .files
@@ -803,11 +818,11 @@ fn a_destination_belongs_to_the_server_that_wrote_to_it_first() {
         let other = fixture.path("other");
         fs::create_dir_all(&other).expect("made");
         let (store, options) = (Arc::downgrade(&fixture.store), RocksOptions::default());
-        let other = Backups::new(store, other, options, decoders(), Clock::system())
+        let other = Backups::new(store, other, options, record_decoders(), Clock::system())
             .with_destination(Some(destination.clone()));
-        let turn = other.turn().expect("nobody else");
+        let turn = other.acquire_permit().expect("nobody else");
         for refused in [
-            other.newest().map(drop),
+            other.newest_backup_time().map(drop),
             other
                 .make_at_destination(&turn, &mut |_| ControlFlow::Continue(()))
                 .map(drop),
@@ -818,7 +833,7 @@ fn a_destination_belongs_to_the_server_that_wrote_to_it_first() {
                 "{error}"
             );
         }
-        assert_eq!(other.figures().expect("a destination").failures, 2);
+        assert_eq!(other.read_figures().expect("a destination").failures, 2);
         assert_eq!(
             files(&fixture.path("destination")),
             before,
@@ -859,7 +874,10 @@ fn retention_removes_expired_backups_and_only_the_pieces_that_no_backup_has() {
     let mut before = 0;
     for round in 0..5 {
         fixture.fill(round * 20, (round + 1) * 20);
-        fixture.store.compact(Family::Meta).expect("compacted");
+        fixture
+            .store
+            .compact_family(Family::Meta)
+            .expect("compacted");
         fixture.back_up(&few);
         let names = fixture.names(&few);
         assert_eq!(names.len(), (round as usize + 1).min(2), "{names:?}");
@@ -883,11 +901,11 @@ fn retention_removes_expired_backups_and_only_the_pieces_that_no_backup_has() {
     let pieces = files(&fixture.path("destination/pieces"));
     fixture.fill(100, 101);
     let backups = fixture.backups(&few);
-    let turn = backups.turn().expect("nobody else");
+    let turn = backups.acquire_permit().expect("nobody else");
     backups
         .make_at_destination(&turn, &mut |_| ControlFlow::Continue(()))
         .expect("the backup itself is made");
-    assert_eq!(backups.figures().expect("a destination").failures, 1);
+    assert_eq!(backups.read_figures().expect("a destination").failures, 1);
     assert!(files(&fixture.path("destination/pieces")).is_superset(&pieces));
     fs::write(&manifest, whole).expect("written");
     assert_eq!(fixture.names(&few).len(), 3);
@@ -902,14 +920,20 @@ fn an_interrupted_backup_leaves_the_others_and_its_pieces_are_used_by_the_next()
     let fixture = Fixture::new();
     let destination = fixture.destination(ALL, None);
     fixture.fill(0, 100);
-    fixture.store.compact(Family::Meta).expect("compacted");
+    fixture
+        .store
+        .compact_family(Family::Meta)
+        .expect("compacted");
     fixture.back_up(&destination);
     fixture.fill(100, 500);
-    fixture.store.compact(Family::Meta).expect("compacted");
+    fixture
+        .store
+        .compact_family(Family::Meta)
+        .expect("compacted");
     let mut tried = 0;
     for after in 0.. {
         let backups = fixture.backups(&destination);
-        let (turn, mut steps) = (backups.turn().expect("nobody else"), 0);
+        let (turn, mut steps) = (backups.acquire_permit().expect("nobody else"), 0);
         let made = backups.make_at_destination(&turn, &mut |progress| {
             steps += usize::from(matches!(progress, BackupProgress::Copying { .. }));
             if steps > after {
@@ -923,10 +947,10 @@ fn an_interrupted_backup_leaves_the_others_and_its_pieces_are_used_by_the_next()
             Err(BackupError::Stop(CheckStop::Canceled)) => tried += 1,
             Ok(made) => {
                 assert!(
-                    made.written < made.manifest.bytes() / 2,
+                    made.written < made.manifest.total_bytes() / 2,
                     "{} of {}",
                     made.written,
-                    made.manifest.bytes()
+                    made.manifest.total_bytes()
                 );
                 break;
             }
@@ -944,7 +968,7 @@ fn an_interrupted_backup_leaves_the_others_and_its_pieces_are_used_by_the_next()
             100
         );
         assert_eq!(
-            backups.figures().expect("a destination").failures,
+            backups.read_figures().expect("a destination").failures,
             0,
             "a stop is no failure"
         );
@@ -975,7 +999,7 @@ fn a_missing_destination_is_reported_and_not_created() {
     );
     let away = fixture.path("mnt/destination");
     let root = away.clone();
-    (destination.folder, destination.open) = (Some(away), Arc::new(move || Sink::local(&root)));
+    (destination.folder, destination.open) = (Some(away), Arc::new(move || Sink::in_folder(&root)));
     let error = fixture
         .try_back_up(&destination)
         .map(drop)

@@ -37,7 +37,7 @@ fn fill(store: &RocksStore, from: u32, to: u32) {
         put(
             store,
             Family::Meta,
-            keys::meta(MetaKind::Job, &job.to_be_bytes()),
+            keys::meta_key(MetaKind::Job, &job.to_be_bytes()),
             vec![job as u8; 100],
         );
     }
@@ -178,7 +178,7 @@ fn a_newer_store_is_refused_with_both_versions() {
     put(
         &open(folder.path()),
         Family::Meta,
-        keys::meta(MetaKind::Format, b""),
+        keys::meta_key(MetaKind::Format, b""),
         (FORMAT + 1).to_be_bytes().to_vec(),
     );
     let error = refused(folder.path());
@@ -199,7 +199,7 @@ fn a_newer_store_with_a_family_of_its_own_is_refused_for_its_format() {
     put(
         &open(folder.path()),
         Family::Meta,
-        keys::meta(MetaKind::Format, b""),
+        keys::meta_key(MetaKind::Format, b""),
         (FORMAT + 1).to_be_bytes().to_vec(),
     );
     let inner = folder.path().join("rocksdb");
@@ -215,7 +215,7 @@ fn a_newer_store_with_a_family_of_its_own_is_refused_for_its_format() {
 fn a_store_without_its_format_is_damaged() {
     let folder = folder();
     let mut batch = Batch::default();
-    batch.delete(Family::Meta, keys::meta(MetaKind::Format, b""));
+    batch.delete(Family::Meta, keys::meta_key(MetaKind::Format, b""));
     open(folder.path()).write(&batch).expect("written");
     assert!(matches!(refused(folder.path()), OpenError::Damaged(_)));
 }
@@ -277,7 +277,7 @@ fn unsynced_writes_may_be_missing_until_the_watermark_is_stored() {
         let mut batch = Batch::default();
         batch.put(
             Family::Meta,
-            keys::meta(MetaKind::Job, &job.to_be_bytes()),
+            keys::meta_key(MetaKind::Job, &job.to_be_bytes()),
             vec![job as u8; 100],
         );
         store.write_unsynced(&batch).expect("written");
@@ -564,7 +564,7 @@ fn floors_are_known_again_after_a_restart() {
     put(
         &store,
         Family::Meta,
-        keys::floor(PartitionId(3)),
+        keys::floor_key(PartitionId(3)),
         floor.encode(),
     );
     drop(store);
@@ -583,7 +583,7 @@ fn a_floor_that_cannot_be_read_is_damage() {
     put(
         &open(folder.path()),
         Family::Meta,
-        keys::floor(PartitionId(3)),
+        keys::floor_key(PartitionId(3)),
         &b"\x01"[..],
     );
     assert!(matches!(refused(folder.path()), OpenError::Damaged(_)));

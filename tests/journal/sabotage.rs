@@ -164,7 +164,7 @@ fn write(store: &impl Store, number: u32) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     batch.put(
         Family::Meta,
-        keys::meta(MetaKind::Job, &number.to_be_bytes()),
+        keys::meta_key(MetaKind::Job, &number.to_be_bytes()),
         vec![number as u8; 30_000],
     );
     batch.put(Family::Pending, number.to_be_bytes().to_vec(), vec![1]);

@@ -36,7 +36,7 @@ const SHARDS: u16 = 4;
 
 /// The keys of all records of a family.
 fn keys_in(store: &MemoryStore, family: Family) -> Vec<Vec<u8>> {
-    let all = keys::everything();
+    let all = keys::full_range();
     keys_between(store, family, &all.start, &all.end)
 }
 
@@ -60,7 +60,7 @@ impl Fixture {
     }
 
     fn on(store: Arc<dyn Store>, shards: u16) -> Self {
-        let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
+        let (clock, hand) = Clock::new_manual(Timestamp(1_000_000_000));
         let (limits, shards) = (BacklogLimits::default(), Shards::new(shards));
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
@@ -94,7 +94,8 @@ impl Fixture {
                     "{}".into(),
                 ),
             ];
-            self.wait(self.journal.change(changes)).expect("founded");
+            self.wait(self.journal.write_meta_changes(changes))
+                .expect("founded");
         }
     }
 
@@ -105,14 +106,15 @@ impl Fixture {
     /// Recovers the registry and does this with it.
     fn recover<T>(&self, change: impl AsyncFnOnce(Arc<Registry>) -> T) -> T {
         actix_rt::System::new().block_on(async {
-            let recovered = Registry::recover(self.journal.clone(), publisher::rules(), 1 << 20);
+            let recovered =
+                Registry::load_from_journal(self.journal.clone(), publisher::rules(), 1 << 20);
             let (registry, _starts) = recovered.expect("sound");
             change(Arc::new(registry)).await
         })
     }
 
     fn publish(&self, partition: u32, events: usize) -> Seq {
-        let published = self.journal.publish(
+        let published = self.journal.append_events(
             PartitionId(partition),
             sealed(&vec![("yes", 10); events]),
             None,
@@ -122,7 +124,12 @@ impl Fixture {
 
     fn ends(&self) -> BTreeMap<u32, Option<u64>> {
         (1..=8)
-            .map(|id| (id, self.journal.end(PartitionId(id)).map(|end| end.next.0)))
+            .map(|id| {
+                (
+                    id,
+                    self.journal.log_end(PartitionId(id)).map(|end| end.next.0),
+                )
+            })
             .collect()
     }
 
@@ -130,7 +137,7 @@ impl Fixture {
     fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {
-            self.wait(self.journal.change(Vec::new()))
+            self.wait(self.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
             for partition in 1..=4 {
                 // An answer says that the writer has processed everything before.
@@ -142,7 +149,7 @@ impl Fixture {
 
     fn stop(self) {
         self.journal.close();
-        self.writers.join();
+        self.writers.join_all();
     }
 }
 
@@ -158,7 +165,7 @@ proptest! {
     #[test]
     fn consecutive_partitions_are_in_different_shards(first in 0_u32..1_000_000, shards in 1_u16..=64) {
         let of = Shards::new(shards);
-        let mut found: Vec<u16> = (0..shards).map(|at| of.of(PartitionId(first + u32::from(at)))).collect();
+        let mut found: Vec<u16> = (0..shards).map(|at| of.shard_of(PartitionId(first + u32::from(at)))).collect();
         found.sort_unstable();
         prop_assert_eq!(found, (0..shards).collect::<Vec<_>>());
     }
@@ -186,7 +193,7 @@ fn a_store_is_the_same_for_any_number_of_shards() {
         let answered = Box::new(move |result| done.send(result).expect("the test listens"));
         journal
             .journal
-            .append(owner, vec![cursor(read)], WriteUrgency::Now, answered);
+            .write_changes(owner, vec![cursor(read)], WriteUrgency::Now, answered);
         answer.recv().expect("an answer").expect("written");
     }
     let ends = journal.ends();
@@ -204,12 +211,12 @@ fn a_store_is_the_same_for_any_number_of_shards() {
                 .wait(journal.journal.open(key(partition, partition)))
                 .expect("it is there");
             assert_eq!(
-                opened.cursor.low(),
+                opened.cursor.first_unread(),
                 Some(Seq(Seq::FIRST.0 + u64::from(partition % 4))),
                 "{shards} shards"
             );
         }
-        assert_eq!(journal.journal.state(), JournalState::Writable);
+        assert_eq!(journal.journal.writer_state(), JournalState::Writable);
         store = store.crash(0);
     }
 }
@@ -223,7 +230,7 @@ fn a_clean_stop_writes_the_queues_of_all_shards() {
         .map(|id| {
             journal
                 .journal
-                .publish(PartitionId(id), sealed(&[("yes", 10)]), None)
+                .append_events(PartitionId(id), sealed(&[("yes", 10)]), None)
         })
         .collect();
     let Fixture {
@@ -233,13 +240,13 @@ fn a_clean_stop_writes_the_queues_of_all_shards() {
         ..
     } = journal;
     journal.close();
-    writers.join();
+    writers.join_all();
     for published in published {
         runtime
             .block_on(published)
             .expect("it was queued before the end");
     }
-    assert_eq!(journal.state(), JournalState::Closed);
+    assert_eq!(journal.writer_state(), JournalState::Closed);
 }
 
 #[test]
@@ -253,7 +260,7 @@ fn a_deleted_subscription_is_removed_by_the_writer_of_its_shard() {
             MetaChange::Unsubscribe(key(partition, partition)),
         ];
         journal
-            .wait(journal.journal.change(changes))
+            .wait(journal.journal.write_meta_changes(changes))
             .expect("deleted");
     }
     for _ in 0..3 {
@@ -266,7 +273,7 @@ fn a_deleted_subscription_is_removed_by_the_writer_of_its_shard() {
             .map(|id| keys::cursor(key(id, id)))
             .collect::<Vec<_>>()
     );
-    let reaps = keys::reaps();
+    let reaps = keys::reaps_range();
     assert!(
         !keys_in(&store, Family::Meta)
             .iter()
@@ -292,7 +299,7 @@ fn a_change_that_one_writer_refuses_leaves_nothing_in_other_shards() {
     let refused = journal.wait(
         journal
             .journal
-            .change(vec![MetaChange::Subscribe(key(2, 9), None), record]),
+            .write_meta_changes(vec![MetaChange::Subscribe(key(2, 9), None), record]),
     );
     assert!(matches!(refused, Err(Error::Full)), "{refused:?}");
     for _ in 0..3 {
@@ -301,7 +308,7 @@ fn a_change_that_one_writer_refuses_leaves_nothing_in_other_shards() {
     assert_eq!(keys_in(&store, Family::Cursor), before);
     assert!(
         !keys_in(&store, Family::Meta)
-            .contains(&keys::meta(MetaKind::Subscription, b"topic-2/more"))
+            .contains(&keys::meta_key(MetaKind::Subscription, b"topic-2/more"))
     );
     journal.stop();
 }
@@ -319,7 +326,7 @@ fn a_deletion_is_answered_when_its_part_of_each_shard_is_written() {
         MetaChange::Unsubscribe(key(2, 2)),
     ];
     journal
-        .wait(journal.journal.change(changes))
+        .wait(journal.journal.write_meta_changes(changes))
         .expect("deleted");
     assert!(!keys_in(&store, Family::Cursor).contains(&keys::cursor(key(2, 2))));
     journal.stop();
@@ -340,7 +347,7 @@ fn a_start_deletes_what_an_interrupted_change_has_created() {
             MetaChange::Subscribe(key(1, 7), None),
         ];
         journal
-            .wait(journal.journal.change(created))
+            .wait(journal.journal.write_meta_changes(created))
             .expect("created");
         let store = store.crash(0);
         drop(journal);
@@ -348,7 +355,11 @@ fn a_start_deletes_what_an_interrupted_change_has_created() {
         let made = journal.recover(async |registry| make_topic(&registry, "others").await);
         assert_eq!(made, Some(PartitionId(3)), "a number is assigned once");
         journal.housekeep();
-        assert_eq!(journal.journal.end(PartitionId(2)), None, "{shards} shards");
+        assert_eq!(
+            journal.journal.log_end(PartitionId(2)),
+            None,
+            "{shards} shards"
+        );
         assert_eq!(
             keys_in(&store, Family::Cursor),
             Vec::<Vec<u8>>::new(),
@@ -376,7 +387,7 @@ fn a_topic_after_an_interrupted_creation_keeps_its_events() {
     run(&|journal, _| {
         let created = vec![MetaChange::CreatePartition(PartitionId(1))];
         journal
-            .wait(journal.journal.change(created))
+            .wait(journal.journal.write_meta_changes(created))
             .expect("created");
     });
     run(&|journal, _| journal.recover(async |_| ()));
@@ -408,7 +419,7 @@ fn a_number_of_a_refused_topic_is_not_assigned_again() {
         None
     );
     journal.housekeep();
-    assert_eq!(journal.journal.end(PartitionId(1)), None);
+    assert_eq!(journal.journal.log_end(PartitionId(1)), None);
     let store = store.crash(0);
     drop(journal);
     let journal = Fixture::start(&store, SHARDS);
@@ -431,7 +442,7 @@ fn a_number_of_a_subscription_that_is_being_removed_is_not_assigned_again() {
         .wait(
             journal
                 .journal
-                .change(vec![MetaChange::Subscribe(key(1, 1), None)]),
+                .write_meta_changes(vec![MetaChange::Subscribe(key(1, 1), None)]),
         )
         .expect("created");
     let store = store.crash(0);
@@ -444,7 +455,7 @@ fn a_number_of_a_subscription_that_is_being_removed_is_not_assigned_again() {
     );
     let store = store.crash(0);
     drop(journal);
-    assert!(keys_in(&store, Family::Meta).contains(&keys::reap(key(1, 1))));
+    assert!(keys_in(&store, Family::Meta).contains(&keys::reap_key(key(1, 1))));
     let journal = Fixture::start(&store, SHARDS);
     let record = serde_json::json!({
         "number": 0, "version": 0, "name": "audit", "filter": {}, "delivery_schema": "EventGridSchema", "dead_letter": null,

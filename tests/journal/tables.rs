@@ -78,7 +78,7 @@ fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
         };
         batch.put(
             Family::Meta,
-            keys::floor(PartitionId(partition)),
+            keys::floor_key(PartitionId(partition)),
             floor.encode(),
         );
         store.write(&batch).expect("written");
@@ -110,7 +110,7 @@ fn flip(table: &Path, at: usize) {
 fn start(
     store: &Arc<RocksStore>,
 ) -> Result<(Journal, gridhook::journal::WriterThreads), gridhook::journal::Error> {
-    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (clock, _) = Clock::new_manual(Timestamp(1_000_000));
     let store: Arc<dyn Store> = Arc::clone(store) as Arc<dyn Store>;
     Journal::start(
         store,
@@ -127,11 +127,15 @@ fn read(journal: &Journal, partition: u32, slice: usize) -> (Vec<u64>, Vec<(u64,
         .build()
         .expect("a runtime");
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    let end = journal.end(PartitionId(partition)).expect("a log").next;
+    let end = journal.log_end(PartitionId(partition)).expect("a log").next;
     let mut at = Seq(1);
     while at < end {
         let read = runtime
-            .block_on(journal.reads().log(PartitionId(partition), at, end, slice))
+            .block_on(
+                journal
+                    .reader_pool()
+                    .read_log(PartitionId(partition), at, end, slice),
+            )
             .expect("an answer");
         assert!(read.upto > at, "it gets on at {at:?} of {partition}");
         assert!(read.chunks.is_empty() || !read.is_missing);
@@ -195,8 +199,8 @@ fn events_in_intact_blocks_are_read_and_each_missing_event_is_noted() {
                 );
             }
             let seen: Vec<LogGap> = journal
-                .damage()
-                .seen()
+                .known_damage()
+                .read_summary()
                 .gaps
                 .into_iter()
                 .filter(|gap| gap.partition == partition)
@@ -211,7 +215,7 @@ fn events_in_intact_blocks_are_read_and_each_missing_event_is_noted() {
         }
         journal.close();
         drop(journal);
-        writer.join();
+        writer.join_all();
     }
     println!("{refused} refused, {damaged} partitions with losses");
     assert!(damaged > 5, "{damaged}");
@@ -374,7 +378,7 @@ fn rotten(
         from,
         upto,
     });
-    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (clock, _) = Clock::new_manual(Timestamp(1_000_000));
     let (journal, writer) = Journal::start(
         store.clone(),
         clock,
@@ -390,7 +394,9 @@ fn rotten(
         MetaChange::CreatePartition(OF.partition),
         MetaChange::Subscribe(OF, None),
     ];
-    runtime.block_on(journal.change(changes)).expect("founded");
+    runtime
+        .block_on(journal.write_meta_changes(changes))
+        .expect("founded");
     let mut batch = Batch::default();
     for seq in 1..=20 {
         batch.put(Family::Log, keys::log(OF.partition, Seq(seq)), chunk(1, 50));
@@ -417,7 +423,11 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
         .build()
         .expect("a runtime");
     let (found, all) = runtime
-        .block_on(journal.reads().due(OF, DueKey::at(Timestamp(0)), 100))
+        .block_on(
+            journal
+                .reader_pool()
+                .read_due_keys(OF, DueKey::first_at(Timestamp(0)), 100),
+        )
         .expect("an answer");
     let mut expected: Vec<DueKey> = (1..=20)
         .map(|seq| DueKey {
@@ -428,15 +438,18 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
         .collect();
     expected.sort_unstable();
     assert_eq!((found, all), (expected, true));
-    assert_eq!(journal.damage().seen().families, [Family::Due]);
+    assert_eq!(
+        journal.known_damage().read_summary().families,
+        [Family::Due]
+    );
     journal.close();
-    writer.join();
+    writer.join_all();
 }
 
 #[test]
 fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
     let store = Arc::new(crate::support::memory_store::MemoryStore::new());
-    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (clock, _) = Clock::new_manual(Timestamp(1_000_000));
     let (journal, writer) = Journal::start(
         store.clone(),
         clock,
@@ -464,16 +477,17 @@ fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
         .build()
         .expect("a runtime");
     let read = |max| {
-        let due = journal
-            .reads()
-            .due_of(OF, Traffic::Jobs, DueKey::at(Timestamp(0)), max);
+        let due =
+            journal
+                .reader_pool()
+                .due_of(OF, Traffic::Jobs, DueKey::first_at(Timestamp(0)), max);
         let (keys, all) = runtime.block_on(due).expect("an answer");
         (keys.iter().map(|key| key.seq.0).collect::<Vec<_>>(), all)
     };
     assert_eq!(read(100), (vec![50_000, 100_000, 150_000], true));
     assert_eq!(read(2), (vec![50_000, 100_000], false));
     journal.close();
-    writer.join();
+    writer.join_all();
 }
 
 /// A store that counts the records that scans visit.
@@ -521,7 +535,7 @@ fn a_walk_over_the_keys_of_a_job_looks_once_at_each_key() {
         visits: AtomicU64::new(0),
         longest: AtomicU64::new(0),
     });
-    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (clock, _) = Clock::new_manual(Timestamp(1_000_000));
     let (journal, writer) = Journal::start(
         store.clone(),
         clock,
@@ -545,11 +559,11 @@ fn a_walk_over_the_keys_of_a_job_looks_once_at_each_key() {
         .build()
         .expect("a runtime");
     let walk = |max| {
-        let mut from = DueKey::at(Timestamp(0));
+        let mut from = DueKey::first_at(Timestamp(0));
         let mut job_keys = 0;
         store.visits.store(0, Ordering::Relaxed);
         loop {
-            let due = journal.reads().due_of(OF, Traffic::Jobs, from, max);
+            let due = journal.reader_pool().due_of(OF, Traffic::Jobs, from, max);
             let (keys, all) = runtime.block_on(due).expect("an answer");
             job_keys += keys.len() as u64;
             match keys.last() {
@@ -568,7 +582,7 @@ fn a_walk_over_the_keys_of_a_job_looks_once_at_each_key() {
     let longest = store.longest.load(Ordering::Relaxed);
     assert!(longest <= PART + 1, "{longest} in one part");
     journal.close();
-    writer.join();
+    writer.join_all();
 }
 
 #[test]
@@ -580,7 +594,7 @@ fn a_pending_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
         .expect("a runtime");
     let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
     let found = runtime
-        .block_on(journal.reads().fetch(OF, wanted, 1 << 20))
+        .block_on(journal.reader_pool().fetch_pending(OF, wanted, 1 << 20))
         .expect("an answer");
     assert_eq!(found.len(), 20);
     for fetched in found {
@@ -594,9 +608,12 @@ fn a_pending_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
         );
         assert!(fetched.event.is_some(), "{:?}", fetched.seq);
     }
-    assert_eq!(journal.damage().seen().families, [Family::Pending]);
+    assert_eq!(
+        journal.known_damage().read_summary().families,
+        [Family::Pending]
+    );
     journal.close();
-    writer.join();
+    writer.join_all();
 }
 
 #[test]
@@ -608,7 +625,7 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
         .expect("a runtime");
     let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
     let found = runtime
-        .block_on(journal.reads().fetch(OF, wanted, 1 << 20))
+        .block_on(journal.reader_pool().fetch_pending(OF, wanted, 1 << 20))
         .expect("an answer");
     let missing: Vec<u64> = found
         .iter()
@@ -617,7 +634,7 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
         .collect();
     assert_eq!(missing, [7, 8]);
     assert_eq!(
-        journal.damage().seen().gaps,
+        journal.known_damage().read_summary().gaps,
         [LogGap {
             partition: 1,
             first: 7,
@@ -625,5 +642,5 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
         }]
     );
     journal.close();
-    writer.join();
+    writer.join_all();
 }

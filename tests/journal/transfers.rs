@@ -6,7 +6,7 @@ use std::{fs, io, path::Path, sync::Arc};
 use gridhook::{
     clock::Clock,
     repair::backup::{self, Backups, SentStore, TransferError},
-    storage::decoders,
+    storage::record_decoders,
     store::{
         Family,
         keys::{self, MetaKind},
@@ -41,7 +41,7 @@ impl Fixture {
         put(
             &*store,
             Family::Meta,
-            keys::meta(MetaKind::Applied, b""),
+            keys::meta_key(MetaKind::Applied, b""),
             applied.encode(),
         );
         let weak = Arc::downgrade(&store);
@@ -49,13 +49,13 @@ impl Fixture {
             weak,
             data.clone(),
             RocksOptions::default(),
-            decoders(),
+            record_decoders(),
             Clock::system(),
         );
-        let (mut sent, permit) = (Vec::new(), backups.turn().expect("nobody else"));
+        let (mut sent, permit) = (Vec::new(), backups.acquire_permit().expect("nobody else"));
         assert_eq!(
             backups
-                .send(&permit, &mut sent)
+                .send_store(&permit, &mut sent)
                 .expect("it is sent")
                 .applied,
             APPLIED
@@ -75,7 +75,7 @@ impl Fixture {
 
     fn receive(&self, mut sent: &[u8]) -> Result<SentStore, TransferError> {
         let options = RocksOptions::default();
-        backup::receive(
+        backup::receive_store(
             &self.data(),
             &mut sent,
             &options,
@@ -90,7 +90,7 @@ fn fill(store: &RocksStore, topics: u32) {
         put(
             store,
             Family::Meta,
-            keys::meta(MetaKind::Topic, &topic.to_be_bytes()),
+            keys::meta_key(MetaKind::Topic, &topic.to_be_bytes()),
             vec![topic as u8; 100],
         );
     }
@@ -111,11 +111,11 @@ fn a_store_that_was_received_takes_the_place_of_the_one_before_once_it_is_accept
     let mut progress = Vec::new();
     let mut begun = None;
     let begin = &mut |sent: &SentStore| {
-        begun = Some((sent.applied, sent.bytes()));
+        begun = Some((sent.applied, sent.total_bytes()));
         Ok(())
     };
     let options = RocksOptions::default();
-    let received = backup::receive(
+    let received = backup::receive_store(
         &data,
         &mut &fixture.sent[..],
         &options,
@@ -123,16 +123,16 @@ fn a_store_that_was_received_takes_the_place_of_the_one_before_once_it_is_accept
         &mut |bytes| progress.push(bytes),
     );
     let received = received.expect("it is whole");
-    assert_eq!(begun, Some((APPLIED, received.bytes())));
+    assert_eq!(begun, Some((APPLIED, received.total_bytes())));
     assert!(
-        progress.is_sorted() && progress.last() == Some(&received.bytes()),
+        progress.is_sorted() && progress.last() == Some(&received.total_bytes()),
         "{progress:?}"
     );
     // Killed before it is accepted.
     assert_eq!(topics(&data), 3);
-    assert!(!received::arriving(&data).exists());
+    assert!(!received::arriving_folder(&data).exists());
     fixture.receive(&fixture.sent).expect("it is whole");
-    received::accept(&data).expect("it is accepted");
+    received::accept_arrived(&data).expect("it is accepted");
     assert_eq!(topics(&data), 50);
     assert!(!data.join("received").exists() && !data.join("spared").exists());
     assert_eq!(topics(&data), 50);
@@ -153,7 +153,7 @@ fn a_replacement_that_was_killed_at_any_step_is_completed_by_the_next_start() {
         let fixture = Fixture::new();
         let data = fixture.data();
         fixture.receive(&fixture.sent).expect("it is whole");
-        received::accept(&data).expect("it is accepted");
+        received::accept_arrived(&data).expect("it is accepted");
         for step in &steps[..=killed] {
             step(&data);
         }
@@ -171,7 +171,10 @@ fn a_transfer_that_was_cut_or_altered_is_refused_and_leaves_nothing() {
             matches!(error, TransferError::Early(_) | TransferError::Damaged(_)),
             "{what}: {error}"
         );
-        assert!(!received::arriving(&fixture.data()).exists(), "{what}");
+        assert!(
+            !received::arriving_folder(&fixture.data()).exists(),
+            "{what}"
+        );
     };
     let bytes = fixture.sent.len();
     for at in (0..bytes).step_by(bytes / 60).chain([bytes - 1]) {
@@ -192,7 +195,7 @@ fn a_transfer_that_the_receiver_does_not_want_changes_nothing() {
     let fixture = Fixture::new();
     let options = RocksOptions::default();
     let mut begin = |_: &SentStore| Err(TransferError::Refused("not wanted".to_owned()));
-    let received = backup::receive(
+    let received = backup::receive_store(
         &fixture.data(),
         &mut &fixture.sent[..],
         &options,
@@ -200,7 +203,7 @@ fn a_transfer_that_the_receiver_does_not_want_changes_nothing() {
         &mut |_| {},
     );
     assert!(matches!(received, Err(TransferError::Refused(_))));
-    assert!(!received::arriving(&fixture.data()).exists());
+    assert!(!received::arriving_folder(&fixture.data()).exists());
 }
 
 #[test]
@@ -221,13 +224,13 @@ fn a_transfer_keeps_its_rate_and_ends_when_the_receiver_has_gone() {
     put(
         &*store,
         Family::Meta,
-        keys::meta(MetaKind::Applied, b""),
+        keys::meta_key(MetaKind::Applied, b""),
         AppliedPosition::default().encode(),
     );
     put(
         &*store,
         Family::Meta,
-        keys::meta(MetaKind::Topic, b"large"),
+        keys::meta_key(MetaKind::Topic, b"large"),
         vec![7; 512 << 10],
     );
     let backups = |rate| {
@@ -236,21 +239,23 @@ fn a_transfer_keeps_its_rate_and_ends_when_the_receiver_has_gone() {
             Arc::downgrade(&store),
             data,
             RocksOptions::default(),
-            decoders(),
+            record_decoders(),
             Clock::system(),
         );
         backups.with_transfer_rate(rate)
     };
     let began = std::time::Instant::now();
     let limited = backups(4 << 20);
-    let permit = limited.turn().expect("nobody else");
-    let sent = limited.send(&permit, &mut io::sink()).expect("it is sent");
-    let least = std::time::Duration::from_secs_f64(sent.bytes() as f64 / f64::from(4 << 20));
+    let permit = limited.acquire_permit().expect("nobody else");
+    let sent = limited
+        .send_store(&permit, &mut io::sink())
+        .expect("it is sent");
+    let least = std::time::Duration::from_secs_f64(sent.total_bytes() as f64 / f64::from(4 << 20));
     assert!(
         began.elapsed() >= least,
         "{:?} instead of {least:?}",
         began.elapsed()
     );
-    assert!(limited.send(&permit, &mut Gone(4)).is_err());
+    assert!(limited.send_store(&permit, &mut Gone(4)).is_err());
     assert!(!folder.path().join("rocksdb.frozen").exists());
 }

@@ -74,7 +74,7 @@ impl Gate {
     /// Waits until a lookup waits, or none is in progress.
     fn until_a_look_waits(&self, queue: &Fixture) {
         let mut reads = self.lock();
-        while !reads.is_waiting && queue.journal.trimming() > 0 {
+        while !reads.is_waiting && queue.journal.trimming_count() > 0 {
             (reads, _) = self
                 .changed
                 .wait_timeout(reads, Duration::from_millis(1))
@@ -213,7 +213,7 @@ impl Scene {
             .wait(
                 queue
                     .journal
-                    .change(vec![MetaChange::CreatePartition(PARTITION)]),
+                    .write_meta_changes(vec![MetaChange::CreatePartition(PARTITION)]),
             )
             .expect("founded");
         let mut scene = Self {
@@ -239,7 +239,7 @@ impl Scene {
         let made = self
             .queue
             .journal
-            .change(vec![MetaChange::Subscribe(subscription_key, Some(start))]);
+            .write_meta_changes(vec![MetaChange::Subscribe(subscription_key, Some(start))]);
         self.queue.wait(made).expect("made");
         let opened = self.queue.open(subscription_key);
         let read = opened.cursor.lanes[0].read.0;
@@ -341,7 +341,7 @@ impl Scene {
                     Some(_) => None,
                     None => Some(
                         self.queue
-                            .wait(self.queue.journal.keep(PARTITION, from))
+                            .wait(self.queue.journal.guard_log(PARTITION, from))
                             .expect("it is there"),
                     ),
                 };
@@ -398,7 +398,7 @@ impl Scene {
         // The second entry is answered after the effects of the first.
         for _ in 0..2 {
             self.queue
-                .wait(self.queue.journal.change(Vec::new()))
+                .wait(self.queue.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
         }
         self.gate.until_a_look_waits(&self.queue);

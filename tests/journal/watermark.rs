@@ -7,14 +7,14 @@ fn noted(folder: &TempDir, sequences: &[u64]) -> std::path::PathBuf {
     let path = folder.path().join("watermark");
     let mut mark = Watermark::create(&path, 0).expect("a new file");
     for sequence in sequences {
-        mark.note(*sequence).expect("noted");
+        mark.store_sequence(*sequence).expect("noted");
     }
     path
 }
 
 fn read(path: &Path) -> Option<u64> {
     match Watermark::open(path).expect("readable") {
-        WatermarkFile::Whole(mark) => Some(mark.sequence()),
+        WatermarkFile::Whole(mark) => Some(mark.last_sequence()),
         WatermarkFile::Damaged => None,
         WatermarkFile::Missing => panic!("it was made"),
     }
@@ -45,7 +45,7 @@ fn a_file_that_is_opened_again_goes_on_where_it_was() {
         let Ok(WatermarkFile::Whole(mut mark)) = Watermark::open(&path) else {
             panic!("it is whole")
         };
-        mark.note(sequence).expect("noted");
+        mark.store_sequence(sequence).expect("noted");
         assert_eq!(read(&path), Some(sequence));
     }
 }

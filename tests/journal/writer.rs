@@ -71,7 +71,7 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn at(store: Arc<dyn Store>, outcome_delay: Duration) -> Self {
-        let (clock, hand) = Clock::manual(START);
+        let (clock, hand) = Clock::new_manual(START);
         let options = JournalOptions {
             outcome_delay,
             group_bytes: 1 << 20,
@@ -132,7 +132,8 @@ impl Fixture {
             MetaChange::Subscribe(ONE, None),
             MetaChange::Subscribe(TWO, None),
         ];
-        self.wait(self.journal.change(founded)).expect("founded");
+        self.wait(self.journal.write_meta_changes(founded))
+            .expect("founded");
     }
 
     pub(super) fn wait<T>(
@@ -144,7 +145,7 @@ impl Fixture {
 
     fn ask_publish(&self, events: usize) -> PendingResult<PublishReceipt> {
         self.journal
-            .publish(PARTITION, sealed(&vec![("yes", 10); events]), None)
+            .append_events(PARTITION, sealed(&vec![("yes", 10); events]), None)
     }
 
     pub(super) fn publish(&self, events: usize) -> Seq {
@@ -182,7 +183,7 @@ impl Fixture {
         urgency: WriteUrgency,
     ) -> mpsc::Receiver<Result<(), Error>> {
         let (done, answer) = mpsc::channel();
-        self.journal.append(
+        self.journal.write_changes(
             owner,
             changes,
             urgency,
@@ -202,17 +203,18 @@ impl Fixture {
     pub(super) fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {
-            self.wait(self.journal.change(Vec::new()))
+            self.wait(self.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
         }
         wait_for_looks(&self.journal);
     }
 
     pub(super) fn fetch(&self, subscription_key: SubscriptionKey, seq: u64) -> bool {
-        let found =
-            self.journal
-                .reads()
-                .fetch(subscription_key, vec![(Lane::LIVE, Seq(seq))], 1 << 20);
+        let found = self.journal.reader_pool().fetch_pending(
+            subscription_key,
+            vec![(Lane::LIVE, Seq(seq))],
+            1 << 20,
+        );
         let found = self.wait(found).expect("readable");
         found[0]
             .event
@@ -222,7 +224,7 @@ impl Fixture {
 
     pub(super) fn stop(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 
@@ -302,7 +304,7 @@ pub(super) fn held(store: &impl Store) -> Vec<u64> {
 }
 
 pub(super) fn count(store: &impl Store, family: Family) -> usize {
-    let range = keys::all(family);
+    let range = keys::family_range(family);
     keys_in(store, family, &range.start, &range.end).len()
 }
 
@@ -350,7 +352,7 @@ fn answers_and_calls_of_the_listener_come_in_the_order_of_the_queue() {
         });
         queue
             .journal
-            .append(owners[index % 2], vec![cursor(1)], WriteUrgency::Now, done);
+            .write_changes(owners[index % 2], vec![cursor(1)], WriteUrgency::Now, done);
         drop(queue.ask_publish(1));
     }
     drop((hold, order));
@@ -519,7 +521,7 @@ fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else
     let third = outcome(0, 2);
     queue.publish(1);
     queue
-        .wait(queue.journal.change(Vec::new()))
+        .wait(queue.journal.write_meta_changes(Vec::new()))
         .expect("there is room");
     third
         .try_recv()
@@ -573,7 +575,7 @@ fn a_missing_subscription_is_unknown() {
     ));
     let nowhere = queue
         .journal
-        .publish(PartitionId(9), sealed(&[("yes", 1)]), None);
+        .append_events(PartitionId(9), sealed(&[("yes", 1)]), None);
     assert!(matches!(queue.wait(nowhere), Err(Error::Unknown)));
     queue.stop();
 }
@@ -586,12 +588,12 @@ fn on_a_full_disk_publishes_are_refused_and_appends_wait_in_their_order() {
     let queue = Fixture::founded(&store);
     let old = queue.open(ONE).owner;
     assert_eq!(
-        (queue.publish(3), queue.journal.state()),
+        (queue.publish(3), queue.journal.writer_state()),
         (Seq(1), JournalState::Writable)
     );
     store.fail(store.writes()..store.writes() + 3, WriteFault::Full);
     assert!(matches!(queue.wait(queue.ask_publish(1)), Err(Error::Full)));
-    assert_eq!(queue.journal.state(), JournalState::Full);
+    assert_eq!(queue.journal.writer_state(), JournalState::Full);
     let hold = store.hold();
     let append = queue.append(old, vec![cursor(2)], true);
     hold.until_a_write_waits();
@@ -605,7 +607,7 @@ fn on_a_full_disk_publishes_are_refused_and_appends_wait_in_their_order() {
         queue.wait(open).expect("it is there").cursor.lanes[0].read,
         Seq(2)
     );
-    assert_eq!(queue.journal.state(), JournalState::Writable);
+    assert_eq!(queue.journal.writer_state(), JournalState::Writable);
     assert_eq!(
         queue.publish(1),
         Seq(4),
@@ -614,7 +616,7 @@ fn on_a_full_disk_publishes_are_refused_and_appends_wait_in_their_order() {
     assert_eq!(
         queue
             .journal
-            .end(PARTITION)
+            .log_end(PARTITION)
             .map(|end| (end.next, end.running.count)),
         Some((Seq(5), 4))
     );
@@ -627,7 +629,7 @@ fn an_end_that_a_full_disk_refused_leaves_the_subscription_as_it_was() {
     let queue = Fixture::founded(&store);
     let owner = queue.open(ONE).owner;
     store.fail(store.writes()..store.writes() + 1, WriteFault::Full);
-    let ended = queue.journal.change(vec![
+    let ended = queue.journal.write_meta_changes(vec![
         MetaChange::CreatePartition(PartitionId(2)),
         MetaChange::Unsubscribe(ONE),
         MetaChange::DeletePartition(PARTITION),
@@ -635,7 +637,7 @@ fn an_end_that_a_full_disk_refused_leaves_the_subscription_as_it_was() {
     assert!(matches!(queue.wait(ended), Err(Error::Full)));
     queue.write(owner, vec![cursor(1)]);
     assert_eq!(queue.publish(1), Seq(1));
-    assert_eq!(queue.journal.end(PartitionId(2)), None);
+    assert_eq!(queue.journal.log_end(PartitionId(2)), None);
     queue.stop();
 }
 
@@ -663,9 +665,9 @@ fn after_a_failed_sync_the_process_ends_and_nothing_is_acknowledged() {
         fatal,
         ..
     } = queue;
-    writer.join();
+    writer.join_all();
     assert_eq!(
-        (fatal.load(Ordering::SeqCst), journal.state()),
+        (fatal.load(Ordering::SeqCst), journal.writer_state()),
         (1, JournalState::Closed)
     );
     assert!(matches!(
@@ -723,10 +725,11 @@ fn the_floor_follows_the_slowest_and_carries_what_is_pending_or_a_dead_letter() 
     queue.write(two, vec![settle(2, DUE), dead_letter(2), cursor(5)]);
     assert_eq!(held(&store), [2, 3], "put aside is asked for too");
     for (subscription_key, seq) in [(TWO, 2), (ONE, 3)] {
-        let letters = queue
-            .journal
-            .reads()
-            .dead(subscription_key, DUE, 9, 1 << 20);
+        let letters =
+            queue
+                .journal
+                .reader_pool()
+                .read_dead_letters(subscription_key, DUE, 9, 1 << 20);
         let letters = queue.wait(letters).expect("readable");
         assert!(letters.len() == 1 && letters[0].event.is_some());
         let done = vec![DeadLetterKey {
@@ -776,7 +779,7 @@ fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
 }
 
 fn retained(store: Arc<dyn Store>) -> Fixture {
-    let (clock, hand) = Clock::manual(START);
+    let (clock, hand) = Clock::new_manual(START);
     let limits = BacklogLimits {
         retention: Duration::from_secs(60),
         ..BacklogLimits::default()
@@ -818,7 +821,7 @@ fn retained_events_stay_after_all_subscriptions_have_passed_them() {
         .wait(
             queue
                 .journal
-                .change(vec![MetaChange::CreatePartition(PARTITION)]),
+                .write_meta_changes(vec![MetaChange::CreatePartition(PARTITION)]),
         )
         .expect("founded");
     queue.publish(2);
@@ -843,7 +846,7 @@ fn while_the_clock_may_be_wrong_no_log_is_too_old() {
         .wait(
             queue
                 .journal
-                .change(vec![MetaChange::CreatePartition(PARTITION)]),
+                .write_meta_changes(vec![MetaChange::CreatePartition(PARTITION)]),
         )
         .expect("founded");
     queue.publish(2);
@@ -870,7 +873,7 @@ fn retention_trims_at_once_whatever_was_published() {
         .wait(
             queue
                 .journal
-                .change(vec![MetaChange::CreatePartition(PARTITION)]),
+                .write_meta_changes(vec![MetaChange::CreatePartition(PARTITION)]),
         )
         .expect("founded");
     // As many chunks as may arrive in a second, and more than one read returns.
@@ -896,11 +899,13 @@ fn logs_without_anything_to_trim_are_not_looked_at_and_others_never_by_the_threa
     let found: Vec<MetaChange> = (1..=IDLE)
         .map(|id| MetaChange::CreatePartition(PartitionId(id)))
         .collect();
-    queue.wait(queue.journal.change(found)).expect("founded");
+    queue
+        .wait(queue.journal.write_meta_changes(found))
+        .expect("founded");
     for id in 1..=IDLE {
         let published = queue
             .journal
-            .publish(PartitionId(id), sealed(&[("yes", 10)]), None);
+            .append_events(PartitionId(id), sealed(&[("yes", 10)]), None);
         queue.wait(published).expect("there is room");
     }
     queue.housekeep();
@@ -933,13 +938,15 @@ fn the_more_logs_there_are_to_trim_the_less_often_each_is_looked_at() {
     let found: Vec<MetaChange> = (1..=TOPICS)
         .map(|id| MetaChange::CreatePartition(PartitionId(id)))
         .collect();
-    queue.wait(queue.journal.change(found)).expect("founded");
+    queue
+        .wait(queue.journal.write_meta_changes(found))
+        .expect("founded");
     // Nothing was to trim.
     queue.housekeep();
     for id in 1..=TOPICS {
         let published = queue
             .journal
-            .publish(PartitionId(id), sealed(&[("yes", 10)]), None);
+            .append_events(PartitionId(id), sealed(&[("yes", 10)]), None);
         queue.wait(published).expect("there is room");
     }
     let left = || {
@@ -974,7 +981,7 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
         MetaChange::DeletePartition(PARTITION),
     ];
     queue
-        .wait(queue.journal.change(all))
+        .wait(queue.journal.write_meta_changes(all))
         .expect("there is room");
     assert!(matches!(
         queue.wait(queue.ask_publish(1)),
@@ -996,7 +1003,7 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
     }
     queue.stop();
     let again = Fixture::at(Arc::new(store.crash(0)), Duration::ZERO);
-    assert_eq!(again.journal.end(PARTITION), None);
+    assert_eq!(again.journal.log_end(PARTITION), None);
     assert!(matches!(
         again.wait(again.ask_publish(1)),
         Err(Error::Unknown)
@@ -1020,7 +1027,11 @@ fn a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by
     queue.housekeep();
     assert_eq!(held(&store).len(), 1991);
     queue
-        .wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)]))
+        .wait(
+            queue
+                .journal
+                .write_meta_changes(vec![MetaChange::Unsubscribe(ONE)]),
+        )
         .expect("there is room");
     assert!(matches!(
         queue.append(one, vec![cursor(1)], true).recv(),
@@ -1087,7 +1098,11 @@ fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
     }
     assert_eq!(kept(), [keys::dead_letters(ONE), keys::dead_letters(TWO)]);
     queue
-        .wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)]))
+        .wait(
+            queue
+                .journal
+                .write_meta_changes(vec![MetaChange::Unsubscribe(ONE)]),
+        )
         .expect("there is room");
     queue.housekeep();
     assert_eq!(kept(), [keys::dead_letters(TWO)]);
@@ -1120,12 +1135,12 @@ fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
     queue.publish(1);
     for _ in 0..8 {
         assert!(matches!(
-            queue.wait(queue.journal.reads().last_carried(PARTITION)),
+            queue.wait(queue.journal.reader_pool().last_carried(PARTITION)),
             Err(Error::Damaged(_))
         ));
     }
     assert!(queue.fetch(ONE, 1));
-    assert_eq!(queue.journal.figures().read_panics, 8);
+    assert_eq!(queue.journal.read_figures().read_panics, 8);
     queue.stop();
 }
 
@@ -1140,10 +1155,10 @@ fn check_recovery(queue: &Fixture, again: impl FnOnce() -> Fixture) {
     queue.write(one, vec![defer(2, None), cursor(6)]);
     queue.write(two, vec![cursor(6)]);
     queue.housekeep();
-    let end = queue.journal.end(PARTITION).expect("founded");
+    let end = queue.journal.log_end(PARTITION).expect("founded");
     assert_eq!((end.next, end.running.count), (Seq(6), 5));
     let again = again();
-    assert_eq!(again.journal.end(PARTITION), Some(end));
+    assert_eq!(again.journal.log_end(PARTITION), Some(end));
     assert!(again.fetch(ONE, 2));
     assert_eq!(again.publish(1), Seq(6));
     let opened = again.open(ONE);

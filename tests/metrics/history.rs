@@ -16,7 +16,7 @@ fn sample(counter: u64, gauge: u64) -> Sample {
 
 /// The rises of the first counter, where there were some or where nothing was recorded.
 fn rises(history: &History<u8>, resolution: usize) -> Vec<Option<u32>> {
-    let (_, steps) = history.steps(&1, resolution).expect("a history");
+    let (_, steps) = history.read_steps(&1, resolution).expect("a history");
     steps
         .iter()
         .map(|step| step.map(|step| step.counters[0]))
@@ -56,7 +56,7 @@ fn the_history_of_all_scopes_stays_within_its_budget_of_memory() {
         .map(|_| {
             let mut history = History::default();
             for minute in 0..1_500 {
-                history.sample(
+                history.add_samples(
                     minute * 60,
                     (0..SCOPES as u32).map(|scope| ((scope, 0), sample(minute, minute))),
                 );
@@ -67,13 +67,13 @@ fn the_history_of_all_scopes_stays_within_its_budget_of_memory() {
     let each = (own() - before) / HISTORIES as u64;
     println!(
         "{each} bytes a history, {} computed",
-        History::<(u32, u32)>::bytes(SCOPES)
+        History::<(u32, u32)>::memory_bytes(SCOPES)
     );
     assert!((2_000_000..=5_000_000).contains(&each), "{each} bytes");
     assert!(
         histories
             .iter()
-            .all(|history| history.steps(&(300, 0), 2).is_some())
+            .all(|history| history.read_steps(&(300, 0), 2).is_some())
     );
 }
 
@@ -81,10 +81,10 @@ fn the_history_of_all_scopes_stays_within_its_budget_of_memory() {
 fn each_resolution_has_the_rise_of_a_counter_and_the_maximum_of_a_gauge_in_each_step() {
     let mut history = History::default();
     for second in (0..=1_200).step_by(5) {
-        history.sample(second, [(1, sample(second, second % 60))]);
+        history.add_samples(second, [(1, sample(second, second % 60))]);
     }
     for (resolution, (length, points)) in RESOLUTIONS.into_iter().enumerate() {
-        let (from, steps) = history.steps(&1, resolution).expect("a history");
+        let (from, steps) = history.read_steps(&1, resolution).expect("a history");
         let recorded: Vec<&Step> = steps.iter().flatten().collect();
         assert_eq!(
             from,
@@ -103,21 +103,21 @@ fn each_resolution_has_the_rise_of_a_counter_and_the_maximum_of_a_gauge_in_each_
             "there were no responses"
         );
     }
-    assert!(history.steps(&2, 0).is_none());
+    assert!(history.read_steps(&2, 0).is_none());
 }
 
 #[test]
 fn a_moment_without_a_sample_is_a_gap_and_a_clock_that_goes_back_leaves_no_future() {
     let mut history = History::default();
     for second in [100, 105, 130, 135] {
-        history.sample(second, [(1, sample(second, 0))]);
+        history.add_samples(second, [(1, sample(second, 0))]);
     }
     assert_eq!(
         last(&history, 0, 7),
         [Some(5), Some(25), None, None, None, None, Some(5)]
     );
-    history.sample(110, [(1, sample(140, 0))]);
-    history.sample(115, [(1, sample(145, 0))]);
+    history.add_samples(110, [(1, sample(140, 0))]);
+    history.add_samples(115, [(1, sample(145, 0))]);
     let steps = rises(&history, 0);
     assert_eq!(
         steps.iter().flatten().copied().collect::<Vec<_>>(),
@@ -137,16 +137,16 @@ fn a_deleted_subscription_takes_its_counts_with_it_and_no_total_falls() {
         (20, 320),
         (60, 330),
     ] {
-        history.sample(second, [(1, sample(counter, 0))]);
+        history.add_samples(second, [(1, sample(counter, 0))]);
     }
     assert_eq!(
         rises(&history, 0)[..4],
         [Some(10), Some(0), Some(20), Some(0)]
     );
     assert_eq!(rises(&history, 1), [Some(40)], "only the rises count");
-    history.sample(65, [(2, sample(0, 0))]);
+    history.add_samples(65, [(2, sample(0, 0))]);
     assert!(
-        history.steps(&1, 0).is_none(),
+        history.read_steps(&1, 0).is_none(),
         "a scope without a sample is forgotten"
     );
 }
@@ -154,9 +154,9 @@ fn a_deleted_subscription_takes_its_counts_with_it_and_no_total_falls() {
 #[test]
 fn a_scope_that_comes_later_has_gaps_before_it() {
     let mut history = History::default();
-    history.sample(0, [(2, sample(0, 0))]);
-    history.sample(5, [(1, sample(7, 0)), (2, sample(0, 0))]);
-    history.sample(10, [(1, sample(9, 0)), (2, sample(0, 0))]);
+    history.add_samples(0, [(2, sample(0, 0))]);
+    history.add_samples(5, [(1, sample(7, 0)), (2, sample(0, 0))]);
+    history.add_samples(10, [(1, sample(9, 0)), (2, sample(0, 0))]);
     assert_eq!(rises(&history, 0), [None, Some(2)]);
 }
 
@@ -169,18 +169,18 @@ fn percentiles_are_of_the_responses_of_the_step() {
         sample.responses[at] += count;
         sample
     };
-    history.sample(0, [(1, with(0, 0))]);
+    history.add_samples(0, [(1, with(0, 0))]);
     // A hundred responses of 50 to 100 ms; those before do not count.
-    history.sample(5, [(1, with(6, 100))]);
-    let (_, steps) = history.steps(&1, 0).expect("a history");
+    history.add_samples(5, [(1, with(6, 100))]);
+    let (_, steps) = history.read_steps(&1, 0).expect("a history");
     assert_eq!(
         steps[0].expect("a step").percentiles,
         [Some(75_000), Some(99_500)]
     );
     let mut slow = with(6, 100);
     *slow.responses.last_mut().expect("a range") += 1;
-    history.sample(10, [(1, slow)]);
-    let (_, steps) = history.steps(&1, 0).expect("a history");
+    history.add_samples(10, [(1, slow)]);
+    let (_, steps) = history.read_steps(&1, 0).expect("a history");
     assert_eq!(
         steps[1].expect("a step").percentiles,
         [Some(30_000_000); 2],
@@ -194,11 +194,11 @@ proptest! {
     #[test]
     fn the_steps_add_up(samples in vec((1_u64..400, 0_u64..50), 1..60)) {
         let (mut history, mut second, mut counter) = (History::default(), 7_000_000, 0);
-        history.sample(second, [(1, sample(0, 0))]);
+        history.add_samples(second, [(1, sample(0, 0))]);
         let mut known = vec![(second, 0)];
         for (wait, rise) in samples {
             (second, counter) = (second + wait, counter + rise);
-            history.sample(second, [(1, sample(counter, 0))]);
+            history.add_samples(second, [(1, sample(counter, 0))]);
             known.push((second, counter));
         }
         for (resolution, (length, points)) in RESOLUTIONS.into_iter().enumerate() {

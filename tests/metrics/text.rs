@@ -10,32 +10,32 @@ use gridhook::metrics::{
 
 fn render(format: TextFormat) -> String {
     let mut text = MetricsText::new(format);
-    text.family(MetricFamily {
+    text.start_family(MetricFamily {
         name: "gridhook_silent_total",
         kind: MetricKind::Counter,
         help: "Nobody has it.",
     });
     let help = "What has a \\, a \"\nand a second line.";
-    text.family(MetricFamily {
+    text.start_family(MetricFamily {
         name: "gridhook_tries_total",
         kind: MetricKind::Counter,
         help,
     });
-    text.sample(
+    text.add_sample(
         &[("topic", "a\\b\"c\nd"), ("outcome", "Delivered")],
         u64::MAX,
     );
-    text.sample(&[], 0.25);
-    text.family(MetricFamily {
+    text.add_sample(&[], 0.25);
+    text.start_family(MetricFamily {
         name: "gridhook_wait_seconds",
         kind: MetricKind::Histogram,
         help: "How long.",
     });
-    let waits = Histogram::<{ PHASES.ranges() }>::new(&PHASES);
+    let waits = Histogram::<{ PHASES.range_count() }>::new(&PHASES);
     for millis in [1, 2, 3, 60_000] {
-        waits.took(Duration::from_millis(millis));
+        waits.observe_duration(Duration::from_millis(millis));
     }
-    text.histogram(&[("topic", "orders")], &waits.counts());
+    text.add_histogram(&[("topic", "orders")], &waits.counts());
     text.finish()
 }
 
@@ -85,12 +85,12 @@ fn openmetrics_differs_in_its_heads_and_its_end() {
 
 #[test]
 fn a_value_on_a_bound_is_in_the_range_below_it() {
-    let events = Histogram::<{ EVENTS.ranges() }>::new(&EVENTS);
+    let events = Histogram::<{ EVENTS.range_count() }>::new(&EVENTS);
     [0, 1, 2, 5_000, 5_001]
         .into_iter()
         .for_each(|value| events.observe(value));
     let mut counts = events.counts();
-    let upto: Vec<(Option<f64>, u64)> = counts.upto().collect();
+    let upto: Vec<(Option<f64>, u64)> = counts.cumulative_counts().collect();
     assert_eq!((upto[0], upto[1]), ((Some(1.0), 2), (Some(2.0), 3)));
     assert_eq!((upto[8], upto[9]), ((Some(5_000.0), 4), (None, 5)));
     counts.add(&events.counts());

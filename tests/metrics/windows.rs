@@ -21,8 +21,11 @@ fn rise(
     sum: u32,
     now: u64,
 ) -> Option<(u32, u64)> {
-    let start = windows.starts(now)[window]?;
-    Some((sum - windows.sums(&scope).at(start)[0], now - start.seconds))
+    let start = windows.window_starts(now)[window]?;
+    Some((
+        sum - windows.recorded_sums(&scope).sums_at(start)[0],
+        now - start.seconds,
+    ))
 }
 
 #[test]
@@ -32,7 +35,7 @@ fn a_window_begins_at_the_newest_recorded_time_that_is_old_enough() {
     for step in 0..50_u64 {
         // Asked for more often than needed.
         for late in [0, 5] {
-            windows.record(1_000 + 10 * step + late, [(1, [100 + step as u32])]);
+            windows.record_sums(1_000 + 10 * step + late, [(1, [100 + step as u32])]);
         }
     }
     // The last recorded time is 1490, with 149.
@@ -48,17 +51,17 @@ fn a_window_begins_at_the_newest_recorded_time_that_is_old_enough() {
 #[test]
 fn a_scope_begins_at_nothing_unless_it_was_there_at_first() {
     let mut windows = Windows::new(&RULES);
-    windows.record(1_000, [(1, [70])]);
+    windows.record_sums(1_000, [(1, [70])]);
     assert_eq!(
         rise(&windows, 0, 2, 9, 1_005),
         Some((9, 5)),
         "it was created since"
     );
-    windows.record(1_010, [(1, [70]), (2, [9])]);
+    windows.record_sums(1_010, [(1, [70]), (2, [9])]);
     assert_eq!(rise(&windows, 0, 1, 71, 1_015), Some((1, 15)));
     assert_eq!(rise(&windows, 0, 2, 12, 1_015), Some((12, 15)));
-    windows.record(1_020, [(2, [12])]);
-    windows.record(1_030, [(1, [3]), (2, [12])]);
+    windows.record_sums(1_020, [(2, [12])]);
+    windows.record_sums(1_030, [(1, [3]), (2, [12])]);
     assert_eq!(
         rise(&windows, 0, 1, 3, 1_035),
         Some((3, 35)),
@@ -69,9 +72,9 @@ fn a_scope_begins_at_nothing_unless_it_was_there_at_first() {
 #[test]
 fn a_clock_that_was_set_back_begins_anew() {
     let mut windows = Windows::new(&RULES);
-    windows.record(5_000, [(1, [10])]);
-    windows.record(5_010, [(1, [20])]);
+    windows.record_sums(5_000, [(1, [10])]);
+    windows.record_sums(5_010, [(1, [20])]);
     assert!(windows.is_due(4_000) && !windows.is_due(5_011));
-    windows.record(4_000, [(1, [30])]);
+    windows.record_sums(4_000, [(1, [30])]);
     assert_eq!(rise(&windows, 0, 1, 31, 4_001), Some((1, 1)));
 }

@@ -575,7 +575,13 @@ fn values_become_the_settings_of_the_server() {
         everything.dead_letter.stores["archive"].address.to_string(),
         "s3://bucket/prefix"
     );
-    assert!(everything.dead_letter.named_stores.find("two", "a").is_ok());
+    assert!(
+        everything
+            .dead_letter
+            .named_stores
+            .find_destination("two", "a")
+            .is_ok()
+    );
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn a_backup_is_due_after_the_interval_or_at_the_time_of_day() {
         ("1s", Some(10), 0, 11),
     ];
     for (text, last, started, due) in cases {
-        let found = schedule(text).due(last.map(at), at(started));
+        let found = schedule(text).next_due(last.map(at), at(started));
         assert_eq!(
             found,
             at(due),
@@ -51,8 +51,8 @@ fn a_backup_is_due_after_the_interval_or_at_the_time_of_day() {
     }
     assert_eq!(schedule("6h from 03:30").to_string(), "6h from 03:30");
     assert_eq!(schedule("03:00").to_string(), "1day from 03:00");
-    assert_eq!(schedule("1d").retry(at(5)), at(605));
-    assert_eq!(schedule("30s").retry(at(5)), at(35));
+    assert_eq!(schedule("1d").retry_time(at(5)), at(605));
+    assert_eq!(schedule("30s").retry_time(at(5)), at(35));
     let wrong = [
         "",
         "6",
@@ -86,7 +86,7 @@ proptest! {
         let mut all: Vec<_> = ages.iter().map(|(age, sound)| BackupAge { made: at(now - age), sound: *sound }).collect();
         all.sort_by_key(|backup| backup.made);
         let retention = BackupRetention { count, age: Duration::from_secs(age) };
-        let keeps = retention.keeps(&all, at(now));
+        let keeps = retention.mark_kept(&all, at(now));
         prop_assert_eq!(keeps.len(), all.len());
         let last_sound = (0..all.len()).rev().find(|backup| all[*backup].sound);
         for (backup, kept) in keeps.iter().enumerate() {

@@ -339,7 +339,7 @@ fn an_endpoint_that_was_mended_gets_larger_batches_again_and_one_that_was_not_is
         ))
     });
     let mut driver = Driver::new(in_batches(16, 64 * 1024), endpoint);
-    let most = |driver: &Driver| driver.core.endpoint(driver.now).events_max;
+    let most = |driver: &Driver| driver.core.view_endpoint(driver.now).events_max;
     for _ in 0..100 {
         driver.publish(&[("yes", 10); 40]);
         driver.run();
@@ -366,7 +366,7 @@ fn first_attempts_and_retries_share_a_pace_and_neither_starves_the_other() {
             status(if failed { 500 } else { 200 }),
         ))
     });
-    let rate_max = Some(gridhook::policy::record::Rate::of(10.0));
+    let rate_max = Some(gridhook::policy::record::Rate::from_per_second(10.0));
     let mut driver = Driver::new(
         SubscriptionSettings {
             rate_max,
@@ -410,7 +410,7 @@ fn the_preferred_size_is_that_of_the_body_in_every_schema() {
         let mut queue: VecDeque<ReadyEvent> = stored(from, 200, data).into();
         let mut sizes = Vec::new();
         while !queue.is_empty() {
-            let batch = batch::take(&mut queue, limits);
+            let batch = batch::take_batch(&mut queue, limits);
             let mut events: Vec<Event> = batch.into_iter().map(|ready| ready.event).collect();
             let body = build(&destination, &events, 0)
                 .expect("readable")
@@ -437,7 +437,7 @@ fn the_preferred_size_is_that_of_the_body_in_every_schema() {
         sizes.len()
     };
     for from in [Schema::EventGrid, Schema::CloudEvents, Schema::Custom] {
-        for to in from.deliveries() {
+        for to in from.delivery_schemas() {
             for data in [0, 60, 900, 5000] {
                 let requests = made(from, *to, data);
                 assert_eq!(

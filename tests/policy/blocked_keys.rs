@@ -37,7 +37,7 @@ fn blocking(tracked_max: usize) -> SubscriptionSettings {
 fn order(driver: &Driver) -> OrderView {
     *driver
         .core
-        .endpoint(driver.now)
+        .view_endpoint(driver.now)
         .order
         .expect("it has an order")
 }
@@ -107,10 +107,10 @@ fn an_operator_has_it_given_up_or_attempted_again() {
         driver.run();
         for (key, refusal) in [("yes-b", Some(CommandRefused::NotBlocked)), ("yes-a", None)] {
             let command = Command::Unblock {
-                key: Some(OrderHash::of(key)),
+                key: Some(OrderHash::hash_value(key)),
                 retry,
             };
-            assert_eq!(driver.core.refuses(command), refusal, "{key}");
+            assert_eq!(driver.core.command_problem(command), refusal, "{key}");
             driver.command(command);
         }
         driver.run();
@@ -128,7 +128,9 @@ fn an_operator_has_it_given_up_or_attempted_again() {
             }
         );
         assert_eq!(
-            driver.core.refuses(Command::Unblock { key: None, retry }),
+            driver
+                .core
+                .command_problem(Command::Unblock { key: None, retry }),
             Some(CommandRefused::NotBlocked)
         );
     }
@@ -341,7 +343,7 @@ fn a_decision_is_not_carried_out_before_a_write_contains_it() {
     driver.publish(&[("yes-a", 1), ("yes-a", 1)]);
     driver.run();
     let mut absorb = |input| {
-        let step = driver.core.absorb(input, driver.now, Jitter(0.0));
+        let step = driver.core.process_input(input, driver.now, Jitter(0.0));
         (
             step.write.map(|write| write.commanded),
             driver.core.is_deciding(),

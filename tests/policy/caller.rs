@@ -46,7 +46,8 @@ pub(super) fn busy(_: Timestamp, _: usize) -> (Outcome, Duration) {
 
 impl Caller {
     pub(super) fn new(settings: SubscriptionSettings) -> Self {
-        let endpoint = Endpoint::recover(&settings, &Cursor::default(), std::iter::empty(), START);
+        let endpoint =
+            Endpoint::from_cursor(&settings, &Cursor::default(), std::iter::empty(), START);
         Self {
             endpoint,
             now: START,
@@ -116,12 +117,13 @@ impl Caller {
         let cursor = Cursor {
             health: self.endpoint.health(),
             pace: self.endpoint.pace(),
-            held: self.endpoint.held(),
+            held: self.endpoint.hold_reason(),
             ..Cursor::default()
         };
         self.now = self.now.after(wait);
         self.in_flight.clear();
-        self.endpoint = Endpoint::recover(&self.settings, &cursor, std::iter::empty(), self.now);
+        self.endpoint =
+            Endpoint::from_cursor(&self.settings, &cursor, std::iter::empty(), self.now);
     }
 
     /// How many requests left in each `slice` since `from`.
@@ -148,7 +150,7 @@ impl Caller {
     fn send(&mut self, behavior: Behavior<'_>) {
         let (outcome, latency) = behavior(self.now, self.in_flight.len() + 1);
         let request = RequestId(self.left.len() as u64 + self.now.0);
-        self.endpoint.sent(request, true, self.now);
+        self.endpoint.record_sent(request, true, self.now);
         self.left.push(self.now);
         let received = RequestReport {
             request,

@@ -183,7 +183,7 @@ fn after_probation_an_endpoint_without_a_known_rate_is_begun_with_one_request() 
         ..plain()
     });
     caller.call_all(SECOND, &mut busy);
-    caller.now = caller.endpoint.opens().expect("it is suspended");
+    caller.now = caller.endpoint.opens_at().expect("it is suspended");
     caller.call_all(12 * MS, &mut well);
     assert_eq!(limit(&caller), 1);
     caller.call_all(SECOND, &mut well);

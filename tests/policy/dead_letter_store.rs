@@ -56,7 +56,7 @@ fn a_storage_account_or_an_address_resolves_to_a_path_in_a_store() {
         ("az://account1/letters/a", "", "az", "a"),
         ("az://account1/letters/inner/a", "", "inner", "a"),
     ] {
-        let place = places().find(resource_id, container);
+        let place = places().find_destination(resource_id, container);
         let expected = DeadLetterDestination {
             store: store.to_owned(),
             folder: folder.to_owned(),
@@ -68,7 +68,7 @@ fn a_storage_account_or_an_address_resolves_to_a_path_in_a_store() {
 fn refuses(places: &NamedStores, resource_id: &str, expected: Expect) {
     expected.assert_eq(
         &places
-            .find(resource_id, "")
+            .find_destination(resource_id, "")
             .expect_err("no place")
             .to_string(),
     );
@@ -120,7 +120,7 @@ fn an_invalid_destination_is_rejected_with_what_is_allowed() {
         "file:///srv/letters/../other",
     ] {
         let refused = places
-            .find(address, "letters")
+            .find_destination(address, "letters")
             .expect_err(address)
             .to_string();
         assert!(

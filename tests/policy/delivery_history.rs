@@ -23,7 +23,7 @@ fn line(at: u64, lane: Lane, attempt: u32, what: LedgerEvent) -> LedgerLine {
         attempt,
         entry: LedgerEntry {
             at: Timestamp(at),
-            runs: vec![SeqRun::one(SEQ)],
+            runs: vec![SeqRun::single(SEQ)],
             what,
         },
     }

@@ -107,7 +107,7 @@ pub(super) fn ended_jobs(store: &dyn Store) -> Vec<Job> {
 }
 
 fn scan(store: &dyn Store, family: Family, mut visit: impl FnMut(&[u8], &[u8])) {
-    let range = keys::all(family);
+    let range = keys::family_range(family);
     let visit = &mut |key: &[u8], value: &[u8]| {
         visit(key, value);
         ControlFlow::Continue(())
@@ -135,16 +135,16 @@ pub(super) struct EffectReader<'a> {
 impl EffectReader<'_> {
     /// The input with the result of a read, of which a slice has about `few` bytes.
     pub(super) fn read(&self, effect: Effect, few: usize) -> Input {
-        let (reads, key) = (self.journal.reads(), self.subscription_key);
-        let log_end = || self.journal.end(key.partition).expect("founded").next;
+        let (reads, key) = (self.journal.reader_pool(), self.subscription_key);
+        let log_end = || self.journal.log_end(key.partition).expect("founded").next;
         match effect {
             Effect::ReadLog { lane, from, end } => {
-                let read = reads.log(key.partition, from, end.unwrap_or_else(log_end), few);
+                let read = reads.read_log(key.partition, from, end.unwrap_or_else(log_end), few);
                 let slice = self.runtime.block_on(read).expect("readable");
                 let events = slice
                     .chunks
                     .iter()
-                    .flat_map(|chunk| chunk.events().expect("sound"));
+                    .flat_map(|chunk| chunk.decode_events().expect("sound"));
                 let events: Vec<_> = events
                     .filter(|event| from <= event.seq && event.seq < slice.upto)
                     .collect();
@@ -162,9 +162,9 @@ impl EffectReader<'_> {
                 }
             }
             Effect::FindPosition { before } => {
-                let found = self
-                    .runtime
-                    .block_on(reads.position(key.partition, log_end(), before));
+                let found =
+                    self.runtime
+                        .block_on(reads.find_position(key.partition, log_end(), before));
                 let LogPosition { at, appended } = found.expect("readable");
                 Input::Position {
                     before,
@@ -181,12 +181,12 @@ impl EffectReader<'_> {
             }
             Effect::Fetch(keys) => Input::Fetched(
                 self.runtime
-                    .block_on(reads.fetch(key, keys, few))
+                    .block_on(reads.fetch_pending(key, keys, few))
                     .expect("readable"),
             ),
             Effect::ReadPending(keys) => Input::PendingRead(
                 self.runtime
-                    .block_on(reads.pending(key, keys))
+                    .block_on(reads.read_pending(key, keys))
                     .expect("readable"),
             ),
             Effect::Send { .. }

@@ -68,7 +68,7 @@ fn a_held_subscription_gives_up_nothing_before_the_hold_of_expiry_ends() {
 #[test]
 fn without_memory_for_bodies_nothing_leaves_and_no_timer_spins() {
     let settings = SubscriptionSettings {
-        rate_max: Some(Rate::of(1.0)),
+        rate_max: Some(Rate::from_per_second(1.0)),
         ..six_hours()
     };
     let mut driver = Driver::new(settings, answers(vec![status(200)]));

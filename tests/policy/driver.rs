@@ -9,7 +9,7 @@ use std::{
 use gridhook::{
     event::{
         Event, Lane, RequestId, Seq, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings,
@@ -87,7 +87,7 @@ pub(super) struct Driver {
 pub(super) fn status(status: u16) -> RequestResult {
     RequestResult {
         status: Some(status),
-        ..RequestResult::bare(Outcome::of_status(status))
+        ..RequestResult::from_outcome(Outcome::from_status(status))
     }
 }
 
@@ -113,7 +113,7 @@ impl Driver {
             lanes: vec![lane],
             ..Cursor::default()
         };
-        let core = Subscription::recover(
+        let core = Subscription::from_records(
             settings.clone(),
             &cursor,
             Seq::FIRST,
@@ -182,17 +182,27 @@ impl Driver {
         // Numbers of requests begin anew in a process; here they go on, so that none is met twice.
         let next = RequestId(self.left.len() as u64 + 1);
         self.written = false;
-        self.core =
-            Subscription::recover(settings, &self.disk.cursor, end, Vec::new(), next, self.now);
+        self.core = Subscription::from_records(
+            settings,
+            &self.disk.cursor,
+            end,
+            Vec::new(),
+            next,
+            self.now,
+        );
         self.absorb(Input::Tick);
     }
 
     pub(super) fn publish(&mut self, events: &[(&str, usize)]) {
         for chunk in sealed(events) {
             let first = Seq(self.log.len() as u64 + 1);
-            let chunk = Chunk::decode(first, chunk.stamp(self.now, LogTail::default()))
-                .expect("a sound chunk");
-            self.log.extend(chunk.events().expect("sound events"));
+            let chunk = Chunk::decode(
+                first,
+                chunk.stamp_record(self.now, RunningTotals::default()),
+            )
+            .expect("a sound chunk");
+            self.log
+                .extend(chunk.decode_events().expect("sound events"));
         }
         self.absorb(Input::Appended {
             end: Seq(self.log.len() as u64 + 1),
@@ -213,18 +223,20 @@ impl Driver {
             if std::mem::take(&mut self.written) {
                 self.core.end_write();
             }
-            let step = self.core.absorb(input, self.now, Jitter(self.jitter));
+            let step = self
+                .core
+                .process_input(input, self.now, Jitter(self.jitter));
             if let Some(write) = step.write {
                 for change in &write.changes {
-                    self.disk.apply(change);
+                    self.disk.apply_change(change);
                     self.tell(change);
                 }
                 if self.thorough {
-                    self.disk.check();
+                    self.disk.check_counters();
                 }
                 for (id, events) in &write.detached {
                     let request = self.sent.get_mut(id).expect("it was sent");
-                    Arc::make_mut(request).detach(events);
+                    Arc::make_mut(request).detach_events(events);
                 }
                 self.commanded += write.commanded.unwrap_or_default();
                 self.urgencies.push(write.urgency);
@@ -269,7 +281,7 @@ impl Driver {
         self.written = false;
         self.writes_left = u32::MAX;
         let (end, next_flight) = (Seq(self.log.len() as u64 + 1), RequestId(1));
-        self.core = Subscription::recover(
+        self.core = Subscription::from_records(
             self.settings.clone(),
             &self.disk.cursor,
             end,
@@ -288,7 +300,7 @@ impl Driver {
             .filter(|(of, entry)| *of == lane && entry.what == what);
         lines
             .flat_map(|(_, entry)| &entry.runs)
-            .flat_map(|run| run.seqs())
+            .flat_map(|run| run.iter_seqs())
             .map(|seq| seq.0)
             .collect()
     }
@@ -368,7 +380,7 @@ impl Driver {
         self.ledger.push((*lane, entry.clone()));
         let line = match &entry.what {
             LedgerEvent::GivenUp { reason, .. } => {
-                let events = entry.events();
+                let events = entry.event_count();
                 if events > 1 {
                     format!("{reason}×{events}")
                 } else {
@@ -399,7 +411,7 @@ impl Driver {
             .map(|(_, id, _)| Arc::clone(&self.sent[id]))
             .collect();
         self.core =
-            Subscription::recover(settings, &self.disk.cursor, end, requests, next, self.now);
+            Subscription::from_records(settings, &self.disk.cursor, end, requests, next, self.now);
     }
 
     /// A request that timed out is answered with success after all.
@@ -484,7 +496,7 @@ impl Driver {
                         .disk
                         .due
                         .range(from..)
-                        .filter(|key| Traffic::of(key.lane) == of)
+                        .filter(|key| Traffic::from_lane(key.lane) == of)
                         .copied();
                     let first: Vec<_> = keys.by_ref().take(retry_window::WINDOW).collect();
                     Input::DueRead {

@@ -56,7 +56,8 @@ fn again(settings: SubscriptionSettings, answer: &RequestResult) -> String {
 /// What each status means, every one from 200 on: where it differs, without and with a place for
 /// dead letters.
 fn statuses(name: &str, expected: Expect) {
-    let [timeout, reset] = [Failure::TimedOut, Failure::SocketError].map(RequestResult::bare);
+    let [timeout, reset] =
+        [Failure::TimedOut, Failure::SocketError].map(RequestResult::from_outcome);
     let mut all: Vec<(String, RequestResult)> =
         vec![("timeout".to_owned(), timeout), ("reset".to_owned(), reset)];
     all.extend((200..=599).map(|code| (code.to_string(), status(code))));
@@ -257,7 +258,7 @@ fn every_edition_of_the_program_can_be_followed() {
     assert_eq!(names, ["2020", "2021", "2023", "current", "namespace"]);
     for name in names {
         let edition = edition(name);
-        assert_eq!(edition.check(), Ok(()));
+        assert_eq!(edition.validate(), Ok(()));
         assert_eq!(edition.probation.after_failures, 10, "{name}");
         assert_eq!(
             edition.dead_letter.delay,
@@ -322,22 +323,25 @@ fn a_store_that_fails_must_be_tried_again() {
     let mut edition = (*edition("current")).clone();
     edition.dead_letter.retry.clear();
     expect!["dead_letter.retry is empty; allowed is one duration or more"]
-        .assert_eq(&edition.check().expect_err("there is no wait"));
+        .assert_eq(&edition.validate().expect_err("there is no wait"));
     edition.dead_letter.retry = vec![Duration::ZERO];
-    expect!["dead_letter.retry is 0; allowed is a duration longer than nothing"]
-        .assert_eq(&edition.check().expect_err("it would be tried in a circle"));
+    expect!["dead_letter.retry is 0; allowed is a duration longer than nothing"].assert_eq(
+        &edition
+            .validate()
+            .expect_err("it would be tried in a circle"),
+    );
 }
 
 #[test]
 fn a_switch_makes_timeouts_final() {
     let mut edition = (*edition("namespace")).clone();
     edition.webhook.never_retried_without_status = vec![Failure::TimedOut];
-    assert_eq!(edition.check(), Ok(()));
+    assert_eq!(edition.validate(), Ok(()));
     let settings = SubscriptionSettings {
         edition: Arc::new(edition.clone()),
         ..plain()
     };
-    let answer = |outcome| again(settings.clone(), &RequestResult::bare(outcome));
+    let answer = |outcome| again(settings.clone(), &RequestResult::from_outcome(outcome));
     assert_eq!(
         [Failure::TimedOut, Failure::SocketError].map(answer),
         ["never", "10s"]
@@ -348,13 +352,13 @@ fn a_switch_makes_timeouts_final() {
          SocketError, ResolutionError, GenericError, NotFound, Disabled, Full, \
          SessionQueueNotSupported, InvalidAzureFunctionDestination"
     ]
-    .assert_eq(&edition.check().expect_err("it has a status"));
+    .assert_eq(&edition.validate().expect_err("it has a status"));
     edition.webhook.never_retried_without_status.clear();
     edition.webhook.never_retried_with_dead_letter = vec![414];
     expect![
         "webhook has status 414 in both lists of what is never retried; allowed is one of them"
     ]
-    .assert_eq(&edition.check().expect_err("a status has one meaning"));
+    .assert_eq(&edition.validate().expect_err("a status has one meaning"));
 }
 
 /// The core follows edition 2020: with a place for dead letters 400 and 413 end an event at once,
@@ -421,7 +425,7 @@ fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
         };
         let mut driver = Driver::new(
             settings,
-            answers(vec![RequestResult::bare(Failure::SocketError)]),
+            answers(vec![RequestResult::from_outcome(Failure::SocketError)]),
         );
         driver.publish(&[("yes", 10); 10]);
         driver.run_for(Duration::from_secs(1));
@@ -439,7 +443,7 @@ fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
         };
         let mut driver = Driver::new(
             settings,
-            answers(vec![RequestResult::bare(Failure::SocketError)]),
+            answers(vec![RequestResult::from_outcome(Failure::SocketError)]),
         );
         driver.publish(&[("yes", 10); 9]);
         driver.run_for(Duration::from_secs(1));

@@ -143,7 +143,7 @@ fn events_never_retried_are_dropped_or_dead_lettered_after_one_attempt() {
                     let mut driver = Driver::new(settings, answers(vec![status(*code)]));
                     driver.publish(&[("yes", 10)]);
                     let lines = driver.run();
-                    let Outcome::Failed(failure) = Outcome::of_status(*code) else {
+                    let Outcome::Failed(failure) = Outcome::from_status(*code) else {
                         panic!("{code} is a success")
                     };
                     assert_eq!(
@@ -187,7 +187,7 @@ fn a_destination_that_was_deleted_is_not_tried_again() {
             };
             let mut driver = Driver::new(
                 settings,
-                answers(vec![RequestResult::bare(Failure::NotFound)]),
+                answers(vec![RequestResult::from_outcome(Failure::NotFound)]),
             );
             driver.publish(&[("yes", 10)]);
             assert_eq!(
@@ -224,7 +224,10 @@ fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dea
             attempts_max: 2,
             ..following(edition("2023"))
         };
-        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(failure)]));
+        let mut driver = Driver::new(
+            settings,
+            answers(vec![RequestResult::from_outcome(failure)]),
+        );
         driver.publish(&[("yes", 10)]);
         assert_eq!(
             driver.run(),
@@ -362,8 +365,8 @@ fn a_request_that_gridhook_aborted_uses_no_attempt() {
         ..plain()
     };
     let script = vec![
-        RequestResult::bare(Outcome::Aborted),
-        RequestResult::bare(Outcome::Aborted),
+        RequestResult::from_outcome(Outcome::Aborted),
+        RequestResult::from_outcome(Outcome::Aborted),
         status(200),
     ];
     let mut driver = Driver::new(settings, answers(script));

@@ -12,7 +12,7 @@ use gridhook::{
         batch::{BatchLimits, LastAttempt},
         explain::{
             EventState, ExplainInput, Explanation, Forecast, ForecastAttempt, ForecastEnd,
-            Obstacle, StoredEvent, WaitingDeadLetter, explain,
+            Obstacle, StoredEvent, WaitingDeadLetter, explain_event,
         },
         outcome::{Failure, RequestResult},
         record::{Command, Cursor, DueKey, EndpointView, Health, LaneCursor},
@@ -195,10 +195,10 @@ fn ask(
     let dead = driver.disk.dead.get(&key).map(|dead| WaitingDeadLetter {
         record: Some((dead, dead.given_up.after(Duration::from_secs(300)))),
     });
-    explain(ExplainInput {
+    explain_event(ExplainInput {
         settings,
         cursor: &driver.disk.cursor,
-        endpoint: &driver.core.endpoint(driver.now),
+        endpoint: &driver.core.view_endpoint(driver.now),
         requests,
         end: driver.end(),
         seq: Seq(seq),
@@ -568,7 +568,7 @@ fn a_request_in_flight_takes_precedence_over_the_disk() {
         id: RequestId(9),
         endpoint: settings.endpoint,
         items: vec![item],
-        lingering: Vec::new(),
+        detached_keys: Vec::new(),
         events: 1,
         sent: seconds(11),
         deadline: seconds(71),
@@ -640,7 +640,7 @@ fn an_event_that_an_earlier_process_sent_is_sent_again() {
             appended: START,
             matches: true,
         });
-        let explanation = explain(ExplainInput {
+        let explanation = explain_event(ExplainInput {
             settings: &settings,
             cursor: &cursor,
             endpoint: &EndpointView::default(),

@@ -81,16 +81,22 @@ fn the_probation_of_each_outcome_lasts_as_its_row_says() {
     let rows = [
         ("S000-160", status(503)),
         ("S000-161", status(404)),
-        ("S000-162", RequestResult::bare(Failure::SocketError)),
-        ("S000-163", RequestResult::bare(Failure::ResolutionError)),
-        ("S000-164", RequestResult::bare(Failure::Disabled)),
-        ("S000-165", RequestResult::bare(Failure::Full)),
-        ("S000-166", RequestResult::bare(Failure::TimedOut)),
+        (
+            "S000-162",
+            RequestResult::from_outcome(Failure::SocketError),
+        ),
+        (
+            "S000-163",
+            RequestResult::from_outcome(Failure::ResolutionError),
+        ),
+        ("S000-164", RequestResult::from_outcome(Failure::Disabled)),
+        ("S000-165", RequestResult::from_outcome(Failure::Full)),
+        ("S000-166", RequestResult::from_outcome(Failure::TimedOut)),
         ("S000-167", status(401)),
         ("S000-168", status(403)),
         (
             "S000-169",
-            RequestResult::bare(Failure::InvalidAzureFunctionDestination),
+            RequestResult::from_outcome(Failure::InvalidAzureFunctionDestination),
         ),
     ];
     let mut different = BTreeSet::new();

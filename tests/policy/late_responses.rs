@@ -40,7 +40,7 @@ fn times_out_first(script: Vec<Option<u16>>) -> Endpoint {
         turn += 1;
         Some(match script[turn.min(script.len()) - 1] {
             Some(code) => (Duration::ZERO, status(code)),
-            None => (WAIT, RequestResult::bare(Failure::TimedOut)),
+            None => (WAIT, RequestResult::from_outcome(Failure::TimedOut)),
         })
     })
 }
@@ -104,11 +104,12 @@ fn a_late_success_settles_an_event_in_another_request_whose_outcome_then_changes
         let mut turn = 0;
         let endpoint = Box::new(move |_: &OutgoingBatch| {
             turn += 1;
-            let second = second.map_or_else(|| RequestResult::bare(Failure::TimedOut), status);
+            let second =
+                second.map_or_else(|| RequestResult::from_outcome(Failure::TimedOut), status);
             Some((
                 WAIT,
                 if turn == 1 {
-                    RequestResult::bare(Failure::TimedOut)
+                    RequestResult::from_outcome(Failure::TimedOut)
                 } else {
                     second
                 },
@@ -193,7 +194,7 @@ fn a_late_success_of_a_batch_settles_only_pending_events() {
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
         Some(if turn == 1 {
-            (WAIT, RequestResult::bare(Failure::TimedOut))
+            (WAIT, RequestResult::from_outcome(Failure::TimedOut))
         } else {
             (Duration::ZERO, status(200))
         })
@@ -214,7 +215,7 @@ fn a_late_success_of_a_batch_settles_only_pending_events() {
     assert_eq!(
         late.runs,
         [
-            SeqRun::one(Seq(1)),
+            SeqRun::single(Seq(1)),
             SeqRun {
                 first: Seq(3),
                 count: 2
@@ -238,7 +239,7 @@ fn a_batch_that_was_too_large_was_so_whatever_a_late_answer_has_taken_from_it() 
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
         Some(match turn {
-            1 | 2 => (WAIT, RequestResult::bare(Failure::TimedOut)),
+            1 | 2 => (WAIT, RequestResult::from_outcome(Failure::TimedOut)),
             3 => (WAIT, status(413)),
             _ => (Duration::ZERO, status(200)),
         })
@@ -266,7 +267,7 @@ fn a_late_success_does_not_change_the_endpoint_and_is_settled_during_a_suspensio
     driver.run_until(seconds(31));
     let shown = |driver: &Driver| {
         let Cursor { health, pace, .. } = driver.core.cursor();
-        (health, pace, driver.core.endpoint(driver.now))
+        (health, pace, driver.core.view_endpoint(driver.now))
     };
     let before = shown(&driver);
     assert!(matches!(before.0, Health::Suspended { .. }), "{before:?}");
@@ -334,7 +335,7 @@ fn a_detached_event_is_not_in_flight_in_a_later_incarnation() {
             Some((
                 WAIT,
                 if turn == 1 {
-                    RequestResult::bare(Failure::TimedOut)
+                    RequestResult::from_outcome(Failure::TimedOut)
                 } else {
                     second.clone()
                 },

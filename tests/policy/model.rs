@@ -278,7 +278,7 @@ impl Scenario {
             dead_letter_in_probation: dead_letter && dice.below(2) == 0,
             hold_when_gone: dice.below(4) == 0,
             hold_after_failing: [None, Some(Duration::from_secs(600))][dice.below(2)],
-            rate_max: [None, None, Some(Rate::of(0.5))][dice.below(3)],
+            rate_max: [None, None, Some(Rate::from_per_second(0.5))][dice.below(3)],
             edition: [plain().edition, offsets()][dice.below(2)].clone(),
             order: saboteur.order(order),
             ..plain()
@@ -289,13 +289,13 @@ impl Scenario {
             saboteur: Arc::clone(saboteur),
             written: Arc::default(),
         });
-        let (clock, hand) = Clock::manual(START);
+        let (clock, hand) = Clock::new_manual(START);
         let retention = Duration::from_secs([0, 600, 86_400][dice.below(3)]);
         let (journal, writer) = start(&store, &clock, retention);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        let founded = journal.change(vec![
+        let founded = journal.write_meta_changes(vec![
             MetaChange::CreatePartition(PARTITION),
             MetaChange::Subscribe(SUBSCRIPTION_KEY, None),
         ]);
@@ -304,7 +304,7 @@ impl Scenario {
             .block_on(journal.open(SUBSCRIPTION_KEY))
             .expect("it is there");
         let next_flight = RequestId(1);
-        let core = Subscription::recover(
+        let core = Subscription::from_records(
             settings.clone(),
             &opened.cursor,
             opened.end,
@@ -395,7 +395,7 @@ impl Scenario {
                 ];
                 let command = commands[self.dice.below(commands.len())];
                 if matches!(command, Command::Probe | Command::Release)
-                    && self.core.refuses(command).is_none()
+                    && self.core.command_problem(command).is_none()
                 {
                     self.not_before = Timestamp::default();
                 }
@@ -434,11 +434,11 @@ impl Scenario {
     /// An operator retries deliveries now: those that are pending, or any.
     fn retry(&mut self) {
         let max = 1 + self.dice.below(40);
-        let from = DueKey::at([Timestamp::default(), self.clock.now()][self.dice.below(2)]);
+        let from = DueKey::first_at([Timestamp::default(), self.clock.now()][self.dice.below(2)]);
         let due = self
             .journal
-            .reads()
-            .due_of(SUBSCRIPTION_KEY, Traffic::Own, from, max);
+            .reader_pool()
+            .due_of(SUBSCRIPTION_KEY, Traffic::Live, from, max);
         let (keys, _) = self.wait(due).expect("readable");
         let mut keys: Vec<(Lane, Seq)> = keys.iter().map(|key| (key.lane, key.seq)).collect();
         for _ in 0..4 {
@@ -474,7 +474,7 @@ impl Scenario {
                 )
             })
             .collect();
-        match self.wait(self.journal.publish(PARTITION, sealed(&events), None)) {
+        match self.wait(self.journal.append_events(PARTITION, sealed(&events), None)) {
             Ok(published) => {
                 for (index, matches) in matching.into_iter().enumerate() {
                     let seq = published.first.plus(index as u64);
@@ -516,13 +516,17 @@ impl Scenario {
                 let end = self.end();
                 let from = Seq(end.0.saturating_sub(self.dice.below(60) as u64).max(1));
                 let guard = self
-                    .wait(self.journal.keep(PARTITION, from))
+                    .wait(self.journal.guard_log(PARTITION, from))
                     .expect("founded");
                 let end = Seq(end
                     .0
                     .saturating_sub(self.dice.below(5) as u64)
                     .max(guard.from.0));
-                let rate = [None, Some(Rate::of(0.2)), Some(Rate::of(100.0))][self.dice.below(3)];
+                let rate = [
+                    None,
+                    Some(Rate::from_per_second(0.2)),
+                    Some(Rate::from_per_second(100.0)),
+                ][self.dice.below(3)];
                 let command = JobCommand::Start {
                     kind: JobKind::Replay {
                         from: guard.from,
@@ -541,7 +545,7 @@ impl Scenario {
 
     fn start_replay(&mut self, command: JobCommand, guard: LogGuard, end: Seq) {
         let command = Command::Job(command);
-        if self.core.refuses(command).is_some() {
+        if self.core.command_problem(command).is_some() {
             return;
         }
         let (lane, from) = (
@@ -577,7 +581,7 @@ impl Scenario {
     fn knows_blocked(&self) -> bool {
         let blocked = self
             .core
-            .endpoint(self.clock.now())
+            .view_endpoint(self.clock.now())
             .order
             .map_or(0, |order| order.blocked);
         blocked > 0 && blocked == self.order.blocked()
@@ -590,7 +594,7 @@ impl Scenario {
     }
 
     fn end(&self) -> Seq {
-        self.journal.end(PARTITION).expect("founded").next
+        self.journal.log_end(PARTITION).expect("founded").next
     }
 
     /// An endpoint responds to one of the requests.
@@ -613,12 +617,12 @@ impl Scenario {
                 5 => status([404, 404, 410][self.dice.below(3)]),
                 6 => status(400),
                 7 => status(413),
-                8..10 => RequestResult::bare(Failure::TimedOut),
+                8..10 => RequestResult::from_outcome(Failure::TimedOut),
                 10 => RequestResult {
                     unreached: true,
-                    ..RequestResult::bare(Failure::SocketError)
+                    ..RequestResult::from_outcome(Failure::SocketError)
                 },
-                11 => RequestResult::bare(Outcome::Aborted),
+                11 => RequestResult::from_outcome(Outcome::Aborted),
                 12 => {
                     let wait = [1, 90, 3000, 1_000_000][self.dice.below(4)];
                     RequestResult {
@@ -786,7 +790,7 @@ impl Scenario {
         if let Some(zombie) = &mut self.zombie {
             let step = zombie.absorb_all(inputs.clone(), now);
             if let Some(write) = step.write {
-                self.journal.append(
+                self.journal.write_changes(
                     self.owner,
                     write.changes,
                     WriteUrgency::Now,
@@ -871,7 +875,7 @@ impl Scenario {
             if !write.finished.is_empty() && self.saboteur.does(Bug::DeliverWithoutJournal) {
                 done(Ok(()));
             } else {
-                self.journal.append(
+                self.journal.write_changes(
                     self.owner,
                     std::mem::take(&mut write.changes),
                     write.urgency,
@@ -1047,7 +1051,7 @@ impl Scenario {
         let Some((_, answer)) = &self.write else {
             return;
         };
-        let tried = self.wait(self.journal.change(Vec::new()));
+        let tried = self.wait(self.journal.write_meta_changes(Vec::new()));
         match answer.try_recv() {
             Ok(result) => {
                 result.expect("nothing fences the present incarnation");
@@ -1072,7 +1076,7 @@ impl Scenario {
     fn durable(&mut self, write: &SubscriptionWrite) {
         for (id, events) in &write.detached {
             let shared = self.slots.get_mut(id).expect("it is in flight");
-            Arc::make_mut(&mut shared.request).detach(events);
+            Arc::make_mut(&mut shared.request).detach_events(events);
         }
         for id in &write.late {
             assert!(self.received.remove(id).is_some(), "settled twice");
@@ -1120,7 +1124,7 @@ impl Scenario {
                     Some("given up")
                 }
             };
-            for seq in entry.runs.iter().flat_map(|run| run.seqs()) {
+            for seq in entry.runs.iter().flat_map(|run| run.iter_seqs()) {
                 let truth = self.truth.get_mut(&(whose(*lane), seq)).expect("published");
                 match end {
                     Some(end) => {
@@ -1146,7 +1150,7 @@ impl Scenario {
 
     fn check_disk(&mut self) {
         let disk = load(&self.store.memory, SUBSCRIPTION_KEY);
-        disk.check();
+        disk.check_counters();
         self.saboteur.remember(&disk);
         self.order.note_blocked(&disk);
         self.lanes
@@ -1231,7 +1235,7 @@ impl Scenario {
             order: self.saboteur.next_order(self.settings.order.as_ref()),
             ..self.settings.clone()
         };
-        let mut next = Subscription::recover(
+        let mut next = Subscription::from_records(
             settings,
             &opened.cursor,
             end,
@@ -1283,7 +1287,7 @@ impl Scenario {
         for result in &results {
             self.note(result, now);
         }
-        self.core.inherit(results);
+        self.core.inherit_results(results);
         self.absorb(Input::Tick);
     }
 
@@ -1315,7 +1319,7 @@ impl Scenario {
             .now()
             .before(Duration::from_secs(seconds))
             .max(START);
-        (self.clock, self.hand) = Clock::manual(now);
+        (self.clock, self.hand) = Clock::new_manual(now);
         let memory = self.store.memory.crash(0);
         let memory = self.saboteur.disk(memory);
         let written = Arc::clone(&self.store.written);
@@ -1373,7 +1377,7 @@ impl Scenario {
         }
         self.heal();
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
         (self.lanes, self.commanded)
     }
 
@@ -1466,7 +1470,7 @@ impl Scenario {
         // The trimmer finds what may go, and the next entry moves the floor: once a minute.
         for _ in 0..4 {
             self.hand.advance(Duration::from_secs(61));
-            self.wait(self.journal.change(Vec::new()))
+            self.wait(self.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
             wait_for_looks(&self.journal);
         }
@@ -1542,7 +1546,7 @@ impl Scenario {
 
     /// Every dead letter is stored with its event. Removing them leaves nothing behind.
     fn remove_dead_letters(&mut self, dead_lettered: u64) {
-        let waiting = self.wait(self.journal.reads().dead(
+        let waiting = self.wait(self.journal.reader_pool().read_dead_letters(
             SUBSCRIPTION_KEY,
             Timestamp::NEVER,
             usize::MAX,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use gridhook::{
     event::{
         Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         CoreStep, Effect, Input, Subscription, SubscriptionSettings,
@@ -39,7 +39,7 @@ fn core(settings: SubscriptionSettings, health: Health, end: u64) -> Subscriptio
         health,
         ..Cursor::default()
     };
-    Subscription::recover(settings, &cursor, Seq(end), Vec::new(), RequestId(1), START)
+    Subscription::from_records(settings, &cursor, Seq(end), Vec::new(), RequestId(1), START)
 }
 
 fn by_subject() -> Arc<OrderSettings> {
@@ -52,17 +52,21 @@ fn by_subject() -> Arc<OrderSettings> {
 }
 
 fn absorb(core: &mut Subscription, input: Input) -> CoreStep {
-    core.absorb(input, START, Jitter(0.0))
+    core.process_input(input, START, Jitter(0.0))
 }
 
 /// The log's answer: of the events from `from` to `upto` these match.
 fn read(from: u64, upto: u64, matching: usize) -> Input {
     let chunks = sealed(&vec![("yes", 10); matching]).into_iter();
     let chunk = chunks.map(|chunk| {
-        Chunk::decode(Seq(from), chunk.stamp(START, LogTail::default())).expect("a chunk")
+        Chunk::decode(
+            Seq(from),
+            chunk.stamp_record(START, RunningTotals::default()),
+        )
+        .expect("a chunk")
     });
     let events: Vec<Event> = chunk
-        .flat_map(|chunk| chunk.events().expect("events"))
+        .flat_map(|chunk| chunk.decode_events().expect("events"))
         .collect();
     Input::Read {
         lane: Lane::LIVE,
@@ -129,7 +133,7 @@ fn lanes_are_assigned_before_a_batch_leaves() {
     let (mut core, _) = probing(plain(), 10);
     let answer = RequestResult {
         status: Some(200),
-        ..RequestResult::bare(Outcome::Delivered)
+        ..RequestResult::from_outcome(Outcome::Delivered)
     };
     let step = absorb(
         &mut core,
@@ -180,13 +184,14 @@ fn results_that_an_earlier_incarnation_received_come_before_deadlines() {
         request: request.id,
         answer: RequestResult {
             status: Some(200),
-            ..RequestResult::bare(Outcome::Delivered)
+            ..RequestResult::from_outcome(Outcome::Delivered)
         },
     });
     let answered = answered.collect();
-    let mut next = Subscription::recover(settings, &cursor, Seq(3), requests, RequestId(3), START);
-    next.inherit(answered);
-    let step = next.absorb(Input::Tick, deadline, Jitter(0.0));
+    let mut next =
+        Subscription::from_records(settings, &cursor, Seq(3), requests, RequestId(3), START);
+    next.inherit_results(answered);
+    let step = next.process_input(Input::Tick, deadline, Jitter(0.0));
     assert!(!names(&step).contains(&"send"), "{:?}", step.effects);
     let counters = next.cursor().counters;
     assert_eq!((counters.delivered, counters.requests_failed), (2, 0));
@@ -207,7 +212,7 @@ fn the_next_event_of_a_key_waits_until_it_is_durable_that_the_one_before_is_give
         assert_eq!(names(&absorb(&mut core, read(1, 3, 2)))[0], "send");
         let answer = RequestResult {
             status: Some(400),
-            ..RequestResult::bare(Failure::BadRequest)
+            ..RequestResult::from_outcome(Failure::BadRequest)
         };
         let step = absorb(
             &mut core,
@@ -327,7 +332,7 @@ fn later_events_of_a_key_do_not_leave_with_a_batch_whose_first_event_is_given_up
         let is_fetch = |effect: &Effect| matches!(effect, Effect::Fetch(keys) if *keys == [(Lane::LIVE, Seq(2))]);
         let fetched = step.effects.iter().any(is_fetch);
         assert_eq!(fetched, is_ordered && !blocks, "{case}: {:?}", step.effects);
-        let view = core.endpoint(START).order.unwrap_or_default();
+        let view = core.view_endpoint(START).order.unwrap_or_default();
         assert_eq!(
             (view.blocked, view.events),
             (
@@ -438,7 +443,7 @@ fn a_lane_that_cannot_be_split_delays_no_ordered_event() {
         ..Cursor::default()
     };
     let mut core =
-        Subscription::recover(settings, &cursor, Seq(11), Vec::new(), RequestId(1), START);
+        Subscription::from_records(settings, &cursor, Seq(11), Vec::new(), RequestId(1), START);
     let asked = absorb(&mut core, Input::Tick);
     let Some(Effect::FindPosition { before }) = asked
         .effects

@@ -260,7 +260,7 @@ fn a_relapse_during_the_climb_keeps_the_healthy_rate() {
 #[test]
 fn a_rate_that_the_endpoint_allows_is_never_exceeded() {
     let mut caller = Caller::new(SubscriptionSettings {
-        rate_max: Some(Rate::of(0.5)),
+        rate_max: Some(Rate::from_per_second(0.5)),
         ..settings()
     });
     caller.call_all(23 * SECOND, &mut well);
@@ -270,7 +270,7 @@ fn a_rate_that_the_endpoint_allows_is_never_exceeded() {
         "it never failed, and is slower than the least"
     );
     let mut caller = Caller::new(SubscriptionSettings {
-        rate_max: Some(Rate::of(60.0)),
+        rate_max: Some(Rate::from_per_second(60.0)),
         ..settings()
     });
     caller.fall_and_return(50);
@@ -291,7 +291,7 @@ fn a_rate_that_the_endpoint_allows_is_never_exceeded() {
 fn no_second_has_more_requests_than_the_limit_also_across_pauses_failures_and_restarts() {
     for limit in [1, 2, 7, 20, 21, 100, 500] {
         for events in [1, 50] {
-            let rate_max = Some(Rate::of(f64::from(limit)));
+            let rate_max = Some(Rate::from_per_second(f64::from(limit)));
             let mut caller = Caller::new(SubscriptionSettings {
                 rate_max,
                 concurrency_max: 1000,
@@ -328,7 +328,7 @@ fn no_second_has_more_requests_than_the_limit_also_across_pauses_failures_and_re
 #[test]
 fn a_request_that_was_sent_twice_counts_twice() {
     let mut caller = Caller::new(SubscriptionSettings {
-        rate_max: Some(Rate::of(2.0)),
+        rate_max: Some(Rate::from_per_second(2.0)),
         ..settings()
     });
     caller.call_all(2 * SECOND, &mut well);
@@ -340,7 +340,7 @@ fn a_request_that_was_sent_twice_counts_twice() {
             .since(*caller.left.last().expect("a request"))
     };
     let once = wait(&caller);
-    caller.endpoint.repeated(caller.now);
+    caller.endpoint.record_repeated(caller.now);
     assert_eq!(
         wait(&caller).as_millis() - once.as_millis(),
         500,

@@ -8,7 +8,7 @@ use gridhook::{
     policy::{
         SubscriptionSettings,
         edition::ProbationRules,
-        endpoint::{Endpoint, RequestReport, duration},
+        endpoint::{Endpoint, RequestReport, suspension_duration},
         outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
         record::{Command, CommandRefused, Cursor, Health, HeldBy},
     },
@@ -57,7 +57,7 @@ fn ten_failures_suspend_for_the_tables_duration_then_one_probe_goes_out() {
 #[test]
 fn each_probe_that_fails_doubles_the_wait_by_its_own_outcome() {
     check(
-        vec![RequestResult::bare(Failure::ResolutionError)],
+        vec![RequestResult::from_outcome(Failure::ResolutionError)],
         6 * HOUR,
         expect![
             "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · \
@@ -141,7 +141,7 @@ fn an_endpoint_without_a_success_for_days_is_held_at_the_first_failure_after_the
     };
     for failure in [
         status(503),
-        RequestResult::bare(Outcome::Failed(Failure::TimedOut)),
+        RequestResult::from_outcome(Outcome::Failed(Failure::TimedOut)),
     ] {
         let is_back = std::rc::Rc::new(std::cell::Cell::new(false));
         let (is_up, failed) = (std::rc::Rc::clone(&is_back), failure.clone());
@@ -239,7 +239,8 @@ fn a_subscription_that_is_held_sends_and_reads_nothing_until_it_is_resumed() {
 #[test]
 fn the_suspension_doubles_each_time_up_to_the_maximum() {
     let table: ProbationRules = current().probation.clone();
-    let minutes = |cause, suspensions| duration(&table, cause, suspensions).as_secs_f64() / 60.0;
+    let minutes =
+        |cause, suspensions| suspension_duration(&table, cause, suspensions).as_secs_f64() / 60.0;
     assert_eq!(
         [1, 2, 3, 6, 7].map(|suspensions| minutes(Failure::NotFound, suspensions)),
         [5.0, 10.0, 20.0, 160.0, 180.0]
@@ -285,11 +286,12 @@ fn an_answer_from_before_the_suspension_does_not_end_probing() {
 
 /// An endpoint after these outcomes, one second apart.
 fn after(settings: &SubscriptionSettings, outcomes: &[Outcome]) -> (Endpoint, Timestamp) {
-    let mut endpoint = Endpoint::recover(settings, &Cursor::default(), std::iter::empty(), START);
+    let mut endpoint =
+        Endpoint::from_cursor(settings, &Cursor::default(), std::iter::empty(), START);
     let mut now = START;
     for (number, outcome) in outcomes.iter().enumerate() {
         let request = RequestId(number as u64);
-        endpoint.sent(request, true, now);
+        endpoint.record_sent(request, true, now);
         let received = RequestReport {
             request,
             sent: now,
@@ -354,7 +356,7 @@ fn failures_before_a_probation_do_not_count_after_it() {
     let (mut endpoint, now) = after(&strict(), &outcomes);
     endpoint.on_command(Command::Release, now);
     for number in 100..103 {
-        endpoint.sent(RequestId(number), true, now);
+        endpoint.record_sent(RequestId(number), true, now);
         let latency = Duration::ZERO;
         let received = RequestReport {
             request: RequestId(number),
@@ -408,7 +410,7 @@ fn the_probation_of_every_outcome_has_the_duration_of_the_table() {
             "nobody calls before its end"
         );
         assert_eq!(
-            (endpoint.free_requests(0, until), endpoint.opens()),
+            (endpoint.free_requests(0, until), endpoint.opens_at()),
             (1, Some(until)),
             "then one probe goes out"
         );
@@ -433,9 +435,9 @@ fn a_clock_that_was_set_back_makes_no_suspension_longer_than_its_kind_allows() {
             health,
             ..Cursor::default()
         };
-        let endpoint = Endpoint::recover(&strict(), &cursor, std::iter::empty(), START);
+        let endpoint = Endpoint::from_cursor(&strict(), &cursor, std::iter::empty(), START);
         assert_eq!(
-            endpoint.opens(),
+            endpoint.opens_at(),
             Some(START.after(Duration::from_secs(seconds))),
             "{consecutive_suspensions} suspensions"
         );
@@ -507,8 +509,8 @@ fn a_command_that_has_no_sense_says_why_and_changes_nothing() {
         answers(vec![status(404)]),
     );
     let check = |driver: &mut Driver, probe, release| {
-        assert_eq!(driver.core.refuses(Command::Probe), probe);
-        assert_eq!(driver.core.refuses(Command::Release), release);
+        assert_eq!(driver.core.command_problem(Command::Probe), probe);
+        assert_eq!(driver.core.command_problem(Command::Release), release);
         if let (Some(_), Some(_)) = (probe, release) {
             let before = driver.core.cursor();
             driver.command(Command::Probe);

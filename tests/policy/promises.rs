@@ -54,7 +54,7 @@ fn by_default_undelivered_events_expire_after_a_day() {
         let silent: Endpoint = Box::new(|_| {
             Some((
                 Duration::from_secs(30),
-                RequestResult::bare(Failure::TimedOut),
+                RequestResult::from_outcome(Failure::TimedOut),
             ))
         });
         let mut driver = Driver::new(by_default(name), silent);

@@ -31,7 +31,7 @@ fn looking() -> SubscriptionSettings {
 fn unreached(failure: Failure) -> RequestResult {
     RequestResult {
         unreached: true,
-        ..RequestResult::bare(failure)
+        ..RequestResult::from_outcome(failure)
     }
 }
 
@@ -128,12 +128,12 @@ fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting()
 
 #[test]
 fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_is_off() {
-    let tls = RequestResult::bare(Failure::SocketError);
+    let tls = RequestResult::from_outcome(Failure::SocketError);
     for answer in [
         status(503),
         status(404),
         status(500),
-        RequestResult::bare(Failure::TimedOut),
+        RequestResult::from_outcome(Failure::TimedOut),
         tls,
     ] {
         let mut driver = Driver::new(looking(), answers(vec![answer]));

@@ -366,11 +366,11 @@ fn a_probe_or_release_by_an_operator_does_not_wait() {
         driver.run_for(Duration::from_secs(1));
         driver.publish(&[("yes", 10)]);
         driver.run_for(Duration::from_secs(1));
-        assert_eq!(driver.core.refuses(command), None);
+        assert_eq!(driver.core.command_problem(command), None);
         driver.command(command);
         assert_eq!(driver.lines, ["0s x", "2s ok"], "{command:?}");
         assert!(
-            driver.core.refuses(command).is_some(),
+            driver.core.command_problem(command).is_some(),
             "there is nothing to lift any more"
         );
     }

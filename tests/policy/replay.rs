@@ -30,7 +30,7 @@ fn replay(from: u64, end: u64, rate: Option<f64>) -> Command {
     };
     Command::Job(JobCommand::Start {
         kind,
-        rate: rate.map(Rate::of),
+        rate: rate.map(Rate::from_per_second),
     })
 }
 
@@ -242,7 +242,7 @@ fn a_paused_replay_sends_nothing_not_even_pending_deliveries() {
     assert_eq!(
         driver
             .core
-            .refuses(Command::Job(JobCommand::Pause(JOB)))
+            .command_problem(Command::Job(JobCommand::Pause(JOB)))
             .map(|why| why.to_string())
             .as_deref(),
         Some("the job 16 is paused")
@@ -291,7 +291,9 @@ fn a_canceled_replay_ends_its_pending_deliveries_and_no_others() {
             "a canceled replay sends"
         );
         assert_eq!(
-            driver.core.refuses(Command::Job(JobCommand::Cancel(JOB))),
+            driver
+                .core
+                .command_problem(Command::Job(JobCommand::Cancel(JOB))),
             Some(gridhook::policy::record::CommandRefused::Job(
                 JobRefused::Unknown(JOB)
             ))
@@ -365,7 +367,7 @@ fn as_many_run_as_may_and_each_in_a_lane_of_its_own() {
     );
     let refused = driver
         .core
-        .refuses(replay(1, 6, None))
+        .command_problem(replay(1, 6, None))
         .map(|why| why.to_string())
         .unwrap_or_default();
     assert!(

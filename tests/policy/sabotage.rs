@@ -17,7 +17,7 @@ use std::{
 use gridhook::{
     event::{
         Event, Lane, RequestId, Seq,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         Input, SubscriptionWrite,
@@ -219,9 +219,16 @@ impl Saboteur {
                 self.does(Bug::ForgetTheKeys);
                 // The subject is the key.
                 let chunk = sealed(&[(&format!("other-{}", fetched.seq.0), 0)]).remove(0);
-                let chunk = Chunk::decode(fetched.seq, chunk.stamp(START, LogTail::default()))
-                    .expect("a sound chunk");
-                fetched.event = chunk.events().expect("sound events").into_iter().next();
+                let chunk = Chunk::decode(
+                    fetched.seq,
+                    chunk.stamp_record(START, RunningTotals::default()),
+                )
+                .expect("a sound chunk");
+                fetched.event = chunk
+                    .decode_events()
+                    .expect("sound events")
+                    .into_iter()
+                    .next();
             }
         }
     }
@@ -282,7 +289,7 @@ impl Saboteur {
         let Some(bug) = self.bug else {
             return memory.write(batch);
         };
-        let mut batch = batch.records().into_owned();
+        let mut batch = batch.without_outcomes().into_owned();
         let lost = match bug {
             Bug::LoseAChunk => Some(Family::Log),
             Bug::ForgetAPendingRecord => Some(Family::Pending),

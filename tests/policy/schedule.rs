@@ -55,7 +55,7 @@ fn a_success_ends_the_schedule() {
             },
             vec![
                 status(500),
-                RequestResult::bare(Failure::SocketError),
+                RequestResult::from_outcome(Failure::SocketError),
                 status(204),
             ],
             expect!["0s x · 10s x · 40s ok"],

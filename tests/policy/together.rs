@@ -70,7 +70,8 @@ fn answers_that_arrive_together_raise_the_limit_as_one_by_one_and_share_a_write(
         (sends(&step.effects), sent),
         (2 * CONCURRENCY, 2 * CONCURRENCY)
     );
-    let limits = [&alone, &together].map(|driver| driver.core.endpoint(driver.now).concurrency);
+    let limits =
+        [&alone, &together].map(|driver| driver.core.view_endpoint(driver.now).concurrency);
     assert_eq!(limits, [2 * CONCURRENCY as u32; 2]);
 }
 
@@ -83,7 +84,7 @@ fn a_limit_that_was_not_reached_is_not_raised_by_answers_that_arrive_together() 
         .absorb_all(requests.iter().map(taken), driver.now);
     assert_eq!(step.write.map(|write| write.finished), Some(requests));
     assert_eq!(
-        driver.core.endpoint(driver.now).concurrency,
+        driver.core.view_endpoint(driver.now).concurrency,
         CONCURRENCY as u32
     );
 }
@@ -167,7 +168,9 @@ fn a_wave_of_failures_is_written_in_parts_and_to_its_end() {
             finished.len() == requests.len() || driver.core.waits_for_write(),
             "the rest has a wake"
         );
-        step = driver.core.absorb(Input::Durable, driver.now, Jitter(0.0));
+        step = driver
+            .core
+            .process_input(Input::Durable, driver.now, Jitter(0.0));
     }
     assert_eq!((deferred, finished), (CONCURRENCY * 2500, requests));
 }

@@ -311,7 +311,7 @@ fn a_batch_is_measured_by_what_is_sent() {
         schema: Schema::EventGrid,
     };
     assert_eq!(
-        batch::pick(&queue, limits),
+        batch::pick_batch(&queue, limits),
         [0, 1],
         "two results fit, and five events would"
     );
@@ -488,7 +488,7 @@ proptest! {
             let [once, again] = [(); 2].map(|()| program.apply(&event(&wire), Schema::EventGrid));
             prop_assert_eq!(&once, &again);
             if let Ok(made) = once {
-                let (bound, body) = (program.bound(wire.len()), made.body.expect("there is an \
+                let (bound, body) = (program.output_bytes_max(wire.len()), made.body.expect("there is an \
                     expression"));
                 prop_assert!(body.len() as f64 <= bound, "{} of {}: {} > {}", expression, wire, body.len(), bound);
             }

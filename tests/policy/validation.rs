@@ -7,7 +7,7 @@ use gridhook::{
     event::{Schema, Timestamp},
     policy::validation::{
         Handshake, ValidationResponse, ValidationResult, is_over, judge_code, judge_permission,
-        rate,
+        parse_rate,
     },
 };
 
@@ -130,7 +130,7 @@ fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
         405 None None: UnexpectedStatus: the endpoint returned 405; expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx without it for manual validation
         500 None None: UnexpectedStatus: the endpoint returned 500; expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx without it for manual validation"#]]
     .assert_eq(&lines.join("\n"));
-    assert_eq!(rate(Some("7")), Ok(NonZeroU32::new(7)));
+    assert_eq!(parse_rate(Some("7")), Ok(NonZeroU32::new(7)));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_long_header_is_not_repeated_whole() {
 #[test]
 fn the_handshake_is_that_of_the_delivery_schema_and_the_manual_way_ends_on_the_moment() {
     let methods = [Schema::EventGrid, Schema::Custom, Schema::CloudEvents]
-        .map(|schema| Handshake::of(schema).method());
+        .map(|schema| Handshake::for_schema(schema).http_method());
     assert_eq!(methods, ["POST", "POST", "OPTIONS"]);
     let until = Timestamp(1_000);
     assert_eq!(

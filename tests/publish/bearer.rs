@@ -79,7 +79,7 @@ fn without(name: &str) -> Value {
 pub(crate) fn bearer(signer: &Signer) -> BearerAuth {
     let keys = Arc::new(Keyring::default());
     assert_eq!(
-        keys.replace(signer.set().to_string().as_bytes())
+        keys.replace_keys(signer.set().to_string().as_bytes())
             .expect("keys"),
         2
     );
@@ -102,7 +102,7 @@ pub(crate) fn bearer(signer: &Signer) -> BearerAuth {
 
 fn verdict(bearer: &BearerAuth, token: &str) -> &'static str {
     let anything = ScopedResource::default();
-    match bearer.check(
+    match bearer.authenticate_token(
         token.as_bytes(),
         None,
         TokenRole::Publish,
@@ -221,7 +221,7 @@ fn a_key_that_names_an_algorithm_is_good_for_that_one_alone() {
             .expect("it is there");
         key["alg"] = named.into();
         let keys = &bearer.issuer.as_ref().expect("there is one").keys;
-        keys.replace(set.to_string().as_bytes()).expect("keys");
+        keys.replace_keys(set.to_string().as_bytes()).expect("keys");
         let good: Vec<&str> = rsa
             .into_iter()
             .filter(|(_, algorithm)| {
@@ -349,7 +349,10 @@ fn new_keys_take_the_place_of_the_old_and_nonsense_does_not() {
         r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#,
         &many,
     ] {
-        assert!(keys.replace(nonsense.as_bytes()).is_err(), "{nonsense}");
+        assert!(
+            keys.replace_keys(nonsense.as_bytes()).is_err(),
+            "{nonsense}"
+        );
     }
     let token = |signer: &Signer| signer.sign(Some("ec"), Algorithm::ES256, &claims());
     assert_eq!(
@@ -359,7 +362,7 @@ fn new_keys_take_the_place_of_the_old_and_nonsense_does_not() {
         ],
         ["good", "The access token's signature is invalid"]
     );
-    keys.replace(new.set().to_string().as_bytes())
+    keys.replace_keys(new.set().to_string().as_bytes())
         .expect("keys");
     assert_eq!(
         [

@@ -78,7 +78,7 @@ fn an_event_is_kept_in_its_json_form_with_its_data_untouched() {
     )
     .expect("it is one");
     assert_eq!(events[0].id(), "é");
-    expect![[r#"{"source":"/a","type":"T","specversion":"1.0","id":"é","datacontenttype":"Application/JSON; charset=UTF-8","data":null}"#]].assert_eq(&String::from_utf8_lossy(&events[0].wire()));
+    expect![[r#"{"source":"/a","type":"T","specversion":"1.0","id":"é","datacontenttype":"Application/JSON; charset=UTF-8","data":null}"#]].assert_eq(&String::from_utf8_lossy(&events[0].to_wire_bytes()));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn an_event_without_data_is_the_same_for_a_topic_and_for_a_namespace() {
         name: Name::new("plant"),
         retention_days: 1,
     });
-    let in_namespace = EventTarget::of(&record);
+    let in_namespace = EventTarget::for_topic(&record);
     for (content_type, expected) in [
         (None, event.to_owned()),
         (Some("application/json"), of_kind("application/json")),
@@ -289,7 +289,7 @@ proptest! {
         for headers in [all(&headers), headers] {
             let Ok(events) = read("application/json", &headers, &body) else { continue };
             for event in events {
-                let wire = event.wire();
+                let wire = event.to_wire_bytes();
                 prop_assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&wire).is_ok());
                 prop_assert!(!event.id().is_empty() && !event.event_type().is_empty());
             }

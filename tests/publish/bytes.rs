@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use gridhook::{
-    deliver::convert::delivered,
+    deliver::convert::convert_event,
     event::{Event, Schema},
     publish::PublishLimits,
 };
@@ -15,7 +15,7 @@ use crate::support::events::{Generated, SUBJECTS, TYPES, events};
 
 /// The value of `name`, exactly as it stands in the event's wire form.
 fn member(event: &Event, name: &str) -> String {
-    let wire = event.wire();
+    let wire = event.to_wire_bytes();
     let members: HashMap<String, &RawValue> =
         serde_json::from_slice(&wire).expect("a wire form is a JSON object");
     members[name].get().to_owned()
@@ -30,7 +30,7 @@ fn the_specification_s_blob_event_keeps_its_data() {
     let sent = include_str!("../data/blob-created.event-grid.json");
     let given: Vec<HashMap<String, &RawValue>> = serde_json::from_str(sent).expect("it is JSON");
     let events = event_grid(sent.as_bytes()).expect("it is an event");
-    let delivered = delivered(&events[0], Schema::EventGrid).expect("it is of that schema");
+    let delivered = convert_event(&events[0], Schema::EventGrid).expect("it is of that schema");
     let mut reported: HashMap<String, &RawValue> =
         serde_json::from_slice(&delivered).expect("it is JSON");
     let topic = reported.remove("topic").map(|topic| topic.get());
@@ -81,11 +81,11 @@ fn the_specification_s_cloud_events_are_kept_whole() {
         include_str!("../data/someevent.cloud-event.json"),
     ] {
         let events = cloud_event(sent.as_bytes()).expect("it is an event");
-        assert_eq!(events[0].wire(), sent.trim());
+        assert_eq!(events[0].to_wire_bytes(), sent.trim());
     }
     let sent = include_str!("../data/foo.cloud-event.json");
     let events = cloud_event(sent.as_bytes()).expect("it is an event");
-    let delivered = delivered(&events[0], Schema::CloudEvents).expect("it is of that schema");
+    let delivered = convert_event(&events[0], Schema::CloudEvents).expect("it is of that schema");
     let mut found: Value = serde_json::from_slice(&delivered).expect("it is JSON");
     // The documents leave the version out, without which it is no CloudEvent.
     assert_eq!(
@@ -133,7 +133,7 @@ fn a_time_that_cloud_events_does_not_allow_is_written_in_utc() {
             custom(as_custom.as_bytes()),
         ] {
             let event = &published.expect("it is an event")[0];
-            let form = delivered(event, Schema::CloudEvents).expect("it is converted");
+            let form = convert_event(event, Schema::CloudEvents).expect("it is converted");
             let found: Value = serde_json::from_slice(&form).expect("it is JSON");
             assert_eq!(
                 found
@@ -181,7 +181,7 @@ fn assert_kept(schema: Schema, content_type: &str) {
             assert_eq!(event.subject(), sent.subject);
             assert_eq!(event.schema, sent.schema);
             if schema == Schema::CloudEvents {
-                assert_eq!(event.wire(), sent.json);
+                assert_eq!(event.to_wire_bytes(), sent.json);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    deliver::convert::delivered,
+    deliver::convert::convert_event,
     event::{Event, Schema},
 };
 
@@ -20,7 +20,7 @@ fn check(object: &str, expected: Expect) {
     let shown = match custom(format!("[{object}]").as_bytes()) {
         Ok(events) => {
             let event = &events[0];
-            assert_eq!(event.wire(), object.trim());
+            assert_eq!(event.to_wire_bytes(), object.trim());
             let time = event.event_time();
             let strings = [
                 event.id(),
@@ -171,7 +171,7 @@ fn it_is_delivered_as_it_came_or_whole_in_an_envelope() {
     let _rows = crate::spec::shows(&["S000-118"]);
     let event = one(OBJECT);
     let of = |schema| {
-        let form = delivered(&event, schema).expect("there is a way");
+        let form = convert_event(&event, schema).expect("there is a way");
         String::from_utf8(form.to_vec())
             .expect("it is text")
             .replace(OBJECT, "<object>")
@@ -186,7 +186,7 @@ fn an_envelope_has_the_defaults_and_the_time_of_arrival() {
     let object = r#"{"ver":"","eventId":"1","path":"","when":null}"#;
     let event = one(object);
     let of = |schema| {
-        let form = delivered(&event, schema).expect("there is a way");
+        let form = convert_event(&event, schema).expect("there is a way");
         let value: serde_json::Value = serde_json::from_slice(&form).expect("it is JSON");
         assert_eq!(
             value["data"],

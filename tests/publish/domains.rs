@@ -8,7 +8,7 @@ use actix_web::{
 };
 use expect_test::expect;
 use gridhook::{
-    deliver::convert::delivered,
+    deliver::convert::convert_event,
     event::{Event, Schema},
     publish::{
         PublishLimits, Refusal,
@@ -33,7 +33,7 @@ fn read(schema: Schema, body: &str) -> Result<Vec<Event>, Refusal> {
     let mut record = domain("shop", schema);
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
     schema::read(
-        &EventTarget::of(&record),
+        &EventTarget::for_topic(&record),
         &content,
         &Bytes::copy_from_slice(body.as_bytes()),
         &PublishLimits::default(),
@@ -148,11 +148,11 @@ fn the_mapped_topic_of_a_custom_event_names_its_topic() {
             (Schema::EventGrid, "topic"),
             (Schema::CloudEvents, "source"),
         ] {
-            let form = delivered(&event.detached(), schema).expect("there is a way");
+            let form = convert_event(&event.detach_from_chunk(), schema).expect("there is a way");
             let form: serde_json::Value = serde_json::from_slice(&form).expect("it is JSON");
             assert_eq!(form[property], format!("{ID}/topics/{topic}"), "{given}");
         }
-        assert_eq!(event.detached().domain_topic(), topic);
+        assert_eq!(event.detach_from_chunk().domain_topic(), topic);
     }
     let mut lines = Vec::new();
     for topic in ["", r#","t":null"#, r#","t":"""#, r#","t":{}"#] {

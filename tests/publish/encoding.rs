@@ -38,7 +38,7 @@ async fn check(request: TestRequest, stored: u64, expected: Expect) {
     assert_eq!(endpoint.stored(), stored);
     if stored == 0 {
         assert_eq!(
-            endpoint.publisher.room().0,
+            endpoint.publisher.bytes_in_flight().0,
             0,
             "what was reserved is free again"
         );
@@ -150,7 +150,7 @@ async fn a_bomb_reserves_no_more_than_the_largest_request() {
         let endpoint = Endpoint::new(limits);
         let refused = answer(&endpoint, encoded(encoding, body)).await;
         assert!(refused.starts_with("413"), "{encoding}: {refused}");
-        assert_eq!(endpoint.publisher.room().0, 0);
+        assert_eq!(endpoint.publisher.bytes_in_flight().0, 0);
     }
 }
 

@@ -22,7 +22,8 @@ fn types(versions: &Value) -> EventTypeInfo {
 }
 
 fn check(schema: &Value) -> Result<(), String> {
-    catalogue::check(&types(&json!({"1": {"schema": schema}}))).map_err(|error| error.to_string())
+    catalogue::validate_event_types(&types(&json!({"1": {"schema": schema}})))
+        .map_err(|error| error.to_string())
 }
 
 /// Publishes a body to a topic with these versions of `T`.
@@ -36,7 +37,8 @@ fn publish(
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
     record.ingress.schema_validation = mode;
     record.azure_properties.event_type_info = Some(types(versions));
-    let target = EventTarget::of(&record).checking(Catalogue::of(&record).map(Into::into));
+    let target = EventTarget::for_topic(&record)
+        .with_catalogue(Catalogue::from_topic(&record).map(Into::into));
     let content_type = Some(match schema {
         Schema::CloudEvents => "application/cloudevents-batch+json",
         Schema::EventGrid | Schema::Custom => "application/json",
@@ -51,7 +53,7 @@ fn publish(
         &Bytes::copy_from_slice(body.as_bytes()),
         &PublishLimits::default(),
     )?;
-    target.take_checks().check().map(|_| ())
+    target.take_checks().check_all().map(|_| ())
 }
 
 fn event_grid(kind: &str, version: &str, data: &str) -> String {
@@ -254,7 +256,7 @@ fn a_schema_is_bounded_and_stands_alone() {
         );
     }
     let examples = json!({"1": {"schema": {"required": ["a"]}, "examples": [{"a": 1}, {"b": 1}]}});
-    let error = catalogue::check(&types(&examples))
+    let error = catalogue::validate_event_types(&types(&examples))
         .expect_err("the second")
         .to_string();
     assert!(
@@ -396,12 +398,12 @@ fn a_pattern_runs_in_linear_time_and_deep_data_is_refused() {
     let mut record = topic("orders", Schema::EventGrid);
     record.ingress.schema_validation = SchemaValidation::Refuse;
     record.azure_properties.event_type_info = Some(types(&versions));
-    let catalogue = Catalogue::of(&record).expect("it checks");
+    let catalogue = Catalogue::from_topic(&record).expect("it checks");
     let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
-    let declared = catalogue.find("T", "1").expect("it is declared");
+    let declared = catalogue.find_schema("T", "1").expect("it is declared");
     assert!(
         declared
-            .violation(Some(&deep))
+            .find_violation(Some(&deep))
             .expect("refused")
             .contains("cannot be read")
     );

@@ -18,7 +18,7 @@ fn clouds(endpoint: &Endpoint) -> Arc<TopicHandle> {
     };
     endpoint
         .registry
-        .topics()
+        .list_topics()
         .into_iter()
         .find(is_clouds)
         .expect("the topic")
@@ -30,7 +30,10 @@ async fn forward(endpoint: &Endpoint, ids: &[&str]) -> Result<(), Refusal> {
         |id: &&str| format!(r#"{{"specversion":"1.0","type":"T","source":"/s","id":"{id}"}}"#);
     let events: Vec<String> = ids.iter().map(event).collect();
     let body = Bytes::from(format!("[{}]", events.join(",")));
-    endpoint.publisher.forward(&clouds(endpoint), body).await
+    endpoint
+        .publisher
+        .forward_events(&clouds(endpoint), body)
+        .await
 }
 
 #[actix_web::test]
@@ -43,7 +46,7 @@ async fn a_delivered_event_that_is_repeated_within_the_window_of_its_topic_is_st
     forward(&endpoint, &["1", "2"]).await.expect("it is taken");
     forward(&endpoint, &["2", "3"]).await.expect("it is taken");
     assert_eq!(endpoint.stored(), 3);
-    assert_eq!(clouds(&endpoint).meter().publishing().duplicates, 1);
+    assert_eq!(clouds(&endpoint).meter().publish_counts().duplicates, 1);
 }
 
 #[actix_web::test]
@@ -73,5 +76,8 @@ async fn delivered_events_need_room_for_their_bytes() {
     });
     let refused = forward(&endpoint, &["1"]).await;
     assert!(matches!(refused, Err(Refusal::NoRoom)), "{refused:?}");
-    assert_eq!((endpoint.stored(), endpoint.publisher.room().0), (0, 0));
+    assert_eq!(
+        (endpoint.stored(), endpoint.publisher.bytes_in_flight().0),
+        (0, 0)
+    );
 }

@@ -5,7 +5,7 @@ use actix_web::web::Bytes;
 use gridhook::record::token::{ScopedResource, TokenRole};
 use gridhook::{
     control::catalogue::Catalogue,
-    deliver::convert::delivered,
+    deliver::convert::convert_event,
     event::{Event, Schema, WallTime},
     publish::{
         PublishLimits, Refusal,
@@ -238,13 +238,14 @@ fn targets_of_one_pass() -> Vec<EventTarget> {
         record.ingress.schema_validation = mode;
         record.azure_properties.event_type_info =
             Some(serde_json::from_value(types.clone()).expect("event types"));
-        EventTarget::of(&record).checking(Catalogue::of(&record).map(Into::into))
+        EventTarget::for_topic(&record)
+            .with_catalogue(Catalogue::from_topic(&record).map(Into::into))
     };
     let plain = [
         topic("orders", Schema::EventGrid),
         domain("shop", Schema::EventGrid),
     ];
-    let plain = plain.iter().map(EventTarget::of);
+    let plain = plain.iter().map(EventTarget::for_topic);
     plain
         .chain([
             checking(SchemaValidation::Warn),
@@ -279,7 +280,7 @@ fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
                 let is_read = read.is_ok();
                 (
                     shown(read),
-                    is_read.then(|| shown_checks(target.take_checks().check())),
+                    is_read.then(|| shown_checks(target.take_checks().check_all())),
                 )
             });
             prop_assert_eq!(one_pass, two_looks);
@@ -300,7 +301,7 @@ fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
             return Ok(());
         }
     };
-    let bytes: usize = events.iter().map(|event| event.wire().len()).sum();
+    let bytes: usize = events.iter().map(|event| event.to_wire_bytes().len()).sum();
     prop_assert!(
         bytes <= body.len() + 512 * events.len(),
         "{bytes} bytes of {}",
@@ -308,17 +309,23 @@ fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
     );
     let wires: Vec<_> = events
         .iter()
-        .map(|event| String::from_utf8_lossy(&event.wire()).into_owned())
+        .map(|event| String::from_utf8_lossy(&event.to_wire_bytes()).into_owned())
         .collect();
     let again = take(schema, format!("[{}]", wires.join(",")).as_bytes())
         .expect("what was taken is taken again");
     prop_assert_eq!(
-        again.iter().map(|event| event.wire()).collect::<Vec<_>>(),
-        events.iter().map(|event| event.wire()).collect::<Vec<_>>()
+        again
+            .iter()
+            .map(|event| event.to_wire_bytes())
+            .collect::<Vec<_>>(),
+        events
+            .iter()
+            .map(|event| event.to_wire_bytes())
+            .collect::<Vec<_>>()
     );
     for event in &events {
-        for delivery in schema.deliveries() {
-            let form = delivered(event, *delivery).expect("what was taken can be delivered");
+        for delivery in schema.delivery_schemas() {
+            let form = convert_event(event, *delivery).expect("what was taken can be delivered");
             prop_assert!(
                 serde_json::from_slice::<serde::de::IgnoredAny>(&form).is_ok(),
                 "{}",
@@ -374,7 +381,7 @@ proptest! {
         let changed = changed(token.as_bytes(), &changes);
         let keys = AccessKeys { key1: KEY.to_owned(), key2: KEY2.to_owned() };
         let resources: Vec<_> = sas::SasResource::parse("http://127.0.0.1:18080/api/events").into_iter().collect();
-        if sas::check(&changed, &[&keys], &resources, WallTime(0)).is_ok() {
+        if sas::check_sas_token(&changed, &[&keys], &resources, WallTime(0)).is_ok() {
             let signed = |token: &str| token.trim().split_once("&s=").map(|(signed, _)| signed.to_owned());
             let changed = String::from_utf8(changed).expect("a good token is text");
             prop_assert_eq!(signed(&changed), signed(token), "what is signed is as it was");
@@ -395,7 +402,7 @@ fn an_access_token_that_was_changed_is_good_for_nothing_new() {
     .map(|(kid, algorithm)| signer.sign(kid, algorithm, &claims));
     let anything = ScopedResource::default();
     let check = |token: &[u8]| {
-        bearer.check(
+        bearer.authenticate_token(
             token,
             None,
             TokenRole::Publish,

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    deliver::convert::delivered,
+    deliver::convert::convert_event,
     event::{Event, Schema},
     publish::PublishLimits,
 };
@@ -20,7 +20,7 @@ fn check(data: &str, expected: Expect) {
         Ok(events) => {
             assert!(
                 events[0]
-                    .wire()
+                    .to_wire_bytes()
                     .windows(data.len())
                     .any(|part| part == data.as_bytes()),
                 "data is kept"
@@ -78,7 +78,7 @@ fn the_deepest_data_taken_can_be_read_again() {
     let events = cloud_event(body.as_bytes()).expect("it is not too deep");
     let delivered = format!(
         r#"[{{"event":{}}}]"#,
-        String::from_utf8_lossy(&events[0].wire())
+        String::from_utf8_lossy(&events[0].to_wire_bytes())
     );
     assert!(serde_json::from_str::<serde_json::Value>(&delivered).is_ok());
 }
@@ -185,12 +185,12 @@ fn assert_answered(body: &[u8]) {
     ] {
         let Ok(events) = result else { continue };
         for event in events {
-            let wire: serde_json::Value = match serde_json::from_slice(&event.wire()) {
+            let wire: serde_json::Value = match serde_json::from_slice(&event.to_wire_bytes()) {
                 Ok(wire) => wire,
                 // JSON that has no meaning in Rust: numbers beyond f64, lone surrogates. It is
                 // still JSON.
                 Err(_) => {
-                    serde_json::from_slice::<serde::de::IgnoredAny>(&event.wire())
+                    serde_json::from_slice::<serde::de::IgnoredAny>(&event.to_wire_bytes())
                         .expect("a wire form is JSON");
                     continue;
                 }
@@ -212,7 +212,7 @@ fn assert_answered(body: &[u8]) {
 /// Whatever a custom event is, it can be delivered in the other schemas.
 fn assert_enveloped(event: &Event) {
     for schema in [Schema::EventGrid, Schema::CloudEvents] {
-        let form = delivered(event, schema).expect("a custom event has an envelope");
+        let form = convert_event(event, schema).expect("a custom event has an envelope");
         let form: serde_json::Value = serde_json::from_slice(&form).expect("an envelope is JSON");
         let type_name = if schema == Schema::EventGrid {
             "eventType"

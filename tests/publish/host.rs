@@ -452,7 +452,7 @@ fn a_link_follows_what_a_trusted_proxy_sends_and_a_name_of_the_server() {
             address,
             secure: true,
         });
-        urls.url(&request).expect("a URL")
+        urls.reached_url(&request).expect("a URL")
     };
     let own = "https://10.0.0.9:8081";
     for headers in [

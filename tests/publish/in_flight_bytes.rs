@@ -24,13 +24,13 @@ fn of(topic: u32, from: u8) -> Request {
 
 /// As many as find room, of this size each.
 fn fill(room: &std::sync::Arc<InFlightBytes>, request: &Request, bytes: usize) -> Vec<Permit> {
-    std::iter::from_fn(|| room.enter(request.clone(), bytes).ok())
+    std::iter::from_fn(|| room.reserve_bytes(request.clone(), bytes).ok())
         .take(10_000)
         .collect()
 }
 
 fn held(room: &InFlightBytes, permits: &[Permit]) -> usize {
-    assert!(room.taken() <= room.bytes());
+    assert!(room.bytes_in_flight() <= room.bytes_max());
     permits.len()
 }
 
@@ -49,7 +49,7 @@ fn a_topic_leaves_half_and_an_address_a_quarter_of_that() {
     assert!(other.len() >= 8, "{}", other.len());
     // All of it comes back.
     drop((of_one, of_two, of_three, other));
-    assert_eq!(room.taken(), 0);
+    assert_eq!(room.bytes_in_flight(), 0);
     assert_eq!(fill(&room, &of(2, 1), MIB).len(), 24);
 }
 
@@ -64,7 +64,7 @@ fn the_topics_of_a_namespace_share_what_one_may_have() {
     let elsewhere = Request::new(Some("other"), PartitionId(100), address(1));
     assert!(!fill(&room, &elsewhere, REQUEST).is_empty());
     assert!(
-        room.enter(
+        room.reserve_bytes(
             Request::new(Some("PLANT"), PartitionId(200), address(2)),
             4 * REQUEST
         )
@@ -77,38 +77,47 @@ fn a_publisher_without_requests_may_send_one_of_the_largest_size() {
     // The room is no larger than one.
     let room = InFlightBytes::new(REQUEST, REQUEST);
     let alone = room
-        .enter(of(1, 1), REQUEST)
+        .reserve_bytes(of(1, 1), REQUEST)
         .expect("there is room for one");
-    assert_eq!(room.enter(of(2, 2), 1).map(drop), Err(Full));
+    assert_eq!(room.reserve_bytes(of(2, 2), 1).map(drop), Err(Full));
     drop(alone);
     assert!(
-        room.enter(Request::new(Some("n"), PartitionId(1), None), REQUEST)
+        room.reserve_bytes(Request::new(Some("n"), PartitionId(1), None), REQUEST)
             .is_ok()
     );
-    assert_eq!(room.enter(of(1, 1), REQUEST + 1).map(drop), Err(Full));
+    assert_eq!(
+        room.reserve_bytes(of(1, 1), REQUEST + 1).map(drop),
+        Err(Full)
+    );
 }
 
 #[test]
 fn a_permit_grows_with_what_comes_and_gives_back_the_rest() {
     let room = InFlightBytes::new(BYTES, REQUEST);
-    let mut permit = room.enter(of(1, 1), 1_000).expect("there is room");
+    let mut permit = room.reserve_bytes(of(1, 1), 1_000).expect("there is room");
     permit.grow_to(500).expect("it has them");
     permit.grow_to(5_000).expect("there is room");
-    assert_eq!(room.taken(), 5_000);
+    assert_eq!(room.bytes_in_flight(), 5_000);
     assert_eq!(permit.grow_to(BYTES), Err(Full));
-    assert_eq!(room.taken(), 5_000, "what there is no room for takes none");
+    assert_eq!(
+        room.bytes_in_flight(),
+        5_000,
+        "what there is no room for takes none"
+    );
     permit.shrink_to(10);
-    let other = room.enter(of(1, 1), 0).expect("nothing is reserved");
+    let other = room
+        .reserve_bytes(of(1, 1), 0)
+        .expect("nothing is reserved");
     assert_eq!(
         (
-            room.taken(),
+            room.bytes_in_flight(),
             other.could_grow_to(BYTES),
             other.could_grow_to(REQUEST)
         ),
         (10, false, true)
     );
     drop(permit);
-    assert_eq!(room.taken(), 0);
+    assert_eq!(room.bytes_in_flight(), 0);
 }
 
 proptest! {
@@ -121,12 +130,12 @@ proptest! {
         let room = InFlightBytes::new(BYTES, REQUEST);
         let mut permits = Vec::new();
         for (topic, from, bytes) in requests {
-            permits.extend(room.enter(of(topic, from), bytes));
-            prop_assert!(room.taken() <= BYTES);
+            permits.extend(room.reserve_bytes(of(topic, from), bytes));
+            prop_assert!(room.bytes_in_flight() <= BYTES);
         }
         // Four topics leave at least a sixteenth, for any publisher.
-        prop_assert!(room.enter(of(100, 1), REQUEST).is_ok());
+        prop_assert!(room.reserve_bytes(of(100, 1), REQUEST).is_ok());
         permits.clear();
-        prop_assert_eq!(room.taken(), 0);
+        prop_assert_eq!(room.bytes_in_flight(), 0);
     }
 }

@@ -31,7 +31,7 @@ fn an_event_of_any_size_is_sent_again() {
         .expect("it is an event");
     // The stored event is larger than the published one: it has the properties that the server
     // adds.
-    let stored = String::from_utf8(largest[0].wire().to_vec()).expect("it is text");
+    let stored = String::from_utf8(largest[0].to_wire_bytes().to_vec()).expect("it is text");
     assert!(stored.len() > 1_049_600);
     let lowered = PublishLimits {
         request_bytes_max: 1_024,

@@ -27,7 +27,7 @@ use ::bytes::Bytes;
 use gridhook::{
     event::{
         Event, Schema, Seq, Timestamp,
-        chunk::{Chunk, ChunkBuilder, LogTail},
+        chunk::{Chunk, ChunkBuilder, RunningTotals},
     },
     publish::{
         PublishLimits, Refusal,
@@ -56,7 +56,7 @@ fn read(
 fn target(schema: Schema) -> EventTarget {
     let mut record = topic("orders", schema);
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
-    EventTarget::of(&record)
+    EventTarget::for_topic(&record)
 }
 
 /// The way through the log: sealed, stamped, read again.
@@ -64,10 +64,10 @@ pub(crate) fn decode(draft: ChunkBuilder) -> Vec<Event> {
     let mut first = Seq::FIRST;
     let mut events = Vec::new();
     for sealed in draft.into_chunks() {
-        let bytes = sealed.stamp(Timestamp(1), LogTail::default());
+        let bytes = sealed.stamp_record(Timestamp(1), RunningTotals::default());
         let chunk = Chunk::decode(first, bytes).expect("what was written is read");
-        first = chunk.end();
-        events.extend(chunk.events().expect("what was written is read"));
+        first = chunk.end_seq();
+        events.extend(chunk.decode_events().expect("what was written is read"));
     }
     events
 }
@@ -116,7 +116,7 @@ fn shown(result: Result<Vec<Event>, Refusal>) -> String {
         Ok(events) => {
             let wires = events
                 .iter()
-                .map(|event| String::from_utf8_lossy(&event.wire()).into_owned());
+                .map(|event| String::from_utf8_lossy(&event.to_wire_bytes()).into_owned());
             wires.collect::<Vec<_>>().join("\n")
         }
         Err(refusal) => {

@@ -22,7 +22,7 @@ fn target() -> EventTarget {
         name: Name::new("plant"),
         retention_days: 1,
     });
-    EventTarget::of(&TopicRecord {
+    EventTarget::for_topic(&TopicRecord {
         namespace,
         ..topic("orders", Schema::CloudEvents)
     })

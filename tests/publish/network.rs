@@ -59,7 +59,7 @@ async fn a_rule_lets_its_addresses_in_and_no_others() {
         403
         Forbidden / Forbidden: Publishing to orders by client (unknown) is rejected due to IpAddress filtering rules. …"#]]).await;
     assert_eq!(
-        endpoint.publisher.refusals(),
+        endpoint.publisher.rejection_counts(),
         RejectionCounts {
             address: 4,
             ..RejectionCounts::default()

@@ -217,7 +217,7 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
         401
         Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: The access token has expired. …"#]].assert_eq(&answer(&endpoint, bare().insert_header(("authorization", sign(1_615_410_000)))).await);
     assert_eq!(
-        endpoint.publisher.refusals(),
+        endpoint.publisher.rejection_counts(),
         RejectionCounts {
             not_authorized: 1,
             ..RejectionCounts::default()
@@ -251,7 +251,7 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
         assert!(answer(&endpoint, local).await.contains("disableLocalAuth"));
     }
     assert_eq!(
-        endpoint.publisher.refusals(),
+        endpoint.publisher.rejection_counts(),
         RejectionCounts {
             not_authorized: 3,
             ..RejectionCounts::default()
@@ -354,7 +354,10 @@ async fn accepted_data_is_kept_byte_for_byte() {
     assert_eq!(answer(&endpoint, binary).await, "200");
     let events = endpoint.events();
     assert_eq!((events.len(), events[0].id().as_ref()), (1, "€"));
-    assert!(String::from_utf8_lossy(&events[0].wire()).ends_with(&format!(r#","data":{data}}}"#)));
+    assert!(
+        String::from_utf8_lossy(&events[0].to_wire_bytes())
+            .ends_with(&format!(r#","data":{data}}}"#))
+    );
 }
 
 #[actix_web::test]

@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 use gridhook::{
     event::WallTime,
-    publish::auth::sas::{SasResource, check},
+    publish::auth::sas::{SasResource, check_sas_token},
     record::topic::AccessKeys,
 };
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn seconds(seconds: u64) -> WallTime {
 
 fn verdict(token: &str, resource: &str, now: WallTime) -> String {
     let resources: Vec<_> = SasResource::parse(resource).into_iter().collect();
-    match check(token.as_bytes(), &[&keys()], &resources, now) {
+    match check_sas_token(token.as_bytes(), &[&keys()], &resources, now) {
         Ok(()) => "good".to_owned(),
         Err(problem) => format!("{problem:?}"),
     }
@@ -142,7 +142,7 @@ fn both_keys_sign_and_no_other() {
         key2: String::new(),
     };
     assert!(
-        check(
+        check_sas_token(
             signed("", resource, expiry).as_bytes(),
             &[&none],
             &resources,
@@ -232,18 +232,18 @@ proptest! {
             percent_encoding::percent_decode(token).map(|byte| if byte == b' ' { b'+' } else { byte }).collect()
         };
         let same = decoded(&changed) == decoded(token);
-        let good = check(&changed, &[&keys()], &resources, seconds(0)).is_ok();
+        let good = check_sas_token(&changed, &[&keys()], &resources, seconds(0)).is_ok();
         prop_assert!(!good || same, "{}", String::from_utf8_lossy(&changed));
     }
 
     #[test]
     fn any_bytes_are_answered(token in prop::collection::vec(any::<u8>(), 0..200), parts in "[re=&s%+A-Za-z0-9/: ]{0,80}") {
         let resources = [SasResource::parse(RESOURCE).expect("an address")];
-        prop_assert!(check(&token, &[&keys()], &resources, seconds(0)).is_err());
-        prop_assert!(check(parts.as_bytes(), &[&keys()], &resources, seconds(0)).is_err());
+        prop_assert!(check_sas_token(&token, &[&keys()], &resources, seconds(0)).is_err());
+        prop_assert!(check_sas_token(parts.as_bytes(), &[&keys()], &resources, seconds(0)).is_err());
         // Even if the signature is valid.
         let nonsense: String = url::form_urlencoded::byte_serialize(&token).collect();
         let nonsense = signed(KEY, &nonsense, &nonsense);
-        prop_assert!(check(nonsense.as_bytes(), &[&keys()], &resources, seconds(0)).is_err());
+        prop_assert!(check_sas_token(nonsense.as_bytes(), &[&keys()], &resources, seconds(0)).is_err());
     }
 }

@@ -36,40 +36,49 @@ fn noted(server: &Server) -> Value {
 /// wrong, while the server is down; and leaves what a process with that clock would leave.
 fn publish_at(server: &Server, at: Timestamp, id: &str) {
     let body = bytes::Bytes::from(crate::support::load::body(&[id.to_owned()], "/a"));
-    in_store(server, Clock::manual(at).0, async |registry, journal| {
-        let orders = registry.topic("orders").expect("a topic");
-        let mut record = (*orders.record()).clone();
-        record.name = Name::new("wrong");
-        let topic = registry
-            .put_topic(record)
-            .await
-            .expect("a topic")
-            .record()
-            .key();
-        for subscription in orders.subscriptions() {
-            let copy = SubscriptionRecord {
-                number: SubscriptionId(0),
-                version: 0,
-                ..(*subscription).clone()
-            };
-            registry
-                .put_subscription(&topic, copy, ChangeBasis::Any)
+    in_store(
+        server,
+        Clock::new_manual(at).0,
+        async |registry, journal| {
+            let orders = registry.find_topic("orders").expect("a topic");
+            let mut record = (*orders.record()).clone();
+            record.name = Name::new("wrong");
+            let topic = registry
+                .put_topic(record)
                 .await
-                .expect("an event subscription");
-        }
-        let topic = registry.topic(&topic).expect("a topic");
-        let content = RequestContent {
-            content_type: Some("application/json"),
-            attributes: Vec::new(),
-        };
-        let limits = gridhook::publish::PublishLimits::default();
-        let draft = schema::read(&EventTarget::of(&topic.record()), &content, &body, &limits)
+                .expect("a topic")
+                .record()
+                .key();
+            for subscription in orders.list_subscriptions() {
+                let copy = SubscriptionRecord {
+                    number: SubscriptionId(0),
+                    version: 0,
+                    ..(*subscription).clone()
+                };
+                registry
+                    .put_subscription(&topic, copy, ChangeBasis::Any)
+                    .await
+                    .expect("an event subscription");
+            }
+            let topic = registry.find_topic(&topic).expect("a topic");
+            let content = RequestContent {
+                content_type: Some("application/json"),
+                attributes: Vec::new(),
+            };
+            let limits = gridhook::publish::PublishLimits::default();
+            let draft = schema::read(
+                &EventTarget::for_topic(&topic.record()),
+                &content,
+                &body,
+                &limits,
+            )
             .expect("events");
-        journal
-            .publish(topic.partition(), draft.into_chunks(), None)
-            .await
-            .expect("it is stored");
-    });
+            journal
+                .append_events(topic.partition(), draft.into_chunks(), None)
+                .await
+                .expect("it is stored");
+        },
+    );
     let mut past = noted(server);
     past["reported"] = json!(at.after(Duration::from_secs(1)).0);
     past["machine"]["boot"] = json!("another start of the machine");
@@ -353,7 +362,7 @@ fn signatures_follow_the_wall_clock_at_once() {
         .duration_since(std::time::UNIX_EPOCH)
         .expect("after 1970")
         .as_secs();
-    let wall = Clock::system().wall().since_epoch().as_secs() + STEP;
+    let wall = Clock::system().wall_time().since_epoch().as_secs() + STEP;
     for (what, seconds) in [
         ("webhook", signed),
         ("storage queue", date),

@@ -118,12 +118,12 @@ fn in_store(server: &Server, clock: Clock, change: impl AsyncFnOnce(Arc<Registry
     }
     actix_rt::System::new().block_on(async {
         let (registry, _starts) =
-            Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
+            Registry::load_from_journal(journal.clone(), rules, 1 << 20).expect("a sound store");
         change(Arc::new(registry), journal.clone()).await;
     });
     journal.close();
     drop(journal);
-    writer.join();
+    writer.join_all();
     // The reader releases it when no client waits any more; with the last one the folder is free.
     wait_for("the store to be let go", LONG, || {
         Arc::strong_count(&store) == 1

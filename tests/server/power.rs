@@ -11,7 +11,7 @@ use bytes::Bytes;
 use gridhook::{
     event::chunk::Chunk,
     repair::fsck,
-    storage::decoders,
+    storage::record_decoders,
     store::{
         Family, Store, keys,
         rocks::{RocksOptions, RocksStore},
@@ -126,13 +126,13 @@ fn look(clone: &Mount, acknowledged: &[String]) -> Found {
         Err(error) => return Found::Refused(error.to_string()),
     };
     let mut ids = BTreeSet::new();
-    let range = keys::all(Family::Log);
+    let range = keys::family_range(Family::Log);
     let read = &mut |key: &[u8], value: &[u8]| {
         let (_, first) = keys::parse_log(key).expect("a key of the log");
         let chunk = Chunk::decode(first, Bytes::copy_from_slice(value)).expect("a chunk");
         ids.extend(
             chunk
-                .events()
+                .decode_events()
                 .expect("its events")
                 .iter()
                 .map(|event| event.id().into_owned()),
@@ -142,7 +142,7 @@ fn look(clone: &Mount, acknowledged: &[String]) -> Found {
     if let Err(error) = store.scan(Family::Log, &range.start, &range.end, read) {
         return Found::Refused(error.to_string());
     }
-    let report = fsck::check(&store, decoders(), &mut |_| {
+    let report = fsck::check_store(&store, record_decoders(), &mut |_| {
         std::ops::ControlFlow::Continue(())
     })
     .expect("a store that can be read");

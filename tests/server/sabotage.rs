@@ -131,7 +131,7 @@ const BUGS: [Bug; 12] = [
 /// An event that was taken is pending, and every account says so.
 fn owe_again(store: &RocksStore) -> Batch {
     let first = |family| {
-        let range = keys::all(family);
+        let range = keys::family_range(family);
         store
             .last(family, &range.start, &range.end)
             .expect("readable")
@@ -197,7 +197,7 @@ fn plant(bug: &Bug, data_dir: &Path) {
 }
 
 fn changed(store: &RocksStore, family: Family, leave: fn(&mut Records)) -> Batch {
-    let range = keys::all(family);
+    let range = keys::family_range(family);
     let mut before = Vec::new();
     let read = &mut |key: &[u8], value: &[u8]| {
         before.push((key.to_vec(), value.to_vec()));

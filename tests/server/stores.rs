@@ -22,7 +22,7 @@ fn ask<T>(work: impl Future<Output = T>) -> T {
 fn files(cloud: &Cloud, folder: &str) -> Vec<(String, String)> {
     ask(async {
         let (sink, mut found) = (cloud.sink(), Vec::new());
-        for listed in sink.list(folder, None, 100).await.unwrap_or_default() {
+        for listed in sink.list_below(folder, None, 100).await.unwrap_or_default() {
             let file = sink
                 .get(&listed.name, 1 << 20)
                 .await
@@ -216,14 +216,19 @@ fn azure_blob_storage_has_every_dead_letter_once_after_an_outage_and_a_kill() {
     stage.wait_for_files("letters/HOOK", &numbers(0..5));
     ask(async {
         let sink = stage.cloud.sink();
-        let all = sink.list("letters/HOOK", None, 9).await.expect("a listing");
+        let all = sink
+            .list_below("letters/HOOK", None, 9)
+            .await
+            .expect("a listing");
         let behind = sink
-            .list("letters/HOOK", Some(&all[0].name), 1)
+            .list_below("letters/HOOK", Some(&all[0].name), 1)
             .await
             .expect("a listing");
         assert_eq!((all.len(), &behind[..]), (2, &all[1..]));
-        sink.delete(&all[0].name).await.expect("taken away");
-        sink.delete(&all[0].name).await.expect("it is gone already");
+        sink.delete_file(&all[0].name).await.expect("taken away");
+        sink.delete_file(&all[0].name)
+            .await
+            .expect("it is gone already");
         assert!(
             sink.get(&all[0].name, 9)
                 .await
@@ -261,9 +266,12 @@ fn bucket(address: &str, resource_id: &str, folder: &str, after: &[String]) {
     ask(async {
         let sink = stage.cloud.sink();
         for name in &names {
-            sink.delete(name).await.expect("taken away");
+            sink.delete_file(name).await.expect("taken away");
         }
-        assert_eq!(sink.list(folder, None, 9).await.expect("a listing"), []);
+        assert_eq!(
+            sink.list_below(folder, None, 9).await.expect("a listing"),
+            []
+        );
     });
     stage.end();
 }

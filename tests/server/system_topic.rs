@@ -364,10 +364,10 @@ fn a_full_disk_and_certificates_that_end_are_reported_once() {
 fn a_full_queue_drops_events_and_counts_them() {
     let (events, waiting): (Arc<SystemEvents>, _) = SystemEvents::new(Clock::system());
     for _ in 0..1030 {
-        events.report("Gridhook.DiskLow", "disk".to_owned(), None, json!({}));
+        events.report_event("Gridhook.DiskLow", "disk".to_owned(), None, json!({}));
     }
     assert_eq!(
-        (waiting.len(), events.counts()),
+        (waiting.len(), events.event_counts()),
         (1024, [("published", 0), ("dropped", 6)])
     );
 }

@@ -8,9 +8,9 @@ use std::{sync::Arc, time::Duration};
 use gridhook::{
     config::Editions,
     event::Timestamp,
-    policy::{edition::Edition, endpoint::duration, outcome::Failure},
+    policy::{edition::Edition, endpoint::suspension_duration, outcome::Failure},
     simulate::{
-        Distribution, EndpointModel, ReportRow, SimulationPlan, SimulationReport, draw, run,
+        Distribution, EndpointModel, ReportRow, SimulationPlan, SimulationReport, draw_svg, run,
     },
 };
 
@@ -41,7 +41,9 @@ fn plan(models: &[EndpointModel]) -> SimulationPlan {
 }
 
 fn all() -> Vec<EndpointModel> {
-    EndpointModel::mix(0.01).map(|(model, _)| model).to_vec()
+    EndpointModel::practical_mix(0.01)
+        .map(|(model, _)| model)
+        .to_vec()
 }
 
 fn tell(plan: &SimulationPlan) -> SimulationReport {
@@ -59,7 +61,7 @@ fn bytes(plan: &SimulationPlan) -> (String, String) {
     let report = tell(plan);
     (
         serde_json::to_string(&report).expect("JSON"),
-        draw(&report).expect("a picture"),
+        draw_svg(&report).expect("a picture"),
     )
 }
 
@@ -148,7 +150,7 @@ fn most_attempts(plan: &SimulationPlan, span: Duration) -> u64 {
     let first = u64::from(probation.after_failures + plan.concurrency - 1);
     let mut passed = plan.response_timeout;
     for suspensions in 1.. {
-        passed += duration(probation, Failure::TimedOut, suspensions);
+        passed += suspension_duration(probation, Failure::TimedOut, suspensions);
         if passed >= span {
             return first + u64::from(suspensions) - 1;
         }
@@ -327,16 +329,16 @@ fn spells_alternate_without_a_gap() {
     let (start, span) = (Timestamp(1_000_000_000_000), 48 * HOUR);
     for model in all() {
         for phase in [Duration::ZERO, HOUR / 5, HOUR / 3] {
-            let mut spell = model.availability(start, start, span, phase);
+            let mut spell = model.availability_at(start, start, span, phase);
             assert_eq!(spell.from, start, "{model}");
             while spell.until < start.after(span) {
                 let last = Timestamp(spell.until.0 - 1);
                 assert_eq!(
-                    model.availability(last, start, span, phase),
+                    model.availability_at(last, start, span, phase),
                     spell,
                     "{model}"
                 );
-                let next = model.availability(spell.until, start, span, phase);
+                let next = model.availability_at(spell.until, start, span, phase);
                 assert_eq!((next.from, next.up), (spell.until, !spell.up), "{model}");
                 spell = next;
             }
@@ -361,7 +363,7 @@ fn an_endpoint_model_is_parsed_as_it_is_written() {
 
 #[test]
 fn a_spread_is_of_values_that_were_there() {
-    let spread = Distribution::of((1..=200).rev().map(f64::from));
+    let spread = Distribution::from_values((1..=200).rev().map(f64::from));
     assert_eq!(
         spread,
         Distribution {
@@ -372,7 +374,7 @@ fn a_spread_is_of_values_that_were_there() {
         }
     );
     assert_eq!(
-        Distribution::of([3.0]),
+        Distribution::from_values([3.0]),
         Distribution {
             count: 1,
             p50: Some(3.0),
@@ -380,12 +382,12 @@ fn a_spread_is_of_values_that_were_there() {
             max: Some(3.0)
         }
     );
-    assert_eq!(Distribution::of([]), Distribution::default());
+    assert_eq!(Distribution::from_values([]), Distribution::default());
 }
 
 #[test]
 fn the_plot_has_a_panel_for_each_endpoint_model() {
-    let svg = draw(&tell(&SimulationPlan {
+    let svg = draw_svg(&tell(&SimulationPlan {
         span: 6 * HOUR,
         ..plan(&all())
     }))

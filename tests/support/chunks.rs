@@ -3,7 +3,7 @@
 use bytes::BufMut;
 use gridhook::event::{
     EventRanges, Schema, TextRange,
-    chunk::{ChunkBuilder, SealedChunk, WriterStamp},
+    chunk::{ChunkBuilder, EncodedEvent, SealedChunk},
 };
 
 /// Events with these subjects, and this number of bytes besides.
@@ -21,7 +21,7 @@ pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<SealedChunk> {
                 },
                 ..EventRanges::default()
             };
-            WriterStamp {
+            EncodedEvent {
                 wire_end: out.len(),
                 spans,
             }

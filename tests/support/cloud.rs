@@ -186,7 +186,7 @@ impl Cloud {
             allow_http: true,
             credentials: self.credentials(),
         };
-        Sink::cloud(settings).expect("a store")
+        Sink::in_cloud(settings).expect("a store")
     }
 }
 

@@ -294,7 +294,7 @@ impl MemoryTables {
     }
 
     fn apply(&mut self, batch: &Batch) {
-        for op in &batch.records().0 {
+        for op in &batch.without_outcomes().0 {
             match op {
                 WriteOp::Outcomes(..) => panic!("these are records"),
                 WriteOp::Put(family, key, value) => self.0[*family as usize].put(key, value),

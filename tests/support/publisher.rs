@@ -131,7 +131,7 @@ fn journal_with(
     on_append: impl Fn(PartitionId, Vec<Chunk>) + Send + Sync + 'static,
 ) -> (Journal, Clock, ManualClock) {
     // 2021-03-10T21:02:56Z
-    let (clock, hand) = Clock::manual(Timestamp(1_615_410_176_000_000));
+    let (clock, hand) = Clock::new_manual(Timestamp(1_615_410_176_000_000));
     let options = journal::JournalOptions {
         outcome_delay: Duration::ZERO,
         group_bytes: 1024 * 1024,
@@ -188,11 +188,11 @@ pub(crate) fn computing_registry(
     let known = Arc::clone(&appended_to);
     let (journal, clock, hand) = journal_with(store, move |partition, chunks| {
         if let Some(registry) = known.get().and_then(Weak::upgrade) {
-            registry.appended(partition, chunks);
+            registry.pass_on_chunks(partition, chunks);
         }
     });
     let (registry, starts) =
-        Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
+        Registry::load_from_journal(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
     let registry = Arc::new(registry);
     appended_to
         .set(Arc::downgrade(&registry))
@@ -268,8 +268,8 @@ impl Endpoint {
     pub(crate) fn with(limits: PublishLimits, door: Door, ingress: &IngressSettings) -> Self {
         let store = MemoryStore::new();
         let (journal, clock, hand) = journal(&store);
-        let (registry, starts) =
-            Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
+        let (registry, starts) = Registry::load_from_journal(journal.clone(), rules(), 1024 * 1024)
+            .expect("an empty store");
         let registry = Arc::new(registry);
         let (done, finished) = mpsc::channel();
         let making = Arc::clone(&registry);
@@ -340,12 +340,12 @@ impl Endpoint {
 
     /// The events that the journal has.
     pub(crate) fn events(&self) -> Vec<Event> {
-        let range = keys::all(Family::Log);
+        let range = keys::family_range(Family::Log);
         let mut events = Vec::new();
         let mut read = |key: &[u8], value: &[u8]| {
             let (_, first) = keys::parse_log(key).expect("a key of the log");
             let chunk = Chunk::decode(first, Bytes::copy_from_slice(value)).expect("a chunk");
-            events.extend(chunk.events().expect("a chunk's events"));
+            events.extend(chunk.decode_events().expect("a chunk's events"));
             ControlFlow::Continue(())
         };
         self.store
@@ -356,7 +356,7 @@ impl Endpoint {
 
     /// How many events the journal has.
     pub(crate) fn stored(&self) -> u64 {
-        let range = keys::all(Family::Log);
+        let range = keys::family_range(Family::Log);
         let mut events = 0;
         let mut count = |key: &[u8], value: &[u8]| {
             let (_, first) = keys::parse_log(key).expect("a key of the log");

@@ -7,7 +7,7 @@ use gridhook::journal::Journal;
 /// Waits until the lookups of the trim thread are done.
 pub(crate) fn wait_for_looks(journal: &Journal) {
     for _ in 0..10_000 {
-        if journal.trimming() == 0 {
+        if journal.trimming_count() == 0 {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -8,7 +8,7 @@ mod parameters;
 use std::collections::BTreeMap;
 
 use gridhook::template::{
-    DeploymentContext, EvaluationError, Expansion, ParameterInput, States, expand,
+    DeploymentContext, EvaluationError, Expansion, ParameterInput, States, expand_template,
 };
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn expand_with(
     let given = given
         .map(|(name, value)| (name, ParameterInput::Value(value)))
         .collect();
-    expand(template, &given, &context(), states)
+    expand_template(template, &given, &context(), states)
 }
 
 /// The template's expansion.

@@ -42,18 +42,18 @@ pub(super) fn stored_tags(
 /// Scopes and locations of all resource groups that were created by themselves, topics, domains and
 /// namespaces, ordered by key.
 pub(super) fn placements(control: &Control) -> Vec<ResourcePlacement> {
-    let groups = control.registry.resource_groups().all();
+    let groups = control.registry.resource_groups().list_groups();
     let groups = groups.iter().map(|of| ResourcePlacement {
         scope: of.scope.clone(),
         location: of.location.clone(),
     });
-    let topics = control.registry.topics();
+    let topics = control.registry.list_topics();
     let topics = topics.iter().map(|topic| topic.record());
     let topics = topics.map(|of| ResourcePlacement {
         scope: of.scope.clone(),
         location: of.location.clone(),
     });
-    let namespaces = control.registry.namespaces();
+    let namespaces = control.registry.list_namespaces();
     let namespaces = namespaces.iter().map(|of| ResourcePlacement {
         scope: of.scope.clone(),
         location: of.location.clone(),

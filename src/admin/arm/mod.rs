@@ -88,20 +88,20 @@ fn target(control: &Control, path: &ArmPath) -> Target {
     };
     if let Some(namespace) = path
         .optional("namespaceName")
-        .and_then(|name| control.registry.namespace(name))
+        .and_then(|name| control.registry.find_namespace(name))
     {
         resource.add_tags(&namespace.tags);
     }
     let topic = path
         .topic()
         .ok()
-        .and_then(|topic| control.registry.topic(&topic.key()));
+        .and_then(|topic| control.registry.find_topic(&topic.key()));
     if let Some(topic) = topic {
         resource.add_tags(&topic.record().tags);
         let subscription = path
             .subscription()
             .ok()
-            .and_then(|name| control.registry.provisioned(&topic, &name));
+            .and_then(|name| control.registry.find_provisioned(&topic, &name));
         resource.labels.extend(
             subscription
                 .into_iter()
@@ -291,7 +291,7 @@ pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError
 pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<TopicHandle>, AdminError> {
     let found = control
         .registry
-        .topic(&path.key())
+        .find_topic(&path.key())
         .filter(|topic| topics::is_in_scope(&topic.record().scope, &path.scope));
     found.ok_or_else(|| no_topic(path))
 }

@@ -33,7 +33,7 @@ pub(super) fn namespace(
 ) -> Result<Arc<NamespaceRecord>, AdminError> {
     let found = control
         .registry
-        .namespace(path.name.as_str())
+        .find_namespace(path.name.as_str())
         .filter(|found| is_in_scope(&found.scope, &path.scope));
     found.ok_or_else(|| no_namespace(path))
 }
@@ -57,7 +57,7 @@ pub(super) fn list(
     scope: &AzureScope,
 ) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
-    let mut records = control.registry.namespaces();
+    let mut records = control.registry.list_namespaces();
     let permissions = Permissions::of(request)?;
     records.retain(|record| is_in(&record.scope, scope) && permissions.sees_namespace(record));
     let keyed = records
@@ -104,7 +104,7 @@ fn planned_change(
     path: NamespacePath,
 ) -> Result<(Option<Arc<NamespaceRecord>>, NamespaceRecord), AdminError> {
     let spec = NamespaceSpec::put(path.name.as_str(), input.body)?;
-    match input.control.registry.namespace(path.name.as_str()) {
+    match input.control.registry.find_namespace(path.name.as_str()) {
         Some(existing) if !is_in_scope(&existing.scope, &path.scope) => {
             Err(AdminError::Conflict(format!(
                 "The name '{}' is taken: names of namespaces are unique in the server, and {} \

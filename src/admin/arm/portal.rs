@@ -16,7 +16,9 @@ pub(super) fn check_change(
     body: &[u8],
 ) -> Result<(), AdminError> {
     let (of, name) = (path.topic()?, path.subscription()?);
-    let found = control.registry.provisioned(&*topic(control, &of)?, &name);
+    let found = control
+        .registry
+        .find_provisioned(&*topic(control, &of)?, &name);
     let record = found.ok_or_else(|| no_subscription(&of, &name))?.record;
     let change = parse(body)?;
     let is_in_namespace = of.kind == TopicKind::NamespaceTopic;

@@ -107,7 +107,7 @@ pub(super) async fn patch(call: Call<'_>) -> Result<HttpResponse, AdminError> {
 
 async fn store(input: Input<'_>, record: ResourceGroupRecord) -> Result<ResourceGroup, AdminError> {
     let control = input.control;
-    let saved = control.registry.resource_groups().put(record).await?;
+    let saved = control.registry.resource_groups().put_group(record).await?;
     let group =
         find(control, &saved.scope).ok_or(AdminError::Broken("a stored resource group exists"))?;
     input.plan_audit(&group);
@@ -123,7 +123,7 @@ pub(super) async fn delete(
     if find(control, scope).is_none() {
         return Err(AdminError::NoResourceGroup(scope.resource_group.clone()));
     }
-    for topic in control.registry.topics() {
+    for topic in control.registry.list_topics() {
         let record = topic.record();
         if record.namespace.is_some() || !is_in_scope(&record.scope, scope) {
             continue;
@@ -138,7 +138,7 @@ pub(super) async fn delete(
         let _lock = control.lock(&path.key()).await;
         topics::delete(control, &path).await?;
     }
-    for namespace in control.registry.namespaces() {
+    for namespace in control.registry.list_namespaces() {
         if is_in_scope(&namespace.scope, scope) {
             let path = NamespacePath {
                 scope: namespace.scope.clone(),
@@ -148,7 +148,11 @@ pub(super) async fn delete(
             namespaces::delete(control, &path).await?;
         }
     }
-    control.registry.resource_groups().delete(scope).await?;
+    control
+        .registry
+        .resource_groups()
+        .delete_group(scope)
+        .await?;
     info!(group = scope.resource_group, "resource group deleted");
     Ok(HttpResponse::Ok().finish())
 }
@@ -170,7 +174,7 @@ pub(super) fn resources(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespon
     let filter = ResourceFilter::parse(&filter)?;
     let permissions = Permissions::of(call.request)?;
     let mut all = Vec::new();
-    for topic in control.registry.topics() {
+    for topic in control.registry.list_topics() {
         let record = topic.record();
         if record.namespace.is_none() && permissions.sees_topic(control, &record, None) {
             let kind = if record.kind() == TopicKind::Domain {
@@ -188,7 +192,7 @@ pub(super) fn resources(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespon
             });
         }
     }
-    let namespaces = control.registry.namespaces();
+    let namespaces = control.registry.list_namespaces();
     for record in namespaces
         .iter()
         .filter(|record| permissions.sees_namespace(record))
@@ -278,7 +282,7 @@ impl ResourceFilter {
 pub(super) fn tag_names(control: &Control, subscription: &str) -> Value {
     let mut names: std::collections::BTreeMap<String, std::collections::BTreeMap<String, usize>> =
         Default::default();
-    let topics = control.registry.topics();
+    let topics = control.registry.list_topics();
     let topics = topics
         .iter()
         .map(|topic| topic.record())
@@ -289,7 +293,7 @@ pub(super) fn tag_names(control: &Control, subscription: &str) -> Value {
     all.extend(
         control
             .registry
-            .namespaces()
+            .list_namespaces()
             .iter()
             .map(|record| (record.scope.clone(), record.tags.clone())),
     );
@@ -297,7 +301,7 @@ pub(super) fn tag_names(control: &Control, subscription: &str) -> Value {
         control
             .registry
             .resource_groups()
-            .all()
+            .list_groups()
             .iter()
             .map(|record| (record.scope.clone(), record.tags.clone())),
     );

@@ -82,7 +82,7 @@ pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespons
     );
     let page = PageRequest::of(call.request, control)?;
     let (mut keyed, permissions) = (Vec::new(), Permissions::of(call.request)?);
-    for topic in control.registry.topics() {
+    for topic in control.registry.list_topics() {
         let record = topic.record();
         // Event subscriptions of namespace topics are another resource type in Azure.
         let asked = record.namespace.is_none()
@@ -124,7 +124,7 @@ pub(super) fn get(
     let topic = topic(control, path)?;
     let subscription = control
         .registry
-        .provisioned(&topic, name)
+        .find_provisioned(&topic, name)
         .ok_or_else(|| no_subscription(path, name))?;
     Ok(HttpResponse::Ok().json(provisioned_subscription_view(
         &subscription,
@@ -189,7 +189,7 @@ fn planned_change(
     let record = topic.record();
     let given = name.rsplit('/').next().unwrap_or(name);
     // An existing event subscription keeps the spelling of its name.
-    let existing = control.registry.provisioned(topic, name);
+    let existing = control.registry.find_provisioned(topic, name);
     let name = existing
         .as_ref()
         .map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
@@ -246,7 +246,7 @@ pub(super) async fn patch(
     let record = topic.record();
     let existing = control
         .registry
-        .provisioned(&topic, name)
+        .find_provisioned(&topic, name)
         .ok_or_else(|| no_subscription(path, name))?
         .record;
     let ranges = control.editions.ranges(&record.edition)?;
@@ -286,7 +286,10 @@ fn check_start(
     requested: &mut SubscriptionRecord,
     target: &str,
 ) -> Result<(), AdminError> {
-    let (now, before) = (control.clock.now(), topic.subscription(&requested.key()));
+    let (now, before) = (
+        control.clock.now(),
+        topic.find_subscription(&requested.key()),
+    );
     let started = before
         .as_ref()
         .and_then(|before| before.starts_from.as_deref());
@@ -354,7 +357,7 @@ async fn save(
     warn(&mut response, longer_waits_warning(&longer));
     if registry.needs_validation(&key, &requested) {
         input.lock.release();
-        let saved = registry.validate(&key, requested, basis).await?;
+        let saved = registry.validate_endpoint(&key, requested, basis).await?;
         return Ok(response.json(provisioned_subscription_view(&saved, topic, form)));
     }
     let saved = registry.put_subscription(&key, requested, basis).await?;
@@ -395,7 +398,7 @@ pub(super) fn full_url(
     let topic = topic(control, path)?;
     let subscription = control
         .registry
-        .provisioned(&topic, name)
+        .find_provisioned(&topic, name)
         .ok_or_else(|| no_subscription(path, name))?;
     Ok(HttpResponse::Ok().json(FullUrl {
         endpoint_url: subscription.record.webhook.endpoint_url.clone(),
@@ -411,7 +414,7 @@ pub(super) fn delivery_attributes(
     let topic = topic(control, path)?;
     let subscription = control
         .registry
-        .provisioned(&topic, name)
+        .find_provisioned(&topic, name)
         .ok_or_else(|| no_subscription(path, name))?;
     Ok(HttpResponse::Ok().json(Page::whole(
         subscription

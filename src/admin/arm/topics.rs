@@ -68,7 +68,7 @@ pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, A
     let page = PageRequest::of(call.request, control)?;
     let mut records: Vec<Arc<TopicRecord>> = control
         .registry
-        .topics()
+        .list_topics()
         .iter()
         .map(|topic| topic.record())
         .collect();
@@ -238,7 +238,7 @@ fn planned_change(
     let control = input.control;
     let mut requested = RequestedTopic::put(&path, input.body)?;
     above(control, &path)?;
-    let Some(topic) = control.registry.topic(&path.key()) else {
+    let Some(topic) = control.registry.find_topic(&path.key()) else {
         shares::check_new_topic(control, input.permissions)?;
         requested.check_partition_count(control, None)?;
         let new = requested.create(control, path)?;
@@ -298,7 +298,7 @@ fn update(
         .all_provisioned(topic)
         .into_iter()
         .map(|planned| planned.record);
-    for subscription in topic.subscriptions().into_iter().chain(planned) {
+    for subscription in topic.list_subscriptions().into_iter().chain(planned) {
         if record.namespace.is_some() {
             namespace_topic::fits(&subscription, &record)?;
         }
@@ -337,7 +337,7 @@ pub(super) async fn check_event_types(
     let existing = input
         .control
         .registry
-        .topic(&planned.key())
+        .find_topic(&planned.key())
         .map(|topic| topic.record());
     if existing
         .is_some_and(|existing| existing.azure_properties.event_type_info.as_ref() == Some(info))

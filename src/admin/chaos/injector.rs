@@ -175,10 +175,10 @@ impl FaultInjector {
         };
         match fault {
             Fault::Stall(stalled) => drop(stalled),
-            Fault::StallJournal => self.targets.faults.stall(false),
-            Fault::FailWrites => self.targets.faults.fail(0),
-            Fault::Responses => self.targets.response_faults.end(number),
-            Fault::Clock => self.targets.skew.ahead(Duration::ZERO),
+            Fault::StallJournal => self.targets.faults.set_stalled(false),
+            Fault::FailWrites => self.targets.faults.fail_writes(0),
+            Fault::Responses => self.targets.response_faults.end_rule(number),
+            Fault::Clock => self.targets.skew.set_ahead(Duration::ZERO),
             Fault::Poison {
                 topic,
                 subscription,
@@ -206,10 +206,11 @@ impl FaultInjector {
             dropped,
             delayed,
             corrupted,
-        } = disturbance.counts();
+        } = disturbance.fault_counts();
         let state = self.state();
         // Failing writes are active until all of them have failed.
-        let is_on = |fault: &Fault| !matches!(fault, Fault::FailWrites) || faults.failing() > 0;
+        let is_on =
+            |fault: &Fault| !matches!(fault, Fault::FailWrites) || faults.remaining_failures() > 0;
         let on = state
             .active
             .values()
@@ -217,8 +218,8 @@ impl FaultInjector {
             .map(|(on, _)| on.clone())
             .collect();
         let injected = InjectionCounters {
-            writes_stalled: faults.stalled(),
-            writes_failed: faults.failed(),
+            writes_stalled: faults.stalled_writes(),
+            writes_failed: faults.failed_writes(),
             responses_dropped: response_count(dropped),
             responses_delayed: response_count(delayed),
             responses_corrupted: response_count(corrupted),

@@ -108,7 +108,7 @@ pub(super) async fn stall(
     let actor = match body.actor {
         StallTarget::Journal => {
             let on = start_fault(&control, Fault::StallJournal, &body, most, |_, tools| {
-                tools.faults.stall(true);
+                tools.faults.set_stalled(true);
                 Ok(())
             })?;
             control
@@ -156,7 +156,7 @@ pub(super) async fn writes(
     body::check_writes(body.fail)?;
     warn!(?body, "chaos: failing writes of the journal");
     let on = start_fault(&control, Fault::FailWrites, &body, most, |_, tools| {
-        tools.faults.fail(body.fail);
+        tools.faults.fail_writes(body.fail);
         Ok(())
     })?;
     Ok(HttpResponse::Ok().json(on))
@@ -206,7 +206,7 @@ pub(super) async fn responses(
         rate,
     };
     let on = start_fault(&control, Fault::Responses, &body, most, |number, tools| {
-        tools.response_faults.begin(number, rule);
+        tools.response_faults.begin_rule(number, rule);
         Ok(())
     })?;
     Ok(HttpResponse::Ok().json(on))
@@ -223,9 +223,9 @@ pub(super) async fn clock(
     warn!(?body, "chaos: stepping the wall clock");
     let on = start_fault(&control, Fault::Clock, &body, most, |_, tools| {
         if back {
-            tools.skew.behind(by)
+            tools.skew.set_behind(by)
         } else {
-            tools.skew.ahead(by)
+            tools.skew.set_ahead(by)
         }
         Ok(())
     })?;
@@ -265,7 +265,7 @@ pub(super) async fn poison(
     start_fault(&control, fault, &body, most, |_, _| {
         Ok(control
             .registry
-            .poison(topic, subscription, event_id, *times)?)
+            .poison_event(topic, subscription, event_id, *times)?)
     })?;
     control
         .fault_injector
@@ -346,7 +346,7 @@ impl Control {
 
     fn inject(&self, victim: &Victim, fault: ActorFault) -> Result<(), AdminError> {
         match victim {
-            Victim::Actor(actor) => Ok(self.registry.inject(actor, fault)?),
+            Victim::Actor(actor) => Ok(self.registry.inject_fault(actor, fault)?),
             Victim::DeadLetters => {
                 let dead_letters = fastrand::choice(&self.fault_injector.targets.dead_letters);
                 let injected = dead_letters.is_some_and(|one| {

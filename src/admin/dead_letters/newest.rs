@@ -124,7 +124,7 @@ fn candidates(
         .unwrap_or_default()
         .to_ascii_lowercase();
     let mut candidates = Candidates::new();
-    for topic in control.registry.topics() {
+    for topic in control.registry.list_topics() {
         let partition = topic.partition();
         if of_topic
             .as_ref()

@@ -96,22 +96,22 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
             .enumerate()
             .map(|(number, shard)| (number.to_string(), &shard.value))
     };
-    text.family(gauge(
+    text.start_family(gauge(
         "gridhook_cluster_shard_owned",
         "Whether this node owns the shard.",
     ));
     for (shard, record) in shards() {
-        text.sample(
+        text.add_sample(
             &[("shard", &shard)],
             record.owner_id.is_some() && record.owner_id == me,
         );
     }
-    text.family(gauge(
+    text.start_family(gauge(
         "gridhook_cluster_shard_has_owner",
         "Whether a living node owns the shard, as this node sees it.",
     ));
     for (shard, record) in shards() {
-        text.sample(
+        text.add_sample(
             &[("shard", &shard)],
             record
                 .owner_id
@@ -130,16 +130,16 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         let all = records.nodes.values().filter_map(|node| of(&node.value));
         Some(all.max()?.saturating_sub(mine?))
     };
-    text.family(gauge(
+    text.start_family(gauge(
         "gridhook_cluster_shard_lag_records",
         "Records of the changelog that the most advanced node has applied and this node has not.",
     ));
     for number in 0..records.shards.len() {
         if let Some(lag) = applied(number) {
-            text.sample(&[("shard", &number.to_string())], lag);
+            text.add_sample(&[("shard", &number.to_string())], lag);
         }
     }
-    text.family(gauge(
+    text.start_family(gauge(
         "gridhook_cluster_shard_copy_complete",
         "Whether this node has a complete copy of the shard.",
     ));
@@ -148,12 +148,12 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
     };
     let own = me.as_ref().and_then(|me| records.node(me));
     for number in 0..records.shards.len() {
-        text.sample(
+        text.add_sample(
             &[("shard", &number.to_string())],
             own.is_some_and(|own| is_complete(own, number)),
         );
     }
-    text.family(gauge(
+    text.start_family(gauge(
         "gridhook_cluster_shard_copies",
         "Living nodes that have a complete copy of the shard, as this node sees them.",
     ));
@@ -164,7 +164,7 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
             .map(|node| &node.value)
             .filter(|node| alive.contains(&node.id));
         let complete = living.filter(|node| is_complete(node, number)).count();
-        text.sample(&[("shard", &number.to_string())], complete as u64);
+        text.add_sample(&[("shard", &number.to_string())], complete as u64);
     }
     let wanted = cluster_context.wanted_copies.min(records.nodes.len());
     let help = "Complete copies that each shard should have: cluster.copies, or as many as there \
@@ -176,9 +176,9 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
     );
     let copy = |number: usize| records.node(me.as_ref()?)?.positions.get(number)?.copy;
     for (name, help, of) in COPIES {
-        text.family(gauge(name, help));
+        text.start_family(gauge(name, help));
         for number in 0..records.shards.len() {
-            text.sample(
+            text.add_sample(
                 &[("shard", &number.to_string())],
                 copy(number).map_or(0, of),
             );
@@ -191,16 +191,16 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         counter("gridhook_cluster_copies_total", copies),
         cluster_context.copies.get(),
     );
-    text.family(counter(
+    text.start_family(counter(
         "gridhook_cluster_forwarded_requests_total",
         "Requests that this node forwarded to the owner of a shard, by result, since the process \
          started.",
     ));
-    text.sample(
+    text.add_sample(
         &[("result", "answered")],
         cluster_context.forwarded.answered.get(),
     );
-    text.sample(
+    text.add_sample(
         &[("result", "failed")],
         cluster_context.forwarded.failed.get(),
     );

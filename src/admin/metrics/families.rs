@@ -251,49 +251,49 @@ pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], 
         })
         .collect();
     for SubscriptionMetric { family, of } in &METRICS {
-        text.family(*family);
+        text.start_family(*family);
         for (labels, figures) in &all {
             if let Some(value) = of(figures, now) {
-                text.sample(labels, value);
+                text.add_sample(labels, value);
             }
         }
     }
     for LabelledMetric { family, label, of } in &LABELLED {
-        text.family(*family);
+        text.start_family(*family);
         for ([topic, subscription], figures) in &all {
             for (name, count) in of(figures) {
-                text.sample(&[*topic, *subscription, (label, &name)], count);
+                text.add_sample(&[*topic, *subscription, (label, &name)], count);
             }
         }
     }
-    text.family(DESTINATIONS);
+    text.start_family(DESTINATIONS);
     for ([topic, subscription], figures) in &all {
         for (destination, count) in &figures.state.destinations {
-            text.sample(
+            text.add_sample(
                 &[*topic, *subscription, ("destination", destination)],
                 *count,
             );
         }
     }
-    text.family(CAUSE);
+    text.start_family(CAUSE);
     for ([topic, subscription], figures) in &all {
         if let Some(cause) = figures.state.cause {
-            text.sample(
+            text.add_sample(
                 &[*topic, *subscription, ("cause", &cause.to_string())],
                 1_u64,
             );
         }
     }
     for SubscriptionHistogram { family, of } in &HISTOGRAMS {
-        text.family(*family);
+        text.start_family(*family);
         for (labels, figures) in &all {
-            text.histogram(labels, of(figures));
+            text.add_histogram(labels, of(figures));
         }
     }
-    text.family(PHASE);
+    text.start_family(PHASE);
     for ([topic, subscription], figures) in &all {
         for (phase, counts) in PHASE_NAMES.into_iter().zip(&figures.sums.measured.phases) {
-            text.histogram(&[*topic, *subscription, ("phase", phase)], counts);
+            text.add_histogram(&[*topic, *subscription, ("phase", phase)], counts);
         }
     }
 }

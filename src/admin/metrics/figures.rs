@@ -9,7 +9,7 @@ use gridhook_engine::{
     fanout::meter::PublishCounts,
     supervision::IncarnationEnds,
 };
-use gridhook_event::{Timestamp, chunk::LogTail};
+use gridhook_event::{Timestamp, chunk::RunningTotals};
 use gridhook_metrics::HistogramCounts;
 use gridhook_policy::{
     outcome::{Failure, Outcome, Reason},
@@ -55,15 +55,15 @@ pub(super) struct TopicCounters {
 impl TopicCounters {
     /// The counters of `topic`.
     pub(super) fn of(topic: &TopicHandle) -> Self {
-        let LogTail {
+        let RunningTotals {
             count: events,
             bytes,
-        } = topic.taken();
+        } = topic.accepted_totals();
         Self {
             events,
             bytes,
-            publishing: topic.meter().publishing(),
-            ends: topic.history().ends(),
+            publishing: topic.meter().publish_counts(),
+            ends: topic.supervision_history().incarnation_ends(),
         }
     }
 }
@@ -158,7 +158,7 @@ impl SubscriptionFigures {
                 .map_or(0, |order| order.blocked as u64),
             // Totals are written after the cursor and read before it, so the difference is never
             // negative.
-            waiting: dead_lettered.saturating_sub(dead_letters.handled().unwrap_or_default()),
+            waiting: dead_lettered.saturating_sub(dead_letters.handled_count().unwrap_or_default()),
             in_flight: counted.in_flight as u64,
             late_requests: counted.late_requests as u64,
             concurrency: counted.endpoint.concurrency.into(),

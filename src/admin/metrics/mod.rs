@@ -202,8 +202,8 @@ impl Exposition {
             return Ok(DeadLetterTotals::default());
         };
         let record = journal
-            .reads()
-            .meta(MetaKind::DeadLetters, DeadLetterTotals::name(key))
+            .reader_pool()
+            .read_meta(MetaKind::DeadLetters, DeadLetterTotals::name(key))
             .await?;
         let damaged = |error: gridhook_dead_letter::totals::DamagedTotals| {
             gridhook_journal::Error::Damaged(error.to_string())
@@ -302,14 +302,14 @@ pub(super) async fn subscription(
     let topic = topic(control, path)?;
     let missing = || no_subscription(path, name);
     let subscription = topic
-        .count(name, |counted| counted.number)
+        .visit_subscription(name, |counted| counted.number)
         .ok_or_else(missing)?;
     let key = SubscriptionKey {
         partition: topic.partition(),
         subscription,
     };
     let dead_letter_totals = control.exposition.dead_letter_totals(key).await?;
-    let counted = topic.count(name, |counted| {
+    let counted = topic.visit_subscription(name, |counted| {
         (
             counted.record.clone(),
             counted.unread,

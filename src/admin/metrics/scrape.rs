@@ -78,7 +78,7 @@ impl Exposition {
     /// It visits the subscriptions twice. What it keeps of one without series of its own is its
     /// activity; its figures are added to those of a rest at once.
     pub(super) fn find(&self, registry: &Registry, now: Timestamp) -> ScrapedSubscription {
-        let topics = registry.topics();
+        let topics = registry.list_topics();
         // Before the cursors, see `SubscriptionFigures::of`.
         let (dead_letters, none) = (self.dead_letters(), DeadLetterTotals::default());
         let mut selection = self
@@ -109,7 +109,7 @@ impl Exposition {
         for topic in &topics {
             let partition = topic.partition();
             let topic_label = label(partition).unwrap_or_default();
-            topic.census(|counted| {
+            topic.visit_subscriptions(|counted| {
                 let key = SubscriptionKey {
                     partition,
                     subscription: counted.number,
@@ -198,7 +198,7 @@ impl Exposition {
                 .sources
                 .journal
                 .as_ref()
-                .map(|journal| (journal.state(), journal.figures())),
+                .map(|journal| (journal.writer_state(), journal.read_figures())),
             process: ProcessFigures::read(),
         };
         ScrapedSubscription { scrape, unread }
@@ -210,7 +210,7 @@ impl Exposition {
         let Some(journal) = &self.sources.journal else {
             return HashMap::new();
         };
-        let records = match journal.reads().all_meta(MetaKind::DeadLetters) {
+        let records = match journal.reader_pool().all_meta(MetaKind::DeadLetters) {
             Ok(records) => records,
             Err(error) => {
                 tracing::warn!(%error, "dead-letter totals cannot be read");
@@ -245,7 +245,7 @@ impl ScrapedSubscription {
 fn activities(topics: &[Arc<TopicHandle>]) -> Vec<Activity> {
     let mut activities = Vec::new();
     for topic in topics {
-        topic.cursors(
+        topic.visit_cursors(
             |subscription,
              Cursor {
                  counters, replayed, ..

@@ -41,8 +41,8 @@ const fn histogram(name: &'static str, help: &'static str) -> MetricFamily {
 
 /// One sample without labels.
 pub(super) fn one(text: &mut MetricsText, family: MetricFamily, value: impl Into<SampleValue>) {
-    text.family(family);
-    text.sample(&[], value);
+    text.start_family(family);
+    text.add_sample(&[], value);
 }
 
 /// Writes all of these families.
@@ -64,12 +64,12 @@ pub(super) fn write_server_families(
         gauge("gridhook_topics", "Number of topics and domains."),
         scrape.topics_there,
     );
-    text.family(gauge(
+    text.start_family(gauge(
         "gridhook_metrics_named_limit",
         "Maximum number of topics or event subscriptions with series of their own.",
     ));
     for (of, most) in bounds_of(exposition.bounds) {
-        text.sample(&[("of", of)], most);
+        text.add_sample(&[("of", of)], most);
     }
     topics(text, &scrape.topics);
     publishers(text, exposition);
@@ -78,13 +78,13 @@ pub(super) fn write_server_families(
         certificates(text, &ends());
     }
     if let Some(spans) = &exposition.sources.spans {
-        text.family(counter(
+        text.start_family(counter(
             "gridhook_trace_spans_total",
             "Spans by result, since the process started.",
         ));
         spans()
             .into_iter()
-            .for_each(|(end, count)| text.sample(&[("end", end)], count));
+            .for_each(|(end, count)| text.add_sample(&[("end", end)], count));
     }
     if let Some((counts, interval)) = exposition
         .sources
@@ -95,14 +95,14 @@ pub(super) fn write_server_families(
         backups(text, &counts, interval);
     }
     if let Some(events) = &exposition.sources.system_events {
-        text.family(counter(
+        text.start_family(counter(
             "gridhook_system_events_total",
             "Events about the server by result, since the process started.",
         ));
         events
-            .counts()
+            .event_counts()
             .into_iter()
-            .for_each(|(result, count)| text.sample(&[("result", result)], count));
+            .for_each(|(result, count)| text.add_sample(&[("result", result)], count));
     }
     if let Some(sockets) = &exposition.sources.sockets {
         let (free, waiting) = sockets();
@@ -124,7 +124,7 @@ pub(super) fn write_server_families(
         );
     }
     if let Some(clock) = &exposition.sources.clock {
-        let (time, wall) = (clock.now(), clock.wall());
+        let (time, wall) = (clock.now(), clock.wall_time());
         let ahead = wall.seconds_ahead_of(time);
         one(
             text,
@@ -155,22 +155,22 @@ pub(super) fn write_server_families(
 
 /// Writes the number of event subscriptions by condition.
 pub(super) fn write_conditions(text: &mut MetricsText, counts: &BTreeMap<String, usize>) {
-    text.family(gauge(
+    text.start_family(gauge(
         "gridhook_event_subscriptions",
         "Number of event subscriptions by condition, as top reports it.",
     ));
     for (condition, count) in counts {
-        text.sample(&[("condition", condition)], *count as u64);
+        text.add_sample(&[("condition", condition)], *count as u64);
     }
 }
 
 /// Writes what every server has, also one without a store.
 pub(super) fn write_server(text: &mut MetricsText, ready: bool) {
-    text.family(gauge(
+    text.start_family(gauge(
         "gridhook_build_info",
         "1, with the version of the server.",
     ));
-    text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
+    text.add_sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
     one(
         text,
         gauge(
@@ -200,12 +200,12 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
             has reached journal.backlog_max."), |topic| topic.full),
     ];
     for (family, of) in ones {
-        text.family(family);
+        text.start_family(family);
         topics
             .iter()
-            .for_each(|topic| text.sample(&[("topic", &topic.name)], of(topic)));
+            .for_each(|topic| text.add_sample(&[("topic", &topic.name)], of(topic)));
     }
-    text.family(counter(
+    text.start_family(counter(
         "gridhook_topic_refused_requests_total",
         "Refused publish requests by status and error code, since the process started.",
     ));
@@ -216,25 +216,25 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
                 ("status", &refused.status.to_string()),
                 ("code", refused.code),
             ];
-            text.sample(&labels, *requests);
+            text.add_sample(&labels, *requests);
         }
     }
-    text.family(counter(
+    text.start_family(counter(
         "gridhook_topic_restarts_total",
         "Restarts of the actor by the end of the previous incarnation, since the process started.",
     ));
     for topic in topics {
         for (end, times) in topic.restarts() {
-            text.sample(&[("topic", &topic.name), ("end", end)], times);
+            text.add_sample(&[("topic", &topic.name), ("end", end)], times);
         }
     }
-    text.family(histogram(
+    text.start_family(histogram(
         "gridhook_topic_publish_seconds",
         "Duration of acknowledged publish requests, including the body and the disk sync, since \
          the process started.",
     ));
     for topic in topics {
-        text.histogram(&[("topic", &topic.name)], &topic.sums.publishing.latency);
+        text.add_histogram(&[("topic", &topic.name)], &topic.sums.publishing.latency);
     }
 }
 
@@ -242,12 +242,12 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
     let Some(publisher) = &exposition.sources.publisher else {
         return;
     };
-    text.family(counter(
+    text.start_family(counter(
         "gridhook_publish_unknown_topic_requests_total",
         "Publish requests for unknown topics, since the process started.",
     ));
     for (refused, requests) in &publisher.unknown_topic_counts().refused {
-        text.sample(
+        text.add_sample(
             &[
                 ("status", &refused.status.to_string()),
                 ("code", refused.code),
@@ -255,7 +255,7 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
             *requests,
         );
     }
-    let (used, most) = publisher.room();
+    let (used, most) = publisher.bytes_in_flight();
     one(
         text,
         gauge(
@@ -282,33 +282,33 @@ pub(super) fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<List
         (counter("gridhook_http_admitted_connections_total", "Accepted connections."), |listener| listener.admitted.get()),
     ];
     for (family, of) in ones {
-        text.family(family);
+        text.start_family(family);
         listeners
             .iter()
-            .for_each(|listener| text.sample(&[("listener", listener.name)], of(listener)));
+            .for_each(|listener| text.add_sample(&[("listener", listener.name)], of(listener)));
     }
-    text.family(counter(
+    text.start_family(counter(
         "gridhook_http_refused_connections_total",
         "Refused connections, by the limit that was reached: all connections, or those of one \
          address.",
     ));
     for listener in listeners {
-        text.sample(
+        text.add_sample(
             &[("listener", listener.name), ("limit", "all")],
             listener.refused.get(),
         );
-        text.sample(
+        text.add_sample(
             &[("listener", listener.name), ("limit", "address")],
             listener.refused_by_address.get(),
         );
     }
-    text.family(counter(
+    text.start_family(counter(
         "gridhook_http_responses_total",
         "Responses by status class.",
     ));
     for listener in listeners {
         for (class, responses) in listener.responses() {
-            text.sample(
+            text.add_sample(
                 &[("listener", listener.name), ("code", &format!("{class}xx"))],
                 responses,
             );
@@ -317,12 +317,12 @@ pub(super) fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<List
 }
 
 pub(super) fn certificates(text: &mut MetricsText, ends: &BTreeMap<String, Timestamp>) {
-    text.family(gauge(
+    text.start_family(gauge(
         "gridhook_certificate_not_after_timestamp_seconds",
         "End of a certificate that the server shows, in seconds since 1970.",
     ));
     ends.iter()
-        .for_each(|(file, end)| text.sample(&[("file", file)], end.0 / 1_000_000));
+        .for_each(|(file, end)| text.add_sample(&[("file", file)], end.0 / 1_000_000));
 }
 
 fn journal(
@@ -341,13 +341,13 @@ fn journal(
     );
     let help =
         "Time to write and sync a group; each publish waits for one. Since the process started.";
-    text.family(histogram("gridhook_journal_sync_seconds", help));
-    text.histogram(&[], &figures.sync);
-    text.family(histogram(
+    text.start_family(histogram("gridhook_journal_sync_seconds", help));
+    text.add_histogram(&[], &figures.sync);
+    text.start_family(histogram(
         "gridhook_journal_group_entries",
         "Entries in a group, which share one sync, since the process started.",
     ));
-    text.histogram(&[], &figures.group);
+    text.add_histogram(&[], &figures.group);
     let panics = counter(
         "gridhook_journal_read_panics_total",
         "Reads that panicked, since the process started.",
@@ -364,7 +364,7 @@ fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
     #[rustfmt::skip]
     let ones: [(MetricFamily, u64); 4] = [
         (gauge("gridhook_store_lost_events", "Events of the log that cannot be read because a \
-            table is damaged."), damage.events()),
+            table is damaged."), damage.lost_events()),
         (gauge("gridhook_store_damaged_families", "Column families with a damaged table."), damage.families.len() as u64),
         (counter("gridhook_store_scrubbed_bytes_total", "Bytes of records read to find damage, \
             since the process started."), scrubbed.bytes),
@@ -457,11 +457,11 @@ fn store(text: &mut MetricsText, figures: &StoreFigures) {
             that wait for compaction."), |family| family.pending_compaction_bytes),
     ];
     for (family, of) in of_families {
-        text.family(family);
+        text.start_family(family);
         figures
             .families
             .iter()
-            .for_each(|(name, figures)| text.sample(&[("family", name.name())], of(figures)));
+            .for_each(|(name, figures)| text.add_sample(&[("family", name.name())], of(figures)));
     }
 }
 

@@ -263,7 +263,7 @@ impl CountersView {
 impl HistogramView {
     fn new(counts: &HistogramCounts) -> Self {
         let buckets = counts
-            .upto()
+            .cumulative_counts()
             .map(|(le, count)| BucketView { le, count })
             .collect();
         Self {

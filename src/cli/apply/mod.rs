@@ -143,13 +143,16 @@ fn format_details(template: &declared::TemplateDetails) -> String {
     for one in &template.foreign {
         lines.push_str(&format!(
             "\nleft out: {} ({}): {}",
-            escape::text(&one.id),
-            escape::text(&one.kind),
+            escape::escape_text(&one.id),
+            escape::escape_text(&one.kind),
             one.reason
         ));
     }
     for one in &template.pending {
-        let (what, needs) = (escape::text(&one.what), escape::text(&one.needs.id));
+        let (what, needs) = (
+            escape::escape_text(&one.what),
+            escape::escape_text(&one.needs.id),
+        );
         lines.push_str(&format!(
             "\nlater: {what}, which needs the state of {needs}"
         ));
@@ -158,7 +161,7 @@ fn format_details(template: &declared::TemplateDetails) -> String {
         let value = output
             .get("value")
             .map_or_else(|| "(secure)".to_owned(), plan::format_value);
-        lines.push_str(&format!("\noutput {}: {value}", escape::text(name)));
+        lines.push_str(&format!("\noutput {}: {value}", escape::escape_text(name)));
     }
     lines
 }

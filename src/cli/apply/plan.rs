@@ -269,7 +269,7 @@ impl fmt::Display for ApplyPlan {
                 f,
                 "{}{sign} {}",
                 if index > 0 { "\n" } else { "" },
-                escape::text(&step.name)
+                escape::escape_text(&step.name)
             )?;
             let (PlanAction::Create { changes, .. } | PlanAction::Change { changes, .. }) =
                 &step.action
@@ -278,7 +278,7 @@ impl fmt::Display for ApplyPlan {
             };
             for ValueChange { at, before, after } in changes {
                 let (before, after) = (format_value(before), format_value(after));
-                let at = escape::text(at);
+                let at = escape::escape_text(at);
                 match step.action {
                     PlanAction::Change { .. } => write!(f, "\n    {at}: {before} -> {after}")?,
                     PlanAction::Create { .. } | PlanAction::Delete(_) if after == format::NONE => {}

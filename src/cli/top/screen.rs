@@ -86,7 +86,7 @@ impl Screen {
         // would flicker.
         let mut text = "\x1b[H".to_owned();
         for (row, line) in lines.iter().take(usize::from(rows)).enumerate() {
-            let cut: String = escape::text(line)
+            let cut: String = escape::escape_text(line)
                 .chars()
                 .take(usize::from(columns))
                 .collect();

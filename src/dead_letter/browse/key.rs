@@ -13,7 +13,6 @@ pub(super) const SLASH: &str = "~";
 /// The key of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeadLetterId {
-    /// A waiting dead letter.
     Waiting(DeadLetterKey),
     /// A dead letter in a file.
     Written {
@@ -25,7 +24,6 @@ pub enum DeadLetterId {
 }
 
 impl DeadLetterId {
-    /// The stage.
     pub fn stage(&self) -> DeadLetterStage {
         match self {
             Self::Waiting(_) => DeadLetterStage::Waiting,
@@ -57,7 +55,8 @@ impl FromStr for DeadLetterId {
         let parts: Vec<&str> = text.split(SLASH).collect();
         if let ["waiting", due, seq, lane] = parts[..] {
             let key = || {
-                let (due, seq) = (Timestamp(due.parse().ok()?), Seq(seq.parse().ok()?));
+                let due = Timestamp(due.parse().ok()?);
+                let seq = Seq(seq.parse().ok()?);
                 Some(DeadLetterKey {
                     due,
                     seq,
@@ -86,19 +85,14 @@ pub enum BrowseCursor {
     /// Among files, after this one.
     Written(Option<String>),
     /// In a file, after this index.
-    InFile {
-        /// The file.
-        file: String,
-        /// The index.
-        index: u32,
-    },
+    InFile { file: String, index: u32 },
 }
 
 impl BrowseCursor {
     /// The beginning.
     pub const START: Self = Self::Waiting(None);
 
-    pub fn behind(key: &DeadLetterId) -> Self {
+    pub fn behind_key(key: &DeadLetterId) -> Self {
         match key {
             DeadLetterId::Waiting(key) => Self::Waiting(Some(*key)),
             DeadLetterId::Written { file, index } => Self::InFile {
@@ -138,7 +132,7 @@ impl FromStr for BrowseCursor {
         match text {
             "waiting" => Ok(Self::Waiting(None)),
             "written" => Ok(Self::Written(None)),
-            key => Ok(Self::behind(&key.parse()?)),
+            key => Ok(Self::behind_key(&key.parse()?)),
         }
     }
 }

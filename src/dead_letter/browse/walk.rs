@@ -68,38 +68,40 @@ impl<'a> Walk<'a> {
     }
 
     /// Limits the walk to dead letters from before `until`.
-    pub(crate) fn until(self, until: Timestamp) -> Self {
+    pub(crate) fn limit_until(self, until: Timestamp) -> Self {
         Self { until, ..self }
     }
 
     /// Takes the next step. Returns an empty step at the end.
-    pub(crate) async fn step(&mut self) -> Result<Step, BrowseError> {
+    pub(crate) async fn next_step(&mut self) -> Result<Step, BrowseError> {
         match self.at.clone() {
             None => Ok(Step::default()),
-            Some(BrowseCursor::Waiting(_)) if !self.query.includes(DeadLetterStage::Waiting) => {
+            Some(BrowseCursor::Waiting(_))
+                if !self.query.includes_stage(DeadLetterStage::Waiting) =>
+            {
                 self.at = Some(BrowseCursor::Written(None));
                 Ok(Step::default())
             }
-            Some(BrowseCursor::Waiting(after)) => self.waiting(after).await,
+            Some(BrowseCursor::Waiting(after)) => self.walk_waiting(after).await,
             Some(BrowseCursor::Written(_) | BrowseCursor::InFile { .. })
-                if !self.query.includes(DeadLetterStage::Written) =>
+                if !self.query.includes_stage(DeadLetterStage::Written) =>
             {
                 self.at = None;
                 Ok(Step::default())
             }
             Some(BrowseCursor::InFile { file, index }) => {
                 self.at = Some(BrowseCursor::Written(Some(file.clone())));
-                self.file(&file, Some(index)).await
+                self.walk_file(&file, Some(index)).await
             }
             Some(BrowseCursor::Written(after)) => self.next_file(after).await,
         }
     }
 
-    pub(super) async fn waiting(
+    pub(super) async fn walk_waiting(
         &mut self,
         after: Option<DeadLetterKey>,
     ) -> Result<Step, BrowseError> {
-        let reads = self.dead_letters.0.journal.reads();
+        let reads = self.dead_letters.0.journal.reader_pool();
         let slice = reads
             .dead_after(self.location.subscription_key, after, SLICE, SLICE_BYTES)
             .await?;
@@ -112,8 +114,8 @@ impl<'a> Walk<'a> {
             .filter(|waiting| waiting.dead.given_up < self.until)
         {
             let key = DeadLetterId::Waiting(waiting.key);
-            match DeadLetterEvent::waiting(&waiting) {
-                Some(dead_letter) if self.query.has(&key, &dead_letter) => {
+            match DeadLetterEvent::from_waiting(&waiting) {
+                Some(dead_letter) if self.query.matches(&key, &dead_letter) => {
                     step.found.push(FoundDeadLetter { key, dead_letter })
                 }
                 Some(_) => {}
@@ -140,7 +142,7 @@ impl<'a> Walk<'a> {
                 .dead_letters
                 .0
                 .sink
-                .list(folder, after.as_deref(), NAMES)
+                .list_below(folder, after.as_deref(), NAMES)
                 .await?
                 .into();
         }
@@ -156,11 +158,15 @@ impl<'a> Walk<'a> {
         if name.ends_with(SUFFIX) || modified >= self.until || !self.query.may_have(&file) {
             return Ok(Step::default());
         }
-        self.file(&file, None).await
+        self.walk_file(&file, None).await
     }
 
     /// The selected dead letters of a file, after an index in it.
-    pub(super) async fn file(&self, file: &str, after: Option<u32>) -> Result<Step, BrowseError> {
+    pub(super) async fn walk_file(
+        &self,
+        file: &str,
+        after: Option<u32>,
+    ) -> Result<Step, BrowseError> {
         let problem = |why: String| {
             Ok(Step {
                 problems: vec![BrowseProblem {
@@ -194,7 +200,7 @@ impl<'a> Walk<'a> {
         let name = format!("{folder}/{file}");
         if self
             .dead_letters
-            .totals(self.location.subscription_key)
+            .read_totals(self.location.subscription_key)
             .await?
             .in_progress
             .is_some_and(|begun| begun.path() == name)
@@ -208,7 +214,7 @@ impl<'a> Walk<'a> {
             Err(error) if error.is_not_found() => return Ok(Step::default()),
             Err(error) => return Err(error.into()),
         };
-        let marker = match self.dead_letters.marker(&name).await? {
+        let marker = match self.dead_letters.read_marker(&name).await? {
             Ok(marker) => marker,
             Err(why) => return problem(format!("cannot read the marker beside the file: {why}")),
         };
@@ -219,11 +225,11 @@ impl<'a> Walk<'a> {
             Err(why) => return problem(why),
         };
         let mut step = Step {
-            file: Some((file.to_owned(), count(read.len()))),
+            file: Some((file.to_owned(), count_as_u32(read.len()))),
             ..Step::default()
         };
         for (index, dead_letter) in (0u32..).zip(read) {
-            if after.is_some_and(|after| index <= after) || marker.has(index) {
+            if after.is_some_and(|after| index <= after) || marker.is_handled(index) {
                 continue;
             }
             let key = DeadLetterId::Written {
@@ -231,7 +237,7 @@ impl<'a> Walk<'a> {
                 index,
             };
             match dead_letter {
-                Ok(dead_letter) if self.query.has(&key, &dead_letter) => {
+                Ok(dead_letter) if self.query.matches(&key, &dead_letter) => {
                     match owner::of_dead_letter(owner, others, &file_owner, &dead_letter) {
                         FileOwner::Own => step.found.push(FoundDeadLetter { key, dead_letter }),
                         FileOwner::Others | FileOwner::Unnamed => {}
@@ -253,7 +259,7 @@ impl<'a> Walk<'a> {
 }
 
 /// The largest possible key before this one.
-pub(super) fn before(DeadLetterKey { due, seq, lane }: DeadLetterKey) -> Option<DeadLetterKey> {
+pub(super) fn key_before(DeadLetterKey { due, seq, lane }: DeadLetterKey) -> Option<DeadLetterKey> {
     match (seq.0.checked_sub(1), lane.0.checked_sub(1)) {
         (_, Some(lane)) => Some(DeadLetterKey {
             due,
@@ -269,6 +275,6 @@ pub(super) fn before(DeadLetterKey { due, seq, lane }: DeadLetterKey) -> Option<
     }
 }
 
-fn count(dead_letters: usize) -> u32 {
+fn count_as_u32(dead_letters: usize) -> u32 {
     u32::try_from(dead_letters).unwrap_or(u32::MAX)
 }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::{
     DeliveryResult, FileContext,
-    object::{JsonObjectBuilder, members},
+    object::{JsonObjectBuilder, parse_members},
 };
 use gridhook_event as event;
 use gridhook_event::{Event, Schema};
@@ -32,49 +32,49 @@ pub(super) fn dead_letter(
     let wire = match event.schema {
         Schema::CloudEvents => wire.clone(),
         Schema::EventGrid => event::cloud_event(wire)?,
-        Schema::Custom => custom(wire, context, event)?,
+        Schema::Custom => cloud_event_of_custom(wire, context, event)?,
     };
-    members(&wire)?;
+    parse_members(&wire)?;
     let whole: &RawValue = serde_json::from_slice(&wire)?;
-    let mut object = JsonObjectBuilder::begin(out);
-    object.put("event", whole.get());
-    let headers = property::headers(context.properties, Some(event));
+    let mut object = JsonObjectBuilder::begin_object(out);
+    object.put_json("event", whole.get());
+    let headers = property::request_headers(context.properties, Some(event));
     if !headers.is_empty() {
-        object.inner("customDeliveryProperties", |inner| {
+        object.put_object("customDeliveryProperties", |inner| {
             for (name, value) in &headers {
-                inner.text(name, value);
+                inner.put_text(name, value);
             }
         });
     }
-    object.inner("deadletterProperties", |inner| {
+    object.put_object("deadletterProperties", |inner| {
         result.put_into_namespace(inner)
     });
-    object.end();
+    object.end_object();
     Ok(())
 }
 
 impl DeliveryResult<'_> {
     fn put_into_namespace(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
-        object.text("deadletterreason", &sentence(dead.reason));
-        object.put("deliveryattempts", &dead.attempts.to_string());
-        object.text("deliveryresult", &result(dead));
-        object.text("publishutc", &dead.published.to_event_grid());
+        object.put_text("deadletterreason", &reason_sentence(dead.reason));
+        object.put_json("deliveryattempts", &dead.attempts.to_string());
+        object.put_text("deliveryresult", &delivery_result(dead));
+        object.put_text("publishutc", &dead.published.to_event_grid());
         if let Some(tried) = dead.tried {
             // After the clock was set back, the attempt would be before the publication.
-            object.text(
+            object.put_text(
                 "deliveryattemptutc",
                 &tried.max(dead.published).to_event_grid(),
             );
         }
         if lane.is_job() {
-            object.text("replayjob", &lane.0.to_string());
+            object.put_text("replayjob", &lane.0.to_string());
         }
     }
 }
 
 /// How delivery ended: by an outcome, or, with pull delivery, in the words of the documentation.
-fn result(dead: &DeadLetterRecord) -> Cow<'static, str> {
+fn delivery_result(dead: &DeadLetterRecord) -> Cow<'static, str> {
     match (dead.outcome, dead.reason) {
         (LastOutcome::Delivering, Reason::Rejected) => "Event was rejected.".into(),
         (LastOutcome::Delivering, _) => "Event was not acknowledged nor rejected.".into(),
@@ -83,7 +83,7 @@ fn result(dead: &DeadLetterRecord) -> Cow<'static, str> {
 }
 
 /// The reason as a sentence. The first two are from the documentation.
-fn sentence(reason: Reason) -> Cow<'static, str> {
+fn reason_sentence(reason: Reason) -> Cow<'static, str> {
     let sentence = match reason {
         Reason::Undeliverable(
             Failure::BadRequest
@@ -107,19 +107,19 @@ fn sentence(reason: Reason) -> Cow<'static, str> {
 }
 
 /// The CloudEvent for an event of the custom schema.
-fn custom(
+fn cloud_event_of_custom(
     wire: &[u8],
     context: FileContext<'_>,
     event: &Event,
 ) -> Result<Bytes, serde_json::Error> {
     let own: &RawValue = serde_json::from_slice(wire)?;
     let mut out = String::with_capacity(wire.len() + 256);
-    let mut object = JsonObjectBuilder::begin(&mut out);
-    object.text("specversion", "1.0");
-    object.text("type", &event.event_type());
-    object.text("source", context.topic);
-    object.text("id", &event.id());
-    object.text(
+    let mut object = JsonObjectBuilder::begin_object(&mut out);
+    object.put_text("specversion", "1.0");
+    object.put_text("type", &event.event_type());
+    object.put_text("source", context.topic);
+    object.put_text("id", &event.id());
+    object.put_text(
         "time",
         &event
             .event_time()
@@ -127,17 +127,17 @@ fn custom(
     );
     let subject = event.subject();
     if !subject.is_empty() {
-        object.text("subject", &subject);
+        object.put_text("subject", &subject);
     }
-    object.text("datacontenttype", "application/json");
-    object.put("data", own.get());
-    object.end();
+    object.put_text("datacontenttype", "application/json");
+    object.put_json("data", own.get());
+    object.end_object();
     Ok(out.into())
 }
 
 /// The folder of a subscription: namespace, topic and subscription, in their original case. A
 /// domain topic is below its domain, any other topic below its resource group.
-pub(super) fn folder(topic: &str, subscription: &str) -> String {
+pub(super) fn subscription_folder(topic: &str, subscription: &str) -> String {
     let parts: Vec<&str> = topic.split('/').collect();
     // By position, because a name may be any word of a resource id:
     // /subscriptions/{}/resourceGroups/{}/providers/Microsoft.EventGrid/{kind}/{}, and /topics/{}

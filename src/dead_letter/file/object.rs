@@ -15,47 +15,47 @@ pub(super) struct JsonObjectBuilder<'a> {
 }
 
 impl<'a> JsonObjectBuilder<'a> {
-    pub(super) fn begin(out: &'a mut String) -> Self {
+    pub(super) fn begin_object(out: &'a mut String) -> Self {
         out.push('{');
         Self { out, empty: true }
     }
 
     /// Adds a member whose value is JSON.
-    pub(super) fn put(&mut self, name: &str, json: &str) {
+    pub(super) fn put_json(&mut self, name: &str, json: &str) {
         if !self.empty {
             self.out.push(',');
         }
         self.empty = false;
-        self.out.push_str(&quoted(name));
+        self.out.push_str(&quote(name));
         self.out.push(':');
         self.out.push_str(json);
     }
 
-    pub(super) fn text(&mut self, name: &str, text: &str) {
-        self.put(name, &quoted(text));
+    pub(super) fn put_text(&mut self, name: &str, text: &str) {
+        self.put_json(name, &quote(text));
     }
 
     /// Adds a member whose value is an object.
-    pub(super) fn inner(&mut self, name: &str, fill: impl FnOnce(&mut JsonObjectBuilder<'_>)) {
-        self.put(name, "");
-        let mut object = JsonObjectBuilder::begin(self.out);
+    pub(super) fn put_object(&mut self, name: &str, fill: impl FnOnce(&mut JsonObjectBuilder<'_>)) {
+        self.put_json(name, "");
+        let mut object = JsonObjectBuilder::begin_object(self.out);
         fill(&mut object);
-        object.end();
+        object.end_object();
     }
 
-    pub(super) fn end(self) {
+    pub(super) fn end_object(self) {
         self.out.push('}');
     }
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 pub(crate) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
 /// The members of an object, in order, with unchanged values.
-pub(crate) fn members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
+pub(crate) fn parse_members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(wire);
     let members = reader.deserialize_map(MembersOf)?;
     reader.end()?;

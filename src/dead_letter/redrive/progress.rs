@@ -9,7 +9,6 @@ use gridhook_event::Timestamp;
 /// An operator's request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedriveRequest {
-    /// Which dead letters.
     pub query: DeadLetterQuery,
     /// Whether files are kept in which nothing is left.
     pub keep: bool,
@@ -71,7 +70,7 @@ impl RedriveProgress {
         }
     }
 
-    pub(super) fn query(&self) -> DeadLetterQuery {
+    pub(super) fn to_query(&self) -> DeadLetterQuery {
         let stage = self.waiting.map(|waiting| {
             if waiting {
                 DeadLetterStage::Waiting
@@ -94,11 +93,11 @@ impl RedriveProgress {
         }
     }
 
-    pub(super) fn at(&self) -> Option<BrowseCursor> {
+    pub(super) fn current_cursor(&self) -> Option<BrowseCursor> {
         self.at.as_ref().and_then(|at| at.parse().ok())
     }
 
-    pub(super) fn record(&self) -> Bytes {
+    pub(super) fn to_record(&self) -> Bytes {
         serde_json::to_vec(self)
             .expect("strings and numbers are JSON")
             .into()

@@ -34,7 +34,6 @@ const TEST_BUCKET: &str = "bucket";
 /// How an object store is reached.
 #[derive(Clone)]
 pub struct CloudSettings {
-    /// Its address.
     pub address: StoreAddress,
     /// The server, if it is not the cloud's own.
     pub endpoint: Option<Url>,
@@ -72,7 +71,7 @@ impl CloudSink {
         rustls::crypto::ring::default_provider()
             .install_default()
             .ok();
-        settings.client(TEST_BUCKET)?;
+        settings.new_client(TEST_BUCKET)?;
         Ok(Self {
             settings,
             buckets: Mutex::default(),
@@ -80,16 +79,19 @@ impl CloudSink {
     }
 
     /// The client and the path for the file or folder `name`.
-    pub(super) fn find(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), SinkError> {
+    pub(super) fn find_client(
+        &self,
+        name: &str,
+    ) -> Result<(Arc<dyn ObjectStore>, Path), SinkError> {
         let (bucket, path) = self
-            .split(name)
+            .split_bucket(name)
             .ok_or_else(|| SinkError::Name("the path names no bucket".to_owned()))?;
         let path = Path::parse(path).map_err(|error| SinkError::Name(error.to_string()))?;
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = buckets.get(&bucket) {
             return Ok((Arc::clone(client), path));
         }
-        let client = self.settings.client(&bucket)?;
+        let client = self.settings.new_client(&bucket)?;
         buckets.insert(bucket, Arc::clone(&client));
         Ok((client, path))
     }
@@ -103,7 +105,7 @@ impl CloudSink {
     }
 
     /// The bucket and the path in it.
-    pub(super) fn split(&self, name: &str) -> Option<(String, String)> {
+    pub(super) fn split_bucket(&self, name: &str) -> Option<(String, String)> {
         let mut parts = self.settings.address.path.iter().map(String::as_str);
         let mut own = name.split('/').filter(|part| !part.is_empty());
         let bucket = parts.next().or_else(|| own.next())?.to_owned();
@@ -123,7 +125,7 @@ impl CloudSink {
 
     /// The URL of a file.
     pub(super) fn url(&self, name: &str) -> Option<String> {
-        let (bucket, path) = self.split(name)?;
+        let (bucket, path) = self.split_bucket(name)?;
         let CloudSettings {
             address,
             endpoint,
@@ -153,7 +155,7 @@ impl CloudSink {
 }
 
 impl CloudSettings {
-    fn client(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, SinkError> {
+    fn new_client(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, SinkError> {
         let options = ClientOptions::new()
             .with_allow_http(self.allow_http)
             .with_connect_timeout(CONNECT_TIMEOUT)
@@ -166,7 +168,7 @@ impl CloudSettings {
             max_retries: 1,
             retry_timeout: REQUEST_TIMEOUT,
         };
-        let ambient = self.credentials.is_empty();
+        let is_ambient = self.credentials.is_empty();
         let endpoint = self
             .endpoint
             .as_ref()
@@ -179,7 +181,7 @@ impl CloudSettings {
                 )));
             }
             StoreKind::S3 => {
-                let mut to = if ambient {
+                let mut to = if is_ambient {
                     AmazonS3Builder::from_env()
                 } else {
                     AmazonS3Builder::new()
@@ -198,7 +200,7 @@ impl CloudSettings {
                 Arc::new(to.with_bucket_name(bucket).build()?)
             }
             StoreKind::Azure => {
-                let mut to = if ambient {
+                let mut to = if is_ambient {
                     MicrosoftAzureBuilder::from_env()
                 } else {
                     MicrosoftAzureBuilder::new()
@@ -220,7 +222,7 @@ impl CloudSettings {
                 )
             }
             StoreKind::Google => {
-                let mut to = if ambient {
+                let mut to = if is_ambient {
                     GoogleCloudStorageBuilder::from_env()
                 } else {
                     GoogleCloudStorageBuilder::new()

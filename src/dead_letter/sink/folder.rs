@@ -29,7 +29,7 @@ pub(super) struct FolderSink {
 impl FolderSink {
     /// Creates the folder if it does not exist. Blocks; for the start.
     pub(super) fn open(root: &Path) -> Result<Self, SinkError> {
-        let failed = |source| SinkError::Root {
+        let failure = |source| SinkError::Root {
             folder: root.to_owned(),
             source,
         };
@@ -37,11 +37,11 @@ impl FolderSink {
             .ancestors()
             .take_while(|folder| !folder.exists())
             .count();
-        fs::create_dir_all(root).map_err(failed)?;
-        let root = root.canonicalize().map_err(failed)?;
+        fs::create_dir_all(root).map_err(failure)?;
+        let root = root.canonicalize().map_err(failure)?;
         // The first existing ancestor has a new entry, too.
         for folder in root.ancestors().take(new + 1) {
-            sync_folder(folder).map_err(failed)?;
+            sync_folder(folder).map_err(failure)?;
         }
         let store = LocalFileSystem::new_with_prefix(&root)?.with_fsync(true);
         Ok(Self {
@@ -50,22 +50,23 @@ impl FolderSink {
         })
     }
 
-    pub(super) fn store(&self) -> Arc<dyn ObjectStore> {
+    pub(super) fn object_store(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.store)
     }
 
-    pub(super) async fn put(
+    pub(super) async fn put_file(
         &self,
         name: &str,
         path: &object_store::path::Path,
         file: Bytes,
     ) -> Result<(), SinkError> {
         let target = self.root.join(name);
-        blocking(move || remove_left_over(&target))
+        run_blocking(move || remove_left_over(&target))
             .await
             .map_err(SinkError::Sync)?;
         self.store.put(path, PutPayload::from(file)).await?;
-        let (root, target) = (self.root.clone(), self.root.join(name));
+        let root = self.root.clone();
+        let target = self.root.join(name);
         let sync = move || {
             let folders = target
                 .ancestors()
@@ -73,7 +74,7 @@ impl FolderSink {
                 .take_while(|folder| folder.starts_with(&root));
             folders.into_iter().try_for_each(sync_folder)
         };
-        blocking(sync).await.map_err(SinkError::Sync)
+        run_blocking(sync).await.map_err(SinkError::Sync)
     }
 
     /// Reads a regular file.
@@ -93,7 +94,7 @@ impl FolderSink {
     }
 
     /// Makes the deletion of a file durable.
-    pub(super) async fn deleted(&self, name: &str) -> Result<(), SinkError> {
+    pub(super) async fn sync_deletion(&self, name: &str) -> Result<(), SinkError> {
         let Some(folder) = self.root.join(name).parent().map(Path::to_owned) else {
             return Ok(());
         };
@@ -104,7 +105,7 @@ impl FolderSink {
                 Ok(())
             }
         };
-        blocking(sync).await.map_err(SinkError::Sync)
+        run_blocking(sync).await.map_err(SinkError::Sync)
     }
 
     pub(super) fn url(&self, name: &str) -> Option<String> {
@@ -136,7 +137,7 @@ fn is_missing(error: &io::Error) -> bool {
     )
 }
 
-async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+async fn run_blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => Err(io::Error::other(error)),

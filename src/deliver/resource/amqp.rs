@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{InvalidProperty, Kind, Opening, check_text};
-use crate::Sender;
+use crate::{Sender, error::SenderError};
 
 /// An exchange or a queue of RabbitMQ or of another broker of AMQP 0-9-1
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -36,7 +36,7 @@ impl Kind for Amqp {
     const HAS_PROPERTIES: bool = true;
     const TAKES_PARTS: bool = true;
 
-    fn entity(&self) -> Option<&str> {
+    fn entity_name(&self) -> Option<&str> {
         Some(if self.exchange.is_empty() {
             &self.routing_key
         } else {
@@ -44,7 +44,7 @@ impl Kind for Amqp {
         })
     }
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_graphic() || c == ' ';
         check_text(
             "exchange",
@@ -63,20 +63,19 @@ impl Kind for Amqp {
         )
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        connect(at, &self.exchange, &self.routing_key)
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+        new_publisher(at, &self.exchange, &self.routing_key)
     }
 }
 
 #[cfg(feature = "amqp")]
-use client::connect;
+use client::new_publisher;
 
 #[cfg(not(feature = "amqp"))]
-fn connect(_: &Opening<'_>, _: &str, _: &str) -> Result<Rc<dyn Sender>, String> {
-    Err(
-        "is an AMQP broker, and this build of gridhook has no AMQP client (feature amqp)"
-            .to_owned(),
-    )
+fn new_publisher(_: &Opening<'_>, _: &str, _: &str) -> Result<Rc<dyn Sender>, SenderError> {
+    Err(SenderError::NoClient(
+        "is an AMQP broker, and this build of gridhook has no AMQP client (feature amqp)",
+    ))
 }
 
 #[cfg(feature = "amqp")]

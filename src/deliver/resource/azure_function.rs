@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, last_segment, with_refused_credential};
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
-    request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::Encode,
 };
 use gridhook_event::Seq;
 use gridhook_policy::outcome::{Failure, RequestResult};
@@ -31,7 +31,7 @@ impl Kind for AzureFunction {
     const HAS_PROPERTIES: bool = true;
     const HAS_BATCHES: bool = true;
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         let parts: Vec<&str> = self.resource_id.split('/').collect();
         match parts.as_slice() {
             [.., above, name] if above.eq_ignore_ascii_case("functions") && !name.is_empty() => {
@@ -47,7 +47,7 @@ impl Kind for AzureFunction {
         }
     }
 
-    fn limits(&self) -> BatchMaxima {
+    fn service_limits(&self) -> BatchMaxima {
         // The subscription sets them.
         BatchMaxima {
             events: u32::MAX,
@@ -55,14 +55,14 @@ impl Kind for AzureFunction {
         }
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        let service = at.service();
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+        let service = at.require_service();
         let base = service.url.as_str().trim_end_matches('/');
         let name = utf8_percent_encode(last_segment(&self.resource_id), NON_ALPHANUMERIC);
-        let destination = at.destination(&format!(
+        let destination = at.new_destination(&format!(
             "{base}/runtime/webhooks/eventgrid?functionName={name}"
         ))?;
-        let key = service.credential("function_key").map(str::to_owned);
+        let key = service.find_credential("function_key").map(str::to_owned);
         let encoding = Box::new(Invocation {
             service: service.name.clone(),
             webhook: WebhookEncoding::default(),
@@ -72,7 +72,7 @@ impl Kind for AzureFunction {
             destination,
             encoding,
         });
-        let tokens = at.tokens()?;
+        let tokens = at.token_source()?;
         Ok(Rc::new(HttpSender {
             client: clients::operators_client(at.options),
             target,
@@ -90,12 +90,12 @@ struct Invocation {
 }
 
 impl Encode for Invocation {
-    fn encode(
+    fn encode_batch(
         &self,
         destination: &Destination,
         batch: &Batch,
     ) -> Result<OutgoingRequest, RequestError> {
-        let mut outgoing = self.webhook.encode(destination, batch)?;
+        let mut outgoing = self.webhook.encode_batch(destination, batch)?;
         // Like a delivery property: sent as a sensitive header and never shown.
         outgoing.properties.extend(
             self.key
@@ -107,7 +107,7 @@ impl Encode for Invocation {
 
     /// The app answers 404 where it has no such function, and 405 where its trigger is of another
     /// kind.
-    fn settle(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
+    fn correct_result(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         match result.status {
             Some(401) => with_refused_credential(result, &self.service),
             Some(405) => RequestResult {

@@ -7,6 +7,7 @@ use url::Url;
 
 use super::Resource;
 use crate::{
+    error::UnknownService,
     identity::ServerIdentity,
     proxy::{self, EgressProxy},
 };
@@ -16,12 +17,10 @@ use crate::{
 pub struct Credential(String);
 
 impl Credential {
-    /// Wraps a secret.
     pub fn new(secret: &str) -> Self {
         Self(secret.to_owned())
     }
 
-    /// The secret.
     pub(super) fn expose(&self) -> &str {
         &self.0
     }
@@ -33,12 +32,10 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// A service.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// Its name in the settings.
     pub name: String,
-    /// Its address.
     pub url: Url,
     /// The resource ids that it stands for, besides its name; also of all resources below them.
     pub resource_ids: Vec<String>,
@@ -47,8 +44,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A credential.
-    pub fn credential(&self, name: &str) -> Option<&str> {
+    pub fn find_credential(&self, name: &str) -> Option<&str> {
         self.credentials.get(name).map(Credential::expose)
     }
 
@@ -61,14 +57,14 @@ impl Connection {
     fn stands_for(&self, resource_id: &str) -> bool {
         let id = resource_id.trim_start_matches('/');
         let is_above = |known: &str| {
-            let known = known.trim_matches('/');
+            let name = known.trim_matches('/');
             let rest = id
-                .get(known.len()..)
-                .filter(|_| id.is_char_boundary(known.len()));
-            !known.is_empty()
+                .get(name.len()..)
+                .filter(|_| id.is_char_boundary(name.len()));
+            !name.is_empty()
                 && id
-                    .get(..known.len())
-                    .is_some_and(|head| head.eq_ignore_ascii_case(known))
+                    .get(..name.len())
+                    .is_some_and(|head| head.eq_ignore_ascii_case(name))
                 && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         is_above(&self.name) || self.resource_ids.iter().any(|known| is_above(known))
@@ -95,8 +91,7 @@ impl Connections {
         }
     }
 
-    /// The proxy with this name.
-    pub fn proxy(&self, name: &str) -> Option<EgressProxy> {
+    pub fn find_proxy(&self, name: &str) -> Option<EgressProxy> {
         let service = self.proxies().find(|known| known.name == name)?.clone();
         Some(EgressProxy {
             service,
@@ -124,7 +119,7 @@ impl Connections {
     ///
     /// # Errors
     /// If no service of its kind has that name or id.
-    pub fn find_for(&self, resource: &Resource) -> Result<Option<&Connection>, String> {
+    pub fn find_for(&self, resource: &Resource) -> Result<Option<&Connection>, UnknownService> {
         let schemes = resource.schemes();
         if schemes.is_empty() {
             return Ok(None);
@@ -134,21 +129,21 @@ impl Connections {
                 .iter()
                 .filter(|known| schemes.contains(&known.url.scheme()))
         };
-        let given = resource.resource_id();
-        if let Some(found) = of_kind().find(|known| known.stands_for(given)) {
+        let id = resource.resource_id();
+        if let Some(found) = of_kind().find(|known| known.stands_for(id)) {
             return Ok(Some(found));
         }
-        let known: Vec<&str> = of_kind()
+        let names: Vec<&str> = of_kind()
             .flat_map(|known| [&known.name].into_iter().chain(&known.resource_ids))
             .map(String::as_str)
             .collect();
-        let allowed = match known.as_slice() {
+        let expectation = match names.as_slice() {
             [] => format!("there is none with a URL of {}", schemes.join(", ")),
-            known => format!("allowed is one of {}", known.join(", ")),
+            names => format!("allowed is one of {}", names.join(", ")),
         };
-        Err(format!(
-            "is \"{}\", which no table of delivery.resources stands for; {allowed}",
-            given.escape_debug()
-        ))
+        Err(UnknownService {
+            given: id.escape_debug().to_string(),
+            expectation,
+        })
     }
 }

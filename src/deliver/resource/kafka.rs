@@ -12,10 +12,10 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use client::connect;
+use client::new_producer;
 
 use super::{InvalidProperty, Kind, Opening, check_text, last_segment};
-use crate::Sender;
+use crate::{Sender, error::SenderError};
 
 /// A topic of a Kafka cluster
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -66,16 +66,16 @@ impl Kind for Kafka {
     const HAS_PROPERTIES: bool = true;
     const TAKES_PARTS: bool = true;
 
-    fn entity(&self) -> Option<&str> {
+    fn entity_name(&self) -> Option<&str> {
         Some(&self.topic_name)
     }
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         check_topic("topicName", &self.topic_name)
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        connect(at, &self.topic_name, self.content_mode)
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+        new_producer(at, &self.topic_name, self.content_mode)
     }
 }
 
@@ -84,7 +84,7 @@ impl Kind for EventHub {
     const HAS_PROPERTIES: bool = true;
     const TAKES_PARTS: bool = true;
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         if self
             .resource_id
             .to_ascii_lowercase()
@@ -92,16 +92,16 @@ impl Kind for EventHub {
         {
             return check_topic("resourceId", last_segment(&self.resource_id));
         }
-        let given = self.resource_id.escape_debug();
-        let problem = format!("is \"{given}\"; allowed is an id that ends with /eventhubs/NAME");
+        let shown_id = self.resource_id.escape_debug();
+        let problem = format!("is \"{shown_id}\"; allowed is an id that ends with /eventhubs/NAME");
         Err(InvalidProperty {
             key: "resourceId",
             problem,
         })
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        connect(at, last_segment(&self.resource_id), ContentMode::Structured)
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+        new_producer(at, last_segment(&self.resource_id), ContentMode::Structured)
     }
 }
 

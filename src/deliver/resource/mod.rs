@@ -64,8 +64,9 @@ pub use self::{
 };
 use super::{
     Batch, ClientOptions, Sender,
-    convert::delivered,
-    failure::failure,
+    convert::convert_event,
+    error::{NoIdentity, SenderError},
+    failure::failure_result,
     identity::{TokenAudience, TokenSource},
     request::RequestError,
     signature,
@@ -100,15 +101,15 @@ trait Kind {
     const TAKES_PARTS: bool = false;
 
     /// Checks the properties, except the length of `resourceId`.
-    fn check(&self) -> Result<(), InvalidProperty>;
+    fn check_properties(&self) -> Result<(), InvalidProperty>;
 
     /// Checks the schema of delivered events.
-    fn check_schema(&self, _delivery: Schema) -> Result<(), String> {
+    fn check_schema(&self, _delivery: Schema) -> Result<(), InvalidProperty> {
         Ok(())
     }
 
     /// The limits of the service.
-    fn limits(&self) -> BatchMaxima {
+    fn service_limits(&self) -> BatchMaxima {
         BatchMaxima {
             events: BATCH_EVENTS_MAX,
             bytes: BATCH_BYTES_MAX,
@@ -116,12 +117,12 @@ trait Kind {
     }
 
     /// The name of the queue, topic or function, unless `resourceId` ends with it.
-    fn entity(&self) -> Option<&str> {
+    fn entity_name(&self) -> Option<&str> {
         None
     }
 
     /// Makes a sender. `service` is what `resourceId` names.
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String>;
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError>;
 }
 
 /// What a sender is made of.
@@ -133,19 +134,19 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     /// The configured service of a kind that needs one.
-    fn service(&self) -> &Connection {
+    fn require_service(&self) -> &Connection {
         self.connection
             .expect("a kind with schemes has a connection")
     }
 
     /// The access tokens of the server's identity for the service, if it is configured to take
     /// them.
-    fn tokens(&self) -> Result<Option<TokenSource>, String> {
-        let service = self.service();
+    fn token_source(&self) -> Result<Option<TokenSource>, NoIdentity> {
+        let service = self.require_service();
         let audience = service
-            .credential("token_audience")
+            .find_credential("token_audience")
             .map(|application| TokenAudience {
-                tenant: service.credential("token_tenant").map(str::to_owned),
+                tenant: service.find_credential("token_tenant").map(str::to_owned),
                 application: application.to_owned(),
             });
         audience
@@ -212,7 +213,7 @@ macro_rules! kinds {
             /// The name of the queue, topic or function.
             pub fn entity(&self) -> &str {
                 let entity = match self {
-                    $(Self::$kind(kind) => kind.entity(),)+
+                    $(Self::$kind(kind) => kind.entity_name(),)+
                 };
                 entity.unwrap_or_else(|| last_segment(self.resource_id()))
             }
@@ -250,7 +251,7 @@ macro_rules! kinds {
             /// The limits of the service.
             pub fn limits(&self) -> BatchMaxima {
                 match self {
-                    $(Self::$kind(kind) => kind.limits(),)+
+                    $(Self::$kind(kind) => kind.service_limits(),)+
                 }
             }
 
@@ -267,8 +268,8 @@ macro_rules! kinds {
                 }
                 match self {
                     $(Self::$kind(kind) => {
-                        kind.check()?;
-                        kind.check_schema(delivery).map_err(|problem| InvalidProperty { key, problem })
+                        kind.check_properties()?;
+                        kind.check_schema(delivery)
                     })+
                 }
             }
@@ -279,9 +280,9 @@ macro_rules! kinds {
                 }
             }
 
-            fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+            fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
                 match self {
-                    $(Self::$kind(kind) => kind.connect(at),)+
+                    $(Self::$kind(kind) => kind.new_sender(at),)+
                 }
             }
         }
@@ -336,11 +337,11 @@ impl ResourceTarget {
     ///
     /// # Errors
     /// If no configured service has this `resourceId`.
-    pub fn sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, String> {
+    pub fn new_sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, SenderError> {
         let connection = options.connections.find_for(&self.resource)?;
         // `Debug` hides the values of properties.
         let properties =
-            serde_json::to_string(&self.properties).map_err(|error| error.to_string())?;
+            serde_json::to_string(&self.properties).expect("strings are always written");
         let make = || {
             self.resource.connect(&Opening {
                 target: self,
@@ -352,13 +353,13 @@ impl ResourceTarget {
     }
 
     /// The headers of an event's message: those of the batch, and the delivery properties.
-    fn headers(&self, event: &Event, batch: &Batch) -> BTreeMap<String, String> {
+    fn message_headers(&self, event: &Event, batch: &Batch) -> BTreeMap<String, String> {
         let of_batch = batch
             .headers
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.to_string()));
         of_batch
-            .chain(property::headers(&self.properties, Some(event)))
+            .chain(property::request_headers(&self.properties, Some(event)))
             .collect()
     }
 
@@ -377,8 +378,8 @@ impl ResourceTarget {
     }
 
     /// The bytes of an event as it is delivered.
-    fn delivered(&self, event: &Event) -> Result<Bytes, RequestError> {
-        delivered(event, self.schema)
+    fn delivered_bytes(&self, event: &Event) -> Result<Bytes, RequestError> {
+        convert_event(event, self.schema)
     }
 }
 
@@ -392,19 +393,19 @@ fn content_type(schema: Schema) -> &'static str {
 
 /// The result of a service without HTTP: `status` is the one that means the same.
 fn result_of(status: u16, detail: impl Into<String>) -> RequestResult {
-    let detail = super::failure::bounded(detail.into());
+    let detail = super::failure::shorten_detail(detail.into());
     RequestResult {
         status: Some(status),
         detail,
-        ..RequestResult::bare(Outcome::of_status(status))
+        ..RequestResult::from_outcome(Outcome::from_status(status))
     }
 }
 
 /// The result of a service that could not be reached.
-fn unreached(kind: Failure, detail: String) -> RequestResult {
+fn unreached_result(kind: Failure, detail: String) -> RequestResult {
     RequestResult {
         unreached: true,
-        ..failure(kind, detail)
+        ..failure_result(kind, detail)
     }
 }
 
@@ -419,10 +420,10 @@ fn credential_refused(service: &str, detail: &str) -> RequestResult {
 
 /// The same for the response of a service with HTTP statuses.
 fn with_refused_credential(result: RequestResult, service: &str) -> RequestResult {
-    let given = result.status.map_or(String::new(), |status| {
+    let prefix = result.status.map_or(String::new(), |status| {
         format!("the response is {status}. ")
     });
-    let text = format!("{given}{}", String::from_utf8_lossy(&result.body));
+    let text = format!("{prefix}{}", String::from_utf8_lossy(&result.body));
     let RequestResult {
         outcome,
         status,
@@ -451,21 +452,21 @@ impl EventResults {
     }
 
     /// Notes that the event at `index` was accepted.
-    fn deliver(&self, index: usize) {
+    fn mark_accepted(&self, index: usize) {
         if let Some((seq, result)) = self.0.borrow_mut().get_mut(index) {
             *result = Some(EventResult::delivered(*seq));
         }
     }
 
     /// Notes the failure of the event at `index`.
-    fn fail(&self, index: usize, failed: &RequestResult) {
+    fn mark_failed(&self, index: usize, failed: &RequestResult) {
         if let Some((seq, result)) = self.0.borrow_mut().get_mut(index) {
             *result = Some(EventResult::new(*seq, failed));
         }
     }
 
     /// The result of the request, where `rest` is that of all events whose own is not known.
-    fn complete(self, rest: RequestResult) -> RequestResult {
+    fn into_result(self, rest: RequestResult) -> RequestResult {
         let results = self.0.into_inner().into_iter();
         let events = results
             .map(|(seq, result)| result.unwrap_or_else(|| EventResult::new(seq, &rest)))
@@ -477,7 +478,7 @@ impl EventResults {
 /// The result of `messages` that `send` sends within `wait`. It notes the `results` of events that
 /// differ from that of the request. An event that cannot be read fails all, and is found when the
 /// batch is halved.
-async fn within<M>(
+async fn send_within<M>(
     wait: Duration,
     service: &str,
     results: EventResults,
@@ -486,11 +487,11 @@ async fn within<M>(
 ) -> RequestResult {
     let began = Instant::now();
     let rest = match messages {
-        Err(error) => failure(Failure::GenericError, error.to_string()),
+        Err(error) => failure_result(Failure::GenericError, error.to_string()),
         Ok(messages) => match timeout(wait, send(messages, &results)).await {
             Ok(Ok(())) => result_of(200, ""),
             Ok(Err(result)) => result,
-            Err(_) => failure(
+            Err(_) => failure_result(
                 Failure::TimedOut,
                 format!("no response from {service} within {wait:?}"),
             ),
@@ -498,7 +499,7 @@ async fn within<M>(
     };
     RequestResult {
         latency: began.elapsed(),
-        ..results.complete(rest)
+        ..results.into_result(rest)
     }
 }
 
@@ -522,7 +523,8 @@ fn not_allowed(
     lengths: &RangeInclusive<usize>,
     allowed: &str,
 ) -> InvalidProperty {
-    let (min, max) = (lengths.start(), lengths.end());
+    let min = lengths.start();
+    let max = lengths.end();
     let problem = format!(
         "is \"{}\"; allowed are {min} to {max} {allowed}",
         text.escape_debug()

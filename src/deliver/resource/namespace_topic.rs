@@ -10,22 +10,26 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    BatchMaxima, EventResults, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within,
+    BatchMaxima, EventResults, InvalidProperty, Kind, Opening, ResourceTarget, result_of,
+    send_within,
 };
-use crate::{Batch, Sender, Sent};
+use crate::{
+    Batch, Sender, Sent,
+    error::{SenderError, UnreachableError},
+};
 use gridhook_event::{Schema, WallTime};
 
 /// The topics of namespaces, as a destination.
 pub trait LocalTopics: Send + Sync {
     /// Appends CloudEvents to the topic with this resource id, as if they were published.
-    fn publish<'a>(
+    fn publish_events<'a>(
         &'a self,
         resource_id: &'a str,
         events: Vec<Bytes>,
     ) -> BoxFuture<'a, Result<(), PublishFailure>>;
 
     /// Whether the topic exists.
-    fn has<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool>;
+    fn topic_exists<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool>;
 }
 
 /// Why events were not appended: the status that a publisher would get, and the reason.
@@ -50,22 +54,23 @@ impl Kind for NamespaceTopic {
     const SCHEMES: &'static [&'static str] = &[];
     const HAS_PROPERTIES: bool = false;
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         Ok(())
     }
 
-    fn check_schema(&self, delivery: Schema) -> Result<(), String> {
+    fn check_schema(&self, delivery: Schema) -> Result<(), InvalidProperty> {
         match delivery {
             Schema::CloudEvents => Ok(()),
-            Schema::EventGrid | Schema::Custom => Err(
-                "names a topic of a namespace, which takes CloudEvents only; allowed is this \
-                 with the eventDeliverySchema CloudEventSchemaV1_0"
+            Schema::EventGrid | Schema::Custom => Err(InvalidProperty {
+                key: "resourceId",
+                problem: "names a topic of a namespace, which takes CloudEvents only; allowed is \
+                    this with the eventDeliverySchema CloudEventSchemaV1_0"
                     .to_owned(),
-            ),
+            }),
         }
     }
 
-    fn limits(&self) -> BatchMaxima {
+    fn service_limits(&self) -> BatchMaxima {
         // One write to the disk for many events.
         BatchMaxima {
             events: 100,
@@ -73,13 +78,13 @@ impl Kind for NamespaceTopic {
         }
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         let topics = at
             .options
             .topics
             .get()
             .cloned()
-            .ok_or("the server is starting")?;
+            .ok_or(SenderError::Starting)?;
         Ok(Rc::new(Publishing {
             topics,
             target: at.target.clone(),
@@ -93,11 +98,11 @@ struct Publishing {
 }
 
 impl Sender for Publishing {
-    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
+    fn send_batch(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         let events: Result<Vec<Bytes>, _> = batch
             .events
             .iter()
-            .map(|event| self.target.delivered(event))
+            .map(|event| self.target.delivered_bytes(event))
             .collect();
         let wait = batch.wait;
         let results = EventResults::new(&batch);
@@ -105,20 +110,20 @@ impl Sender for Publishing {
         Box::pin(async move {
             let id = self.target.resource.resource_id();
             let publish = async |events, _: &EventResults| {
-                let published = self.topics.publish(id, events).await;
-                published.map_err(|PublishFailure { status, reason }| result_of(status, reason))
+                let result = self.topics.publish_events(id, events).await;
+                result.map_err(|PublishFailure { status, reason }| result_of(status, reason))
             };
-            (within(wait, id, results, events, publish).await, None)
+            (send_within(wait, id, results, events, publish).await, None)
         })
     }
 
-    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         let id = self.target.resource.resource_id();
         Box::pin(async move {
-            if self.topics.has(id).await {
+            if self.topics.topic_exists(id).await {
                 Ok(())
             } else {
-                Err(format!("there is no topic {id}"))
+                Err(UnreachableError::Service(format!("there is no topic {id}")))
             }
         })
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{InvalidProperty, Kind, Opening, check_text, not_allowed};
-use crate::Sender;
+use crate::{Sender, error::SenderError};
 
 /// A subject of NATS JetStream
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -30,38 +30,40 @@ impl Kind for Nats {
     const HAS_PROPERTIES: bool = true;
     const TAKES_PARTS: bool = true;
 
-    fn entity(&self) -> Option<&str> {
+    fn entity_name(&self) -> Option<&str> {
         Some(&self.subject)
     }
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
-        let allowed = "ASCII characters without spaces, * and >, in parts that are not empty";
+        let expectation = "ASCII characters without spaces, * and >, in parts that are not empty";
         let lengths = 1..=255;
         check_text(
             "subject",
             &self.subject,
             lengths.clone(),
             is_allowed,
-            allowed,
+            expectation,
         )?;
         if self.subject.split('.').any(str::is_empty) {
-            return Err(not_allowed("subject", &self.subject, &lengths, allowed));
+            return Err(not_allowed("subject", &self.subject, &lengths, expectation));
         }
         Ok(())
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        connect(at, &self.subject)
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+        new_publisher(at, &self.subject)
     }
 }
 
 #[cfg(feature = "nats")]
-use client::connect;
+use client::new_publisher;
 
 #[cfg(not(feature = "nats"))]
-fn connect(_: &Opening<'_>, _: &str) -> Result<Rc<dyn Sender>, String> {
-    Err("is a NATS server, and this build of gridhook has no NATS client (feature nats)".to_owned())
+fn new_publisher(_: &Opening<'_>, _: &str) -> Result<Rc<dyn Sender>, SenderError> {
+    Err(SenderError::NoClient(
+        "is a NATS server, and this build of gridhook has no NATS client (feature nats)",
+    ))
 }
 
 #[cfg(feature = "nats")]

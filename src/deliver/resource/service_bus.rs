@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients,
-    request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::Encode,
 };
 use gridhook_event::{Event, Seq, WallTime, parse_instant};
 use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
@@ -69,16 +69,16 @@ macro_rules! entity {
             const HAS_PROPERTIES: bool = true;
             const IS_GROUPED: bool = true;
 
-            fn check(&self) -> Result<(), InvalidProperty> {
-                check(&self.resource_id, $part)
+            fn check_properties(&self) -> Result<(), InvalidProperty> {
+                check_parts(&self.resource_id, $part)
             }
 
-            fn limits(&self) -> BatchMaxima {
+            fn service_limits(&self) -> BatchMaxima {
                 BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
             }
 
-            fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-                connect(at, last_segment(&self.resource_id))
+            fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+                new_entity_sender(at, last_segment(&self.resource_id))
             }
         }
     };
@@ -97,7 +97,7 @@ entity!(
      `delivery.resources`"
 );
 
-fn check(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
+fn check_parts(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
     let key = "resourceId";
     match resource_id.rsplit('/').collect::<Vec<_>>().as_slice() {
         [name, above, ..] if above.eq_ignore_ascii_case(part) => {
@@ -112,27 +112,28 @@ fn check(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
             )
         }
         _ => {
-            let given = resource_id.escape_debug();
-            let problem = format!("is \"{given}\"; allowed is an id that ends with /{part}/NAME");
+            let shown_id = resource_id.escape_debug();
+            let problem =
+                format!("is \"{shown_id}\"; allowed is an id that ends with /{part}/NAME");
             Err(InvalidProperty { key, problem })
         }
     }
 }
 
-fn connect(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
-    let service = at.service();
+fn new_entity_sender(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, SenderError> {
+    let service = at.require_service();
     // A tilde stands for the slash of a name, as in Azure's resource ids.
     let address = format!(
         "{}/{}",
         service.url.as_str().trim_end_matches('/'),
         entity.replace('~', "/")
     );
-    let given = |name| service.credential(name);
-    let tokens = at.tokens()?;
+    let credential = |name| service.find_credential(name);
+    let tokens = at.token_source()?;
     let authorization = match (
-        given("access_key_name"),
-        given("access_key"),
-        given("sas_token"),
+        credential("access_key_name"),
+        credential("access_key"),
+        credential("sas_token"),
         &tokens,
     ) {
         (Some(name), Some(key), None, None) => Authorization::Key {
@@ -144,14 +145,13 @@ fn connect(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
         (None, None, Some(token), None) => Authorization::Signature(token.to_owned()),
         (None, None, None, Some(_)) => Authorization::Token,
         _ => {
-            return Err(format!(
-                "delivery.resources.{} needs access_key_name and access_key, or sas_token, or \
-                 token_audience",
-                service.name
-            ));
+            return Err(SenderError::Credentials {
+                service: service.name.clone(),
+                needed: "access_key_name and access_key, or sas_token, or token_audience",
+            });
         }
     };
-    let destination = at.destination(&format!("{address}/messages"))?;
+    let destination = at.new_destination(&format!("{address}/messages"))?;
     let encoding = Box::new(Messages {
         service: service.name.clone(),
         target: at.target.clone(),
@@ -182,7 +182,7 @@ enum Authorization {
 }
 
 impl Authorization {
-    fn at(&self, wall: WallTime) -> Option<String> {
+    fn authorization_at(&self, wall: WallTime) -> Option<String> {
         Some(match self {
             Self::Token => return None,
             Self::Signature(signature) => signature.clone(),
@@ -211,8 +211,8 @@ struct Messages {
 }
 
 impl Messages {
-    fn message(&self, event: &Event, batch: &Batch) -> Result<Value, RequestError> {
-        let wire = self.target.delivered(event)?;
+    fn encode_message(&self, event: &Event, batch: &Batch) -> Result<Value, RequestError> {
+        let wire = self.target.delivered_bytes(event)?;
         let mut broker = Map::from_iter([
             (
                 "ContentType".to_owned(),
@@ -224,7 +224,7 @@ impl Messages {
             ),
         ]);
         let mut user = Map::new();
-        for (name, value) in self.target.headers(event, batch) {
+        for (name, value) in self.target.message_headers(event, batch) {
             match BROKER_PROPERTIES
                 .iter()
                 .find(|known| known.eq_ignore_ascii_case(&name))
@@ -252,11 +252,15 @@ fn broker_value(name: &str, value: String) -> Value {
 }
 
 impl Encode for Messages {
-    fn encode(&self, _: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
+    fn encode_batch(
+        &self,
+        _: &Destination,
+        batch: &Batch,
+    ) -> Result<OutgoingRequest, RequestError> {
         let messages: Result<Vec<Value>, _> = batch
             .events
             .iter()
-            .map(|event| self.message(event, batch))
+            .map(|event| self.encode_message(event, batch))
             .collect();
         Ok(OutgoingRequest {
             headers: vec![(
@@ -266,7 +270,7 @@ impl Encode for Messages {
             // Like a delivery property: sent as a sensitive header and never shown.
             properties: self
                 .authorization
-                .at(batch.wall)
+                .authorization_at(batch.wall)
                 .map(|text| ("authorization".to_owned(), text))
                 .into_iter()
                 .collect(),
@@ -276,7 +280,7 @@ impl Encode for Messages {
     }
 
     /// The service has few statuses and says the rest in words.
-    fn settle(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
+    fn correct_result(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         let text = String::from_utf8_lossy(&result.body).to_ascii_lowercase();
         let of = |failure: Failure| RequestResult {
             status: None,
@@ -287,7 +291,7 @@ impl Encode for Messages {
             Some(400 | 403) if text.contains("too large") || text.contains("exceeds the limit") => {
                 RequestResult {
                     status: Some(413),
-                    outcome: Outcome::of_status(413),
+                    outcome: Outcome::from_status(413),
                     ..result
                 }
             }

@@ -16,11 +16,11 @@ impl<T: ?Sized> Shared<T> {
     }
 
     /// The value of `key`, made if it is not in use.
-    pub(super) fn get(
+    pub(super) fn get<E>(
         &self,
         key: String,
-        make: impl FnOnce() -> Result<Rc<T>, String>,
-    ) -> Result<Rc<T>, String> {
+        make: impl FnOnce() -> Result<Rc<T>, E>,
+    ) -> Result<Rc<T>, E> {
         if let Some(used) = self.0.borrow().get(&key).and_then(Weak::upgrade) {
             return Ok(used);
         }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, RequestHeader, Sender, clients,
-    request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::Encode,
 };
 use gridhook_event::{Event, Seq};
 use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
@@ -79,48 +79,47 @@ impl Kind for Sqs {
     const HAS_PROPERTIES: bool = true;
     const TAKES_PARTS: bool = true;
 
-    fn entity(&self) -> Option<&str> {
+    fn entity_name(&self) -> Option<&str> {
         Some(&self.queue_name)
     }
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-        let allowed = "letters, digits, hyphens and underscores, and .fifo at the end";
+        let expectation = "letters, digits, hyphens and underscores, and .fifo at the end";
         let name = self
             .queue_name
             .strip_suffix(".fifo")
             .unwrap_or(&self.queue_name);
-        check_text("queueName", name, 1..=80, is_allowed, allowed)
+        check_text("queueName", name, 1..=80, is_allowed, expectation)
     }
 
-    fn limits(&self) -> BatchMaxima {
+    fn service_limits(&self) -> BatchMaxima {
         BatchMaxima {
             events: BATCH_EVENTS_MAX,
             bytes: BATCH_BYTES_MAX,
         }
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        let service = at.service();
-        let given = |name| service.credential(name).map(str::to_owned);
-        let (Some(key_id), Some(secret_key)) = (given("access_key_id"), given("secret_access_key"))
-        else {
-            return Err(format!(
-                "delivery.resources.{} needs access_key_id and secret_access_key",
-                service.name
-            ));
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+        let service = at.require_service();
+        let text_credential = |name| service.find_credential(name).map(str::to_owned);
+        let (Some(key_id), Some(secret_key)) = (
+            text_credential("access_key_id"),
+            text_credential("secret_access_key"),
+        ) else {
+            return Err(SenderError::Credentials {
+                service: service.name.clone(),
+                needed: "access_key_id and secret_access_key",
+            });
         };
         let credential = AwsCredential {
             key_id,
             secret_key,
-            token: given("session_token"),
+            token: text_credential("session_token"),
         };
         let is_text = |text: &String| text.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_text(&credential.key_id) || !credential.token.iter().all(is_text) {
-            return Err(format!(
-                "delivery.resources.{} has a credential that no header can carry",
-                service.name
-            ));
+            return Err(SenderError::CredentialCharacters(service.name.clone()));
         }
         let queue_url = format!(
             "{}/{}",
@@ -135,7 +134,7 @@ impl Kind for Sqs {
             .then(|| labels.next())
             .flatten();
         let destination =
-            at.destination(&format!("{}/", service.url.origin().ascii_serialization()))?;
+            at.new_destination(&format!("{}/", service.url.origin().ascii_serialization()))?;
         let encoding = Box::new(Messages {
             service: service.name.clone(),
             target: at.target.clone(),
@@ -168,8 +167,13 @@ struct Messages {
 }
 
 impl Messages {
-    fn message(&self, index: usize, event: &Event, batch: &Batch) -> Result<Value, RequestError> {
-        let wire = self.target.delivered(event)?;
+    fn encode_message(
+        &self,
+        index: usize,
+        event: &Event,
+        batch: &Batch,
+    ) -> Result<Value, RequestError> {
+        let wire = self.target.delivered_bytes(event)?;
         let mut message = Map::from_iter([
             ("Id".to_owned(), index.to_string().into()),
             (
@@ -179,7 +183,7 @@ impl Messages {
         ]);
         let (groups, others): (Vec<_>, Vec<_>) = self
             .target
-            .headers(event, batch)
+            .message_headers(event, batch)
             .into_iter()
             .partition(|(name, _)| name.eq_ignore_ascii_case(GROUP));
         if self.is_fifo {
@@ -212,7 +216,7 @@ impl Messages {
 }
 
 impl Encode for Messages {
-    fn encode(
+    fn encode_batch(
         &self,
         destination: &Destination,
         batch: &Batch,
@@ -221,28 +225,28 @@ impl Encode for Messages {
             .events
             .iter()
             .enumerate()
-            .map(|(index, event)| self.message(index, event, batch))
+            .map(|(index, event)| self.encode_message(index, event, batch))
             .collect();
         let body = json!({"QueueUrl": self.queue_url, "Entries": entries?}).to_string();
         let mut headers: Vec<RequestHeader> = vec![
             ("content-type", "application/x-amz-json-1.0".into()),
             ("x-amz-target", "AmazonSQS.SendMessageBatch".into()),
         ];
-        let mut signed = HttpRequest::new(HttpRequestBody::from(body.clone()));
-        *signed.method_mut() = "POST".parse().expect("a method");
-        *signed.uri_mut() = destination
+        let mut signed_request = HttpRequest::new(HttpRequestBody::from(body.clone()));
+        *signed_request.method_mut() = "POST".parse().expect("a method");
+        *signed_request.uri_mut() = destination
             .url()
             .as_str()
             .parse()
             .map_err(|_| RequestError::Host)?;
         for (name, value) in &headers {
-            signed
+            signed_request
                 .headers_mut()
                 .insert(*name, value.parse().expect("a constant is a header"));
         }
         let authorizer = AwsAuthorizer::new(&self.credential, "sqs", &self.region);
         authorizer
-            .try_authorize(&mut signed, None)
+            .try_authorize(&mut signed_request, None)
             .expect("ring makes the signature");
         let mut properties = Vec::new();
         for name in [
@@ -251,7 +255,7 @@ impl Encode for Messages {
             "x-amz-date",
             "x-amz-security-token",
         ] {
-            let Some(value) = signed
+            let Some(value) = signed_request
                 .headers()
                 .get(name)
                 .and_then(|value| value.to_str().ok())
@@ -272,14 +276,15 @@ impl Encode for Messages {
     }
 
     /// A success can have failed messages, and most failures have the status 400.
-    fn settle(&self, result: RequestResult, events: &[Seq]) -> RequestResult {
+    fn correct_result(&self, result: RequestResult, events: &[Seq]) -> RequestResult {
         if result.status.is_none() {
             return result;
         }
         let body: Value = serde_json::from_slice(&result.body).unwrap_or_default();
         if result.outcome == Outcome::Delivered {
             let list = |name: &str| body[name].as_array().map(Vec::as_slice).unwrap_or_default();
-            let (successful, failed) = (list("Successful"), list("Failed"));
+            let successful = list("Successful");
+            let failed = list("Failed");
             let events = events.iter().enumerate();
             let events = events.map(|(index, seq)| {
                 self.event_result(*seq, &index.to_string(), successful, failed)
@@ -291,13 +296,14 @@ impl Encode for Messages {
             .get("message")
             .or(body.get("Message"))
             .unwrap_or(&Value::Null);
-        let (code, message) = (text(&body["__type"]), text(message));
+        let code = text_or_empty(&body["__type"]);
+        let message = text_or_empty(message);
         let RequestResult {
             outcome,
             status,
             detail,
             ..
-        } = self.judge(result.status, code, message);
+        } = self.result_for_error(result.status, code, message);
         // The detail says the same and more, and is shown only in place of a body.
         RequestResult {
             outcome,
@@ -328,7 +334,11 @@ impl Messages {
             } else {
                 500
             };
-            let result = self.judge(Some(status), text(&entry["Code"]), text(&entry["Message"]));
+            let result = self.result_for_error(
+                Some(status),
+                text_or_empty(&entry["Code"]),
+                text_or_empty(&entry["Message"]),
+            );
             return EventResult::new(seq, &result);
         }
         if successful.iter().any(|entry| entry["Id"] == id) {
@@ -344,7 +354,7 @@ impl Messages {
     }
 
     /// The result for an error of the service.
-    fn judge(&self, status: Option<u16>, code: &str, message: &str) -> RequestResult {
+    fn result_for_error(&self, status: Option<u16>, code: &str, message: &str) -> RequestResult {
         let says = |words: &[&str]| {
             words
                 .iter()
@@ -359,15 +369,15 @@ impl Messages {
             _ if says(&["Throttl", "OverLimit", "ServiceUnavailable"]) => Some(503),
             status => status,
         };
-        let outcome = status.map_or(Failure::GenericError.into(), Outcome::of_status);
+        let outcome = status.map_or(Failure::GenericError.into(), Outcome::from_status);
         RequestResult {
             status,
             detail: format!("{code}: {message}"),
-            ..RequestResult::bare(outcome)
+            ..RequestResult::from_outcome(outcome)
         }
     }
 }
 
-fn text(value: &Value) -> &str {
+fn text_or_empty(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, with_refused_credential};
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients,
-    request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::Encode,
 };
 use gridhook_event::{Seq, WallTime};
 use gridhook_policy::outcome::RequestResult;
@@ -46,14 +46,20 @@ impl Kind for StorageQueue {
     const SCHEMES: &'static [&'static str] = &["http", "https"];
     const HAS_PROPERTIES: bool = false;
 
-    fn entity(&self) -> Option<&str> {
+    fn entity_name(&self) -> Option<&str> {
         Some(&self.queue_name)
     }
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        let allowed = "lower-case letters, digits and hyphens";
-        super::check_text("queueName", &self.queue_name, 3..=63, is_allowed, allowed)?;
+        let expectation = "lower-case letters, digits and hyphens";
+        super::check_text(
+            "queueName",
+            &self.queue_name,
+            3..=63,
+            is_allowed,
+            expectation,
+        )?;
         match self.queue_message_time_to_live_in_seconds {
             None | Some(-1 | 1..) => Ok(()),
             Some(given) => Err(InvalidProperty {
@@ -63,45 +69,45 @@ impl Kind for StorageQueue {
         }
     }
 
-    fn limits(&self) -> BatchMaxima {
+    fn service_limits(&self) -> BatchMaxima {
         BatchMaxima {
             events: 1,
             bytes: EVENT_BYTES_MAX,
         }
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        let service = at.service();
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
+        let service = at.require_service();
         let base = service.url.as_str().trim_end_matches('/');
         let mut url = format!("{base}/{}/messages", self.queue_name);
         let mut parameters = Vec::new();
         if let Some(seconds) = self.queue_message_time_to_live_in_seconds {
             parameters.push(format!("messagettl={seconds}"));
         }
-        let tokens = at.tokens()?;
+        let tokens = at.token_source()?;
         let authorization = match (
-            service.credential("access_key"),
-            service.credential("sas_token"),
+            service.find_credential("access_key"),
+            service.find_credential("sas_token"),
             &tokens,
         ) {
-            (Some(key), None, None) => Some(SharedKey::of(&service.url, key)?),
+            (Some(key), None, None) => Some(SharedKey::from_account_url(&service.url, key)?),
             (None, Some(token), None) => {
                 parameters.push(token.trim_start_matches('?').to_owned());
                 None
             }
             (None, None, Some(_)) => None,
             _ => {
-                return Err(format!(
-                    "delivery.resources.{} needs one of access_key, sas_token and token_audience",
-                    service.name
-                ));
+                return Err(SenderError::Credentials {
+                    service: service.name.clone(),
+                    needed: "one of access_key, sas_token and token_audience",
+                });
             }
         };
         for (index, parameter) in parameters.iter().enumerate() {
             write!(url, "{}{parameter}", if index == 0 { '?' } else { '&' })
                 .expect("a string takes everything");
         }
-        let destination = at.destination(&url)?;
+        let destination = at.new_destination(&url)?;
         let encoding = Box::new(Messages {
             service: service.name.clone(),
             target: at.target.clone(),
@@ -122,7 +128,7 @@ impl Kind for StorageQueue {
 
 impl Opening<'_> {
     /// A destination at `url`.
-    pub(super) fn destination(&self, url: &str) -> Result<Destination, String> {
+    pub(super) fn new_destination(&self, url: &str) -> Result<Destination, SenderError> {
         let ResourceTarget {
             subscription_name,
             input,
@@ -132,9 +138,7 @@ impl Opening<'_> {
             ..
         } = self.target;
         let destination = Destination::new(url, subscription_name, *input, *schema, *batched);
-        Ok(destination
-            .map_err(|error| error.to_string())?
-            .with_properties(properties))
+        Ok(destination?.with_properties(properties))
     }
 }
 
@@ -148,7 +152,7 @@ struct Messages {
 }
 
 impl Encode for Messages {
-    fn encode(
+    fn encode_batch(
         &self,
         destination: &Destination,
         batch: &Batch,
@@ -156,7 +160,7 @@ impl Encode for Messages {
         let [event] = batch.events.as_slice() else {
             unreachable!("the limit of a batch is one event")
         };
-        let text = BASE64_STANDARD.encode(self.target.delivered(event)?);
+        let text = BASE64_STANDARD.encode(self.target.delivered_bytes(event)?);
         let body = Bytes::from(format!(
             "<QueueMessage><MessageText>{text}</MessageText></QueueMessage>"
         ));
@@ -169,7 +173,7 @@ impl Encode for Messages {
             let ttl = self.queue.queue_message_time_to_live_in_seconds;
             headers.push((
                 "authorization",
-                key.sign(destination.url().path(), &date, body.len(), ttl)
+                key.sign_message(destination.url().path(), &date, body.len(), ttl)
                     .into(),
             ));
             // Not `x-ms-date`: the HTTP client sends `date` in any case, and Azurite would expect
@@ -185,7 +189,7 @@ impl Encode for Messages {
     }
 
     /// An account refuses keys, signatures, networks and permissions with 403, and tokens with 401.
-    fn settle(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
+    fn correct_result(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         match result.status {
             Some(401 | 403) => with_refused_credential(result, &self.service),
             _ => result,
@@ -206,7 +210,7 @@ struct SharedKey {
 impl SharedKey {
     /// The account is the first label of the host, or the first part of the path where the host is
     /// an address, as in the emulator.
-    fn of(url: &url::Url, key: &str) -> Result<Self, String> {
+    fn from_account_url(url: &url::Url, key: &str) -> Result<Self, SenderError> {
         let host = url.host_str().unwrap_or_default();
         let account = match url.path().split('/').find(|part| !part.is_empty()) {
             Some(account) => account,
@@ -214,7 +218,7 @@ impl SharedKey {
         };
         let key = BASE64_STANDARD
             .decode(key)
-            .map_err(|_| "access_key is not base64".to_owned())?;
+            .map_err(|_| SenderError::AccessKey)?;
         Ok(Self {
             account: account.to_owned(),
             key: hmac::Key::new(hmac::HMAC_SHA256, &key),
@@ -222,7 +226,7 @@ impl SharedKey {
     }
 
     /// The value of `authorization` for a request that adds a message.
-    fn sign(&self, path: &str, date: &str, length: usize, ttl: Option<i64>) -> String {
+    fn sign_message(&self, path: &str, date: &str, length: usize, ttl: Option<i64>) -> String {
         let Self { account, key } = self;
         let ttl = ttl.map_or(String::new(), |seconds| format!("\nmessagettl:{seconds}"));
         let text = format!(

@@ -20,7 +20,7 @@ use std::{
 };
 
 use super::{
-    registry::{Error, json, parse},
+    registry::{Error, parse_record, to_json},
     system_events::SystemEvents,
 };
 use gridhook_clock::Clock;
@@ -363,7 +363,6 @@ impl AuditedOperation {
         OPERATION.try_with(Arc::clone).ok()
     }
 
-    /// Executes a part of the operation.
     pub fn execute<T>(self: Arc<Self>, part: impl Future<Output = T>) -> impl Future<Output = T> {
         OPERATION.scope(self, part)
     }
@@ -390,7 +389,7 @@ impl AuditedOperation {
         if changes.is_empty() {
             return;
         }
-        let result = self.trail.journal.change(changes.clone()).await;
+        let result = self.trail.journal.write_meta_changes(changes.clone()).await;
         self.trail.note_written(changes, result.is_ok());
         if let Err(error) = result {
             self.log_missing(&error);
@@ -417,7 +416,7 @@ impl AuditedOperation {
             state.has_intent = true;
             put(number, &record)
         };
-        if let Err(error) = self.trail.journal.change(vec![intent]).await {
+        if let Err(error) = self.trail.journal.write_meta_changes(vec![intent]).await {
             self.log_missing(&error);
         }
     }
@@ -433,7 +432,7 @@ impl AuditedOperation {
         };
         if let Some(deletion) = deletion {
             let changes = vec![deletion];
-            let result = self.trail.journal.change(changes.clone()).await;
+            let result = self.trail.journal.write_meta_changes(changes.clone()).await;
             self.trail.note_written(changes, result.is_ok());
         }
     }
@@ -526,7 +525,7 @@ impl PlannedRecord {
 }
 
 /// Writes a change of the control plane, in one batch with the audit record of the operation that
-/// this task executes. Like those of [`Journal::change`], the changes are in the queue of the
+/// this task executes. Like those of [`Journal::write_meta_changes`], the changes are in the queue of the
 /// journal when this returns.
 pub(super) fn write_changes(
     journal: &Journal,
@@ -538,7 +537,7 @@ pub(super) fn write_changes(
             .iter()
             .flat_map(|record| record.changes.iter().cloned()),
     );
-    let write = journal.change(changes);
+    let write = journal.write_meta_changes(changes);
     async move {
         let result = write.await;
         if let Some(record) = record {
@@ -610,8 +609,8 @@ impl AuditTrail {
         system_events: Option<Arc<SystemEvents>>,
     ) -> Result<Self, Error> {
         let mut index = AuditIndex::default();
-        for (name, value) in journal.reads().all_meta(MetaKind::Audit)? {
-            let record: AuditRecord = parse(&name, &value)?;
+        for (name, value) in journal.reader_pool().all_meta(MetaKind::Audit)? {
+            let record: AuditRecord = parse_record(&name, &value)?;
             let number = name.parse().map_err(|_| Error::Unreadable {
                 name,
                 reason: "its name is no number".to_owned(),
@@ -667,13 +666,13 @@ impl AuditTrail {
             // Without a value it was trimmed meanwhile.
             let Some(value) = self
                 .journal
-                .reads()
-                .meta(MetaKind::Audit, name(number))
+                .reader_pool()
+                .read_meta(MetaKind::Audit, name(number))
                 .await?
             else {
                 continue;
             };
-            let record: AuditRecord = parse(&name(number), &value)?;
+            let record: AuditRecord = parse_record(&name(number), &value)?;
             if filter.matches(&record) {
                 page.records.push((number, record));
             }
@@ -687,7 +686,7 @@ impl AuditTrail {
 }
 
 fn put(number: u64, record: &AuditRecord) -> MetaChange {
-    MetaChange::Put(MetaKind::Audit, name(number), json(record))
+    MetaChange::Put(MetaKind::Audit, name(number), to_json(record))
 }
 
 /// Names sort like numbers.

@@ -89,20 +89,20 @@ pub struct DeclaredSchema {
 
 impl Catalogue {
     /// That of a topic; [`None`] if it validates no event.
-    pub fn of(topic: &TopicRecord) -> Option<Self> {
+    pub fn from_topic(topic: &TopicRecord) -> Option<Self> {
         let refuses = match topic.ingress.schema_validation {
             SchemaValidation::Off => return None,
             SchemaValidation::Warn => false,
             SchemaValidation::Refuse => true,
         };
-        let declared = topic
+        let declarations = topic
             .azure_properties
             .event_type_info
             .as_ref()?
             .inline_event_types
             .as_ref()?;
         let mut types = HashMap::new();
-        for (name, declared) in declared {
+        for (name, declarations) in declarations {
             let new = |(version, EventTypeVersion { schema, .. }): (&String, &EventTypeVersion)| {
                 Some(Arc::new(DeclaredSchema::new(
                     name,
@@ -110,8 +110,8 @@ impl Catalogue {
                     schema.as_ref()?,
                 )))
             };
-            let mut versions: Vec<_> = declared.versions.iter().filter_map(new).collect();
-            versions.sort_by_cached_key(|declared| Reverse(order(&declared.version)));
+            let mut versions: Vec<_> = declarations.versions.iter().filter_map(new).collect();
+            versions.sort_by_cached_key(|declared| Reverse(version_order(&declared.version)));
             if !versions.is_empty() {
                 types.insert(name.clone(), versions);
             }
@@ -121,7 +121,7 @@ impl Catalogue {
 
     /// The schema for data of a type: of its version if that is declared, else of the newest.
     /// [`None`] if it has none.
-    pub fn find(&self, event_type: &str, version: &str) -> Option<&Arc<DeclaredSchema>> {
+    pub fn find_schema(&self, event_type: &str, version: &str) -> Option<&Arc<DeclaredSchema>> {
         let versions = self.types.get(event_type)?;
         versions
             .iter()
@@ -138,7 +138,7 @@ impl DeclaredSchema {
             open: Vec::new(),
             total: &mut total,
         }
-        .schema(schema, 0)
+        .schema_cost(schema, 0)
         .ok();
         Self {
             event_type: event_type.to_owned(),
@@ -150,13 +150,13 @@ impl DeclaredSchema {
     }
 
     /// The most steps that a check of data of this length takes, if it is compiled.
-    pub fn steps(&self, bytes: usize) -> f64 {
+    pub fn check_steps_max(&self, bytes: usize) -> f64 {
         let cost = self.cost.filter(|_| self.validator.get().is_some());
-        cost.map_or(f64::INFINITY, |cost| cost.steps(bytes))
+        cost.map_or(f64::INFINITY, |cost| cost.steps_for(bytes))
     }
 
     /// Why `data` does not match; [`None`] if it matches.
-    pub fn violation(&self, data: Option<&str>) -> Option<String> {
+    pub fn find_violation(&self, data: Option<&str>) -> Option<String> {
         let data = data.unwrap_or("null");
         let Self {
             event_type,
@@ -165,7 +165,7 @@ impl DeclaredSchema {
         } = self;
         let steps = self
             .cost
-            .map_or(f64::INFINITY, |cost| cost.steps(data.len()));
+            .map_or(f64::INFINITY, |cost| cost.steps_for(data.len()));
         if steps > STEPS_MAX {
             return Some(format!(
                 "the data cannot be checked: version '{version}' of the schema of '{event_type}' \
@@ -176,12 +176,12 @@ impl DeclaredSchema {
         // A stored schema was checked when it was put.
         let validator = self
             .validator
-            .get_or_init(|| compile(&self.schema).ok())
+            .get_or_init(|| compile_schema(&self.schema).ok())
             .as_ref()?;
         let why = match serde_json::from_str::<Value>(data) {
             // The reason is found after the verdict: it costs more.
             Ok(data) if validator.is_valid(&data) => return None,
-            Ok(data) => mismatch(&validator.validate(&data).err()?),
+            Ok(data) => describe_mismatch(&validator.validate(&data).err()?),
             Err(error) => format!("it cannot be read: {error}"),
         };
         Some(format!(
@@ -191,22 +191,22 @@ impl DeclaredSchema {
 }
 
 /// JSON pointer, rule and reason, without values of the event.
-fn mismatch(error: &ValidationError<'_>) -> String {
+fn describe_mismatch(error: &ValidationError<'_>) -> String {
     format!(
         "at \"{}\", rule \"{}\": {}",
         error.instance_path(),
         error.schema_path(),
-        reason(&error.masked())
+        describe_error(&error.masked())
     )
 }
 
 /// The text of an error, up to the maximum length.
-fn reason(error: &impl fmt::Display) -> String {
+fn describe_error(error: &impl fmt::Display) -> String {
     error.to_string().chars().take(REASON_CHARS_MAX).collect()
 }
 
 /// The order of versions: their parts as numbers, then as text.
-fn order(version: &str) -> Vec<(u64, String)> {
+fn version_order(version: &str) -> Vec<(u64, String)> {
     version
         .split('.')
         .map(|part| (part.parse().unwrap_or(u64::MAX), part.to_owned()))
@@ -218,9 +218,9 @@ fn order(version: &str) -> Vec<(u64, String)> {
 ///
 /// # Errors
 /// The first that is not allowed.
-pub fn check(info: &EventTypeInfo) -> Result<(), InvalidCatalogue> {
+pub fn validate_event_types(info: &EventTypeInfo) -> Result<(), InvalidCatalogue> {
     let mut total = check_size(info)?;
-    all_versions(info).try_for_each(|declared| declared.check(&mut total))
+    all_versions(info).try_for_each(|declared| declared.validate(&mut total))
 }
 
 /// The same, in slices.
@@ -236,8 +236,8 @@ pub async fn check_in_slices(
         Err(invalid) => return Ok(Err(invalid)),
     };
     for declared in all_versions(info) {
-        meter.pause().await?;
-        if let Err(invalid) = declared.check(&mut total) {
+        meter.pause_if_used_up().await?;
+        if let Err(invalid) = declared.validate(&mut total) {
             return Ok(Err(invalid));
         }
     }
@@ -245,7 +245,7 @@ pub async fn check_in_slices(
 }
 
 fn check_size(info: &EventTypeInfo) -> Result<SchemaSize, InvalidCatalogue> {
-    let refused = |problem: String| {
+    let refusal = |problem: String| {
         Err(InvalidCatalogue {
             at: String::new(),
             problem,
@@ -255,14 +255,14 @@ fn check_size(info: &EventTypeInfo) -> Result<SchemaSize, InvalidCatalogue> {
         return Ok(SchemaSize::default());
     };
     if declared.len() > TYPES_MAX {
-        return refused(format!(
+        return refusal(format!(
             "has {} entries; allowed are {TYPES_MAX}",
             declared.len()
         ));
     }
     let bytes = serde_json::to_vec(declared).map_or(0, |json| json.len());
     if bytes > CATALOGUE_BYTES_MAX {
-        return refused(format!(
+        return refusal(format!(
             "has {bytes} bytes; allowed are {CATALOGUE_BYTES_MAX}"
         ));
     }
@@ -291,7 +291,7 @@ fn all_versions(info: &EventTypeInfo) -> impl Iterator<Item = DeclaredVersion<'_
 }
 
 impl DeclaredVersion<'_> {
-    fn check(&self, total: &mut SchemaSize) -> Result<(), InvalidCatalogue> {
+    fn validate(&self, total: &mut SchemaSize) -> Result<(), InvalidCatalogue> {
         let Self {
             event_type,
             version,
@@ -300,30 +300,30 @@ impl DeclaredVersion<'_> {
             },
         } = self;
         let Some(schema) = schema else { return Ok(()) };
-        let refused = |key: &str, problem: String| InvalidCatalogue {
+        let problem_in = |key: &str, problem: String| InvalidCatalogue {
             at: format!("{event_type}.versions.{version}.{key}"),
             problem,
         };
-        let measured = BoundedSchema {
+        let schema_cost = BoundedSchema {
             root: schema,
             open: Vec::new(),
             total,
         }
-        .schema(schema, 0);
-        let cost = measured.map_err(|problem| refused("schema", problem))?;
-        let validator = compile(schema).map_err(|problem| refused("schema", problem))?;
+        .schema_cost(schema, 0);
+        let cost = schema_cost.map_err(|problem| problem_in("schema", problem))?;
+        let validator = compile_schema(schema).map_err(|problem| problem_in("schema", problem))?;
         for (index, example) in examples.iter().enumerate() {
             let at = format!("examples[{index}]");
-            if cost.steps(example.to_string().len()) > STEPS_MAX {
-                return Err(refused(
+            if cost.steps_for(example.to_string().len()) > STEPS_MAX {
+                return Err(problem_in(
                     &at,
                     format!("could take more than {STEPS_MAX} steps to check"),
                 ));
             }
             validator.validate(example).map_err(|error| {
-                refused(
+                problem_in(
                     &at,
-                    format!("does not match the schema {}", mismatch(&error)),
+                    format!("does not match the schema {}", describe_mismatch(&error)),
                 )
             })?;
         }
@@ -332,7 +332,7 @@ impl DeclaredVersion<'_> {
 }
 
 /// Compiles a schema of draft 2020-12.
-fn compile(schema: &Value) -> Result<Validator, String> {
+fn compile_schema(schema: &Value) -> Result<Validator, String> {
     let patterns = PatternOptions::regex()
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX);
@@ -344,7 +344,7 @@ fn compile(schema: &Value) -> Result<Validator, String> {
         format!(
             "is not a JSON Schema of draft 2020-12 at \"{}\": {}",
             error.instance_path(),
-            reason(&error)
+            describe_error(&error)
         )
     })
 }
@@ -366,11 +366,11 @@ struct BoundedSchema<'a, 'b> {
 
 impl<'a> BoundedSchema<'a, '_> {
     /// The cost of a schema, or why it is refused.
-    fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<CheckCost, String> {
-        self.count(depth)?;
+    fn schema_cost(&mut self, schema: &'a Value, depth: usize) -> Result<CheckCost, String> {
+        self.count_schema(depth)?;
         let members = match schema {
             Value::Object(members) => members,
-            Value::Array(items) => return self.sum(items, depth),
+            Value::Array(items) => return self.sum_costs(items, depth),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
                 return Ok(CheckCost::STEP);
             }
@@ -379,22 +379,22 @@ impl<'a> BoundedSchema<'a, '_> {
         let mut most = ("", 0.0);
         let mut repeats = false;
         for (key, value) in members {
-            let own = self.keyword(key, value, depth)?;
+            let own = self.keyword_cost(key, value, depth)?;
             repeats |= matches!(key.as_str(), "unevaluatedItems" | "unevaluatedProperties");
-            let steps = own.steps(USUAL_DATA_BYTES);
+            let steps = own.steps_for(USUAL_DATA_BYTES);
             if steps > most.1 {
                 most = (key, steps);
             }
-            cost = cost.and(own);
+            cost = cost.plus(own);
         }
         if repeats {
             // What is evaluated is found by evaluating the schemas beside it again.
             (cost, most.0) = (
-                cost.scaled(cost::UNEVALUATED),
+                cost.scale(cost::UNEVALUATED),
                 "unevaluatedProperties or unevaluatedItems",
             );
         }
-        let steps = cost.steps(USUAL_DATA_BYTES);
+        let steps = cost.steps_for(USUAL_DATA_BYTES);
         if steps > STEPS_MAX {
             return Err(format!(
                 "could take {steps:.0} steps to check {USUAL_DATA_BYTES} bytes of data, most of \
@@ -405,10 +405,14 @@ impl<'a> BoundedSchema<'a, '_> {
         Ok(cost)
     }
 
-    /// The cost of a keyword.
-    fn keyword(&mut self, key: &str, value: &'a Value, depth: usize) -> Result<CheckCost, String> {
+    fn keyword_cost(
+        &mut self,
+        key: &str,
+        value: &'a Value,
+        depth: usize,
+    ) -> Result<CheckCost, String> {
         Ok(match (key, value) {
-            ("$ref", Value::String(target)) => self.reference(target, depth)?,
+            ("$ref", Value::String(target)) => self.reference_cost(target, depth)?,
             (
                 "$dynamicRef" | "$dynamicAnchor" | "$recursiveRef" | "$recursiveAnchor" | "$anchor",
                 _,
@@ -428,82 +432,87 @@ impl<'a> BoundedSchema<'a, '_> {
                 ));
             }
             ("default" | "examples", _) => {
-                self.count(depth)?;
+                self.count_schema(depth)?;
                 CheckCost::STEP
             }
             ("const" | "enum", _) => {
-                self.count(depth)?;
+                self.count_schema(depth)?;
                 CheckCost::of_values(value)
             }
             ("$defs" | "definitions", Value::Object(named)) => {
-                self.named(named, depth)?;
+                self.named_costs(named, depth)?;
                 CheckCost::STEP
             }
             // Each name is of one member at most.
             ("properties", Value::Object(named)) => self
-                .named(named, depth)?
+                .named_costs(named, depth)?
                 .into_iter()
-                .fold(CheckCost::STEP, CheckCost::beside),
+                .fold(CheckCost::STEP, CheckCost::plus_disjoint),
             ("dependentSchemas", Value::Object(named)) => self
-                .named(named, depth)?
+                .named_costs(named, depth)?
                 .into_iter()
-                .fold(CheckCost::STEP, CheckCost::and),
+                .fold(CheckCost::STEP, CheckCost::plus),
             // A name may match several patterns.
             ("patternProperties", Value::Object(named)) => {
-                self.patterns(named.len())?;
+                self.count_patterns(named.len())?;
                 let patterns = named
                     .keys()
-                    .map(|pattern| cost::pattern(pattern))
+                    .map(|pattern| cost::pattern_cost(pattern))
                     .collect::<Result<Vec<_>, _>>()?;
-                let values = self.named(named, depth)?.into_iter().map(CheckCost::each);
+                let values = self
+                    .named_costs(named, depth)?
+                    .into_iter()
+                    .map(CheckCost::for_each_part);
                 patterns
                     .into_iter()
                     .chain(values)
-                    .fold(CheckCost::STEP, CheckCost::and)
+                    .fold(CheckCost::STEP, CheckCost::plus)
             }
             ("pattern", _) => {
-                self.patterns(1)?;
-                value.as_str().map_or(Ok(CheckCost::STEP), cost::pattern)?
+                self.count_patterns(1)?;
+                value
+                    .as_str()
+                    .map_or(Ok(CheckCost::STEP), cost::pattern_cost)?
             }
             ("prefixItems", Value::Array(items)) => {
                 let mut all = CheckCost::STEP;
                 for item in items {
-                    all = all.beside(self.schema(item, depth + 1)?);
+                    all = all.plus_disjoint(self.schema_cost(item, depth + 1)?);
                 }
                 all
             }
             ("items" | "contains" | "additionalProperties" | "propertyNames", _)
             | ("unevaluatedItems" | "unevaluatedProperties", _) => {
-                self.schema(value, depth + 1)?.each()
+                self.schema_cost(value, depth + 1)?.for_each_part()
             }
             ("anyOf" | "oneOf" | "if" | "then" | "else", _) => {
                 // A verdict, and what a parent wants to know of it.
-                self.schema(value, depth + 1)?.scaled(2.0)
+                self.schema_cost(value, depth + 1)?.scale(2.0)
             }
             ("uniqueItems", _) => CheckCost::UNIQUE,
-            (_, value) => self.schema(value, depth + 1)?,
+            (_, value) => self.schema_cost(value, depth + 1)?,
         })
     }
 
-    fn sum(&mut self, schemas: &'a [Value], depth: usize) -> Result<CheckCost, String> {
+    fn sum_costs(&mut self, schemas: &'a [Value], depth: usize) -> Result<CheckCost, String> {
         schemas.iter().try_fold(CheckCost::STEP, |all, schema| {
-            Ok(all.and(self.schema(schema, depth + 1)?))
+            Ok(all.plus(self.schema_cost(schema, depth + 1)?))
         })
     }
 
     /// The costs of schemas by name: a name is no keyword.
-    fn named(
+    fn named_costs(
         &mut self,
         schemas: &'a Map<String, Value>,
         depth: usize,
     ) -> Result<Vec<CheckCost>, String> {
         schemas
             .values()
-            .map(|schema| self.schema(schema, depth + 1))
+            .map(|schema| self.schema_cost(schema, depth + 1))
             .collect()
     }
 
-    fn reference(&mut self, target: &str, depth: usize) -> Result<CheckCost, String> {
+    fn reference_cost(&mut self, target: &str, depth: usize) -> Result<CheckCost, String> {
         let pointer = target
             .strip_prefix('#')
             .filter(|pointer| pointer.is_empty() || pointer.starts_with('/'));
@@ -513,23 +522,28 @@ impl<'a> BoundedSchema<'a, '_> {
                  schema itself, such as \"#/$defs/name\""
             ));
         };
-        let found = percent_decode_str(pointer)
+        let target_schema = percent_decode_str(pointer)
             .decode_utf8()
             .ok()
             .and_then(|pointer| self.root.pointer(&pointer));
-        let found = found.ok_or_else(|| format!("refers to \"{target}\", which does not exist"))?;
-        if self.open.iter().any(|open| std::ptr::eq(*open, found)) {
+        let target_schema =
+            target_schema.ok_or_else(|| format!("refers to \"{target}\", which does not exist"))?;
+        if self
+            .open
+            .iter()
+            .any(|open| std::ptr::eq(*open, target_schema))
+        {
             return Err(format!(
                 "refers to itself by \"{target}\"; allowed are schemas without recursion"
             ));
         }
-        self.open.push(found);
-        let cost = self.schema(found, depth + 1)?;
+        self.open.push(target_schema);
+        let cost = self.schema_cost(target_schema, depth + 1)?;
         self.open.pop();
         Ok(cost)
     }
 
-    fn count(&mut self, depth: usize) -> Result<(), String> {
+    fn count_schema(&mut self, depth: usize) -> Result<(), String> {
         self.total.values += 1;
         if depth > DEPTH_MAX {
             return Err(format!(
@@ -545,7 +559,7 @@ impl<'a> BoundedSchema<'a, '_> {
         Ok(())
     }
 
-    fn patterns(&mut self, more: usize) -> Result<(), String> {
+    fn count_patterns(&mut self, more: usize) -> Result<(), String> {
         self.total.patterns += more;
         if self.total.patterns > PATTERNS_MAX {
             return Err(format!(

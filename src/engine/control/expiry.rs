@@ -20,16 +20,16 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Deletes what has expired by `now`. Returns the time of the next expiration.
-pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp> {
+pub async fn delete_expired(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp> {
     let mut next: Option<Timestamp> = None;
     let mut sooner = |at: Timestamp| next = Some(next.map_or(at, |next| next.min(at)));
-    for topic in registry.topics() {
+    for topic in registry.list_topics() {
         let key = topic.record().key();
-        let proposed = topic
-            .proposals()
+        let proposals = topic
+            .list_proposals()
             .into_iter()
             .map(|proposal| Arc::clone(&proposal.record));
-        for record in topic.subscriptions().into_iter().chain(proposed) {
+        for record in topic.list_subscriptions().into_iter().chain(proposals) {
             let Some(expires) = record.expires else {
                 continue;
             };
@@ -38,7 +38,7 @@ pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp
                 continue;
             }
             let subscription = record.key();
-            match registry.expire(&key, &subscription, now).await {
+            match registry.delete_if_expired(&key, &subscription, now).await {
                 Ok(true) => {
                     info!(topic = key, subscription, %expires, "event subscription expired")
                 }
@@ -61,7 +61,7 @@ pub async fn run(registry: Arc<Registry>, clock: Clock) {
         let next = if clock.expiry_is_paused() {
             None
         } else {
-            sweep(&registry, clock.now()).await
+            delete_expired(&registry, clock.now()).await
         };
         let wait = next.map_or(CHECK_INTERVAL_MAX, |next| {
             next.since(clock.now()).min(CHECK_INTERVAL_MAX)

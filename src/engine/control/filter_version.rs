@@ -28,10 +28,12 @@ pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
+pub async fn read_all_versions(
+    journal: &Journal,
+) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
     Ok(read(
         journal
-            .reads()
+            .reader_pool()
             .meta_from(MetaKind::Filter, String::new())
             .await?,
     ))
@@ -41,15 +43,15 @@ pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn of(
+pub async fn read_versions(
     journal: &Journal,
     subscription_key: SubscriptionKey,
 ) -> Result<Versions, journal::Error> {
-    let found = journal
-        .reads()
+    let records = journal
+        .reader_pool()
         .meta_from(MetaKind::Filter, keys::filters_of(subscription_key))
         .await?;
-    Ok(read(found).remove(&subscription_key).unwrap_or_default())
+    Ok(read(records).remove(&subscription_key).unwrap_or_default())
 }
 
 /// The filter versions of the next `max` subscriptions of a partition, those behind `behind`.
@@ -64,12 +66,15 @@ pub async fn of_next(
     max: usize,
 ) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
     Ok(read(
-        journal.reads().next_filters(partition, behind, max).await?,
+        journal
+            .reader_pool()
+            .next_filters(partition, behind, max)
+            .await?,
     ))
 }
 
 fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {
-    let mut found: BTreeMap<SubscriptionKey, Versions> = BTreeMap::new();
+    let mut versions: BTreeMap<SubscriptionKey, Versions> = BTreeMap::new();
     for (name, value) in records {
         let Some((subscription_key, version)) = keys::parse_filter_name(&name) else {
             tracing::warn!(name, "cannot read the name of a filter version");
@@ -78,17 +83,15 @@ fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {
         // An event that this version filtered out is reported without a reason. Nothing else
         // depends on it, so the server continues.
         let filter = serde_json::from_slice(&value).inspect_err(|error| {
-            let (partition, subscription) = (
-                subscription_key.partition.0,
-                subscription_key.subscription.0,
-            );
+            let partition = subscription_key.partition.0;
+            let subscription = subscription_key.subscription.0;
             tracing::warn!(partition, subscription, version, %error, "cannot read a filter \
                 version");
         });
-        found
+        versions
             .entry(subscription_key)
             .or_default()
             .insert(version, filter.ok());
     }
-    found
+    versions
 }

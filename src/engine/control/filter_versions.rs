@@ -30,7 +30,7 @@ const ENDED_MAX: usize = 4096;
 const SWEEP: Duration = Duration::from_secs(3600);
 
 /// The changes to write when a subscription is created or changed.
-pub async fn change(
+pub async fn version_changes(
     journal: &Journal,
     subscription_key: SubscriptionKey,
     before: Option<&SubscriptionRecord>,
@@ -41,7 +41,7 @@ pub async fn change(
         MetaChange::Put(
             MetaKind::Filter,
             name,
-            super::registry::json(&FilterVersion::of(record)),
+            super::registry::to_json(&FilterVersion::from_record(record)),
         )
     };
     let Some(before) = before else {
@@ -50,13 +50,16 @@ pub async fn change(
     if before.filter == record.filter {
         return Ok(Vec::new());
     }
-    let known = filter_version::of(journal, subscription_key).await?;
-    let needed = journal.reads().oldest_filter(subscription_key).await?;
+    let versions = filter_version::read_versions(journal, subscription_key).await?;
+    let needed = journal
+        .reader_pool()
+        .oldest_filter(subscription_key)
+        .await?;
     let needed = needed
-        .and_then(|version| known.range(..=version).next_back())
+        .and_then(|version| versions.range(..=version).next_back())
         .map_or(0, |(version, _)| *version);
-    let most = known.len().saturating_sub(KEPT_MAX - 1);
-    let stale = known
+    let most = versions.len().saturating_sub(KEPT_MAX - 1);
+    let stale = versions
         .keys()
         .enumerate()
         .filter(|(index, version)| *index < most || **version < needed);
@@ -68,7 +71,7 @@ pub async fn change(
             )
         })
         .collect();
-    if known.is_empty() {
+    if versions.is_empty() {
         changes.push(put(before));
     }
     changes.push(put(record));
@@ -79,19 +82,22 @@ pub async fn change(
 ///
 /// # Errors
 /// If the store cannot be read or written. The next attempt is in an hour.
-pub async fn sweep(registry: &Registry, journal: &Journal) -> Result<(), journal::Error> {
-    let known = filter_version::all(journal).await?;
-    let ended: Vec<(SubscriptionKey, Versions)> = known
+pub async fn remove_unreferenced(
+    registry: &Registry,
+    journal: &Journal,
+) -> Result<(), journal::Error> {
+    let all_versions = filter_version::read_all_versions(journal).await?;
+    let orphans: Vec<(SubscriptionKey, Versions)> = all_versions
         .into_iter()
-        .filter(|(subscription_key, _)| registry.shared(*subscription_key).is_none())
+        .filter(|(subscription_key, _)| registry.shared_state(*subscription_key).is_none())
         .collect();
-    let mut left: usize = ended.iter().map(|(_, versions)| versions.len()).sum();
+    let mut left: usize = orphans.iter().map(|(_, versions)| versions.len()).sum();
     let mut stale = Vec::new();
     // Numbers ascend, so the oldest subscriptions are removed first.
-    for (subscription_key, versions) in ended {
+    for (subscription_key, versions) in orphans {
         if left > ENDED_MAX
             || journal
-                .reads()
+                .reader_pool()
                 .oldest_line(subscription_key)
                 .await?
                 .is_none()
@@ -106,14 +112,14 @@ pub async fn sweep(registry: &Registry, journal: &Journal) -> Result<(), journal
     if stale.is_empty() {
         Ok(())
     } else {
-        journal.change(stale).await
+        journal.write_meta_changes(stale).await
     }
 }
 
-/// Runs [`sweep`] every hour, until the server stops.
+/// Runs [`remove_unreferenced`] every hour, until the server stops.
 pub async fn run(registry: Arc<Registry>, journal: Journal) {
     loop {
-        if let Err(error) = sweep(&registry, &journal).await {
+        if let Err(error) = remove_unreferenced(&registry, &journal).await {
             warn!(%error, "cannot remove filter versions of deleted subscriptions");
         }
         actix_rt::time::sleep(SWEEP).await;

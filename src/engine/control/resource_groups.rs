@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     audit::write_changes,
-    registry::{Error, json, parse},
+    registry::{Error, parse_record, to_json},
 };
 use gridhook_journal::{Journal, MetaChange};
 use gridhook_record::{
@@ -29,10 +29,10 @@ pub struct ResourceGroups {
 
 impl ResourceGroups {
     /// Reads the groups of the store. Blocks; for the start.
-    pub(super) fn recover(journal: Journal) -> Result<Self, Error> {
+    pub(super) fn load_from_journal(journal: Journal) -> Result<Self, Error> {
         let mut groups = BTreeMap::new();
-        for (name, value) in journal.reads().all_meta(MetaKind::ResourceGroup)? {
-            let record: ResourceGroupRecord = parse(&name, &value)?;
+        for (name, value) in journal.reader_pool().all_meta(MetaKind::ResourceGroup)? {
+            let record: ResourceGroupRecord = parse_record(&name, &value)?;
             groups.insert(record.key(), Arc::new(record));
         }
         Ok(Self {
@@ -43,7 +43,7 @@ impl ResourceGroups {
     }
 
     /// All groups, by key.
-    pub fn all(&self) -> Vec<Arc<ResourceGroupRecord>> {
+    pub fn list_groups(&self) -> Vec<Arc<ResourceGroupRecord>> {
         self.groups
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -65,19 +65,20 @@ impl ResourceGroups {
     ///
     /// # Errors
     /// If there are too many groups, or the record cannot be stored.
-    pub async fn put(
+    pub async fn put_group(
         &self,
         record: ResourceGroupRecord,
     ) -> Result<Arc<ResourceGroupRecord>, Error> {
         let _changes = self.changes.lock().await;
-        let (key, record) = (record.key(), Arc::new(record));
-        if self.get(&record.scope).is_none() && self.all().len() >= RESOURCE_GROUPS_MAX {
+        let key = record.key();
+        let record = Arc::new(record);
+        if self.get(&record.scope).is_none() && self.list_groups().len() >= RESOURCE_GROUPS_MAX {
             let problem = format!(
                 "The maximum of {RESOURCE_GROUPS_MAX} resource groups is reached; delete one first."
             );
             return Err(Error::Full(problem));
         }
-        let put = MetaChange::Put(MetaKind::ResourceGroup, key.clone(), json(&*record));
+        let put = MetaChange::Put(MetaKind::ResourceGroup, key.clone(), to_json(&*record));
         write_changes(&self.journal, vec![put]).await?;
         self.groups
             .write()
@@ -90,7 +91,7 @@ impl ResourceGroups {
     ///
     /// # Errors
     /// If the deletion cannot be stored.
-    pub async fn delete(&self, scope: &ArmScope) -> Result<(), Error> {
+    pub async fn delete_group(&self, scope: &ArmScope) -> Result<(), Error> {
         let _changes = self.changes.lock().await;
         let key = resource_group::key(scope);
         if self.get(scope).is_some() {

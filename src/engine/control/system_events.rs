@@ -22,15 +22,12 @@ const WAITING_MAX: usize = 1024;
 /// An event about the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SystemEvent {
-    /// Its id.
     pub id: String,
-    /// Its type.
     pub event_type: &'static str,
     /// The resource that it is about.
     pub subject: String,
     /// When it happened.
     pub at: WallTime,
-    /// Its data.
     pub data: Value,
     /// The partition of the topic whose event subscription it is about.
     pub partition: Option<PartitionId>,
@@ -61,19 +58,20 @@ impl SystemEvents {
     }
 
     /// The time of an event that happens now.
-    pub fn wall(&self) -> WallTime {
-        self.clock.wall()
+    pub fn wall_time(&self) -> WallTime {
+        self.clock.wall_time()
     }
 
     /// Puts an event into the queue.
-    pub fn report(
+    pub fn report_event(
         &self,
         event_type: &'static str,
         subject: String,
         partition: Option<PartitionId>,
         data: Value,
     ) {
-        let (id, at) = (Uuid::new_v4().to_string(), self.wall());
+        let id = Uuid::new_v4().to_string();
+        let at = self.wall_time();
         if self
             .queue
             .try_send(SystemEvent {
@@ -86,7 +84,7 @@ impl SystemEvents {
             })
             .is_err()
         {
-            self.count(false);
+            self.count_event(false);
         }
     }
 
@@ -102,7 +100,7 @@ impl SystemEvents {
         let owner = topic.resource_id_of(subscription.filter.domain_topic.as_deref());
         let id = format!("{owner}/eventSubscriptions/{}", subscription.name);
         data["eventSubscriptionId"] = json!(id);
-        self.report(event_type, id, topic.partitions.first().copied(), data);
+        self.report_event(event_type, id, topic.partitions.first().copied(), data);
     }
 
     /// Reports what an operator did.
@@ -121,11 +119,11 @@ impl SystemEvents {
             "operator": operator, "identityType": identity_type, "from": from, "method": method, "path": path,
             "status": status, "requestId": request_id,
         });
-        self.report("Gridhook.OperatorAction", path.clone(), None, data);
+        self.report_event("Gridhook.OperatorAction", path.clone(), None, data);
     }
 
     /// Counts an event that was published, or dropped.
-    pub fn count(&self, is_published: bool) {
+    pub fn count_event(&self, is_published: bool) {
         let counter = if is_published {
             &self.published
         } else {
@@ -135,7 +133,7 @@ impl SystemEvents {
     }
 
     /// The counters, by result.
-    pub fn counts(&self) -> [(&'static str, u64); 2] {
+    pub fn event_counts(&self) -> [(&'static str, u64); 2] {
         [("published", &self.published), ("dropped", &self.dropped)]
             .map(|(result, counter)| (result, counter.load(Ordering::Relaxed)))
     }

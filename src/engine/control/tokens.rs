@@ -1,7 +1,7 @@
 //! Named tokens: who may use the server, and for what.
 //!
 //! The store has the digest of a token, never the token: 256 random bits need no slow hash. A
-//! revoked token is refused at once, and [`Token::ended`] ends its open streams. The time of the
+//! revoked token is refused at once, and [`Token::wait_for_end`] ends its open streams. The time of the
 //! last use is stored at most once an hour for each token.
 
 use std::{
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::{
     audit::write_changes,
-    registry::{Error, json, parse},
+    registry::{Error, parse_record, to_json},
 };
 use gridhook_event::{Timestamp, WallTime};
 use gridhook_journal::{Journal, MetaChange};
@@ -47,8 +47,9 @@ pub struct Token {
 
 impl Token {
     fn new(record: TokenRecord) -> Self {
-        let used = record.last_used.map_or(0, |used| used.0);
-        let (used, use_stored) = (AtomicU64::new(used), AtomicU64::new(used));
+        let last_use = record.last_used.map_or(0, |used| used.0);
+        let used = AtomicU64::new(last_use);
+        let use_stored = AtomicU64::new(last_use);
         Self {
             grants: record.grants(),
             record,
@@ -67,8 +68,13 @@ impl Token {
     ///
     /// # Errors
     /// If not.
-    pub fn check(&self, text: &str, wall: WallTime) -> Result<(), TokenProblem> {
-        if !bool::from(self.record.digest.as_bytes().ct_eq(digest(text).as_bytes())) {
+    pub fn check_text(&self, text: &str, wall: WallTime) -> Result<(), TokenProblem> {
+        if !bool::from(
+            self.record
+                .digest
+                .as_bytes()
+                .ct_eq(digest_text(text).as_bytes()),
+        ) {
             return Err(TokenProblem::Unknown);
         }
         if self.record.is_expired(wall) {
@@ -78,7 +84,6 @@ impl Token {
         }
     }
 
-    /// The name.
     pub fn name(&self) -> &str {
         &self.record.name
     }
@@ -89,26 +94,26 @@ impl Token {
     }
 
     /// The record, with the time of the last use.
-    pub fn record(&self) -> TokenRecord {
-        let used = Some(self.used.load(Ordering::Relaxed)).filter(|used| *used > 0);
+    pub fn to_record(&self) -> TokenRecord {
+        let last_use = Some(self.used.load(Ordering::Relaxed)).filter(|used| *used > 0);
         TokenRecord {
-            last_used: used.map(Timestamp),
+            last_used: last_use.map(Timestamp),
             ..self.record.clone()
         }
     }
 
     /// Waits until the token is revoked, or expires by a wall clock that reads `wall` at present.
-    pub async fn ended(&self, wall: WallTime) {
-        let mut revoked = self.ended.subscribe();
-        let expired = async {
+    pub async fn wait_for_end(&self, wall: WallTime) {
+        let mut revocation = self.ended.subscribe();
+        let expiry = async {
             match self.record.expires {
-                Some(expires) => tokio::time::sleep(expires.since(wall.timestamp())).await,
+                Some(expires) => tokio::time::sleep(expires.since(wall.to_timestamp())).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            _ = revoked.wait_for(|revoked| *revoked) => {}
-            () = expired => {}
+            _ = revocation.wait_for(|is_revoked| *is_revoked) => {}
+            () = expiry => {}
         }
     }
 }
@@ -123,8 +128,8 @@ impl ForwardedToken {
     ///
     /// # Errors
     /// If it is another one, or has expired.
-    pub fn find(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
-        self.0.check(text, wall).map(|()| Arc::clone(&self.0))
+    pub fn verify_text(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
+        self.0.check_text(text, wall).map(|()| Arc::clone(&self.0))
     }
 }
 
@@ -133,7 +138,6 @@ impl ForwardedToken {
 pub enum TokenProblem {
     /// No such token exists, or no longer.
     Unknown,
-    /// It has expired.
     Expired,
 }
 
@@ -165,10 +169,10 @@ impl TokenTable {
 
 impl Tokens {
     /// Reads the tokens of the store. Blocks; for the start.
-    pub(super) fn recover(journal: Journal) -> Result<Self, Error> {
+    pub(super) fn load_from_journal(journal: Journal) -> Result<Self, Error> {
         let mut tokens = TokenTable::default();
-        for (name, value) in journal.reads().all_meta(MetaKind::Token)? {
-            tokens.insert(Arc::new(Token::new(parse(&name, &value)?)));
+        for (name, value) in journal.reader_pool().all_meta(MetaKind::Token)? {
+            tokens.insert(Arc::new(Token::new(parse_record(&name, &value)?)));
         }
         Ok(Self {
             journal,
@@ -177,7 +181,7 @@ impl Tokens {
     }
 
     /// All tokens, by name.
-    pub fn all(&self) -> Vec<Arc<Token>> {
+    pub fn list_tokens(&self) -> Vec<Arc<Token>> {
         self.tokens
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -192,10 +196,10 @@ impl Tokens {
     ///
     /// # Errors
     /// If the name is taken, there are too many tokens, or the token cannot be stored.
-    pub async fn create(&self, record: TokenRecord) -> Result<Arc<Token>, Error> {
+    pub async fn create_token(&self, record: TokenRecord) -> Result<Arc<Token>, Error> {
         let token = Arc::new(Token::new(record));
-        let mut changes = vec![put(&token.record)];
-        let stored = {
+        let mut changes = vec![put_change(&token.record)];
+        let result = {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
             if tokens.by_name.contains_key(&token.record.key()) {
                 return Err(Error::Stale(format!(
@@ -205,11 +209,14 @@ impl Tokens {
             }
             if tokens.by_name.len() >= TOKENS_MAX {
                 let wall = WallTime(token.record.created.0);
-                let expired = tokens
+                let expired_tokens = tokens
                     .by_name
                     .values()
                     .filter(|token| token.record.is_expired(wall));
-                for key in expired.map(|token| token.record.key()).collect::<Vec<_>>() {
+                for key in expired_tokens
+                    .map(|token| token.record.key())
+                    .collect::<Vec<_>>()
+                {
                     tokens.remove(&key);
                     changes.push(MetaChange::Delete(MetaKind::Token, key));
                 }
@@ -224,7 +231,7 @@ impl Tokens {
             tokens.insert(Arc::clone(&token));
             write_changes(&self.journal, changes)
         };
-        if let Err(error) = stored.await {
+        if let Err(error) = result.await {
             self.tokens
                 .write()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -238,7 +245,7 @@ impl Tokens {
     ///
     /// # Errors
     /// If the revocation cannot be stored; the token is then valid again.
-    pub async fn revoke(&self, name: &str) -> Result<Option<Arc<Token>>, Error> {
+    pub async fn revoke_token(&self, name: &str) -> Result<Option<Arc<Token>>, Error> {
         let (token, stored) = {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
             let Some(token) = tokens.remove(name) else {
@@ -262,33 +269,36 @@ impl Tokens {
     ///
     /// # Errors
     /// If it does not exist or has expired.
-    pub fn find(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
-        let digest = digest(text);
+    pub fn find_token(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
+        let digest = digest_text(text);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.by_digest.get(&digest).ok_or(TokenProblem::Unknown)?;
-        token.check(text, wall)?;
+        token.check_text(text, wall)?;
         token.used.fetch_max(wall.0, Ordering::Relaxed);
-        let stored = token.use_stored.load(Ordering::Relaxed);
-        let is_due = wall.timestamp().since(Timestamp(stored)) >= USE_INTERVAL;
+        let stored_use = token.use_stored.load(Ordering::Relaxed);
+        let is_due = wall.to_timestamp().since(Timestamp(stored_use)) >= USE_INTERVAL;
         if is_due
             && token
                 .use_stored
-                .compare_exchange(stored, wall.0, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(stored_use, wall.0, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
             // Queued while the table is locked, so that it cannot follow the deletion of the
             // record.
-            drop(self.journal.change(vec![put(&token.record())]));
+            drop(
+                self.journal
+                    .write_meta_changes(vec![put_change(&token.to_record())]),
+            );
         }
         Ok(Arc::clone(token))
     }
 }
 
 /// The digest of a token, as the store has it.
-pub fn digest(text: &str) -> String {
+pub fn digest_text(text: &str) -> String {
     format!("{:x}", Sha256::digest(text))
 }
 
-fn put(record: &TokenRecord) -> MetaChange {
-    MetaChange::Put(MetaKind::Token, record.key(), json(record))
+fn put_change(record: &TokenRecord) -> MetaChange {
+    MetaChange::Put(MetaKind::Token, record.key(), to_json(record))
 }

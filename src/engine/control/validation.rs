@@ -22,6 +22,7 @@ use gridhook_clock::Clock;
 use gridhook_deliver as deliver;
 use gridhook_deliver::{
     RequestTimeouts, clients,
+    error::UnreachableError,
     handshake::{EventEnvelope, deletion_notice, permission_request, validation_request},
     request::ORIGIN,
 };
@@ -118,11 +119,10 @@ impl EndpointValidator {
     }
 
     /// Whether endpoints are validated.
-    pub fn validates(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.validation.validate
     }
 
-    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -135,18 +135,16 @@ impl EndpointValidator {
     /// Validates the endpoint of `plan`, a subscription of the topic with resource id `topic`. Hold
     /// the returned guard until the result is in force: until then an early confirmation is
     /// distinguished from a wrong one.
-    pub async fn validate(
+    pub async fn validate_endpoint(
         &self,
         plan: &DeliveryPlan,
         topic: &str,
         confirmation: ConfirmationMethod,
     ) -> (ValidationAnswer, ValidationInProgress<'_>) {
-        let (id, token) = (
-            Uuid::new_v4(),
-            format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
-        );
+        let id = Uuid::new_v4();
+        let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let code = id.to_string().to_uppercase();
-        let wall = self.clock.wall();
+        let wall = self.clock.wall_time();
         let url = self.validation_url(plan, &id, wall, &token);
         let in_progress = ValidationInProgress {
             validator: self,
@@ -195,12 +193,12 @@ impl EndpointValidator {
     ///
     /// # Errors
     /// If not: the reason.
-    pub async fn reach(&self, plan: &DeliveryPlan) -> Result<(), String> {
+    pub async fn check_reachable(&self, plan: &DeliveryPlan) -> Result<(), UnreachableError> {
         let wait = self.validation.times.answer;
-        let sender = plan.sender(&self.client)?;
-        match tokio::time::timeout(wait, sender.reach(self.clock.wall())).await {
+        let sender = plan.new_sender(&self.client)?;
+        match tokio::time::timeout(wait, sender.check_reachable(self.clock.wall_time())).await {
             Ok(reached) => reached,
-            Err(_) => Err(format!("no response within {wait:?}")),
+            Err(_) => Err(UnreachableError::Timeout(wait)),
         }
     }
 
@@ -216,7 +214,7 @@ impl EndpointValidator {
         let Some(destination) = plan.webhook() else {
             return Ok(None);
         };
-        let handshake = Handshake::of(destination.schema());
+        let handshake = Handshake::for_schema(destination.schema());
         let mut outgoing = match handshake {
             Handshake::EventGrid => validation_request(destination, envelope, code, url),
             Handshake::CloudEvents => {
@@ -230,32 +228,34 @@ impl EndpointValidator {
             pause,
             window: _,
         } = self.validation.times;
-        let client = clients::client(&self.client, plan.record.webhook.client_spec()).map_err(
-            |missing| ValidationFailure::Unanswered {
+        let client = clients::shared_client(&self.client, plan.record.webhook.client_spec())
+            .map_err(|missing| ValidationFailure::Unanswered {
                 outcome: Outcome::Failed(Failure::SocketError),
                 detail: missing.to_string(),
-            },
-        )?;
-        let unanswered = |detail: String| ValidationFailure::Unanswered {
+            })?;
+        let without_response = |detail: String| ValidationFailure::Unanswered {
             outcome: Outcome::Failed(Failure::GenericError),
             detail,
         };
-        if let Some(tokens) = plan.tokens(&self.client).map_err(unanswered)? {
+        let tokens = plan
+            .token_source(&self.client)
+            .map_err(|problem| without_response(problem.to_string()))?;
+        if let Some(tokens) = tokens {
             let (token, _) = tokens
-                .token(None, self.clock.wall())
+                .get_token(None, self.clock.wall_time())
                 .await
-                .map_err(|problem| unanswered(problem.to_string()))?;
-            token.authorize(&mut outgoing);
+                .map_err(|problem| without_response(problem.to_string()))?;
+            token.add_to_request(&mut outgoing);
         }
-        let _permit = client.sockets().take();
+        let _permit = client.sockets().take_permit();
         // Each attempt has a timestamp of its own, because receivers reject old ones.
-        let signed = || {
+        let sign = || {
             let mut outgoing = outgoing.clone();
-            plan.sign_notice(&mut outgoing, envelope.id, self.clock.wall());
+            plan.sign_notice(&mut outgoing, envelope.id, self.clock.wall_time());
             outgoing
         };
         let mut response = client
-            .send_handshake(handshake, destination, &signed(), answer)
+            .send_handshake(handshake, destination, &sign(), answer)
             .await;
         for _ in 1..TRIES {
             if !matches!(
@@ -269,7 +269,7 @@ impl EndpointValidator {
             }
             tokio::time::sleep(pause).await;
             response = client
-                .send_handshake(handshake, destination, &signed(), answer)
+                .send_handshake(handshake, destination, &sign(), answer)
                 .await;
         }
         response.map(|response| Some((handshake, response)))
@@ -300,11 +300,14 @@ impl EndpointValidator {
                 notified");
             return;
         };
-        let Ok(client) = clients::client(&self.client, plan.record.webhook.client_spec()) else {
+        let Ok(client) = clients::shared_client(&self.client, plan.record.webhook.client_spec())
+        else {
             return;
         };
-        let tokens = plan.tokens(&self.client);
-        let (plan, topic, wall) = (Arc::clone(plan), topic.to_owned(), self.clock.wall());
+        let tokens = plan.token_source(&self.client);
+        let plan = Arc::clone(plan);
+        let topic = topic.to_owned();
+        let wall = self.clock.wall_time();
         actix_rt::spawn(async move {
             let id = Uuid::new_v4().to_string();
             let envelope = EventEnvelope {
@@ -319,25 +322,25 @@ impl EndpointValidator {
             plan.sign_notice(&mut outgoing, &id, wall);
             match tokens {
                 Ok(None) => {}
-                Ok(Some(tokens)) => match tokens.token(None, wall).await {
-                    Ok((token, _)) => token.authorize(&mut outgoing),
+                Ok(Some(tokens)) => match tokens.get_token(None, wall).await {
+                    Ok((token, _)) => token.add_to_request(&mut outgoing),
                     Err(problem) => {
                         return tracing::debug!(topic, subscription = %name, %problem, "endpoint \
                             not notified");
                     }
                 },
                 Err(problem) => {
-                    return tracing::debug!(topic, subscription = %name, problem, "endpoint not \
+                    return tracing::debug!(topic, subscription = %name, %problem, "endpoint not \
                         notified");
                 }
             }
-            let (waits, _permit) = (
-                RequestTimeouts {
-                    response: DELETION_NOTICE_TIMEOUT,
-                },
-                client.sockets().take(),
-            );
-            let answer = client.post(destination, outgoing, &waits, wall).await;
+            let waits = RequestTimeouts {
+                response: DELETION_NOTICE_TIMEOUT,
+            };
+            let _permit = client.sockets().take_permit();
+            let answer = client
+                .send_within_limit(destination, outgoing, &waits, wall)
+                .await;
             tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "deletion \
                 notice sent");
             drop(permit);

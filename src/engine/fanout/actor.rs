@@ -68,7 +68,6 @@ pub struct TopicActor {
     ends: VecDeque<Seq>,
     /// Whether a task is finding out which events the backlog limit drops.
     is_enforcing: Rc<Cell<bool>>,
-    /// The timer of the next check.
     next_check: Option<Timer>,
     retired: Arc<AtomicBool>,
 }
@@ -98,25 +97,25 @@ impl TopicActor {
         let mut left = TURN;
         while left > 0 {
             if let Some((_, matching)) = &mut self.matching {
-                match self.index.advance(matching) {
+                match self.index.match_next(matching) {
                     Some(cost) => left = left.saturating_sub(cost),
-                    None => self.finish(),
+                    None => self.finish_chunk(),
                 }
                 continue;
             }
-            match self.topic.take(waker) {
-                Some(ArrivedEvents::Changed) => self.reload(),
+            match self.topic.take_message(waker) {
+                Some(ArrivedEvents::Changed) => self.reload_subscriptions(),
                 Some(ArrivedEvents::CheckDue) => {
-                    if self.check() {
+                    if self.check_idle() {
                         return ctx.stop();
                     }
                     self.schedule_check();
                 }
-                Some(ArrivedEvents::Chunk(chunk)) => self.begin(chunk),
+                Some(ArrivedEvents::Chunk(chunk)) => self.begin_chunk(chunk),
                 None => {
                     self.enforce_backlog();
                     self.topic
-                        .history()
+                        .supervision_history()
                         .note_recovered(&self.hosts.context.clock);
                     return;
                 }
@@ -126,13 +125,14 @@ impl TopicActor {
         waker.wake_by_ref();
     }
 
-    fn begin(&mut self, chunk: Chunk) {
-        let (end, bytes) = (chunk.end(), chunk.record_memory());
+    fn begin_chunk(&mut self, chunk: Chunk) {
+        let end = chunk.end_seq();
+        let bytes = chunk.record_memory();
         match chunk.into_events() {
             Ok(events) => {
                 self.matching = self
                     .index
-                    .begin(events, bytes)
+                    .begin_matching(events, bytes)
                     .map(|matching| (end, matching))
             }
             // Subscriptions read the log themselves and report damage there too.
@@ -144,55 +144,54 @@ impl TopicActor {
     }
 
     /// Adds the matched chunk to the cache and wakes the subscriptions that match.
-    fn finish(&mut self) {
+    fn finish_chunk(&mut self) {
         let Some((end, matching)) = self.matching.take() else {
             return;
         };
-        let (matched, readers, unmatched) = self.index.end(matching);
-        self.topic.meter().unmatched(unmatched);
+        let (matched, readers, unmatched) = self.index.finish_matching(matching);
+        self.topic.meter().count_unmatched(unmatched);
         self.topic.recent_events().push(matched);
         for subscription in readers {
             // The index and `known` come from the same subscriptions.
             if let Some(child) = self.known.get(&subscription).cloned() {
-                child.shared.appended(end);
+                child.shared.set_log_end(end);
                 self.start(&child);
             }
         }
-        self.topic.history().note_progress();
+        self.topic.supervision_history().note_progress();
     }
 
     /// If the backlog is too large and the oldest events may be dropped, passes the limit to the
     /// subscriptions that lag.
     fn enforce_backlog(&mut self) {
-        let (journal, partition) = (&self.hosts.context.journal, self.topic.partition());
+        let journal = &self.hosts.context.journal;
+        let partition = self.topic.partition();
         let Some(keep) = journal
             .crowded_partition(partition)
             .and_then(|crowded| crowded.keep)
         else {
             return;
         };
-        let Some(end) = journal.end(partition) else {
+        let Some(end) = journal.log_end(partition) else {
             return;
         };
         if self.is_enforcing.replace(true) {
             return;
         }
-        let (journal, topic, is_enforcing) = (
-            journal.clone(),
-            Arc::clone(&self.topic),
-            Rc::clone(&self.is_enforcing),
-        );
+        let journal = journal.clone();
+        let topic = Arc::clone(&self.topic);
+        let is_enforcing = Rc::clone(&self.is_enforcing);
         actix_rt::spawn(async move {
             // If it cannot be found out now, the next append tries again.
             if let Ok(LogPosition { at, .. }) =
-                journal.reads().last_bytes(partition, end, keep).await
+                journal.reader_pool().last_bytes(partition, end, keep).await
             {
                 for child in topic
-                    .children()
+                    .list_children()
                     .iter()
                     .filter(|child| child.shared.own_low() < at)
                 {
-                    child.shared.overflow(at);
+                    child.shared.drop_unread(at);
                 }
             }
             is_enforcing.set(false);
@@ -201,12 +200,12 @@ impl TopicActor {
 
     /// The subscriptions changed: stops actors whose subscription is gone or has another plan, and
     /// starts those with work.
-    fn reload(&mut self) {
+    fn reload_subscriptions(&mut self) {
         self.topic.recent_events().clear();
-        let children = self.topic.children();
+        let children = self.topic.list_children();
         self.index = self
             .index
-            .renewed(children.iter().map(|child| child.shared.plan()).collect());
+            .rebuild(children.iter().map(|child| child.shared.plan()).collect());
         self.known = children
             .iter()
             .map(|child| (child.number(), Arc::clone(child)))
@@ -221,31 +220,31 @@ impl TopicActor {
 
     fn schedule_check(&mut self) {
         let topic = Arc::clone(&self.topic);
-        self.next_check = Some(timers::after(self.hosts.check_interval, move || {
+        self.next_check = Some(timers::call_after(self.hosts.check_interval, move || {
             topic.check_is_due()
         }));
     }
 
     /// The periodic check: passes the end of the log on, and stops what has nothing to do. True if
     /// this actor is to stop.
-    fn check(&mut self) -> bool {
-        let children = self.topic.children();
+    fn check_idle(&mut self) -> bool {
+        let children = self.topic.list_children();
         let low = children
             .iter()
             .map(|child| child.shared.own_low())
             .min()
             .unwrap_or(Seq(u64::MAX));
-        self.topic.recent_events().pass(low);
+        self.topic.recent_events().drop_passed(low);
         self.forget_laggards(&children);
         self.retire_idle(&children);
         self.start_pending(&children);
         self.enforce_backlog();
-        self.retire()
+        self.should_retire()
     }
 
     /// The cache keeps nothing for subscriptions that lag.
     fn forget_laggards(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else {
+        let Some(end) = self.hosts.context.journal.log_end(self.topic.partition()) else {
             return;
         };
         self.ends.push_back(end.next);
@@ -260,16 +259,16 @@ impl TopicActor {
             .filter(|child| child.shared.live_read().is_some_and(|read| read < before));
         self.topic
             .recent_events()
-            .lag(laggards.map(|child| child.number()).collect(), before);
+            .set_laggards(laggards.map(|child| child.number()).collect(), before);
     }
 
     /// Whether this actor is to stop, because it and all its subscriptions were idle at two checks
     /// in a row: an idle topic costs one record in memory. New work starts it again.
-    fn retire(&mut self) -> bool {
+    fn should_retire(&mut self) -> bool {
         let is_idle =
             self.children.is_empty() && self.matching.is_none() && !self.is_enforcing.get();
         let retires =
-            std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.retire();
+            std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.try_retire();
         if retires {
             self.topic.recent_events().clear();
             self.retired.store(true, Ordering::Release);
@@ -282,7 +281,7 @@ impl TopicActor {
     /// starts them again. To start an actor costs as much as many events, so those of a topic with
     /// an event now and then stay.
     fn retire_idle(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else {
+        let Some(end) = self.hosts.context.journal.log_end(self.topic.partition()) else {
             return;
         };
         let idle = children
@@ -299,11 +298,11 @@ impl TopicActor {
     }
 
     fn start_pending(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else {
+        let Some(end) = self.hosts.context.journal.log_end(self.topic.partition()) else {
             return;
         };
         for child in children {
-            child.shared.appended(end.next);
+            child.shared.set_log_end(end.next);
             if !child.shared.is_idle(end.next) {
                 self.start(child);
             }
@@ -316,7 +315,7 @@ impl TopicActor {
             return;
         }
         // The previous incarnation of this actor took the child with it.
-        if let Some(ended_at) = self.topic.history().down_since() {
+        if let Some(ended_at) = self.topic.supervision_history().down_since() {
             child.history.note_orphaned(ended_at);
         }
         let lifeline = Lifeline::new();
@@ -324,7 +323,7 @@ impl TopicActor {
             Arc::clone(child),
             Arc::clone(&self.topic),
             &self.hosts,
-            lifeline.watch(),
+            lifeline.new_watch(),
         );
         self.children.insert(child.number(), lifeline);
     }
@@ -334,7 +333,7 @@ impl Actor for TopicActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.reload();
+        self.reload_subscriptions();
         self.topic.set_mailbox(ctx.address());
         take_turns(ctx);
         self.schedule_check();
@@ -351,6 +350,6 @@ impl Handler<Inject> for TopicActor {
     type Result = ();
 
     fn handle(&mut self, inject: Inject, ctx: &mut Self::Context) {
-        inject.apply(ctx);
+        inject.apply_to(ctx);
     }
 }

@@ -63,13 +63,13 @@ struct EventProgress {
 impl TopicIndex {
     /// Builds an index over these plans.
     pub fn new(plans: Vec<Arc<DeliveryPlan>>) -> Self {
-        Self::default().renewed(plans)
+        Self::default().rebuild(plans)
     }
 
     /// Builds an index over these plans and reuses what is still valid of this one.
     #[must_use]
-    pub fn renewed(&self, plans: Vec<Arc<DeliveryPlan>>) -> Self {
-        let filters = self.filters.renewed(plans.iter().map(|plan| plan.filter()));
+    pub fn rebuild(&self, plans: Vec<Arc<DeliveryPlan>>) -> Self {
+        let filters = self.filters.rebuild(plans.iter().map(|plan| plan.filter()));
         let positions = SubscriptionPositions::new(
             plans
                 .iter()
@@ -83,7 +83,7 @@ impl TopicIndex {
     }
 
     /// Begins to match consecutive events of a chunk. [`None`] if there are none.
-    pub fn begin(&self, events: Vec<Event>, bytes: usize) -> Option<Matching> {
+    pub fn begin_matching(&self, events: Vec<Event>, bytes: usize) -> Option<Matching> {
         let first = events.first()?.seq;
         let matches = Matches::with_room(events.len(), self.plans.len());
         let matched = Vec::with_capacity(self.plans.len().min(INDEXED));
@@ -102,7 +102,7 @@ impl TopicIndex {
 
     /// Matches the next event, or a part of it. Returns the cost in bytes; [`None`] once all are
     /// matched.
-    pub fn advance(&self, matching: &mut Matching) -> Option<usize> {
+    pub fn match_next(&self, matching: &mut Matching) -> Option<usize> {
         let Matching {
             events,
             matched,
@@ -158,7 +158,7 @@ impl TopicIndex {
             matched.extend(all.clone().filter(passes).map(|position| position as u32));
             return (all.len(), true);
         }
-        let candidates = candidates.get_or_insert_with(|| self.filters.candidates(&view));
+        let candidates = candidates.get_or_insert_with(|| self.filters.find_candidates(&view));
         let rest = &candidates[*evaluated..];
         let block = &rest[..rest.len().min(BLOCK)];
         matched.extend(
@@ -174,7 +174,7 @@ impl TopicIndex {
 
     /// Returns the chunk, the subscriptions that get any of its events, and the number of events
     /// without a subscription.
-    pub fn end(&self, matching: Matching) -> (MatchedChunk, Vec<SubscriptionId>, u64) {
+    pub fn finish_matching(&self, matching: Matching) -> (MatchedChunk, Vec<SubscriptionId>, u64) {
         let Matching {
             first,
             events,
@@ -184,7 +184,7 @@ impl TopicIndex {
             ..
         } = matching;
         let readers = matches
-            .readers()
+            .reader_positions()
             .map(|position| self.plans[position as usize].record.number)
             .collect();
         (

@@ -17,7 +17,7 @@ pub struct TopicMeter {
     duplicates: Counter,
     nonconforming: Counter,
     /// Created with the first request.
-    latency: OnceLock<Box<Histogram<{ DURATIONS.ranges() }>>>,
+    latency: OnceLock<Box<Histogram<{ DURATIONS.range_count() }>>>,
     refused: Mutex<BTreeMap<PublishRefusal, u64>>,
 }
 
@@ -47,7 +47,7 @@ pub struct PublishCounts {
 
 impl Default for PublishCounts {
     fn default() -> Self {
-        let latency = HistogramCounts::none(&DURATIONS);
+        let latency = HistogramCounts::without_values(&DURATIONS);
         Self {
             unmatched: 0,
             duplicates: 0,
@@ -60,50 +60,50 @@ impl Default for PublishCounts {
 
 impl TopicMeter {
     /// A request was accepted after this time.
-    pub fn accepted(&self, after: Duration) {
+    pub fn count_accepted(&self, after: Duration) {
         self.latency
             .get_or_init(|| Box::new(Histogram::new(&DURATIONS)))
-            .took(after);
+            .observe_duration(after);
     }
 
     /// A request was refused.
-    pub fn refused(&self, why: PublishRefusal) {
-        *self.lock().entry(why).or_default() += 1;
+    pub fn count_refused(&self, why: PublishRefusal) {
+        *self.lock_refusals().entry(why).or_default() += 1;
     }
 
     /// Counts events that matched no filter.
-    pub fn unmatched(&self, events: u64) {
+    pub fn count_unmatched(&self, events: u64) {
         self.unmatched.add(events);
     }
 
     /// Counts events that were not stored because they are duplicates.
-    pub fn duplicates(&self, events: u64) {
+    pub fn count_duplicates(&self, events: u64) {
         self.duplicates.add(events);
     }
 
     /// Counts events that were stored although their data does not match its schema. Returns the
     /// count before.
-    pub fn nonconforming(&self, events: u64) -> u64 {
+    pub fn count_nonconforming(&self, events: u64) -> u64 {
         let before = self.nonconforming.get();
         self.nonconforming.add(events);
         before
     }
 
     /// A snapshot of the counters.
-    pub fn publishing(&self) -> PublishCounts {
+    pub fn publish_counts(&self) -> PublishCounts {
         PublishCounts {
             unmatched: self.unmatched.get(),
             duplicates: self.duplicates.get(),
             nonconforming: self.nonconforming.get(),
             latency: self.latency.get().map_or_else(
-                || HistogramCounts::none(&DURATIONS),
+                || HistogramCounts::without_values(&DURATIONS),
                 |latency| latency.counts(),
             ),
-            refused: self.lock().clone(),
+            refused: self.lock_refusals().clone(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PublishRefusal, u64>> {
+    fn lock_refusals(&self) -> MutexGuard<'_, BTreeMap<PublishRefusal, u64>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

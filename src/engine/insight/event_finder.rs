@@ -39,7 +39,6 @@ const PASSED_EVENTS: u64 = 4_096;
 pub enum EventSelector {
     /// By sequence.
     Seq(Seq),
-    /// By id.
     Id(String),
 }
 
@@ -52,7 +51,6 @@ pub struct EventReport {
     pub id: Option<String>,
     /// When it was appended, if the store has it.
     pub appended: Option<Timestamp>,
-    /// The subscription's cursor.
     pub cursor: Cursor,
     /// The state of the event, and what will happen to it.
     pub explanation: Explanation,
@@ -84,7 +82,7 @@ pub enum ExplainAnswer {
 ///
 /// # Errors
 /// If the store cannot be read or no longer has the subscription.
-pub async fn explain(
+pub async fn explain_event(
     shared: &SharedState,
     reads: &ReaderPool,
     wanted: EventSelector,
@@ -93,34 +91,36 @@ pub async fn explain(
 ) -> Result<ExplainAnswer, journal::Error> {
     // Taken before the store is read: a request that ends meanwhile is reported as in flight, never
     // as absent.
-    let (plan, requests) = (shared.plan(), shared.requests_in_flight());
+    let plan = shared.plan();
+    let requests = shared.requests_in_flight();
     let seq = match wanted {
         EventSelector::Seq(seq) => seq,
-        EventSelector::Id(id) => match search(shared, reads, &requests, &id, end).await? {
+        EventSelector::Id(id) => match search_id(shared, reads, &requests, &id, end).await? {
             Ok(seq) => seq,
             Err(searched) => return Ok(ExplainAnswer::NotFound(searched)),
         },
     };
     let mut records = reads.event_records(shared.subscription_key, seq).await?;
     // The cursor has the wait requested of another subscription once the actor has run.
-    let (pace, endpoint) = (&mut records.cursor.pace, plan.settings.endpoint);
+    let pace = &mut records.cursor.pace;
+    let endpoint = plan.settings.endpoint;
     (pace.not_before, pace.requested_by) = (
         pace.wait_of(endpoint).max(plan.requested_wait()),
         Some(endpoint),
     );
-    let stored = |event: &Event| StoredEvent {
+    let stored_event = |event: &Event| StoredEvent {
         appended: event.appended,
         matches: plan.filter().matches(event),
     };
     let record = records.dead.as_ref().map(|(dead, due)| (dead, *due));
-    let explanation = explain::explain(ExplainInput {
+    let explanation = explain::explain_event(ExplainInput {
         settings: &plan.settings,
         cursor: &records.cursor,
         endpoint: &shared.read_state(|state| state.endpoint.clone()),
         requests: &requests,
         end,
         seq,
-        event: records.event.as_ref().map(stored),
+        event: records.event.as_ref().map(stored_event),
         // A replay's pending delivery is separate from the regular one.
         pending: records
             .pending
@@ -128,22 +128,22 @@ pub async fn explain(
             .find(|(lane, _)| !lane.is_job())
             .map(|(lane, pending)| (*lane, pending)),
         dead: records.is_dead.then_some(WaitingDeadLetter { record }),
-        clients: shared.waiting(),
+        clients: shared.waiting_clients(),
         now,
     });
     let id = records.event.as_ref().map(|event| event.id().into_owned());
-    let appended = records.event.as_ref().map(|event| event.appended);
+    let append_time = records.event.as_ref().map(|event| event.appended);
     Ok(ExplainAnswer::Found(Box::new(EventReport {
         seq,
         id,
-        appended,
+        appended: append_time,
         cursor: records.cursor,
         explanation,
     })))
 }
 
 /// The sequence of the first event with this id, or what was searched.
-async fn search(
+async fn search_id(
     shared: &SharedState,
     reads: &ReaderPool,
     requests: &[Arc<OutgoingBatch>],
@@ -157,41 +157,43 @@ async fn search(
         .collect();
     let in_flight: Vec<(Lane, Seq)> = in_flight.into_iter().take(EVENTS_MAX).collect();
     let (due, _) = reads
-        .due(
+        .read_due_keys(
             shared.subscription_key,
-            DueKey::at(Timestamp::default()),
+            DueKey::first_at(Timestamp::default()),
             EVENTS_MAX,
         )
         .await?;
     let pending: Vec<(Lane, Seq)> = due.into_iter().map(|key| (key.lane, key.seq)).collect();
-    let (in_flight_count, pending_count) = (in_flight.len(), pending.len());
+    let in_flight_count = in_flight.len();
+    let pending_count = pending.len();
     for mut keys in [in_flight, pending] {
         while !keys.is_empty() {
-            let fetched = reads
-                .fetch(shared.subscription_key, keys.clone(), SLICE_BYTES)
+            let page = reads
+                .fetch_pending(shared.subscription_key, keys.clone(), SLICE_BYTES)
                 .await?;
-            if let Some(found) = fetched
+            if let Some(found) = page
                 .iter()
-                .filter_map(|fetched| fetched.event.as_ref())
+                .filter_map(|delivery| delivery.event.as_ref())
                 .find(|event| event.id() == id)
             {
                 return Ok(Ok(found.seq));
             }
             // A fetch returns at least one entry.
-            keys.drain(..fetched.len().max(1).min(keys.len()));
+            keys.drain(..page.len().max(1).min(keys.len()));
         }
     }
-    let read = shared.state().own_low.min(end);
+    let read = shared.current_state().own_low.min(end);
     let from = Seq(read.0.saturating_sub(PASSED_EVENTS).max(Seq::FIRST.0));
-    let (mut upto, mut bytes) = (from, 0);
+    let mut upto = from;
+    let mut bytes = 0;
     while upto < end && bytes < LOG_BYTES_MAX {
         let slice = reads
-            .log(shared.subscription_key.partition, upto, end, SLICE_BYTES)
+            .read_log(shared.subscription_key.partition, upto, end, SLICE_BYTES)
             .await?;
         for chunk in &slice.chunks {
             bytes += chunk.bytes_len();
             let events = chunk
-                .events()
+                .decode_events()
                 .map_err(|error| journal::Error::Damaged(error.to_string()))?;
             if let Some(found) = events
                 .iter()

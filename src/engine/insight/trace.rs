@@ -33,11 +33,9 @@ const EXCERPT_CHARS: usize = 256;
 /// The delivery history of an event for one subscription.
 #[derive(Clone, Debug)]
 pub struct SubscriptionTrace {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
     /// The subscription's name, if known.
     pub name: Option<String>,
-    /// The domain topic of the subscription.
     pub domain_topic: Option<String>,
     /// Whether the subscription was deleted.
     pub deleted: bool,
@@ -91,7 +89,6 @@ impl TransformedSummary {
 /// What is searched up.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceQuery<'a> {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
     /// Its shared state; [`None`] if it was deleted.
     pub shared: Option<&'a SharedState>,
@@ -103,7 +100,6 @@ pub struct TraceQuery<'a> {
     pub event: Option<&'a Event>,
     /// The end of the log.
     pub end: Seq,
-    /// The current time.
     pub now: Timestamp,
 }
 
@@ -111,7 +107,7 @@ pub struct TraceQuery<'a> {
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn trace(
+pub async fn trace_subscription(
     reads: &ReaderPool,
     query: TraceQuery<'_>,
 ) -> Result<SubscriptionTrace, journal::Error> {
@@ -126,7 +122,9 @@ pub async fn trace(
     } = query;
     let account = match shared {
         Some(shared) => {
-            match event_finder::explain(shared, reads, EventSelector::Seq(seq), end, now).await {
+            match event_finder::explain_event(shared, reads, EventSelector::Seq(seq), end, now)
+                .await
+            {
                 Ok(ExplainAnswer::Found(report)) => Some(report),
                 // It was deleted meanwhile.
                 Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
@@ -147,11 +145,11 @@ pub async fn trace(
             .map(|filtered_out| LedgerLine {
                 lane: filtered_out.lane,
                 attempt: 0,
-                entry: filtered_out.line(at),
+                entry: filtered_out.to_ledger_entry(at),
             }),
     );
     let filters = filter_results(&lines, shared, versions, event);
-    let present = account
+    let account_view = account
         .as_ref()
         .map(|account| (&account.explanation.state, &account.cursor));
     let oldest = reads.oldest_line(subscription_key).await?;
@@ -159,10 +157,10 @@ pub async fn trace(
         seq,
         lines: &lines,
         filters: &filters,
-        present,
+        present: account_view,
         oldest,
     });
-    let wanted = history
+    let excerpt_keys = history
         .steps
         .iter()
         .filter_map(LedgerLine::excerpt_key)
@@ -180,9 +178,9 @@ pub async fn trace(
     let program =
         settings.and_then(|settings| Some((settings.transform.as_ref()?, settings.batch.schema)));
     let is_sent = !matches!(history.verdict, HistoryEnd::Filtered { .. });
-    let transformed = program.zip(event).filter(|_| is_sent);
-    let transformed =
-        transformed.and_then(|((program, schema), event)| program.apply(event, schema).ok());
+    let transformation = program.zip(event).filter(|_| is_sent);
+    let transformation =
+        transformation.and_then(|((program, schema), event)| program.apply(event, schema).ok());
     Ok(SubscriptionTrace {
         subscription_key,
         name: name.or_else(|| last.map(|version| version.name.to_string())),
@@ -191,9 +189,9 @@ pub async fn trace(
         deleted: account.is_none(),
         history,
         filters,
-        excerpts: reads.excerpts(subscription_key, wanted).await?,
+        excerpts: reads.read_excerpts(subscription_key, excerpt_keys).await?,
         explanation: account.map(|account| account.explanation),
-        transformed: transformed.and_then(TransformedSummary::new),
+        transformed: transformation.and_then(TransformedSummary::new),
         cut,
     })
 }
@@ -204,7 +202,8 @@ async fn lines_of(
     subscription_key: SubscriptionKey,
     seq: Seq,
 ) -> Result<(Vec<LedgerLine>, bool), journal::Error> {
-    let (mut lines, mut from) = (Vec::new(), None);
+    let mut lines = Vec::new();
+    let mut from = None;
     loop {
         let page = reads.lines_of(subscription_key, seq, from).await?;
         lines.extend(page.lines);
@@ -223,8 +222,8 @@ fn filter_results(
     event: Option<&Event>,
 ) -> BTreeMap<u32, filter::FilterResult> {
     let plan = shared.map(SharedState::plan);
-    let mut found = BTreeMap::new();
-    let Some(event) = event else { return found };
+    let mut results = BTreeMap::new();
+    let Some(event) = event else { return results };
     for line in lines {
         let LedgerEvent::Filtered { version } = line.entry.what else {
             continue;
@@ -236,12 +235,12 @@ fn filter_results(
         if let Some(filter) =
             current.or_else(|| in_force(versions, version).map(|version| &version.filter))
         {
-            found
+            results
                 .entry(version)
-                .or_insert_with(|| filter.explain(event));
+                .or_insert_with(|| filter.explain_mismatch(event));
         }
     }
-    found
+    results
 }
 
 /// Whether there is nothing to show: the event belongs to another domain topic, or the subscription

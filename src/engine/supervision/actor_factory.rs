@@ -18,7 +18,7 @@ use actix::ArbiterHandle;
 use crate::{
     control::registry::{StartQueue, SubscriptionHandle, TopicHandle},
     fanout::TopicActor,
-    supervision::{IncarnationEnd, LifelineWatch, Supervised, SupervisionHistory, supervise},
+    supervision::{IncarnationEnd, LifelineWatch, Supervised, SupervisionHistory, supervise_actor},
 };
 use gridhook_clock::Clock;
 use gridhook_journal as journal;
@@ -40,8 +40,7 @@ pub struct ActorHosts {
 }
 
 impl ActorHosts {
-    /// The arbiter for this number.
-    pub fn arbiter(&self, number: u32) -> &ArbiterHandle {
+    pub fn arbiter_for(&self, number: u32) -> &ArbiterHandle {
         &self.arbiters[number as usize % self.arbiters.len()]
     }
 
@@ -53,8 +52,8 @@ impl ActorHosts {
         lifeline: LifelineWatch,
     ) {
         // False if the arbiter has ended because the server stops.
-        let _running = self.arbiter(number).spawn_fn(move || {
-            actix_rt::spawn(supervise(supervised, lifeline));
+        let _running = self.arbiter_for(number).spawn_fn(move || {
+            actix_rt::spawn(supervise_actor(supervised, lifeline));
         });
     }
 }
@@ -62,7 +61,8 @@ impl ActorHosts {
 /// Supervises the actors of topics. Runs until the registry drops the sender of `starts`.
 pub async fn run(mut starts: StartQueue, hosts: ActorHosts) {
     while let Some(topic) = starts.recv().await {
-        let (number, lifeline) = (topic.partition().0, topic.watch_lifeline());
+        let number = topic.partition().0;
+        let lifeline = topic.watch_lifeline();
         hosts.spawn_supervised(
             number,
             TopicFactory {
@@ -84,7 +84,7 @@ pub fn supervise_subscription(
 ) {
     child.note_served_plan();
     hosts.spawn_supervised(
-        child.host(),
+        child.host_number(),
         SubscriptionFactory {
             child,
             topic,
@@ -109,8 +109,8 @@ impl Supervised for TopicFactory {
         self.topic.record().name.to_string()
     }
 
-    fn history(&self) -> &SupervisionHistory {
-        self.topic.history()
+    fn supervision_history(&self) -> &SupervisionHistory {
+        self.topic.supervision_history()
     }
 
     fn clock(&self) -> &Clock {
@@ -148,7 +148,7 @@ impl Supervised for SubscriptionFactory {
         )
     }
 
-    fn history(&self) -> &SupervisionHistory {
+    fn supervision_history(&self) -> &SupervisionHistory {
         &self.child.history
     }
 
@@ -158,12 +158,11 @@ impl Supervised for SubscriptionFactory {
 
     async fn build(&self) -> Option<SubscriptionActor> {
         loop {
-            let (context, recent, shared) = (
-                Arc::clone(&self.hosts.context),
-                Arc::clone(self.topic.recent_events()),
-                Arc::clone(&self.child.shared),
-            );
-            let (child, clock) = (Arc::clone(&self.child), context.clock.clone());
+            let context = Arc::clone(&self.hosts.context);
+            let recent = Arc::clone(self.topic.recent_events());
+            let shared = Arc::clone(&self.child.shared);
+            let child = Arc::clone(&self.child);
+            let clock = context.clock.clone();
             let on_recovered = Box::new(move || child.history.note_recovered(&clock));
             match SubscriptionActor::build(context, recent, shared, on_recovered).await {
                 Ok(actor) => return Some(actor),

@@ -41,31 +41,30 @@ pub struct Lifeline(CancellationToken);
 pub struct LifelineWatch(CancellationToken);
 
 impl Lifeline {
-    /// A new lifeline.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Ends the children, also those that are started later.
-    pub fn cut(&self) {
+    pub fn end_children(&self) {
         self.0.cancel();
     }
 
     /// The child's side.
-    pub fn watch(&self) -> LifelineWatch {
+    pub fn new_watch(&self) -> LifelineWatch {
         LifelineWatch(self.0.clone())
     }
 }
 
 impl Drop for Lifeline {
     fn drop(&mut self) {
-        self.cut();
+        self.end_children();
     }
 }
 
 impl LifelineWatch {
     /// Waits until it is cut or dropped.
-    pub async fn cut(&self) {
+    pub async fn wait_for_end(&self) {
         self.0.cancelled().await;
     }
 }
@@ -131,9 +130,7 @@ pub struct IncarnationEnds {
 /// Times from the end of an incarnation until the next one has processed what waited for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTimes {
-    /// Number of recoveries.
     pub count: u64,
-    /// The longest recovery.
     pub longest: Duration,
     /// The newest recoveries, oldest first.
     pub newest: VecDeque<Duration>,
@@ -158,7 +155,6 @@ impl RecoveryTimes {
 pub struct Supervision {
     /// Number of the current incarnation.
     pub incarnation: u64,
-    /// Number of restarts.
     pub restarts: u64,
     /// Ended incarnations, by cause.
     pub ends: IncarnationEnds,
@@ -170,26 +166,25 @@ pub struct Supervision {
 
 impl SupervisionHistory {
     /// Number of the current incarnation.
-    pub fn incarnation(&self) -> u64 {
+    pub fn incarnation_number(&self) -> u64 {
         self.incarnations.load(Ordering::Relaxed)
     }
 
-    /// Number of restarts.
-    pub fn restarts(&self) -> u64 {
-        self.incarnation().saturating_sub(1)
+    pub fn restart_count(&self) -> u64 {
+        self.incarnation_number().saturating_sub(1)
     }
 
     /// A snapshot of the state.
-    pub fn supervision(&self) -> Supervision {
+    pub fn read_state(&self) -> Supervision {
         let IncarnationHistory {
             ends,
             last,
             recoveries,
             ..
-        } = self.history().as_deref().cloned().unwrap_or_default();
+        } = self.lock_history().as_deref().cloned().unwrap_or_default();
         Supervision {
-            incarnation: self.incarnation(),
-            restarts: self.restarts(),
+            incarnation: self.incarnation_number(),
+            restarts: self.restart_count(),
             ends,
             last,
             recoveries,
@@ -197,8 +192,8 @@ impl SupervisionHistory {
     }
 
     /// Ended incarnations, by cause.
-    pub fn ends(&self) -> IncarnationEnds {
-        self.history()
+    pub fn incarnation_ends(&self) -> IncarnationEnds {
+        self.lock_history()
             .as_deref()
             .map(|history| history.ends)
             .unwrap_or_default()
@@ -219,7 +214,7 @@ impl SupervisionHistory {
         // Read first: called at every wake of a topic, usually with nothing to note.
         if self.recovering.load(Ordering::Relaxed) && self.recovering.swap(false, Ordering::AcqRel)
         {
-            let mut history = self.history();
+            let mut history = self.lock_history();
             let history = history.get_or_insert_default();
             if let Some(ended_at) = history.ended_at.take() {
                 history.recoveries.add(clock.now().since(ended_at));
@@ -230,7 +225,7 @@ impl SupervisionHistory {
     /// When the last incarnation ended, until the current one has recovered.
     pub fn down_since(&self) -> Option<Timestamp> {
         if self.recovering.load(Ordering::Acquire) {
-            self.history().as_deref()?.ended_at
+            self.lock_history().as_deref()?.ended_at
         } else {
             None
         }
@@ -238,27 +233,27 @@ impl SupervisionHistory {
 
     /// Notes that the actor ended at `at` with its parent.
     pub fn note_orphaned(&self, at: Timestamp) {
-        if self.incarnation() > 0 {
-            self.note(IncarnationEnd::Orphaned, at);
+        if self.incarnation_number() > 0 {
+            self.note_end(IncarnationEnd::Orphaned, at);
         }
     }
 
-    fn begin(&self) {
+    fn begin_incarnation(&self) {
         self.incarnations.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn end(&self, panicked: bool, now: Timestamp) -> IncarnationEnd {
-        let end = match (self.mark.take(), panicked) {
+    fn end_incarnation(&self, panicked: bool, now: Timestamp) -> IncarnationEnd {
+        let end = match (self.mark.take_mark(), panicked) {
             (true, true | false) => IncarnationEnd::Killed,
             (false, true) => IncarnationEnd::Panicked,
             (false, false) => IncarnationEnd::Stopped,
         };
-        self.note(end, now);
+        self.note_end(end, now);
         end
     }
 
-    fn note(&self, end: IncarnationEnd, at: Timestamp) {
-        let mut history = self.history();
+    fn note_end(&self, end: IncarnationEnd, at: Timestamp) {
+        let mut history = self.lock_history();
         let history = history.get_or_insert_default();
         match end {
             IncarnationEnd::Panicked => history.ends.panicked += 1,
@@ -272,7 +267,7 @@ impl SupervisionHistory {
         self.recovering.store(true, Ordering::Release);
     }
 
-    fn delay(&self, end: IncarnationEnd) -> Duration {
+    fn restart_delay(&self, end: IncarnationEnd) -> Duration {
         match end {
             IncarnationEnd::Killed | IncarnationEnd::Orphaned => Duration::ZERO,
             IncarnationEnd::Panicked | IncarnationEnd::Stopped => {
@@ -286,23 +281,21 @@ impl SupervisionHistory {
         }
     }
 
-    fn history(&self) -> MutexGuard<'_, Option<Box<IncarnationHistory>>> {
+    fn lock_history(&self) -> MutexGuard<'_, Option<Box<IncarnationHistory>>> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An actor that is supervised.
 pub trait Supervised: 'static {
-    /// The actor.
     type Actor: Actor<Context = Context<Self::Actor>>;
 
     /// Its name in the log.
     fn name(&self) -> String;
 
     /// Its restarts.
-    fn history(&self) -> &SupervisionHistory;
+    fn supervision_history(&self) -> &SupervisionHistory;
 
-    /// The clock.
     fn clock(&self) -> &Clock;
 
     /// Builds a new incarnation. [`None`] ends supervision: there is nothing left to do.
@@ -337,24 +330,24 @@ fn start<A: Actor<Context = Context<A>>>(actor: A) -> (Addr<A>, JoinHandle<()>) 
 
 /// Runs and restarts an actor until its lifeline is cut or there is nothing left to build. Spawn it
 /// on the arbiter on which the actor runs.
-pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
+pub async fn supervise_actor<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
     loop {
         // Boxed, so that the state of building does not take memory for as long as the actor runs.
         let built = tokio::select! {
             // The parent may have started a successor. An incarnation that begins after it would
             // take its wakes.
             biased;
-            () = lifeline.cut() => return,
+            () = lifeline.wait_for_end() => return,
             built = Box::pin(supervised.build()) => built,
         };
         let Some(actor) = built else { return };
-        supervised.history().begin();
+        supervised.supervision_history().begin_incarnation();
         // An actor without an address stops, and the actor may not have handed one out.
         let (address, mut task) = start(actor);
         supervised.started(address.clone());
-        let ended = tokio::select! {
+        let result = tokio::select! {
             biased;
-            () = lifeline.cut() => {
+            () = lifeline.wait_for_end() => {
                 task.abort();
                 // Dropped before the parent may start a successor.
                 task.await.ok();
@@ -364,13 +357,15 @@ pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
             ended = &mut task => ended,
         };
         drop(address);
-        if ended.is_ok() && supervised.is_retired() {
+        if result.is_ok() && supervised.is_retired() {
             return;
         }
-        let panicked = ended.is_err_and(|error| error.is_panic());
-        let how = supervised.history().end(panicked, supervised.clock().now());
+        let has_panicked = result.is_err_and(|error| error.is_panic());
+        let how = supervised
+            .supervision_history()
+            .end_incarnation(has_panicked, supervised.clock().now());
         supervised.on_end(how);
-        let delay = supervised.history().delay(how);
+        let delay = supervised.supervision_history().restart_delay(how);
         tracing::warn!(
             actor = supervised.name(),
             ?how,

@@ -157,8 +157,11 @@ impl Record {
     fn fields(bytes: &Bytes, body_end: usize) -> Option<Self> {
         let mut reader = RecordReader::new(&bytes[1..body_end]);
         let kind = reader.u8()?;
-        let (epoch, number) = (reader.u64()?, reader.u64()?);
-        let (part, parts, previous) = (reader.u16()?, reader.u16()?, reader.u32()?);
+        let epoch = reader.u64()?;
+        let number = reader.u64()?;
+        let part = reader.u16()?;
+        let parts = reader.u16()?;
+        let previous = reader.u32()?;
         let is_fence = kind == 1;
         if (epoch == 0) != is_fence || (number == 0) != is_fence || (is_fence && previous != 0) {
             return None;
@@ -344,7 +347,7 @@ const SINGLE_DELETE: u8 = 3;
 /// Encodes the operations of a batch.
 pub fn encode_batch(batch: &Batch) -> Bytes {
     let mut out = Vec::new();
-    for operation in &batch.records().0 {
+    for operation in &batch.without_outcomes().0 {
         let (kind, (family, key), value) = match operation {
             WriteOp::Put(family, key, value) => (PUT, (*family, &key[..]), Some(value)),
             WriteOp::Delete(family, key) => (DELETE, (*family, &key[..]), None),

@@ -11,9 +11,7 @@ use gridhook_store::{Family, Store, StoreError, keys, log::EventFinder, records:
 /// A dead letter that waits to be written to its destination.
 #[derive(Clone, Debug)]
 pub struct WaitingDeadLetter {
-    /// Its key.
     pub key: DeadLetterKey,
-    /// Its record.
     pub dead: DeadLetterRecord,
     /// The event; [`None`] if the store does not have it.
     pub event: Option<Event>,
@@ -22,7 +20,7 @@ pub struct WaitingDeadLetter {
 impl ReaderPool {
     /// Reads a subscription's dead letters whose file is due by `by`, in order, or the first of
     /// them.
-    pub fn dead(
+    pub fn read_dead_letters(
         &self,
         subscription_key: SubscriptionKey,
         by: Timestamp,
@@ -110,11 +108,11 @@ fn read_dead(
 
 /// Needs one seek for each subscription with dead letters.
 fn scan_dead(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Timestamp)>, Error> {
-    let mut found = Vec::new();
+    let mut dead_letters = Vec::new();
     let Range {
         start: mut from,
         end,
-    } = keys::all(Family::Dead);
+    } = keys::family_range(Family::Dead);
     loop {
         let mut first = None;
         store.scan(Family::Dead, &from, &end, &mut |key, _| {
@@ -124,9 +122,11 @@ fn scan_dead(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Timestamp)>, Err
                 }));
             ControlFlow::Break(())
         })?;
-        let Some(first) = first else { return Ok(found) };
+        let Some(first) = first else {
+            return Ok(dead_letters);
+        };
         let (subscription_key, due, _, _) = first?;
-        found.push((subscription_key, due));
+        dead_letters.push((subscription_key, due));
         from = keys::dead_of(subscription_key).end;
     }
 }

@@ -15,7 +15,6 @@ const DEAD_MAX: usize = 10_000;
 /// The records about an event.
 #[derive(Clone, Debug)]
 pub struct EventRecords {
-    /// The subscription's cursor.
     pub cursor: Cursor,
     /// The pending deliveries of the event, by lane.
     pub pending: Vec<(Lane, PendingDelivery)>,
@@ -38,7 +37,7 @@ impl ReaderPool {
     }
 
     /// Reads the cursor of a subscription. [`Error::Unknown`] if there is no such subscription.
-    pub fn cursor(&self, subscription_key: SubscriptionKey) -> PendingResult<Cursor> {
+    pub fn read_cursor(&self, subscription_key: SubscriptionKey) -> PendingResult<Cursor> {
         self.run(move |store| read_cursor(store, subscription_key))
     }
 }
@@ -98,7 +97,7 @@ fn read(
         pending,
         is_dead,
         dead,
-        event: EventFinder::new(store, partition).find(seq)?,
+        event: EventFinder::new(store, partition).find_event(seq)?,
     })
 }
 
@@ -107,25 +106,25 @@ fn find_dead(
     subscription_key: SubscriptionKey,
     wanted: Seq,
 ) -> Result<Option<(DeadLetterRecord, Timestamp)>, Error> {
-    let mut seen = 0;
-    let mut found = None;
+    let mut looks = 0;
+    let mut dead_letter = None;
     let range = keys::dead_of(subscription_key);
     store.scan(Family::Dead, &range.start, &range.end, &mut |key, value| {
         if let Some((_, due, seq, _)) =
             keys::parse_dead(key).filter(|(_, _, seq, _)| *seq == wanted)
         {
-            found = Some(
+            dead_letter = Some(
                 DeadLetterRecord::decode(value)
                     .map(|dead| (dead, due))
                     .map_err(|error| StoreError::damaged(format!("{seq:?}: {error}"))),
             );
         }
-        seen += 1;
-        if found.is_some() || seen == DEAD_MAX {
+        looks += 1;
+        if dead_letter.is_some() || looks == DEAD_MAX {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     })?;
-    Ok(found.transpose()?)
+    Ok(dead_letter.transpose()?)
 }

@@ -43,7 +43,7 @@ impl ReaderPool {
         max: usize,
         wanted: impl Fn(&LedgerEntry) -> bool + Send + 'static,
     ) -> PendingResult<LedgerPage> {
-        self.run(move |store| Ok(ledger::between(store, &range, max, LOOKS, wanted)?))
+        self.run(move |store| Ok(ledger::read_lines(store, &range, max, LOOKS, wanted)?))
     }
 
     /// Reads the lines of many subscriptions in a range of time for which `wanted` returns true, in
@@ -56,22 +56,22 @@ impl ReaderPool {
     ) -> PendingResult<Option<Vec<(SubscriptionKey, LedgerLine)>>> {
         self.run(move |store| {
             let looks = Cell::new(0);
-            let counted = |entry: &LedgerEntry| {
+            let is_wanted = |entry: &LedgerEntry| {
                 looks.set(looks.get() + 1);
                 wanted(entry)
             };
-            let mut found = Vec::new();
+            let mut lines = Vec::new();
             for key in subscriptions {
                 let range = keys::ledger_between(key, period.start, period.end);
                 // The last record of the subscription before may have exceeded the limit.
                 let left = LOOKS.saturating_sub(looks.get());
-                let page = ledger::between(store, &range, usize::MAX, left, counted)?;
-                found.extend(page.lines.into_iter().map(|line| (key, line)));
+                let page = ledger::read_lines(store, &range, usize::MAX, left, is_wanted)?;
+                lines.extend(page.lines.into_iter().map(|line| (key, line)));
                 if page.next.is_some() {
                     return Ok(None);
                 }
             }
-            Ok(Some(found))
+            Ok(Some(lines))
         })
     }
 
@@ -80,7 +80,7 @@ impl ReaderPool {
         &self,
         subscription_key: SubscriptionKey,
     ) -> PendingResult<Option<Timestamp>> {
-        self.run(move |store| Ok(ledger::oldest(store, subscription_key)?))
+        self.run(move |store| Ok(ledger::oldest_line_time(store, subscription_key)?))
     }
 
     /// Reads the filter version of the oldest line about filtered-out events; [`None`] if that line
@@ -88,7 +88,7 @@ impl ReaderPool {
     pub fn oldest_filter(&self, subscription_key: SubscriptionKey) -> PendingResult<Option<u32>> {
         let range = keys::ledger_between(subscription_key, Timestamp::default(), Timestamp::NEVER);
         self.run(move |store| {
-            let page = ledger::between(store, &range, 1, LOOKS, |entry| {
+            let page = ledger::read_lines(store, &range, 1, LOOKS, |entry| {
                 matches!(entry.what, LedgerEvent::Filtered { .. })
             })?;
             Ok(page.lines.first().and_then(|line| match line.entry.what {
@@ -99,34 +99,34 @@ impl ReaderPool {
     }
 
     /// Reads response excerpts that are still stored.
-    pub fn excerpts(
+    pub fn read_excerpts(
         &self,
         subscription_key: SubscriptionKey,
         wanted: Vec<ExcerptKey>,
     ) -> PendingResult<BTreeMap<ExcerptKey, Excerpt>> {
         self.run(move |store| {
-            let mut found = BTreeMap::new();
+            let mut excerpts = BTreeMap::new();
             for key in wanted {
                 if let Some(value) =
                     store.get(Family::Excerpt, &keys::excerpt(subscription_key, key))?
                 {
-                    found.insert(key, Excerpt::decode(&value).map_err(StoreError::damaged)?);
+                    excerpts.insert(key, Excerpt::decode(&value).map_err(StoreError::damaged)?);
                 }
             }
-            Ok(found)
+            Ok(excerpts)
         })
     }
 
     /// Reads the event at a sequence, from the log or from the carried events; [`None`] if the
     /// store no longer has it.
-    pub fn event(&self, partition: PartitionId, seq: Seq) -> PendingResult<Option<Event>> {
-        self.run(move |store| Ok(EventFinder::new(store, partition).find(seq)?))
+    pub fn read_event(&self, partition: PartitionId, seq: Seq) -> PendingResult<Option<Event>> {
+        self.run(move |store| Ok(EventFinder::new(store, partition).find_event(seq)?))
     }
 
     /// Reads the beginning of the log of `partition`; [`None`] if the partition does not exist.
-    pub fn floor(&self, partition: PartitionId) -> PendingResult<Option<Seq>> {
+    pub fn read_floor(&self, partition: PartitionId) -> PendingResult<Option<Seq>> {
         self.run(move |store| {
-            let record = store.get(Family::Meta, &keys::floor(partition))?;
+            let record = store.get(Family::Meta, &keys::floor_key(partition))?;
             Ok(record
                 .map(|record| FloorRecord::decode(&record))
                 .transpose()
@@ -159,7 +159,7 @@ impl ReaderPool {
         from: Seq,
         end: Seq,
     ) -> PendingResult<id_filter::FoundIds> {
-        self.run(move |store| Ok(id_filter::find(store, partition, &id, from, end)?))
+        self.run(move |store| Ok(id_filter::find_id(store, partition, &id, from, end)?))
     }
 
     /// Like [`ReaderPool::find_id`], among the events that are carried below `floor`.
@@ -203,7 +203,8 @@ impl ReaderPool {
                 partition,
                 subscription: SubscriptionId(first),
             });
-            let (mut count, mut last) = (0, None);
+            let mut count = 0;
+            let mut last = None;
             scan_meta(
                 store,
                 MetaKind::Filter,
@@ -235,7 +236,7 @@ fn scan_meta(
     prefix: &str,
     mut visit: impl FnMut(&str, &[u8]) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
-    let begin = keys::meta(kind, from.as_bytes());
+    let begin = keys::meta_key(kind, from.as_bytes());
     store.scan(
         Family::Meta,
         &begin,

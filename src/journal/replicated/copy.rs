@@ -59,7 +59,6 @@ pub enum FollowError {
     /// A record does not continue the log.
     #[error("record {sequence} of the changelog cannot be applied: {why}")]
     Broken {
-        /// Its sequence.
         sequence: u64,
         /// What is wrong with it.
         why: BrokenRecord,
@@ -95,7 +94,7 @@ impl ShardCopy {
         log: Arc<dyn Changelog>,
         options: ReplicationOptions,
     ) -> Result<Self, FollowError> {
-        let applied = match Self::applied(&*store)? {
+        let position = match Self::read_applied(&*store)? {
             Some(applied) => applied,
             None if is_new(&*store)? => AppliedPosition::default(),
             None => return Err(FollowError::Foreign),
@@ -104,12 +103,12 @@ impl ShardCopy {
             store,
             log,
             options,
-            head: ChainHead::at(applied),
-            applied,
+            head: ChainHead::at(position),
+            applied: position,
         };
         let mut tries = Tries::new(options);
         loop {
-            match copy.check() {
+            match copy.check_log() {
                 // A server that has just become the leader may not have the newest records yet.
                 Err(
                     FollowError::Shorter { .. }
@@ -117,24 +116,24 @@ impl ShardCopy {
                         why: BrokenRecord::Gap,
                         ..
                     },
-                ) if tries.again() => {}
+                ) if tries.pause_and_retry() => {}
                 checked => return checked.map(|()| copy),
             }
         }
     }
 
     /// What a store has applied; [`None`] if it has no record of that.
-    pub fn applied(store: &dyn Store) -> Result<Option<AppliedPosition>, StoreError> {
-        let record = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b""))?;
+    pub fn read_applied(store: &dyn Store) -> Result<Option<AppliedPosition>, StoreError> {
+        let record = store.get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))?;
         record
             .map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged))
             .transpose()
     }
 
     /// Checks that the log has what the store has applied.
-    fn check(&self) -> Result<(), FollowError> {
+    fn check_log(&self) -> Result<(), FollowError> {
         let sequence = self.applied.sequence;
-        let ChangelogBounds { first, last } = self.ask(|log| log.bounds())?;
+        let ChangelogBounds { first, last } = self.ask_until_answered(|log| log.bounds())?;
         if last < sequence {
             return Err(FollowError::Shorter {
                 last,
@@ -150,7 +149,10 @@ impl ShardCopy {
         if sequence == 0 || first > sequence {
             return Ok(());
         }
-        let why = match self.ask(|log| log.read(sequence, 1))?.first() {
+        let why = match self
+            .ask_until_answered(|log| log.read(sequence, 1))?
+            .first()
+        {
             Some(bytes) if record::ends_at(bytes, self.applied) => return Ok(()),
             Some(_) => BrokenRecord::Chain,
             None => BrokenRecord::Gap,
@@ -160,20 +162,20 @@ impl ShardCopy {
 
     /// The position up to which records were applied. The records behind it are needed after a
     /// restart.
-    pub fn position(&self) -> AppliedPosition {
+    pub fn applied_position(&self) -> AppliedPosition {
         self.applied
     }
 
     /// The sequence of the last record that was read.
-    pub(super) fn end(&self) -> u64 {
+    pub(super) fn last_read(&self) -> u64 {
         self.head.position.sequence
     }
 
     /// Applies what the log has now. Returns the position.
     pub fn catch_up(&mut self) -> Result<AppliedPosition, FollowError> {
-        let last = self.ask(|log| log.bounds())?.last;
+        let last = self.ask_until_answered(|log| log.bounds())?.last;
         self.apply_through(last)?;
-        Ok(self.position())
+        Ok(self.applied_position())
     }
 
     pub(super) fn apply_through(&mut self, last: u64) -> Result<(), FollowError> {
@@ -183,23 +185,23 @@ impl ShardCopy {
             let most = usize::try_from(last - next + 1)
                 .unwrap_or(READ_RECORDS)
                 .min(READ_RECORDS);
-            let records = self.ask(|log| log.read(next, most))?;
+            let records = self.ask_until_answered(|log| log.read(next, most))?;
             // A server that has just become the leader may not have the newest records yet.
-            if records.is_empty() && !tries.again() {
+            if records.is_empty() && !tries.pause_and_retry() {
                 return Err(FollowError::Broken {
                     sequence: next,
                     why: BrokenRecord::Gap,
                 });
             }
             for record in records {
-                self.apply(&record)?;
+                self.apply_record(&record)?;
                 tries = Tries::new(self.options);
             }
         }
         Ok(())
     }
 
-    fn apply(&mut self, bytes: &Bytes) -> Result<(), FollowError> {
+    fn apply_record(&mut self, bytes: &Bytes) -> Result<(), FollowError> {
         let sequence = self.head.position.sequence + 1;
         let mut batch = match self
             .head
@@ -226,14 +228,14 @@ impl ShardCopy {
     }
 
     /// Asks the log until it answers.
-    pub(super) fn ask<T>(
+    pub(super) fn ask_until_answered<T>(
         &self,
         question: impl Fn(&dyn Changelog) -> Result<T, ChangelogError>,
     ) -> Result<T, FollowError> {
         let mut tries = Tries::new(self.options);
         loop {
             match question(&*self.log) {
-                Err(ChangelogError::Unavailable(_)) if tries.again() => {}
+                Err(ChangelogError::Unavailable(_)) if tries.pause_and_retry() => {}
                 Err(ChangelogError::Missing) => {
                     return Err(FollowError::Missing {
                         applied: self.applied.sequence,
@@ -247,7 +249,7 @@ impl ShardCopy {
 
 /// Whether a store has nothing but its format.
 fn is_new(store: &dyn Store) -> Result<bool, StoreError> {
-    let format = keys::meta(MetaKind::Format, b"");
+    let format = keys::meta_key(MetaKind::Format, b"");
     let mut is_new = true;
     for family in Family::ALL {
         store.scan(family, &[], &[0xff; 64], &mut |key, _| {
@@ -279,7 +281,7 @@ impl Tries {
     }
 
     /// Pauses before another attempt, if there may be one.
-    fn again(&mut self) -> bool {
+    fn pause_and_retry(&mut self) -> bool {
         if self.left == 0 {
             return false;
         }
@@ -303,7 +305,7 @@ pub(super) fn write_locally(
 ) -> Result<(), StoreError> {
     batch.put(
         Family::Meta,
-        keys::meta(MetaKind::Applied, b""),
+        keys::meta_key(MetaKind::Applied, b""),
         position.encode(),
     );
     store.write_unsynced(batch)

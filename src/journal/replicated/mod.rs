@@ -168,23 +168,23 @@ impl ReplicatedStore {
         let mut expecting = EXPECTING_FENCES;
         // A lost answer makes a second fence of the same node, and the later one counts.
         let (epoch, sent) = loop {
-            let expected = (expecting > 0).then_some(copy.end());
-            let appended = copy.ask(|log| {
-                let sent = clock.now();
-                match log.append(&fence, expected) {
+            let last_sequence = (expecting > 0).then_some(copy.last_read());
+            let fence_result = copy.ask_until_answered(|log| {
+                let send_time = clock.now();
+                match log.append(&fence, last_sequence) {
                     Err(ChangelogError::WrongLast) => Ok(None),
-                    appended => appended.map(|sequence| Some((sequence, sent))),
+                    result => result.map(|sequence| Some((sequence, send_time))),
                 }
             })?;
-            match appended {
-                Some(appended) => break appended,
+            match fence_result {
+                Some(fence_result) => break fence_result,
                 None => copy.catch_up()?,
             };
             expecting -= 1;
         };
         copy.apply_through(epoch)?;
         // A fence ends every chain of parts, so everything before it is applied.
-        let position = copy.position();
+        let position = copy.applied_position();
         if position.epoch != epoch {
             let why = BrokenRecord::Epoch {
                 found: position.epoch,
@@ -218,7 +218,7 @@ impl ReplicatedStore {
     }
 
     /// Why nothing is written any more, if that is so.
-    pub fn ended(&self) -> Option<&OwnershipEnd> {
+    pub fn ownership_end(&self) -> Option<&OwnershipEnd> {
         self.ended.get()
     }
 
@@ -227,12 +227,12 @@ impl ReplicatedStore {
     ///
     /// The nodes that read leases do not see records of the log. So `LeaseIntervals::may_act` of
     /// `cluster::lease` must be given the last renewal of the lease, never this time alone.
-    pub fn confirmed(&self) -> Timestamp {
+    pub fn confirmed_at(&self) -> Timestamp {
         Timestamp(self.confirmed.load(Ordering::Acquire))
     }
 
     /// For how long a write has waited for the log; zero if none does.
-    pub fn waits(&self) -> Duration {
+    pub fn waiting_time(&self) -> Duration {
         match self.waiting.load(Ordering::Acquire) {
             0 => Duration::ZERO,
             since => self.clock.now().since(Timestamp(since)),
@@ -245,28 +245,28 @@ impl ReplicatedStore {
     }
 
     /// The sequence of the last record that the local store has applied.
-    pub fn applied(&self) -> u64 {
+    pub fn applied_sequence(&self) -> u64 {
         self.applied.load(Ordering::Acquire)
     }
 
     /// The sequence of the last record that the local store has synced: the log may be trimmed up
     /// to it as far as this copy is concerned. Moves once a second.
-    pub fn flushed(&self) -> u64 {
+    pub fn flushed_sequence(&self) -> u64 {
         self.flushed.load(Ordering::Acquire)
     }
 
     /// Gives the shard up, so that another node may take it at once. Nothing can be written
     /// afterwards.
-    pub fn release(&self) -> Result<(), OwnershipEnd> {
-        let mut position = self.position();
+    pub fn release_shard(&self) -> Result<(), OwnershipEnd> {
+        let mut position = self.lock_position();
         if let Some(end) = self.ended.get() {
             return Err(end.clone());
         }
-        let release = self.record(*position, Body::Release);
-        let done = self
-            .append(&release, &mut position, OnFull::GiveUp)
-            .and_then(|()| self.apply(Batch::default(), *position));
-        let end = match done {
+        let release = self.new_record(*position, Body::Release);
+        let result = self
+            .append_record(&release, &mut position, OnFull::GiveUp)
+            .and_then(|()| self.apply_batch(Batch::default(), *position));
+        let end = match result {
             Err(NotWritten::Ended(end)) => end,
             // A release that was not written is one that expires.
             Ok(()) | Err(NotWritten::Full) => OwnershipEnd::Released,
@@ -294,11 +294,11 @@ impl ReplicatedStore {
 
     /// The state changes only after a record was acknowledged, so it is consistent even if a thread
     /// panicked with the lock.
-    fn position(&self) -> MutexGuard<'_, AppliedPosition> {
+    fn lock_position(&self) -> MutexGuard<'_, AppliedPosition> {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn record(&self, position: AppliedPosition, body: Body) -> Record {
+    fn new_record(&self, position: AppliedPosition, body: Body) -> Record {
         Record {
             epoch: position.epoch,
             number: position.number + 1,
@@ -307,7 +307,11 @@ impl ReplicatedStore {
         }
     }
 
-    fn replicate(&self, position: &mut AppliedPosition, batch: &Batch) -> Result<(), NotWritten> {
+    fn replicate_batch(
+        &self,
+        position: &mut AppliedPosition,
+        batch: &Batch,
+    ) -> Result<(), NotWritten> {
         let operations = record::encode_batch(batch);
         let part_bytes = self
             .options
@@ -323,7 +327,7 @@ impl ReplicatedStore {
         for part in 1..=parts {
             let from = usize::from(part - 1) * part_bytes;
             let operations = operations.slice(from..operations.len().min(from + part_bytes));
-            let record = self.record(
+            let record = self.new_record(
                 *position,
                 Body::Group {
                     part,
@@ -333,7 +337,7 @@ impl ReplicatedStore {
             );
             // What was begun is completed: another batch could not follow a chain that is not
             // complete.
-            self.append(
+            self.append_record(
                 &record,
                 position,
                 if part == 1 {
@@ -343,10 +347,10 @@ impl ReplicatedStore {
                 },
             )?;
         }
-        self.apply(batch.clone(), *position)
+        self.apply_batch(batch.clone(), *position)
     }
 
-    fn apply(&self, mut batch: Batch, position: AppliedPosition) -> Result<(), NotWritten> {
+    fn apply_batch(&self, mut batch: Batch, position: AppliedPosition) -> Result<(), NotWritten> {
         let written = write_locally(&*self.store, &mut batch, position);
         written.map_err(|error| NotWritten::Ended(OwnershipEnd::Local(error.to_string())))?;
         self.applied.store(position.sequence, Ordering::Release);
@@ -355,7 +359,7 @@ impl ReplicatedStore {
 
     /// Appends `record` behind `position`, and moves it. Returns only when the fate of the record
     /// is known, except with [`OnFull::GiveUp`].
-    fn append(
+    fn append_record(
         &self,
         record: &Record,
         position: &mut AppliedPosition,
@@ -363,9 +367,9 @@ impl ReplicatedStore {
     ) -> Result<(), NotWritten> {
         let began = self.clock.now();
         self.waiting.store(began.0, Ordering::Release);
-        let appended = self.append_since(began, record, position, on_full);
+        let result = self.append_since(began, record, position, on_full);
         self.waiting.store(0, Ordering::Release);
-        appended
+        result
     }
 
     fn append_since(
@@ -378,17 +382,18 @@ impl ReplicatedStore {
         if self.is_stopping_within(Duration::ZERO) {
             return Err(NotWritten::Ended(OwnershipEnd::Stopped));
         }
-        let (bytes, expected) = (record.encode(), position.sequence);
+        let bytes = record.encode();
+        let expected = position.sequence;
         let mut tries = Tries::new(self.options);
-        let confirmed = loop {
-            let sent = self.clock.now();
-            let appended = self.log.append(&bytes, Some(expected));
+        let confirmation = loop {
+            let send_time = self.clock.now();
+            let result = self.log.append(&bytes, Some(expected));
             self.is_full.store(
-                matches!(appended, Err(ChangelogError::Full)),
+                matches!(result, Err(ChangelogError::Full)),
                 Ordering::Release,
             );
-            match appended {
-                Ok(sequence) if sequence == expected + 1 => break sent,
+            match result {
+                Ok(sequence) if sequence == expected + 1 => break send_time,
                 Ok(sequence) => {
                     return Err(NotWritten::Ended(OwnershipEnd::Misplaced {
                         sequence,
@@ -439,15 +444,15 @@ impl ReplicatedStore {
             }
         };
         *position = record::position_behind(*position, &bytes, record);
-        self.confirmed.store(confirmed.0, Ordering::Release);
+        self.confirmed.store(confirmation.0, Ordering::Release);
         Ok(())
     }
 
     fn is_stopping_within(&self, pause: Duration) -> bool {
         let (stopping, changed) = &self.stopping;
         let stopping = stopping.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = changed.wait_timeout_while(stopping, pause, |stopping| !*stopping);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let wait_result = changed.wait_timeout_while(stopping, pause, |stopping| !*stopping);
+        *wait_result.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -459,14 +464,14 @@ impl StoreLayer for ReplicatedStore {
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        let mut position = self.position();
+        let mut position = self.lock_position();
         if let Some(end) = self.ended.get() {
             return Err(StoreError::Failed(end.to_string()));
         }
         if batch.0.is_empty() {
             return Ok(());
         }
-        match self.replicate(&mut position, batch) {
+        match self.replicate_batch(&mut position, batch) {
             Ok(()) => Ok(()),
             Err(NotWritten::Full) => Err(StoreError::Full),
             Err(NotWritten::Ended(end)) => Err(StoreError::Failed(
@@ -485,9 +490,9 @@ impl StoreLayer for ReplicatedStore {
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {
-        let applied = self.applied();
+        let sequence = self.applied_sequence();
         self.inner().note_watermark()?;
-        self.flushed.store(applied, Ordering::Release);
+        self.flushed.store(sequence, Ordering::Release);
         Ok(())
     }
 }

@@ -31,9 +31,9 @@ impl Journal {
     /// Limits the backlog of a partition to one of `parts` equal parts of the limit: it is that of
     /// a spread topic.
     pub fn divide_backlog(&self, partition: PartitionId, parts: u32) {
-        self.writer(partition)
+        self.writer_for(partition)
             .queue
-            .send(WriterEntry::DivideBacklog {
+            .send_entry(WriterEntry::DivideBacklog {
                 partition,
                 parts: parts.max(1),
             });
@@ -42,7 +42,7 @@ impl Journal {
 
 impl GroupWriter {
     /// Fails if the backlog of a partition is at its limit.
-    pub(super) fn admit(&mut self, id: PartitionId) -> Result<(), Error> {
+    pub(super) fn check_backlog(&mut self, id: PartitionId) -> Result<(), Error> {
         match self.update_backlog(id)? {
             Some(CrowdedPartition {
                 laggard,
@@ -67,11 +67,11 @@ impl GroupWriter {
     }
 
     fn update_backlog(&mut self, id: PartitionId) -> Result<Option<CrowdedPartition>, StoreError> {
-        let crowded = self.measure_backlog(id)?;
-        if crowded != self.status.crowded_partition(id) {
-            self.status.set_crowded_partition(id, crowded);
+        let crowding = self.measure_backlog(id)?;
+        if crowding != self.status.crowded_partition(id) {
+            self.status.set_crowded_partition(id, crowding);
         }
-        Ok(crowded)
+        Ok(crowding)
     }
 
     fn measure_backlog(&mut self, id: PartitionId) -> Result<Option<CrowdedPartition>, StoreError> {
@@ -86,7 +86,7 @@ impl GroupWriter {
             BacklogFullPolicy::Refuse => most,
             BacklogFullPolicy::Expire => most / 8 * EXPIRE_FROM,
         };
-        if partition.backlog() < threshold {
+        if partition.backlog_bytes() < threshold {
             return Ok(None);
         }
         let lows = self.lows.get(&id).into_iter().flatten();
@@ -109,18 +109,18 @@ impl GroupWriter {
             };
             partition.passed = PassedEvents { low, bytes };
         }
-        let bytes = partition.backlog();
+        let bytes = partition.backlog_bytes();
         let keep = match bound.when_full {
             BacklogFullPolicy::Refuse => None,
             BacklogFullPolicy::Expire => Some(most / 8 * EXPIRE_TO),
         };
-        let crowded = CrowdedPartition {
+        let crowding = CrowdedPartition {
             laggard: *laggard,
             bytes,
             is_full: bytes >= most,
             keep,
         };
-        Ok(Some(crowded).filter(|_| bytes >= threshold))
+        Ok(Some(crowding).filter(|_| bytes >= threshold))
     }
 }
 
@@ -137,9 +137,9 @@ fn bytes_before(
         return Ok(partition.passed.bytes);
     };
     let chunk = chunk_of(&key, value)?;
-    Ok(if chunk.end() > low {
+    Ok(if chunk.end_seq() > low {
         chunk.before.bytes
     } else {
-        chunk.after().bytes
+        chunk.totals_after().bytes
     })
 }

@@ -29,7 +29,6 @@ const RECENT_MAX: usize = 32_768;
 /// An id of a partition.
 type IdKey = (PartitionId, IdDigest);
 
-/// The ids of a group.
 pub(super) type GroupIds = HashMap<IdKey, PublishedId>;
 
 /// The ids that were written last, each with the version that it was written with.
@@ -68,7 +67,7 @@ impl RecentIds {
 
     /// The record of an id, of which a lookup at `version` has found `known`. [`None`] if the
     /// lookup is too old.
-    fn resolve(
+    fn resolve_id(
         &self,
         key: &IdKey,
         version: u64,
@@ -96,39 +95,39 @@ impl GroupWriter {
         let now = partition.append_time(&self.clock, now);
         // While the clock may be wrong, nothing ends by age, and no record is removed.
         let is_paused = self.clock.expiry_is_paused();
-        let (mut next, mut found, mut keep) = (
-            partition.next,
-            GroupIds::new(),
-            Vec::with_capacity(check.ids.len()),
-        );
+        let mut next = partition.next;
+        let mut found = GroupIds::new();
+        let mut keep = Vec::with_capacity(check.ids.len());
         for (index, digest) in check.ids.iter().enumerate() {
             let key = (id, *digest);
-            let known = match found.get(&key).or_else(|| group.ids.get(&key)) {
+            let previous = match found.get(&key).or_else(|| group.ids.get(&key)) {
                 Some(known) => Some(*known),
                 None => self.find_published(&key, check, index)?,
             };
-            let known = known.filter(|known| is_paused || known.is_known(now, check.window));
-            keep.push(known.is_none());
-            let record = match known {
-                Some(known) => PublishedId {
-                    duplicates: known.duplicates + 1,
+            let previous =
+                previous.filter(|previous| is_paused || previous.is_known(now, check.window));
+            keep.push(previous.is_none());
+            let record = match previous {
+                Some(previous) => PublishedId {
+                    duplicates: previous.duplicates + 1,
                     last: Some(now),
-                    ..known
+                    ..previous
                 },
                 None => PublishedId::new(next, now, check.window),
             };
-            next = next.plus(known.is_none().into());
+            next = next.plus(previous.is_none().into());
             found.insert(key, record);
         }
         let duplicates = keep.iter().filter(|keep| !**keep).count() as u32;
         let mut rest = chunks;
         if duplicates > 0 {
-            let (mut kept, mut keep) = (Vec::new(), &keep[..]);
+            let mut kept = Vec::new();
+            let mut keep = &keep[..];
             for chunk in rest {
                 let (these, others) = keep.split_at(chunk.count as usize);
                 kept.extend(
                     chunk
-                        .keep(these)
+                        .keep_events(these)
                         .map_err(|error| Error::Damaged(error.to_string()))?,
                 );
                 keep = others;
@@ -148,7 +147,7 @@ impl GroupWriter {
     ) -> Result<Option<PublishedId>, Error> {
         let lookup = check.known.as_ref().and_then(|known| {
             let record = known.records.get(index).copied()?;
-            self.recent_ids.resolve(key, known.version, record)
+            self.recent_ids.resolve_id(key, known.version, record)
         });
         match lookup {
             Some(record) => Ok(record),

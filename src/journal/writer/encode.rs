@@ -20,7 +20,12 @@ use gridhook_store::{
 
 impl GroupWriter {
     /// Adds an entry to the batch and its answer to the group.
-    pub(super) fn encode(&mut self, group: &mut CommitGroup, entry: WriterEntry, now: Timestamp) {
+    pub(super) fn encode_entry(
+        &mut self,
+        group: &mut CommitGroup,
+        entry: WriterEntry,
+        now: Timestamp,
+    ) {
         let answer = match entry {
             WriterEntry::Publish {
                 partition,
@@ -75,7 +80,7 @@ impl GroupWriter {
                 partition,
                 from,
                 reply,
-            } => return self.keep(partition, from, reply),
+            } => return self.guard_log(partition, from, reply),
             WriterEntry::DivideBacklog { partition, parts } => {
                 self.backlog_parts.insert(partition, parts);
                 return;
@@ -126,7 +131,7 @@ impl GroupWriter {
         if self.store.is_short_of_space() {
             return Err(Error::Full);
         }
-        self.admit(id)?;
+        self.check_backlog(id)?;
         let (chunks, duplicates) = match check {
             Some(check) => self.remove_duplicates(group, id, chunks, &check, now)?,
             None => (chunks, 0),
@@ -141,28 +146,30 @@ impl GroupWriter {
         group.before.entry(id).or_insert(Some(*partition));
         let (appended, is_corrected) = partition.begin_append(clock, now);
         if is_corrected {
-            group
-                .batch
-                .put(Family::Meta, keys::floor(id), partition.record().encode());
+            group.batch.put(
+                Family::Meta,
+                keys::floor_key(id),
+                partition.floor_record().encode(),
+            );
         }
-        let published = PublishReceipt {
+        let receipt = PublishReceipt {
             first: partition.next,
             appended,
             duplicates,
         };
         for chunk in chunks {
             let first = partition.next;
-            let chunk = chunk.append(first, appended, partition.running);
+            let chunk = chunk.append_to_log(first, appended, partition.running);
             let chunk = chunk.map_err(|error| Error::Damaged(error.to_string()))?;
-            partition.next = chunk.end();
-            partition.running = chunk.after();
+            partition.next = chunk.end_seq();
+            partition.running = chunk.totals_after();
             group
                 .batch
-                .put(Family::Log, keys::log(id, first), chunk.record());
-            ids.append(&mut group.batch, id, &chunk);
+                .put(Family::Log, keys::log(id, first), chunk.to_record());
+            ids.append_ids(&mut group.batch, id, &chunk);
             group.appended.push((id, chunk));
         }
-        Ok(published)
+        Ok(receipt)
     }
 
     fn encode_meta(&mut self, group: &mut CommitGroup, change: &MetaChange, now: Timestamp) {
@@ -170,13 +177,13 @@ impl GroupWriter {
             MetaChange::Put(kind, name, value) => {
                 group.batch.put(
                     Family::Meta,
-                    keys::meta(*kind, name.as_bytes()),
+                    keys::meta_key(*kind, name.as_bytes()),
                     value.clone(),
                 );
             }
             MetaChange::Delete(kind, name) => group
                 .batch
-                .delete(Family::Meta, keys::meta(*kind, name.as_bytes())),
+                .delete(Family::Meta, keys::meta_key(*kind, name.as_bytes())),
             MetaChange::CreatePartition(id) => {
                 group
                     .before
@@ -185,11 +192,13 @@ impl GroupWriter {
                 let partition = self
                     .partitions
                     .entry(*id)
-                    .or_insert_with(PartitionState::found);
+                    .or_insert_with(PartitionState::find_existing);
                 partition.begin_append(&self.clock, now);
-                group
-                    .batch
-                    .put(Family::Meta, keys::floor(*id), partition.record().encode());
+                group.batch.put(
+                    Family::Meta,
+                    keys::floor_key(*id),
+                    partition.floor_record().encode(),
+                );
             }
             MetaChange::Subscribe(subscription_key, start) => {
                 // Only this thread moves the floor, so it cannot pass this position.
@@ -220,7 +229,7 @@ impl GroupWriter {
                 );
                 group
                     .lows
-                    .push((*subscription_key, LowWatermark::of(&cursor)));
+                    .push((*subscription_key, LowWatermark::from_cursor(&cursor)));
             }
             MetaChange::Unsubscribe(subscription_key) => {
                 // Fences its writes. Its pending deliveries are removed in parts, later.
@@ -235,14 +244,15 @@ impl GroupWriter {
                     .delete(Family::Cursor, keys::cursor(*subscription_key));
                 group
                     .batch
-                    .put(Family::Meta, keys::reap(*subscription_key), vec![1]);
+                    .put(Family::Meta, keys::reap_key(*subscription_key), vec![1]);
                 group.lows.push((*subscription_key, None));
             }
             MetaChange::DeletePartition(id) => {
                 let before = self.partitions.remove(id);
-                let record = before
-                    .as_ref()
-                    .map_or_else(|| PartitionState::found().record(), PartitionState::record);
+                let record = before.as_ref().map_or_else(
+                    || PartitionState::find_existing().floor_record(),
+                    PartitionState::floor_record,
+                );
                 group.before.entry(*id).or_insert(before);
                 let record = FloorRecord {
                     floor: FloorRecord::ABANDONED,
@@ -250,7 +260,7 @@ impl GroupWriter {
                 };
                 group
                     .batch
-                    .put(Family::Meta, keys::floor(*id), record.encode());
+                    .put(Family::Meta, keys::floor_key(*id), record.encode());
             }
         }
     }
@@ -276,64 +286,65 @@ impl GroupWriter {
         cursor
             .filtered_out
             .iter()
-            .for_each(|range| lines.push_entry(range.lane, 0, &range.line(now)));
-        group.batch.outcomes(subscription_key, None, lines);
+            .for_each(|range| lines.push_entry(range.lane, 0, &range.to_ledger_entry(now)));
+        group.batch.put_outcomes(subscription_key, None, lines);
     }
 
     /// Deletes carried events whose last pending delivery or pin is deleted by this group.
     pub(super) fn free_carried(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
-        if group.needs.is_empty() {
+        if group.pin_changes.is_empty() {
             return Ok(());
         }
         self.trims
-            .touch(group.needs.keys().map(|(id, seq, _, _)| (*id, *seq)));
+            .note_changes(group.pin_changes.keys().map(|(id, seq, _, _)| (*id, *seq)));
         let events = |is_needed| {
-            let changed = group
-                .needs
+            let changed_entries = group
+                .pin_changes
                 .iter()
                 .filter(move |(_, needed)| **needed == is_needed);
-            changed
+            changed_entries
                 .map(|((id, seq, _, _), _)| (*id, *seq))
                 .collect::<HashSet<_>>()
         };
-        let mut freed = events(false);
+        let mut unneeded_events = events(false);
         for event in events(true) {
-            freed.remove(&event);
+            unneeded_events.remove(&event);
         }
-        freed.retain(|(id, seq)| {
+        unneeded_events.retain(|(id, seq)| {
             seq.is_apart()
                 || self
                     .partitions
                     .get(id)
                     .is_none_or(|partition| *seq < partition.floor)
         });
-        for (id, seq) in freed {
-            let mut wanted = false;
+        for (id, seq) in unneeded_events {
+            let mut is_needed_elsewhere = false;
             for (family, range) in [
                 (Family::Pending, keys::pending_of_event(id, seq)),
                 (Family::Pin, keys::pins_of_event(id, seq)),
             ] {
-                let scanned = self
+                let result = self
                     .store
                     .scan(family, &range.start, &range.end, &mut |key, _| {
-                        let parsed = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
-                        wanted |= parsed.is_none_or(|entry| !group.needs.contains_key(&entry));
-                        if wanted {
+                        let key_parts = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
+                        is_needed_elsewhere |=
+                            key_parts.is_none_or(|entry| !group.pin_changes.contains_key(&entry));
+                        if is_needed_elsewhere {
                             ControlFlow::Break(())
                         } else {
                             ControlFlow::Continue(())
                         }
                     });
-                match scanned {
+                match result {
                     // Whether it is still needed is unknown, so the event is kept.
                     Err(StoreError::Damaged(what)) => {
                         self.note_damage(family, &what);
-                        wanted = true;
+                        is_needed_elsewhere = true;
                     }
-                    scanned => scanned?,
+                    result => result?,
                 }
             }
-            if !wanted {
+            if !is_needed_elsewhere {
                 group.batch.delete(Family::Carried, keys::carried(id, seq));
             }
         }
@@ -341,7 +352,6 @@ impl GroupWriter {
     }
 }
 
-/// Encodes a subscription's changes.
 fn encode_changes(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
@@ -351,14 +361,15 @@ fn encode_changes(
         partition,
         subscription,
     } = subscription_key;
-    let (mut new_cursor, mut lines) = (None, EncodedLines::default());
+    let mut new_cursor = None;
+    let mut lines = EncodedLines::default();
     for change in changes {
         match change {
             RecordChange::Cursor(cursor) => {
                 new_cursor = Some(cursor.encode().into());
                 group
                     .lows
-                    .push((subscription_key, LowWatermark::of(cursor)));
+                    .push((subscription_key, LowWatermark::from_cursor(cursor)));
             }
             RecordChange::Defer {
                 lane,
@@ -372,7 +383,7 @@ fn encode_changes(
                     pending.encode(),
                 );
                 group
-                    .needs
+                    .pin_changes
                     .insert((partition, *seq, subscription, *lane), true);
                 if *was_due != Some(pending.due) {
                     if let Some(was_due) = was_due {
@@ -389,7 +400,7 @@ fn encode_changes(
                 }
             }
             RecordChange::Settle { lane, seq, was_due } => {
-                settle(group, subscription_key, *lane, *seq, *was_due)
+                delete_pending(group, subscription_key, *lane, *seq, *was_due)
             }
             RecordChange::DeadLetter {
                 lane,
@@ -408,7 +419,7 @@ fn encode_changes(
                     Vec::new(),
                 );
                 group
-                    .needs
+                    .pin_changes
                     .insert((partition, *seq, subscription, *lane), true);
             }
             RecordChange::Note {
@@ -423,7 +434,7 @@ fn encode_changes(
                     excerpt.encode(),
                 );
             }
-            RecordChange::Redrive(page) => redrive(group, subscription_key, page),
+            RecordChange::Redrive(page) => delete_redriven(group, subscription_key, page),
             RecordChange::JobEnded(job) => {
                 group.batch.put(
                     Family::Meta,
@@ -434,11 +445,12 @@ fn encode_changes(
             }
         }
     }
-    group.batch.outcomes(subscription_key, new_cursor, lines);
+    group
+        .batch
+        .put_outcomes(subscription_key, new_cursor, lines);
 }
 
-/// Deletes a pending delivery.
-pub(super) fn settle(
+pub(super) fn delete_pending(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
     lane: Lane,
@@ -457,12 +469,12 @@ pub(super) fn settle(
         .batch
         .single_delete(Family::Due, keys::due(subscription_key, was_due, lane, seq));
     group
-        .needs
+        .pin_changes
         .insert((partition, seq, subscription, lane), false);
 }
 
 /// Deletes redriven dead letters. Separate, later changes make their events pending.
-fn redrive(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &RedrivePage) {
+fn delete_redriven(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &RedrivePage) {
     for RedrivenEvent { seq, waited, event } in &page.dead_letters {
         if let Some((due, seq, lane)) = *waited {
             remove_dead_letter(group, subscription_key, DeadLetterKey { due, seq, lane });
@@ -477,13 +489,13 @@ fn redrive(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &Re
     }
     group.batch.put(
         Family::Meta,
-        keys::redrive(subscription_key, page.lane),
+        keys::redrive_key(subscription_key, page.lane),
         page.progress.clone(),
     );
     if let Some((name, totals)) = &page.totals {
         group.batch.put(
             Family::Meta,
-            keys::meta(MetaKind::DeadLetters, name.as_bytes()),
+            keys::meta_key(MetaKind::DeadLetters, name.as_bytes()),
             totals.clone(),
         );
     }
@@ -501,7 +513,7 @@ fn encode_dead_letter_write(
     {
         group.batch.put(
             Family::Meta,
-            keys::meta(MetaKind::DeadLetters, name.as_bytes()),
+            keys::meta_key(MetaKind::DeadLetters, name.as_bytes()),
             totals.clone(),
         );
     }
@@ -510,7 +522,7 @@ fn encode_dead_letter_write(
     }
     let mut lines = EncodedLines::default();
     write.notes.iter().for_each(|line| lines.push(line));
-    group.batch.outcomes(subscription_key, None, lines);
+    group.batch.put_outcomes(subscription_key, None, lines);
 }
 
 /// Deletes a dead letter and its pin.
@@ -530,6 +542,6 @@ pub(super) fn remove_dead_letter(
         .batch
         .delete(Family::Pin, keys::pin(partition, seq, subscription, lane));
     group
-        .needs
+        .pin_changes
         .insert((partition, seq, subscription, lane), false);
 }

@@ -16,13 +16,12 @@ use gridhook_event::{PartitionId, Seq};
 /// Keeps a range of a log until it is dropped.
 pub(crate) type GuardToken = Arc<Seq>;
 
-/// The guards of all partitions.
 #[derive(Debug, Default)]
 pub(super) struct LogGuards(HashMap<PartitionId, Vec<Weak<Seq>>>);
 
 impl LogGuards {
     /// The lowest guarded sequence of a partition.
-    pub(super) fn low(&self, id: PartitionId) -> Option<Seq> {
+    pub(super) fn lowest_guarded(&self, id: PartitionId) -> Option<Seq> {
         self.0
             .get(&id)?
             .iter()
@@ -35,7 +34,7 @@ impl LogGuards {
 impl GroupWriter {
     /// Keeps a log from `from` on, or from its floor. Only this thread moves the floor, so it
     /// cannot move in between.
-    pub(super) fn keep(
+    pub(super) fn guard_log(
         &mut self,
         id: PartitionId,
         from: Seq,

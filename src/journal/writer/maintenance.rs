@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use super::{
     CommitGroup, GroupWriter, HOUSEKEEPING,
-    encode::{remove_dead_letter, settle},
+    encode::{delete_pending, remove_dead_letter},
 };
 use crate::{DeadLetterKey, JournalState, reader::ended_jobs, shards::CONTROL};
 use gridhook_event::{Lane, SubscriptionKey, Timestamp};
@@ -21,19 +21,19 @@ const ENDED_MAX: usize = 50;
 const REAP_MAX: usize = 1024;
 
 impl GroupWriter {
-    pub(super) fn housekeep(&mut self, now: Timestamp) -> Result<(), StoreError> {
+    pub(super) fn run_maintenance(&mut self, now: Timestamp) -> Result<(), StoreError> {
         if !self.parked.is_empty() {
             return Ok(());
         }
         let is_due = now >= self.last_housekeeping.after(HOUSEKEEPING);
-        let kept = self.trim(now).and_then(|()| {
+        let result = self.trim_partitions(now).and_then(|()| {
             if is_due {
                 self.run_periodic(now)
             } else {
                 Ok(())
             }
         });
-        match kept {
+        match result {
             // Not urgent: retried after a second.
             Err(StoreError::Full) => {
                 self.status.set_state(JournalState::Full);
@@ -58,13 +58,13 @@ impl GroupWriter {
                 self.store.expire_ids(now);
             }
         }
-        self.reap()
+        self.remove_deleted()
     }
 
     /// Deletes all but the latest ended jobs.
     pub(super) fn forget_jobs(&self, group: &mut CommitGroup) -> Result<(), StoreError> {
         for subscription_key in &group.ended {
-            let ended = match ended_jobs(&*self.store, *subscription_key) {
+            let stored_jobs = match ended_jobs(&*self.store, *subscription_key) {
                 // Unreadable jobs are kept.
                 Err(StoreError::Damaged(what)) => {
                     self.note_damage(Family::Meta, &what);
@@ -72,13 +72,13 @@ impl GroupWriter {
                 }
                 ended => ended?,
             };
-            let mut ended: Vec<(Timestamp, Lane)> = ended
+            let mut end_times: Vec<(Timestamp, Lane)> = stored_jobs
                 .into_iter()
                 .map(|job| (job.changed, job.lane))
                 .collect();
-            ended.sort_unstable();
-            let excess = ended.len().saturating_sub(ENDED_MAX);
-            for (_, lane) in ended.drain(..excess) {
+            end_times.sort_unstable();
+            let excess = end_times.len().saturating_sub(ENDED_MAX);
+            for (_, lane) in end_times.drain(..excess) {
                 group
                     .batch
                     .delete(Family::Meta, keys::ended_job(*subscription_key, lane));
@@ -88,14 +88,15 @@ impl GroupWriter {
     }
 
     /// Removes a part of the records of its deleted subscriptions.
-    fn reap(&mut self) -> Result<(), StoreError> {
+    fn remove_deleted(&mut self) -> Result<(), StoreError> {
         let mut subscription_keys = Vec::new();
-        let (range, shards) = (keys::reaps(), self.options.shards);
+        let range = keys::reaps_range();
+        let shards = self.options.shards;
         self.store
             .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
-                let found = keys::parse_reap(key);
+                let key_parts = keys::parse_reap(key);
                 subscription_keys
-                    .extend(found.filter(|found| shards.writer_of(found.partition) == self.number));
+                    .extend(key_parts.filter(|key| shards.writer_of(key.partition) == self.number));
                 if subscription_keys.len() < 16 {
                     ControlFlow::Continue(())
                 } else {
@@ -115,25 +116,27 @@ impl GroupWriter {
         let mut group = CommitGroup::default();
         let now = self.clock.now();
         let range = keys::due_of(subscription_key);
-        let mut canceled = EncodedLines::default();
+        let mut canceled_lines = EncodedLines::default();
         self.store
             .scan(Family::Due, &range.start, &range.end, &mut |key, _| {
                 if let Some((_, due, lane, seq)) = keys::parse_due(key) {
-                    settle(&mut group, subscription_key, lane, seq, due);
+                    delete_pending(&mut group, subscription_key, lane, seq, due);
                     let entry = LedgerEntry {
                         at: now,
-                        runs: vec![SeqRun::one(seq)],
+                        runs: vec![SeqRun::single(seq)],
                         what: LedgerEvent::Canceled,
                     };
-                    canceled.push_entry(lane, 0, &entry);
+                    canceled_lines.push_entry(lane, 0, &entry);
                 }
-                if group.needs.len() < REAP_MAX {
+                if group.pin_changes.len() < REAP_MAX {
                     ControlFlow::Continue(())
                 } else {
                     ControlFlow::Break(())
                 }
             })?;
-        group.batch.outcomes(subscription_key, None, canceled);
+        group
+            .batch
+            .put_outcomes(subscription_key, None, canceled_lines);
         let range = keys::dead_of(subscription_key);
         self.store
             .scan(Family::Dead, &range.start, &range.end, &mut |key, _| {
@@ -144,13 +147,13 @@ impl GroupWriter {
                         DeadLetterKey { due, seq, lane },
                     );
                 }
-                if group.needs.len() < 2 * REAP_MAX {
+                if group.pin_changes.len() < 2 * REAP_MAX {
                     ControlFlow::Continue(())
                 } else {
                     ControlFlow::Break(())
                 }
             })?;
-        if group.needs.is_empty() {
+        if group.pin_changes.is_empty() {
             let range = keys::ended_jobs_of(subscription_key);
             self.store
                 .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
@@ -162,7 +165,7 @@ impl GroupWriter {
                 .delete(Family::Meta, keys::dead_letters(subscription_key));
             group
                 .batch
-                .delete(Family::Meta, keys::reap(subscription_key));
+                .delete(Family::Meta, keys::reap_key(subscription_key));
         }
         self.free_carried(&mut group)?;
         self.store.write(&group.batch)

@@ -99,7 +99,7 @@ impl WriterResources {
         fatal: FatalHandler,
         damage: Damage,
     ) -> Self {
-        let running = Arc::new(AtomicUsize::new(options.shards.writers()));
+        let running = Arc::new(AtomicUsize::new(options.shards.writer_count()));
         Self {
             store,
             clock,
@@ -113,7 +113,7 @@ impl WriterResources {
 }
 
 /// Starts the writer with this number.
-pub(super) fn spawn(
+pub(super) fn spawn_writer(
     resources: &WriterResources,
     number: usize,
     PartitionLogs { partitions, lows }: PartitionLogs,
@@ -123,7 +123,7 @@ pub(super) fn spawn(
     let last_housekeeping = resources.clock.now();
     let mut trims = TrimSchedule::start(Arc::clone(&resources.store));
     for id in partitions.keys() {
-        trims.arm(*id, last_housekeeping);
+        trims.schedule_lookup(*id, last_housekeeping);
     }
     let writer = GroupWriter {
         number,
@@ -149,7 +149,8 @@ pub(super) fn spawn(
         parked: Vec::new(),
         last_housekeeping,
     };
-    let (fatal, span) = (Arc::clone(&resources.fatal), tracing::Span::current());
+    let fatal = Arc::clone(&resources.fatal);
+    let span = tracing::Span::current();
     let run = move || {
         let _in = span.entered();
         let status = Arc::clone(&writer.status);
@@ -222,7 +223,7 @@ struct CommitGroup {
     incarnations: IdMap<SubscriptionKey, Option<Incarnation>>,
     /// Changed pending deliveries and pins of events that may be carried: whether they exist after
     /// this group.
-    needs: HashMap<PendingEntry, bool>,
+    pin_changes: HashMap<PendingEntry, bool>,
     /// Subscriptions with jobs that have ended.
     ended: HashSet<SubscriptionKey>,
     /// Ids of events for topics with duplicate detection.
@@ -249,7 +250,7 @@ impl GroupWriter {
         loop {
             let (group, now, close) = self.next_group();
             if !group.is_empty() {
-                self.commit(group, now)?;
+                self.commit_group(group, now)?;
             }
             if close {
                 // Parked entries still wait for space. They are repeated after the restart.
@@ -257,7 +258,7 @@ impl GroupWriter {
                 let is_last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
                 return if is_last { self.store.close() } else { Ok(()) };
             }
-            self.housekeep(now.max(self.last_write))?;
+            self.run_maintenance(now.max(self.last_write))?;
         }
     }
 
@@ -270,19 +271,20 @@ impl GroupWriter {
         };
         let mut group = std::mem::take(&mut self.parked);
         let most = group.len() + GROUP_MAX;
-        let mut waited = self.wait_beside_outcomes(wait);
+        let mut has_waited = self.wait_beside_outcomes(wait);
         let mut next = self.entries.next();
         if next.is_none() && self.outcomes.is_empty() {
-            waited = false;
+            has_waited = false;
             self.outcomes.expect_nothing();
-            self.entries.wait(Awaited::Any, wait);
+            self.entries.wait_for_entries(Awaited::Any, wait);
             next = self.entries.next();
         }
         let mut now = self.clock.now();
         if next.is_none() && self.outcomes.is_empty() {
             return (group, now, self.entries.is_closed());
         }
-        let (mut bytes, mut urgency) = (0, Urgency::None);
+        let mut bytes = 0;
+        let mut urgency = Urgency::None;
         let mut is_last = false;
         while group.len() + self.outcomes.len() < most && bytes < self.options.group_bytes {
             match next.take().or_else(|| self.entries.next()) {
@@ -310,9 +312,9 @@ impl GroupWriter {
                     is_last = true;
                     break;
                 }
-                None if urgency != Urgency::None || waited => break,
+                None if urgency != Urgency::None || has_waited => break,
                 None => {
-                    waited = self.wait_beside_outcomes(wait);
+                    has_waited = self.wait_beside_outcomes(wait);
                     now = self.clock.now();
                 }
             }
@@ -333,28 +335,33 @@ impl GroupWriter {
     /// While outcomes wait or are expected, waits for entries that do not wait as long, for at most
     /// `most`. Returns whether none came.
     fn wait_beside_outcomes(&mut self, most: Duration) -> bool {
-        let Some((awaited, until)) = self.outcomes.awaited() else {
+        let Some((awaited, until)) = self.outcomes.next_awaited() else {
             return false;
         };
         let wait = until.since(self.clock.now());
-        let waited = !self.entries.wait(awaited, wait.min(most));
-        if waited && wait <= most {
-            self.outcomes.reach(until);
+        let has_waited = !self.entries.wait_for_entries(awaited, wait.min(most));
+        if has_waited && wait <= most {
+            self.outcomes.advance_to(until);
         }
-        waited
+        has_waited
     }
 
-    fn commit(&mut self, entries: Vec<WriterEntry>, now: Timestamp) -> Result<(), StoreError> {
+    fn commit_group(
+        &mut self,
+        entries: Vec<WriterEntry>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let count = entries.len();
         // Most entries have one operation.
-        let (batch, answers) = (Batch(Vec::with_capacity(count)), Vec::with_capacity(count));
+        let batch = Batch(Vec::with_capacity(count));
+        let answers = Vec::with_capacity(count);
         let mut group = CommitGroup {
             batch,
             answers,
             ..CommitGroup::default()
         };
         for entry in entries {
-            self.encode(&mut group, entry, now);
+            self.encode_entry(&mut group, entry, now);
         }
         for ((id, digest), known) in &group.ids {
             group.batch.put(
@@ -373,13 +380,13 @@ impl GroupWriter {
         match written {
             Ok(()) => {
                 self.status.set_state(self.writable_state());
-                self.finish(group)
+                self.finish_group(group)
             }
             Err(StoreError::Full) => {
                 if self.status.set_state(JournalState::Full) != JournalState::Full as u8 {
                     tracing::warn!("the disk is full; publishers are refused");
                 }
-                self.park(group);
+                self.fail_group(group);
                 Ok(())
             }
             Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => Err(error),
@@ -392,7 +399,7 @@ impl GroupWriter {
         self.last_write = self.clock.now();
         self.status
             .meter
-            .synced(entries, self.last_write.since(began));
+            .record_sync(entries, self.last_write.since(began));
         Ok(())
     }
 
@@ -406,15 +413,15 @@ impl GroupWriter {
         }
     }
 
-    fn finish(&mut self, group: CommitGroup) -> Result<(), StoreError> {
-        for (id, open) in self.ids.written() {
+    fn finish_group(&mut self, group: CommitGroup) -> Result<(), StoreError> {
+        for (id, open) in self.ids.take_completed() {
             self.trims.complete_filter(id, open);
         }
         if !group.ids.is_empty() {
             let version = self.recent_ids.add(group.ids);
             self.status.set_ids_version(version);
         }
-        let mut moved = Vec::new();
+        let mut moved_partitions = Vec::new();
         for (
             SubscriptionKey {
                 partition,
@@ -424,8 +431,8 @@ impl GroupWriter {
         ) in group.lows
         {
             // The outcomes of a topic often come together.
-            if moved.last() != Some(&partition) {
-                moved.push(partition);
+            if moved_partitions.last() != Some(&partition) {
+                moved_partitions.push(partition);
             }
             let lows = self.lows.entry(partition).or_default();
             match low {
@@ -433,37 +440,37 @@ impl GroupWriter {
                 None => lows.remove(&subscription),
             };
         }
-        let soon = self.last_write.after(self.trims.delay());
-        moved
+        let soon = self.last_write.after(self.trims.lookup_delay());
+        moved_partitions
             .iter()
             .chain(group.before.keys())
-            .for_each(|id| self.trims.arm(*id, soon));
+            .for_each(|id| self.trims.schedule_lookup(*id, soon));
         for id in group.before.keys() {
             self.status
-                .set_end(*id, self.partitions.get(id).map(PartitionState::end));
+                .set_end(*id, self.partitions.get(id).map(PartitionState::log_end));
             if !self.partitions.contains_key(id) {
-                self.ids.forget(*id);
+                self.ids.forget_partition(*id);
                 self.lows.remove(id);
-                moved.push(*id);
+                moved_partitions.push(*id);
             }
         }
-        self.update_crowded(moved.into_iter())?;
+        self.update_crowded(moved_partitions.into_iter())?;
         for answer in group.answers {
             match answer {
                 // The events are published even if the publisher has disconnected.
                 PendingAnswer::Published(reply, _permit, answer) => drop(reply.send(answer)),
-                PendingAnswer::Done(entry) => reply(entry, Ok(())),
-                PendingAnswer::Refused(entry, error) => reply(entry, Err(error)),
+                PendingAnswer::Done(entry) => reply_to_entry(entry, Ok(())),
+                PendingAnswer::Refused(entry, error) => reply_to_entry(entry, Err(error)),
                 PendingAnswer::Opened(entry, owner) => self.reply_opened(entry, owner),
             }
         }
         if !group.appended.is_empty() {
-            self.outcomes.expect(self.last_write);
+            self.outcomes.expect_outcomes(self.last_write);
         }
-        let mut appended = group.appended.into_iter().peekable();
-        while let Some((id, chunk)) = appended.next() {
+        let mut appends = group.appended.into_iter().peekable();
+        while let Some((id, chunk)) = appends.next() {
             let mut chunks = vec![chunk];
-            while let Some((_, chunk)) = appended.next_if(|(next, _)| *next == id) {
+            while let Some((_, chunk)) = appends.next_if(|(next, _)| *next == id) {
                 chunks.push(chunk);
             }
             (self.listener)(id, chunks);
@@ -493,7 +500,7 @@ impl GroupWriter {
         let cursor = self
             .store
             .get(Family::Cursor, &keys::cursor(subscription_key));
-        let opened = match (cursor, self.partitions.get(&subscription_key.partition)) {
+        let reply_value = match (cursor, self.partitions.get(&subscription_key.partition)) {
             (Ok(Some(value)), Some(partition)) => match Cursor::decode(&value) {
                 Ok(cursor) => Ok(OpenedSubscription {
                     owner,
@@ -507,28 +514,31 @@ impl GroupWriter {
             (Ok(_), _) => Err(Error::Unknown),
             (Err(error), _) => Err(error.into()),
         };
-        if let Err(Error::Damaged(what)) = &opened {
+        if let Err(Error::Damaged(what)) = &reply_value {
             self.note_damage(Family::Cursor, what);
         }
-        if matches!(opened, Err(Error::Unknown)) {
+        if matches!(reply_value, Err(Error::Unknown)) {
             self.incarnations.remove(&subscription_key);
         }
         // The caller may have been dropped. Its incarnation then stays unused.
-        reply.send(opened).ok();
+        reply.send(reply_value).ok();
     }
 
     /// Records an unreadable record. This does not end the writer: if the disk cannot be written
     /// either, the next write fails.
     fn note_damage(&self, family: Family, what: &str) {
-        if self.damage.note(family, what) {
+        if self.damage.record_damaged_block(family, what) {
             self.store.set_compaction_paused(family, true);
         }
     }
 
     /// Handles a group that was not written because the disk is full: publishers and the control
     /// plane are refused, all other entries wait.
-    fn park(&mut self, group: CommitGroup) {
-        group.before.keys().for_each(|id| self.ids.forget(*id));
+    fn fail_group(&mut self, group: CommitGroup) {
+        group
+            .before
+            .keys()
+            .for_each(|id| self.ids.forget_partition(*id));
         put_back(&mut self.partitions, group.before);
         put_back(&mut self.incarnations, group.incarnations);
         for answer in group.answers {
@@ -540,17 +550,16 @@ impl GroupWriter {
                     entry @ WriterEntry::Meta {
                         completes: false, ..
                     },
-                ) => reply(entry, Err(Error::Full)),
+                ) => reply_to_entry(entry, Err(Error::Full)),
                 PendingAnswer::Done(entry) | PendingAnswer::Opened(entry, _) => {
                     self.parked.push(entry)
                 }
-                PendingAnswer::Refused(entry, error) => reply(entry, Err(error)),
+                PendingAnswer::Refused(entry, error) => reply_to_entry(entry, Err(error)),
             }
         }
     }
 }
 
-/// Restores the previous values.
 fn put_back<K: Eq + Hash, V>(now: &mut IdMap<K, V>, before: IdMap<K, Option<V>>) {
     for (key, before) in before {
         match before {
@@ -560,20 +569,20 @@ fn put_back<K: Eq + Hash, V>(now: &mut IdMap<K, V>, before: IdMap<K, Option<V>>)
     }
 }
 
-fn reply(entry: WriterEntry, answer: Result<(), Error>) {
+fn reply_to_entry(entry: WriterEntry, answer: Result<(), Error>) {
     match entry {
-        WriterEntry::Append { done, .. } => done.call(answer),
+        WriterEntry::Append { done, .. } => done.call_with(answer),
         WriterEntry::Meta { reply, .. } | WriterEntry::WriteDeadLetters { reply, .. } => {
             // The change is made even if the caller was dropped.
             reply.send(answer).ok();
         }
         WriterEntry::Open { reply, .. } => {
-            let refused = answer.err().unwrap_or(Error::Unknown);
-            reply.send(Err(refused)).ok();
+            let refusal = answer.err().unwrap_or(Error::Unknown);
+            reply.send(Err(refusal)).ok();
         }
         WriterEntry::Keep { reply, .. } => {
-            let refused = answer.err().unwrap_or(Error::Unknown);
-            reply.send(Err(refused)).ok();
+            let refusal = answer.err().unwrap_or(Error::Unknown);
+            reply.send(Err(refusal)).ok();
         }
         // A publish request is answered with its receipt.
         WriterEntry::Publish { .. } | WriterEntry::DivideBacklog { .. } | WriterEntry::Close => {}

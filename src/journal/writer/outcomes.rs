@@ -22,7 +22,6 @@ const IDLE: Duration = Duration::from_millis(1);
 /// The number of outcomes up to which this is so.
 const FEW: usize = 16;
 
-/// The outcomes.
 pub(super) struct WaitingOutcomes {
     delay: Duration,
     /// The oldest first.
@@ -44,7 +43,8 @@ pub(super) struct WaitingOutcomes {
 impl WaitingOutcomes {
     /// None, with the delay of the settings.
     pub(super) fn new(delay: Duration) -> Self {
-        let (entries, urgency) = (Vec::new(), WriteUrgency::Relaxed);
+        let entries = Vec::new();
+        let urgency = WriteUrgency::Relaxed;
         Self {
             delay,
             entries,
@@ -66,7 +66,7 @@ impl WaitingOutcomes {
     }
 
     /// Events were appended: their outcomes come soon, and none of them is to wake the writer.
-    pub(super) fn expect(&mut self, now: Timestamp) {
+    pub(super) fn expect_outcomes(&mut self, now: Timestamp) {
         if self.is_empty() {
             self.expected = None;
         }
@@ -79,7 +79,7 @@ impl WaitingOutcomes {
     }
 
     /// What the writer waits for, and until when; [`None`] if no outcome waits or is expected.
-    pub(super) fn awaited(&mut self) -> Option<(Awaited, Timestamp)> {
+    pub(super) fn next_awaited(&mut self) -> Option<(Awaited, Timestamp)> {
         self.is_late = false;
         let until = [self.expected, self.due].into_iter().flatten().min()?;
         let is_relaxed = self.expected.is_none() && self.urgency == WriteUrgency::Relaxed;
@@ -94,7 +94,7 @@ impl WaitingOutcomes {
     }
 
     /// The writer has waited until then.
-    pub(super) fn reach(&mut self, until: Timestamp) {
+    pub(super) fn advance_to(&mut self, until: Timestamp) {
         self.is_due |= self.due == Some(until);
         if self
             .expected
@@ -105,14 +105,12 @@ impl WaitingOutcomes {
         }
     }
 
-    /// Adds an outcome.
     pub(super) fn push(&mut self, entry: WriterEntry, now: Timestamp) {
-        let (urgency, first) = (entry.urgency(), |known: Option<Timestamp>, next| {
-            known.map_or(next, |known| known.min(next))
-        });
+        let urgency = entry.urgency();
+        let first = |known: Option<Timestamp>, next| known.map_or(next, |known| known.min(next));
         let (shares, due) = match urgency {
             WriteUrgency::Relaxed => {
-                let delay = urgency.delay(self.delay);
+                let delay = urgency.delay_max(self.delay);
                 (now.after(delay / 2), now.after(delay))
             }
             WriteUrgency::Usual | WriteUrgency::Now if self.is_late => (now, now),

@@ -34,7 +34,7 @@ const LOOKUPS_MAX: usize = 64;
 /// much as several events.
 const LOOKUPS_PER_SECOND: usize = 128;
 
-/// The maximum of [`TrimSchedule::delay`], in multiples of [`HOUSEKEEPING`].
+/// The maximum of [`TrimSchedule::lookup_delay`], in multiples of [`HOUSEKEEPING`].
 const LONGEST_DELAY: usize = 16;
 
 /// How long the writer waits for entries while lookups are in progress.
@@ -50,13 +50,11 @@ const RETENTION_PART: u32 = 64;
 /// The maximum time between two trims of a partition.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// A lookup.
 enum LogLookup {
     Trim(TrimLookup),
     Filter(PartitionId, OpenBlock),
 }
 
-/// Its result.
 enum LogLookupResult {
     Trim(PartitionId, Result<TrimPlan, StoreError>),
     Filter(CompleteFilter),
@@ -73,7 +71,7 @@ impl LogLookup {
     fn run(self, store: &dyn Store) -> LogLookupResult {
         match self {
             Self::Trim(look) => {
-                let plan = catch_panic(|| partition_state::plan(store, &look));
+                let plan = catch_panic(|| partition_state::plan_trim(store, &look));
                 LogLookupResult::Trim(look.id, plan)
             }
             Self::Filter(id, open) => {
@@ -81,7 +79,7 @@ impl LogLookup {
                 LogLookupResult::Filter(CompleteFilter {
                     id,
                     block,
-                    ids: catch_panic(|| open.complete(store, id)),
+                    ids: catch_panic(|| open.complete_filter(store, id)),
                 })
             }
         }
@@ -150,7 +148,6 @@ enum TrimStage {
     },
 }
 
-/// A finished lookup.
 struct TrimResult {
     id: PartitionId,
     plan: Result<TrimPlan, StoreError>,
@@ -160,7 +157,6 @@ struct TrimResult {
     again: bool,
 }
 
-/// The schedule of lookups.
 pub(super) struct TrimSchedule {
     due: BTreeSet<(Timestamp, PartitionId)>,
     /// Only partitions from which something may be removed.
@@ -190,7 +186,6 @@ impl TrimSchedule {
         self.in_progress + self.completing > 0
     }
 
-    /// Completes the id filter of a block.
     pub(super) fn complete_filter(&mut self, id: PartitionId, open: OpenBlock) {
         if self
             .looks
@@ -203,13 +198,13 @@ impl TrimSchedule {
     }
 
     /// The time from a change until a partition is looked at: the more partitions wait, the longer.
-    pub(super) fn delay(&self) -> Duration {
+    pub(super) fn lookup_delay(&self) -> Duration {
         let delays = (self.stages.len() / LOOKUPS_PER_SECOND).clamp(1, LONGEST_DELAY);
         HOUSEKEEPING.saturating_mul(delays as u32)
     }
 
     /// Schedules a lookup at `at` or earlier, because something may be removed.
-    pub(super) fn arm(&mut self, id: PartitionId, at: Timestamp) {
+    pub(super) fn schedule_lookup(&mut self, id: PartitionId, at: Timestamp) {
         match self.stages.get_mut(&id) {
             Some(TrimStage::Due(_)) => {}
             Some(TrimStage::InProgress { again, .. }) => *again = true,
@@ -218,7 +213,7 @@ impl TrimSchedule {
     }
 
     /// Records that pending deliveries or pins of these events change now.
-    pub(super) fn touch(&mut self, events: impl Iterator<Item = (PartitionId, Seq)>) {
+    pub(super) fn note_changes(&mut self, events: impl Iterator<Item = (PartitionId, Seq)>) {
         if !self.is_looking() {
             return;
         }
@@ -252,7 +247,7 @@ impl TrimSchedule {
         Some(id)
     }
 
-    fn begin(&mut self, look: TrimLookup) {
+    fn begin_lookup(&mut self, look: TrimLookup) {
         let id = look.id;
         if self
             .looks
@@ -272,7 +267,7 @@ impl TrimSchedule {
     }
 
     /// The next finished lookup for trimming.
-    fn found(&mut self) -> Option<TrimResult> {
+    fn next_result(&mut self) -> Option<TrimResult> {
         let (id, plan) = loop {
             match self.looks.results.try_recv().ok()? {
                 LogLookupResult::Trim(id, plan) => break (id, plan),
@@ -313,14 +308,14 @@ impl TrimSchedule {
 impl GroupWriter {
     /// Moves floors according to finished lookups and begins lookups that are due. Never blocks on
     /// a lookup.
-    pub(super) fn trim(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let moved = self.move_floors(now).and_then(|()| self.write_filters());
+    pub(super) fn trim_partitions(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let result = self.move_floors(now).and_then(|()| self.write_filters());
         while let Some(id) = self.trims.next(now) {
-            self.look(id, now);
+            self.begin_trim_lookup(id, now);
         }
         let filters = self.trims.completing + self.trims.filters.len();
         self.status.set_trimming(self.trims.in_progress + filters);
-        moved
+        result
     }
 
     /// Writes the id filters that are being completed, before the writer ends.
@@ -362,11 +357,11 @@ impl GroupWriter {
         Ok(())
     }
 
-    fn look(&mut self, id: PartitionId, now: Timestamp) {
+    fn begin_trim_lookup(&mut self, id: PartitionId, now: Timestamp) {
         let Some(partition) = self.partitions.get(&id) else {
             return;
         };
-        let low = self.low(id);
+        let low = self.lowest_needed(id);
         if low > partition.floor {
             let retention = self.options.limits.retention;
             // While the clock may be wrong, retention keeps everything.
@@ -375,29 +370,29 @@ impl GroupWriter {
             } else {
                 now.before(retention)
             };
-            let kept = (!retention.is_zero()).then_some(since);
+            let retained_since = (!retention.is_zero()).then_some(since);
             let PartitionState {
                 floor,
                 next,
                 set_back,
                 ..
             } = *partition;
-            self.trims.begin(TrimLookup {
+            self.trims.begin_lookup(TrimLookup {
                 id,
                 floor,
                 next,
                 set_back,
                 low,
-                kept,
+                kept: retained_since,
             });
-        } else if self.guards.low(id).is_some() {
+        } else if self.guards.lowest_guarded(id).is_some() {
             // The end of a guard is not signaled.
             self.trims.set_due(id, now.after(HOUSEKEEPING));
         }
     }
 
     /// The lowest low watermark or guard of a partition, or its end.
-    fn low(&self, id: PartitionId) -> Seq {
+    fn lowest_needed(&self, id: PartitionId) -> Seq {
         let end = self
             .partitions
             .get(&id)
@@ -408,7 +403,7 @@ impl GroupWriter {
             .into_iter()
             .flatten()
             .map(|(_, low)| low.all);
-        lows.chain(self.guards.low(id))
+        lows.chain(self.guards.lowest_guarded(id))
             .min()
             .unwrap_or(end)
             .min(end)
@@ -416,7 +411,7 @@ impl GroupWriter {
 
     fn move_floors(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let mut batch = Batch::default();
-        let mut moved = Vec::new();
+        let mut moved_floors = Vec::new();
         let retention = self.options.limits.retention;
         let interval = (retention / RETENTION_PART).clamp(HOUSEKEEPING, INTERVAL_MAX);
         while let Some(TrimResult {
@@ -424,13 +419,13 @@ impl GroupWriter {
             plan,
             touched,
             again,
-        }) = self.trims.found()
+        }) = self.trims.next_result()
         {
             if !self.partitions.contains_key(&id) {
                 continue;
             }
-            let planned = plan.and_then(|plan| self.recheck(id, plan, touched));
-            let plan = match planned {
+            let plan_result = plan.and_then(|plan| self.recheck_plan(id, plan, touched));
+            let plan = match plan_result {
                 Ok(plan) => plan,
                 Err(error) => {
                     self.trims.set_due(id, now.after(UNREADABLE_WAIT));
@@ -448,7 +443,8 @@ impl GroupWriter {
             let next = match plan.ages {
                 _ if plan.is_part => Some(now),
                 Some(appended) => Some(appended.after(retention).max(now.after(interval))),
-                None => (again || self.guards.low(id).is_some()).then(|| now.after(HOUSEKEEPING)),
+                None => (again || self.guards.lowest_guarded(id).is_some())
+                    .then(|| now.after(HOUSEKEEPING)),
             };
             if let Some(next) = next {
                 self.trims.set_due(id, next);
@@ -460,19 +456,19 @@ impl GroupWriter {
             else {
                 continue;
             };
-            partition_state::put(&mut batch, id, partition, &plan);
-            moved.push((id, plan.target));
+            partition_state::put_floor_move(&mut batch, id, partition, &plan);
+            moved_floors.push((id, plan.target));
         }
-        if moved.is_empty() {
+        if moved_floors.is_empty() {
             return Ok(());
         }
         if let Err(error) = self.store.write(&batch) {
-            for (id, _) in moved {
+            for (id, _) in moved_floors {
                 self.trims.put_off(id, now.after(HOUSEKEEPING));
             }
             return Err(error);
         }
-        for (id, target) in moved {
+        for (id, target) in moved_floors {
             if let Some(partition) = self.partitions.get_mut(&id) {
                 partition.floor = target;
             }
@@ -483,13 +479,13 @@ impl GroupWriter {
 
     /// Adapts a plan to changes since the lookup began: of low watermarks, guards, pending
     /// deliveries and pins.
-    fn recheck(
+    fn recheck_plan(
         &self,
         id: PartitionId,
         plan: TrimPlan,
         touched: Option<Seq>,
     ) -> Result<TrimPlan, StoreError> {
-        let low = self.low(id);
+        let low = self.lowest_needed(id);
         let plan = if low < plan.target {
             TrimPlan {
                 target: low,
@@ -505,7 +501,7 @@ impl GroupWriter {
             .map_or(Seq::FIRST, |partition| partition.floor);
         match touched {
             Some(touched) if touched < plan.target => {
-                partition_state::carry(&*self.store, id, floor, plan)
+                partition_state::plan_carried_events(&*self.store, id, floor, plan)
             }
             Some(_) | None => Ok(plan),
         }

@@ -11,7 +11,6 @@ const PATIENCE: u32 = 50;
 /// … and at most this many, if every try fails: days for an endpoint that accepts one per minute.
 const PATIENCE_MAX: u32 = 50 << 7;
 
-/// The cap.
 #[derive(Debug, Default)]
 pub(super) struct BatchCap {
     /// [`None`] if no request was too large.
@@ -30,14 +29,14 @@ struct CapState {
 
 impl BatchCap {
     /// The maximum events, at most `wanted`.
-    pub(super) fn most(&self, wanted: u32) -> u32 {
+    pub(super) fn cap_events(&self, wanted: u32) -> u32 {
         self.capped
             .as_ref()
             .map_or(wanted, |capped| capped.events.min(wanted))
     }
 
     /// Notes that a batch of this size was too large.
-    pub(super) fn refused(&mut self, events: usize) {
+    pub(super) fn record_too_large(&mut self, events: usize) {
         let half = u32::try_from(events / 2).unwrap_or(u32::MAX).max(1);
         let patience = match &self.capped {
             None => PATIENCE,
@@ -55,7 +54,7 @@ impl BatchCap {
     }
 
     /// Notes that a batch of this size was accepted, where `wanted` would be allowed.
-    pub(super) fn accepted(&mut self, events: usize, wanted: u32) {
+    pub(super) fn record_accepted(&mut self, events: usize, wanted: u32) {
         let Some(capped) = self
             .capped
             .as_mut()

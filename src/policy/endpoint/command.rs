@@ -6,7 +6,7 @@ use gridhook_event::Timestamp;
 
 impl Endpoint {
     /// Why a command does not apply in the current state.
-    pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
+    pub fn command_problem(&self, command: Command) -> Option<CommandRefused> {
         match (command, self.health) {
             (Command::Hold | Command::Resume | Command::Job(_) | Command::Unblock { .. }, _) => {
                 None
@@ -28,7 +28,7 @@ impl Endpoint {
 
     /// Executes an operator's command. One that does not apply changes nothing.
     pub fn on_command(&mut self, command: Command, now: Timestamp) {
-        if self.refuses(command).is_some() {
+        if self.command_problem(command).is_some() {
             return;
         }
         match (command, self.health) {
@@ -62,7 +62,7 @@ impl Endpoint {
             (Command::Release, Health::Suspended { .. } | Health::Probing { .. }) => {
                 self.pace.not_before = None;
                 self.probe = None;
-                self.recovered(now);
+                self.become_healthy(now);
             }
         }
     }

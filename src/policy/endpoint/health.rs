@@ -72,12 +72,12 @@ pub(super) fn after_failure(
     if failures < suspend_after && !too_many {
         return Health::Healthy { failures };
     }
-    suspended(failure, 1, now, table, now)
+    new_suspension(failure, 1, now, table, now)
 }
 
 /// The state of an endpoint suspended now, for the duration of suspension number
 /// `consecutive_suspensions` in a row; the first began at `since`.
-pub(super) fn suspended(
+pub(super) fn new_suspension(
     cause: Failure,
     consecutive_suspensions: u32,
     since: Timestamp,
@@ -87,14 +87,14 @@ pub(super) fn suspended(
     Health::Suspended {
         cause,
         since,
-        until: now.after(duration(table, cause, consecutive_suspensions)),
+        until: now.after(suspension_duration(table, cause, consecutive_suspensions)),
         consecutive_suspensions,
     }
 }
 
 /// Recovers a stored state. The clock may have been set back since, so a suspension is capped at
 /// its duration.
-pub(super) fn recover(health: Health, table: &ProbationRules, now: Timestamp) -> Health {
+pub(super) fn cap_recovered(health: Health, table: &ProbationRules, now: Timestamp) -> Health {
     match health {
         Health::Healthy { .. } => health,
         Health::Suspended {
@@ -103,7 +103,8 @@ pub(super) fn recover(health: Health, table: &ProbationRules, now: Timestamp) ->
             until,
             consecutive_suspensions,
         } => {
-            let until = until.min(now.after(duration(table, cause, consecutive_suspensions)));
+            let until =
+                until.min(now.after(suspension_duration(table, cause, consecutive_suspensions)));
             Health::Suspended {
                 cause,
                 since: since.min(now),
@@ -125,7 +126,11 @@ pub(super) fn recover(health: Health, table: &ProbationRules, now: Timestamp) ->
 
 /// The duration of a suspension: that of the table, doubled for each suspension in a row after the
 /// first.
-pub fn duration(table: &ProbationRules, cause: Failure, consecutive_suspensions: u32) -> Duration {
+pub fn suspension_duration(
+    table: &ProbationRules,
+    cause: Failure,
+    consecutive_suspensions: u32,
+) -> Duration {
     let once = table
         .durations
         .get(&cause)

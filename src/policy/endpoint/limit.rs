@@ -45,7 +45,6 @@ const KNOWN: u16 = 32;
 /// Size classes: batches of 1, 2 to 3, 4 to 7 … up to 4,096 and more events.
 const CLASSES: usize = 13;
 
-/// The limit.
 #[derive(Debug)]
 pub(super) struct AdaptiveLimit {
     max: u32,
@@ -87,7 +86,7 @@ impl AdaptiveLimit {
 
     /// For an endpoint that was on probation: as for a new one if a pace protects it, otherwise
     /// starting at one. The usual latency is kept.
-    pub(super) fn reset(&mut self, paced: bool, now: Timestamp) {
+    pub(super) fn reset_after_probation(&mut self, paced: bool, now: Timestamp) {
         self.limit = if paced {
             f64::from(self.max.min(START))
         } else {
@@ -104,13 +103,13 @@ impl AdaptiveLimit {
     }
 
     /// Notes that a request was sent, as full as possible or not.
-    pub(super) fn sent(&mut self, full: bool) {
+    pub(super) fn record_sent(&mut self, full: bool) {
         self.full = full;
     }
 
     /// Notes that a request sent at `sent` with this many events succeeded, while `in_flight`
     /// requests including it were in flight.
-    pub(super) fn accepted(
+    pub(super) fn record_success(
         &mut self,
         events: usize,
         latency: Duration,
@@ -123,10 +122,10 @@ impl AdaptiveLimit {
             self.classes.reserve_exact(class + 1 - self.classes.len());
             self.classes.resize_with(class + 1, BatchLatency::default);
         }
-        let pushed = self.get() > 1 && 2 * in_flight > self.get() as usize;
-        let slow = self.classes[class].learn(latency, pushed);
+        let is_pushed = self.get() > 1 && 2 * in_flight > self.get() as usize;
+        let slow = self.classes[class].learn_latency(latency, is_pushed);
         if slow {
-            self.shrink(AFTER_SLOWNESS, sent, now);
+            self.shrink_limit(AFTER_SLOWNESS, sent, now);
         } else if self.full && in_flight >= self.get() as usize {
             let step = if self.doubling { 1.0 } else { 1.0 / self.limit };
             self.limit = (self.limit + step).min(f64::from(self.max));
@@ -134,11 +133,11 @@ impl AdaptiveLimit {
     }
 
     /// Notes that a request sent at `sent` failed.
-    pub(super) fn failed(&mut self, sent: Timestamp, now: Timestamp) {
-        self.shrink(AFTER_FAILURE, sent, now);
+    pub(super) fn record_failure(&mut self, sent: Timestamp, now: Timestamp) {
+        self.shrink_limit(AFTER_FAILURE, sent, now);
     }
 
-    fn shrink(&mut self, to: f64, sent: Timestamp, now: Timestamp) {
+    fn shrink_limit(&mut self, to: f64, sent: Timestamp, now: Timestamp) {
         if sent < self.cut {
             return;
         }
@@ -150,15 +149,15 @@ impl AdaptiveLimit {
 
 impl BatchLatency {
     /// Learns from a response. Returns whether the last latency is above the usual one.
-    fn learn(&mut self, latency: Duration, pushed: bool) -> bool {
+    fn learn_latency(&mut self, latency: Duration, pushed: bool) -> bool {
         let micros = latency.as_secs_f32() * 1e6;
         self.count = self.count.saturating_add(1);
         let count = f32::from(self.count);
-        let known = self.count >= KNOWN;
-        if !known || !pushed || micros < self.usual {
+        let is_known = self.count >= KNOWN;
+        if !is_known || !pushed || micros < self.usual {
             self.usual += (micros - self.usual) / count.min(USUAL);
         }
         self.last += (micros - self.last) / count.min(LAST);
-        known && self.last > self.usual * SLOW_TIMES + SLOW_MICROS
+        is_known && self.last > self.usual * SLOW_TIMES + SLOW_MICROS
     }
 }

@@ -25,7 +25,6 @@ const SPAN_MIN: Duration = Duration::from_secs(1);
 pub(super) struct RequestCounts {
     /// Succeeded.
     pub(super) accepted: u32,
-    /// Failed.
     pub(super) failed: u32,
 }
 
@@ -36,7 +35,6 @@ impl RequestCounts {
     }
 }
 
-/// The window.
 #[derive(Debug)]
 pub(super) struct RequestWindow {
     slot_micros: u64,
@@ -67,11 +65,10 @@ impl RequestWindow {
         }
     }
 
-    /// Counts a success.
-    pub(super) fn accepted(&mut self, now: Timestamp) {
-        let began = self.slide(now);
-        let shared = self.newest as usize % SLOTS;
-        self.slots[shared].accepted = self.slots[shared].accepted.saturating_add(1);
+    pub(super) fn count_success(&mut self, now: Timestamp) {
+        let began = self.slide_window(now);
+        let slot = self.newest as usize % SLOTS;
+        self.slots[slot].accepted = self.slots[slot].accepted.saturating_add(1);
         self.sum.accepted = self.sum.accepted.saturating_add(1);
         let oldest = Timestamp((self.newest + 1).saturating_sub(SLOTS as u64) * self.slot_micros);
         let span = now.since(oldest.max(began)).max(SPAN_MIN);
@@ -80,33 +77,33 @@ impl RequestWindow {
     }
 
     /// Counts a failure. Returns the counts of the window including it.
-    pub(super) fn failed(&mut self, now: Timestamp) -> RequestCounts {
-        self.slide(now);
-        let shared = self.newest as usize % SLOTS;
-        self.slots[shared].failed = self.slots[shared].failed.saturating_add(1);
+    pub(super) fn count_failure(&mut self, now: Timestamp) -> RequestCounts {
+        self.slide_window(now);
+        let slot = self.newest as usize % SLOTS;
+        self.slots[slot].failed = self.slots[slot].failed.saturating_add(1);
         self.sum.failed = self.sum.failed.saturating_add(1);
         self.sum
     }
 
     /// Successes per second, and whether they cover a whole window.
-    pub(super) fn rate(&self) -> Option<(f64, bool)> {
+    pub(super) fn success_rate(&self) -> Option<(f64, bool)> {
         self.rate.map(|rate| (rate, self.whole))
     }
 
     /// Moves the window forward. Returns when counting started.
-    fn slide(&mut self, now: Timestamp) -> Timestamp {
-        let shared = now.0 / self.slot_micros;
+    fn slide_window(&mut self, now: Timestamp) -> Timestamp {
+        let slot = now.0 / self.slot_micros;
         let Some(began) = self.began else {
-            self.newest = shared;
+            self.newest = slot;
             self.began = Some(now);
             return now;
         };
-        for passed in 0..shared.saturating_sub(self.newest).min(SLOTS as u64) {
+        for passed in 0..slot.saturating_sub(self.newest).min(SLOTS as u64) {
             let left = std::mem::take(&mut self.slots[(self.newest + 1 + passed) as usize % SLOTS]);
             self.sum.accepted = self.sum.accepted.saturating_sub(left.accepted);
             self.sum.failed = self.sum.failed.saturating_sub(left.failed);
         }
-        self.newest = self.newest.max(shared);
+        self.newest = self.newest.max(slot);
         began
     }
 }

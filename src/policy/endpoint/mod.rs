@@ -32,7 +32,7 @@ mod recovery;
 
 use std::{sync::Arc, time::Duration};
 
-pub use health::{client_error_until, duration};
+pub use health::{client_error_until, suspension_duration};
 pub use limit::limit_of_new;
 
 use self::{
@@ -104,12 +104,12 @@ impl Endpoint {
     }
 
     /// Whether it is held, and why.
-    pub fn held(&self) -> Option<HeldBy> {
+    pub fn hold_reason(&self) -> Option<HeldBy> {
         self.held
     }
 
     /// Holds or resumes it.
-    pub fn hold(&mut self, held: Option<HeldBy>) {
+    pub fn set_hold(&mut self, held: Option<HeldBy>) {
         self.held = held;
     }
 
@@ -119,17 +119,17 @@ impl Endpoint {
     }
 
     /// Notes that the endpoint accepted a request, in time or late, or refused its events.
-    pub fn succeeded(&mut self) {
+    pub fn record_success(&mut self) {
         self.pace.failing_since = None;
     }
 
     /// The stored part of its pace.
     pub fn pace(&self) -> PaceRecord {
-        let paced = self.bucket.as_deref().is_some_and(RequestPace::has_course);
+        let has_pace = self.bucket.as_deref().is_some_and(RequestPace::has_course);
         let requested_by = self.pace.not_before.map(|_| self.id);
         PaceRecord {
-            healthy: self.healthy(),
-            paced,
+            healthy: self.last_healthy_rate(),
+            paced: has_pace,
             requested_by,
             ..self.pace
         }
@@ -143,8 +143,8 @@ impl Endpoint {
                 .bucket
                 .as_ref()
                 .filter(|_| is_healthy)
-                .map(|bucket| Rate::of(bucket.rate(now))),
-            healthy_rate: self.healthy(),
+                .map(|bucket| Rate::from_per_second(bucket.current_rate(now))),
+            healthy_rate: self.last_healthy_rate(),
             concurrency: self.limit.get(),
             events_max: self.batch_max(),
             order: None,
@@ -167,16 +167,16 @@ impl Endpoint {
     }
 
     /// The present limit of requests at once.
-    pub fn concurrency(&self) -> u32 {
+    pub fn concurrency_limit(&self) -> u32 {
         self.limit.get()
     }
 
     /// How many more requests may leave now, with `in_flight` in flight.
     pub fn free_requests(&self, in_flight: usize, now: Timestamp) -> u32 {
         match self.health {
-            _ if self.is_shut() || self.rests(now) => 0,
+            _ if self.is_shut() || self.is_waiting_as_requested(now) => 0,
             Health::Healthy { .. } => {
-                let free = self.free(in_flight);
+                let free = self.free_under_limit(in_flight);
                 self.bucket
                     .as_ref()
                     .map_or(free, |bucket| bucket.free_requests(now).min(free))
@@ -191,9 +191,11 @@ impl Endpoint {
     pub fn pace_opens(&self, in_flight: usize, now: Timestamp) -> Option<Timestamp> {
         match self.health {
             Health::Healthy { .. }
-                if self.free(in_flight) > 0 && !self.is_shut() && !self.rests(now) =>
+                if self.free_under_limit(in_flight) > 0
+                    && !self.is_shut()
+                    && !self.is_waiting_as_requested(now) =>
             {
-                self.bucket.as_ref().map(|bucket| bucket.opens(now))
+                self.bucket.as_ref().map(|bucket| bucket.next_token(now))
             }
             Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. } => None,
         }
@@ -212,8 +214,9 @@ impl Endpoint {
         if in_flight >= limit as usize {
             return None;
         }
-        let wait =
-            |bucket: &RequestPace| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
+        let wait = |bucket: &RequestPace| {
+            Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.current_rate(now))
+        };
         Some(
             self.bucket
                 .as_deref()
@@ -224,7 +227,7 @@ impl Endpoint {
     /// Whether a request may leave soon, so that reading ahead is useful.
     pub fn is_open(&self, now: Timestamp) -> bool {
         match self.health {
-            _ if self.is_shut() || self.rests(now) => false,
+            _ if self.is_shut() || self.is_waiting_as_requested(now) => false,
             Health::Healthy { .. } => true,
             Health::Suspended { until, .. } => until <= now,
             Health::Probing { .. } => false,
@@ -233,7 +236,7 @@ impl Endpoint {
 
     /// When it opens by itself, or did; [`None`] if it was not suspended or waits for something
     /// other than time.
-    pub fn opens(&self) -> Option<Timestamp> {
+    pub fn opens_at(&self) -> Option<Timestamp> {
         match self.health {
             _ if self.is_shut() => None,
             Health::Probing { .. } => None,
@@ -243,7 +246,7 @@ impl Endpoint {
     }
 
     /// Whether it is not called because it requested a wait.
-    fn rests(&self, now: Timestamp) -> bool {
+    fn is_waiting_as_requested(&self, now: Timestamp) -> bool {
         self.pace.not_before.is_some_and(|until| now < until)
     }
 
@@ -273,7 +276,7 @@ impl Endpoint {
     }
 
     /// When to try a bare connection; [`None`] if it would be useless.
-    pub fn connects(&self) -> Option<Timestamp> {
+    pub fn next_connection_attempt(&self) -> Option<Timestamp> {
         match self.health {
             _ if self.is_shut() => None,
             Health::Suspended { .. } => self.reach.next(),
@@ -282,12 +285,12 @@ impl Endpoint {
     }
 
     /// Notes that a connection is being tried.
-    pub fn connecting(&mut self) {
-        self.reach.tried();
+    pub fn begin_connection_attempt(&mut self) {
+        self.reach.begin_attempt();
     }
 
     /// Notes the result of a connection attempt. After a success the probe is due at once.
-    pub fn connected(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
+    pub fn record_connection_attempt(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
         let Health::Suspended { since, until, .. } = &mut self.health else {
             return;
         };
@@ -296,7 +299,7 @@ impl Endpoint {
             self.reach.set_early();
             self.leave_alone();
         } else {
-            self.reach.failed(*since, now, jitter);
+            self.reach.record_unreachable(*since, now, jitter);
         }
     }
 
@@ -307,14 +310,14 @@ impl Endpoint {
 
     /// Notes that a request was sent, as full as possible or not. If the endpoint was suspended, it
     /// is the probe.
-    pub fn sent(&mut self, request: RequestId, full: bool, now: Timestamp) {
+    pub fn record_sent(&mut self, request: RequestId, full: bool, now: Timestamp) {
         self.pace.not_before = None;
         match self.health {
             Health::Probing { .. } => {}
             Health::Healthy { .. } => {
-                self.limit.sent(full);
+                self.limit.record_sent(full);
                 if let Some(bucket) = &mut self.bucket {
-                    bucket.take(now);
+                    bucket.take_token(now);
                 }
             }
             Health::Suspended {
@@ -345,21 +348,21 @@ impl Endpoint {
         }
         match signal {
             // An endpoint that refuses events works.
-            HealthSignal::Accepted | HealthSignal::Refused => self.succeeded(),
+            HealthSignal::Accepted | HealthSignal::Refused => self.record_success(),
             HealthSignal::Failed(_) => _ = self.pace.failing_since.get_or_insert(now),
             HealthSignal::Nothing => {}
         }
-        let asked = retry::asked(&self.edition, report.retry_after)
+        let requested_wait = retry::capped_retry_after(&self.edition, report.retry_after)
             .filter(|_| signal != HealthSignal::Accepted);
-        let not_before = asked
+        let not_before = requested_wait
             .map(|wait| now.after(wait))
             .filter(|until| *until > now);
         self.pace.not_before = self.pace.not_before.max(not_before);
         self.requested_wait = self.requested_wait.max(not_before);
         match (self.health, signal) {
-            (Health::Healthy { .. }, HealthSignal::Accepted) => self.accepted(report, now),
+            (Health::Healthy { .. }, HealthSignal::Accepted) => self.record_accepted(report, now),
             (Health::Healthy { failures }, HealthSignal::Failed(failure)) => {
-                self.failed(failures + 1, failure, report.sent, now)
+                self.record_failures(failures + 1, failure, report.sent, now)
             }
             (
                 Health::Probing {
@@ -372,14 +375,19 @@ impl Endpoint {
                 let table = &self.edition.probation;
                 self.probe = None;
                 match signal {
-                    HealthSignal::Accepted | HealthSignal::Refused => self.recovered(now),
+                    HealthSignal::Accepted | HealthSignal::Refused => self.become_healthy(now),
                     // The same suspension continues for longer. A probe that was due early does not
                     // lengthen it.
                     HealthSignal::Failed(failure) => {
                         let consecutive_suspensions = consecutive_suspensions
                             .saturating_add(u32::from(!self.reach.take_early()));
-                        self.health =
-                            health::suspended(failure, consecutive_suspensions, since, table, now);
+                        self.health = health::new_suspension(
+                            failure,
+                            consecutive_suspensions,
+                            since,
+                            table,
+                            now,
+                        );
                     }
                     // The probe is no longer awaited.
                     HealthSignal::Nothing => {
@@ -399,9 +407,9 @@ impl Endpoint {
     }
 
     /// Notes that the last request was sent twice: the next one waits for a further token.
-    pub fn repeated(&mut self, now: Timestamp) {
+    pub fn record_repeated(&mut self, now: Timestamp) {
         if let Some(bucket) = &mut self.bucket {
-            bucket.owe(now);
+            bucket.take_token_in_debt(now);
         }
     }
 
@@ -431,87 +439,95 @@ impl Endpoint {
 
     /// Notes that a request reached the endpoint, or that no connection was made because of the
     /// network. Called after [`Endpoint::on_response`].
-    pub fn reached(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
+    pub fn record_reach(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
         match self.health {
-            Health::Suspended { since, .. } if !reached => self.reach.failed(since, now, jitter),
-            Health::Suspended { .. } => self.reach.end(),
+            Health::Suspended { since, .. } if !reached => {
+                self.reach.record_unreachable(since, now, jitter)
+            }
+            Health::Suspended { .. } => self.reach.stop_attempts(),
             Health::Healthy { .. } | Health::Probing { .. } => {}
         }
     }
 
     /// Maximum events per request; fewer after a batch was too large.
     pub fn batch_max(&self) -> u32 {
-        self.cap.most(self.events_max)
+        self.cap.cap_events(self.events_max)
     }
 
     /// Halves the maximum events per request after a batch of this size was too large.
     pub fn halve_batches(&mut self, events: usize) {
-        self.cap.refused(events);
+        self.cap.record_too_large(events);
     }
 
-    fn free(&self, in_flight: usize) -> u32 {
+    fn free_under_limit(&self, in_flight: usize) -> u32 {
         self.limit
             .get()
             .saturating_sub(u32::try_from(in_flight).unwrap_or(u32::MAX))
     }
 
-    fn accepted(&mut self, report: RequestReport, now: Timestamp) {
+    fn record_accepted(&mut self, report: RequestReport, now: Timestamp) {
         self.health = Health::Healthy { failures: 0 };
-        self.meter.accepted(now);
-        self.limit.accepted(
+        self.meter.count_success(now);
+        self.limit.record_success(
             report.events,
             report.latency,
             report.sent,
             report.in_flight,
             now,
         );
-        self.cap.accepted(report.events, self.events_max);
+        self.cap.record_accepted(report.events, self.events_max);
         let Some(bucket) = &mut self.bucket else {
             return;
         };
-        bucket.accepted(&self.edition.pace, now);
+        bucket.record_success(&self.edition.pace, now);
         let quiet = self
             .pace
             .failed
             .is_none_or(|failed| now.since(failed) >= self.edition.pace.forgotten_after);
-        if quiet && !bucket.forget() {
+        if quiet && !bucket.end_course() {
             self.bucket = None;
         }
     }
 
-    fn failed(&mut self, failures: u32, failure: Failure, sent: Timestamp, now: Timestamp) {
-        let recent = self.meter.failed(now);
-        self.limit.failed(sent, now);
+    fn record_failures(
+        &mut self,
+        failures: u32,
+        failure: Failure,
+        sent: Timestamp,
+        now: Timestamp,
+    ) {
+        let counts = self.meter.count_failure(now);
+        self.limit.record_failure(sent, now);
         if let Some(bucket) = &mut self.bucket {
-            bucket.failed(failure, sent, &self.edition.pace, now);
+            bucket.record_failure(failure, sent, &self.edition.pace, now);
         }
         let table = &self.edition.probation;
         self.health =
-            health::after_failure(failures, self.suspend_after, recent, failure, table, now);
+            health::after_failure(failures, self.suspend_after, counts, failure, table, now);
     }
 
     /// Returns to healthy: failures are forgotten, the rate is kept.
-    fn recovered(&mut self, now: Timestamp) {
-        self.pace.healthy = self.healthy();
+    fn become_healthy(&mut self, now: Timestamp) {
+        self.pace.healthy = self.last_healthy_rate();
         self.meter = RequestWindow::new(self.edition.probation.window);
         self.bucket = RequestPace::new(self.pace.healthy, self.rate_max, &self.edition.pace, now)
             .map(Box::new);
-        self.limit.reset(self.bucket.is_some(), now);
-        self.reach.end();
+        self.limit.reset_after_probation(self.bucket.is_some(), now);
+        self.reach.stop_attempts();
         self.health = Health::Healthy { failures: 0 };
     }
 
     /// The rate of the last healthy window. A window cut short counts only if it was faster.
-    fn healthy(&self) -> Option<Rate> {
-        let Some((rate, whole)) = self.meter.rate() else {
+    fn last_healthy_rate(&self) -> Option<Rate> {
+        let Some((rate, whole)) = self.meter.success_rate() else {
             return self.pace.healthy;
         };
-        let measured = Rate::of(rate);
+        let rate_of_window = Rate::from_per_second(rate);
         Some(
             self.pace
                 .healthy
-                .filter(|before| !whole && *before > measured)
-                .unwrap_or(measured),
+                .filter(|before| !whole && *before > rate_of_window)
+                .unwrap_or(rate_of_window),
         )
     }
 }

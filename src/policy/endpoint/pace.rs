@@ -64,7 +64,7 @@ struct SecondCounts {
 }
 
 impl SecondCounts {
-    fn begin(now: Timestamp) -> Self {
+    fn starting_at(now: Timestamp) -> Self {
         Self {
             began: now,
             accepted: 0,
@@ -93,7 +93,7 @@ impl RequestPace {
                 rate: goal,
                 climbs: Some(now),
                 climb: table.climb,
-                second: SecondCounts::begin(now),
+                second: SecondCounts::starting_at(now),
                 before: 0,
                 proven: None,
                 cut: Timestamp::default(),
@@ -116,11 +116,11 @@ impl RequestPace {
     }
 
     /// The present rate in requests per second.
-    pub(super) fn rate(&self, now: Timestamp) -> f64 {
+    pub(super) fn current_rate(&self, now: Timestamp) -> f64 {
         let course = self
             .course
             .as_ref()
-            .map_or(f64::INFINITY, |course| course.rate(now));
+            .map_or(f64::INFINITY, |course| course.current_rate(now));
         self.ceiling.map_or(course, |ceiling| ceiling.min(course))
     }
 
@@ -131,64 +131,62 @@ impl RequestPace {
 
     /// How many requests may leave now.
     pub(super) fn free_requests(&self, now: Timestamp) -> u32 {
-        self.bucket.whole(self.rate(now), now)
+        self.bucket.whole_tokens(self.current_rate(now), now)
     }
 
     /// When the next request may leave.
-    pub(super) fn opens(&self, now: Timestamp) -> Timestamp {
-        self.bucket.opens(1, self.rate(now), now)
+    pub(super) fn next_token(&self, now: Timestamp) -> Timestamp {
+        self.bucket.opens_at(1, self.current_rate(now), now)
     }
 
-    /// Takes a token.
-    pub(super) fn take(&mut self, now: Timestamp) {
-        self.owe(now);
-        self.bucket.forgive();
+    pub(super) fn take_token(&mut self, now: Timestamp) {
+        self.take_token_in_debt(now);
+        self.bucket.forgive_debt();
     }
 
     /// Takes a token that may be missing; then the next request waits for it, too.
-    pub(super) fn owe(&mut self, now: Timestamp) {
-        self.bucket.take(1.0, self.rate(now), now);
+    pub(super) fn take_token_in_debt(&mut self, now: Timestamp) {
+        self.bucket.take_tokens(1.0, self.current_rate(now), now);
     }
 
-    /// Notes a success.
-    pub(super) fn accepted(&mut self, table: &PaceRules, now: Timestamp) {
-        self.fill(now);
+    pub(super) fn record_success(&mut self, table: &PaceRules, now: Timestamp) {
+        self.refill_tokens(now);
         if let Some(course) = &mut self.course {
-            course.turn(table, now);
+            course.finish_second(table, now);
             course.second.accepted += 1;
         }
     }
 
     /// Notes that a request sent at `sent` failed.
-    pub(super) fn failed(
+    pub(super) fn record_failure(
         &mut self,
         failure: Failure,
         sent: Timestamp,
         table: &PaceRules,
         now: Timestamp,
     ) {
-        self.fill(now);
+        self.refill_tokens(now);
         if let Some(course) = &mut self.course {
-            course.turn(table, now);
-            course.failed(failure, sent, table, now);
+            course.finish_second(table, now);
+            course.record_failure(failure, sent, table, now);
         }
     }
 
     /// Ends the course after a long time without failures; the ceiling stays. Returns false if
     /// there is none, so that no bucket is needed.
-    pub(super) fn forget(&mut self) -> bool {
+    pub(super) fn end_course(&mut self) -> bool {
         self.course = None;
         self.ceiling.is_some()
     }
 
     /// Adds the tokens accumulated until now at the present rate.
-    fn fill(&mut self, now: Timestamp) {
-        self.bucket.take(0.0, self.rate(now), now);
+    fn refill_tokens(&mut self, now: Timestamp) {
+        self.bucket.take_tokens(0.0, self.current_rate(now), now);
     }
 }
 
 impl RecoveryCourse {
-    fn rate(&self, now: Timestamp) -> f64 {
+    fn current_rate(&self, now: Timestamp) -> f64 {
         let Some(since) = self.climbs else {
             return self.rate;
         };
@@ -197,7 +195,7 @@ impl RecoveryCourse {
     }
 
     /// Ends the current second if it is over. A second without failures lets the rate grow.
-    fn turn(&mut self, table: &PaceRules, now: Timestamp) {
+    fn finish_second(&mut self, table: &PaceRules, now: Timestamp) {
         let elapsed = now.since(self.second.began);
         if elapsed < SECOND {
             return;
@@ -207,7 +205,7 @@ impl RecoveryCourse {
             failed,
             clean,
             ..
-        } = std::mem::replace(&mut self.second, SecondCounts::begin(now));
+        } = std::mem::replace(&mut self.second, SecondCounts::starting_at(now));
         self.before = successes + failed;
         let successes = f64::from(successes) / elapsed.as_secs_f64();
         let proven = self
@@ -226,11 +224,17 @@ impl RecoveryCourse {
         }
     }
 
-    fn failed(&mut self, failure: Failure, sent: Timestamp, table: &PaceRules, now: Timestamp) {
+    fn record_failure(
+        &mut self,
+        failure: Failure,
+        sent: Timestamp,
+        table: &PaceRules,
+        now: Timestamp,
+    ) {
         self.second.failed += 1;
-        let recent = f64::from(self.before + self.second.accepted + self.second.failed);
+        let requests = f64::from(self.before + self.second.accepted + self.second.failed);
         if failure != Failure::Busy
-            && f64::from(self.second.failed) <= recent * table.tolerated_share
+            && f64::from(self.second.failed) <= requests * table.tolerated_share
         {
             return;
         }
@@ -238,9 +242,9 @@ impl RecoveryCourse {
         if sent < self.cut {
             return;
         }
-        let rate = self.rate(now);
-        let accepted = self.proven.map_or(rate, |proven| proven.min(rate));
-        self.rate = (accepted * table.after_failure_share).max(self.floor);
+        let rate = self.current_rate(now);
+        let proven_rate = self.proven.map_or(rate, |proven| proven.min(rate));
+        self.rate = (proven_rate * table.after_failure_share).max(self.floor);
         self.climbs = None;
         self.cut = now;
     }

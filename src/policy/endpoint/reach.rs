@@ -36,7 +36,7 @@ pub(super) struct ConnectionProbe {
 impl ConnectionProbe {
     /// For an endpoint suspended for `cause`, if it was. Whether it was reachable is not stored and
     /// is found out again.
-    pub(super) fn recover(pause: Duration, cause: Option<Failure>, now: Timestamp) -> Self {
+    pub(super) fn for_suspension(pause: Duration, cause: Option<Failure>, now: Timestamp) -> Self {
         let network = matches!(cause, Some(Failure::SocketError | Failure::ResolutionError));
         Self {
             pause,
@@ -51,13 +51,13 @@ impl ConnectionProbe {
     }
 
     /// Notes that an attempt is in progress.
-    pub(super) fn tried(&mut self) {
+    pub(super) fn begin_attempt(&mut self) {
         self.next = None;
     }
 
     /// Notes that an attempt or a request found the endpoint unreachable, in an outage since
     /// `since`.
-    pub(super) fn failed(&mut self, since: Timestamp, now: Timestamp, jitter: Jitter) {
+    pub(super) fn record_unreachable(&mut self, since: Timestamp, now: Timestamp, jitter: Jitter) {
         if self.pause.is_zero() {
             return;
         }
@@ -67,7 +67,7 @@ impl ConnectionProbe {
     }
 
     /// Stops attempts: the endpoint was reached, or fails for another reason.
-    pub(super) fn end(&mut self) {
+    pub(super) fn stop_attempts(&mut self) {
         (self.next, self.early) = (None, false);
     }
 

@@ -19,7 +19,7 @@ impl Endpoint {
     ///
     /// An endpoint with a pace starts it again. One with pending deliveries that failed recently
     /// gets a pace, so that deliveries that became due meanwhile are not sent all at once.
-    pub fn recover(
+    pub fn from_cursor(
         settings: &SubscriptionSettings,
         cursor: &Cursor,
         requests: impl Iterator<Item = (RequestId, Timestamp)>,
@@ -97,7 +97,7 @@ impl Endpoint {
         let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
         let mut endpoint = Self {
             id: settings.endpoint,
-            health: health::recover(health, &edition.probation, now),
+            health: health::cap_recovered(health, &edition.probation, now),
             meter: RequestWindow::new(edition.probation.window),
             edition,
             suspend_after: settings.suspend_after,
@@ -115,12 +115,12 @@ impl Endpoint {
             bucket: None,
             limit: AdaptiveLimit::new(settings.concurrency_max),
             cap: BatchCap::default(),
-            reach: ConnectionProbe::recover(settings.reconnect_interval, cause, now),
+            reach: ConnectionProbe::for_suspension(settings.reconnect_interval, cause, now),
             requested_wait: None,
             reported_wait: None,
         };
-        let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
-        let healthy = endpoint.pace.healthy.filter(|_| paced);
+        let has_pace = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
+        let healthy = endpoint.pace.healthy.filter(|_| has_pace);
         let pace = RequestPace::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
         endpoint.bucket = pace.map(Box::new);
         endpoint.leave_alone();

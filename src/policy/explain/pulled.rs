@@ -4,8 +4,8 @@
 //! Clients may come at any time or never, so no attempts are forecast, only the end.
 
 use super::{
-    EventState, ExplainInput, Explanation, Forecast, ForecastEnd, Obstacle, forecast_of_nothing,
-    state,
+    EventState, ExplainInput, Explanation, Forecast, ForecastEnd, Obstacle, current_state,
+    forecast_of_nothing,
 };
 use crate::{
     PullSettings,
@@ -61,11 +61,11 @@ pub(super) fn pending_state(pending: &PendingDelivery, now: Timestamp) -> EventS
     }
 }
 
-pub(super) fn explain(facts: &ExplainInput<'_>, pull: PullSettings) -> Explanation {
-    let state = state(facts);
-    let forecast = forecast(facts, &state);
+pub(super) fn explain_pull(facts: &ExplainInput<'_>, pull: PullSettings) -> Explanation {
+    let state = current_state(facts);
+    let forecast = forecast_end(facts, &state);
     let obstacles = if forecast.is_some() {
-        obstacles(facts, &state, pull)
+        find_obstacles(facts, &state, pull)
     } else {
         Vec::new()
     };
@@ -76,7 +76,11 @@ pub(super) fn explain(facts: &ExplainInput<'_>, pull: PullSettings) -> Explanati
     }
 }
 
-fn obstacles(facts: &ExplainInput<'_>, state: &EventState, pull: PullSettings) -> Vec<Obstacle> {
+fn find_obstacles(
+    facts: &ExplainInput<'_>,
+    state: &EventState,
+    pull: PullSettings,
+) -> Vec<Obstacle> {
     let ExplainInput {
         cursor, clients, ..
     } = *facts;
@@ -85,7 +89,8 @@ fn obstacles(facts: &ExplainInput<'_>, state: &EventState, pull: PullSettings) -
         .map(|by| Obstacle::Held { by })
         .into_iter()
         .collect();
-    let (pending, most) = (cursor.counters.pending, pull.leases_max);
+    let pending = cursor.counters.pending;
+    let most = pull.leases_max;
     if matches!(state, EventState::Unread { .. }) && pending >= u64::from(most) {
         obstacles.push(Obstacle::Full { pending, most });
     }
@@ -101,7 +106,7 @@ fn obstacles(facts: &ExplainInput<'_>, state: &EventState, pull: PullSettings) -
 }
 
 /// How the event ends if no client responds from now on.
-fn forecast(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
+fn forecast_end(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
     let ExplainInput { settings, now, .. } = *facts;
     let (attempts, free) = match state {
         EventState::Locked { attempt, until, .. } => (*attempt, *until),
@@ -127,7 +132,7 @@ fn forecast(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
             at: free,
         },
         Some(stored) => {
-            let at = settings.expires(stored.appended).max(free);
+            let at = settings.expiry_of(stored.appended).max(free);
             ForecastEnd {
                 reason: Reason::TimeToLiveExceeded,
                 at,

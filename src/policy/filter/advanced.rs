@@ -104,7 +104,7 @@ pub(super) enum AdvancedMismatch {
 }
 
 impl AdvancedMismatch {
-    pub(super) fn text(self) -> &'static str {
+    pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Missing => "the event has nothing at this key",
             Self::Null => "the value is null",
@@ -120,25 +120,25 @@ impl AdvancedMismatch {
 impl AdvancedFilter {
     /// Why it rejects the event; [`None`] if it matches.
     pub(super) fn stop(&self, view: &EventView<'_>, on_arrays: bool) -> Option<AdvancedMismatch> {
-        let node = view.find(&self.key);
-        let absent = match node.map(JsonNode::value) {
+        let node = view.find_value(&self.key);
+        let mismatch = match node.map(JsonNode::value) {
             None => Some(AdvancedMismatch::Missing),
             Some(EventValue::Null) => Some(AdvancedMismatch::Null),
             Some(_) => None,
         };
-        let Some(node) = node.filter(|_| absent.is_none()) else {
-            return absent.filter(|_| !self.operator.takes_absent());
+        let Some(node) = node.filter(|_| mismatch.is_none()) else {
+            return mismatch.filter(|_| !self.operator.takes_absent());
         };
         let fits = match (&self.operator, node.value()) {
             (Operator::IsNullOrUndefined, _) => return Some(AdvancedMismatch::Present),
             (Operator::IsNotNull, _) => return None,
             (_, EventValue::Array(_)) if !on_arrays => return Some(AdvancedMismatch::Array),
-            (operator, _) => match operator.fits(view, node) {
+            (operator, _) => match operator.matches_node(view, node) {
                 Some(fits) => fits,
                 None => return Some(AdvancedMismatch::OtherType),
             },
         };
-        match (fits, self.operator.excludes()) {
+        match (fits, self.operator.is_negated()) {
             (true, false) | (false, true) => None,
             (true, true) => Some(AdvancedMismatch::OneFits),
             (false, false) => Some(AdvancedMismatch::NoneFits),
@@ -206,7 +206,7 @@ impl Operator {
     }
 
     /// Whether it rejects events whose value fits.
-    fn excludes(&self) -> bool {
+    fn is_negated(&self) -> bool {
         matches!(
             self,
             Self::NumberNotIn { .. }
@@ -220,7 +220,7 @@ impl Operator {
 
     /// Whether the value, or any element of an array, fits one of the operator's values; [`None`]
     /// if it has another type.
-    fn fits(&self, view: &EventView<'_>, node: &JsonNode<'_>) -> Option<bool> {
+    fn matches_node(&self, view: &EventView<'_>, node: &JsonNode<'_>) -> Option<bool> {
         let value = node.value();
         Some(match self {
             Self::NumberIn { values } | Self::NumberNotIn { values } => {
@@ -255,19 +255,19 @@ impl Operator {
                 let from =
                     |prefix: &str| texts.get(texts.partition_point(|text| text.as_str() < prefix));
                 values.iter().any(|part| {
-                    from(part.folded()).is_some_and(|text| text.starts_with(part.folded()))
+                    from(part.as_folded()).is_some_and(|text| text.starts_with(part.as_folded()))
                 })
             }
             Self::StringEndsWith { values } | Self::StringNotEndsWith { values } => {
                 values.iter().try_fold(false, |any, part| {
-                    Some(any || value.ends_with(part.folded())?)
+                    Some(any || value.ends_with(part.as_folded())?)
                 })?
             }
             Self::StringIn { values } | Self::StringNotIn { values } => {
                 let texts = value.texts()?;
                 values.iter().any(|whole| {
                     texts
-                        .binary_search_by(|text| text.as_str().cmp(whole.folded()))
+                        .binary_search_by(|text| text.as_str().cmp(whole.as_folded()))
                         .is_ok()
                 })
             }

@@ -5,7 +5,7 @@
 //! one of some strings (`StringContains`). Look-ups find the filters that agree on all levels, and
 //! only those are evaluated.
 //!
-//! Substrings are searched in one pass for all filters ([`FilterIndex::view`]), so the cost of an
+//! Substrings are searched in one pass for all filters ([`FilterIndex::view_event`]), so the cost of an
 //! event depends on its length and not on the number of filters.
 //!
 //! Invariants:
@@ -13,7 +13,7 @@
 //! - Levels are ordered by cost: an event's JSON is not read for a filter of another type or
 //!   subject.
 //!
-//! What it does not do: it does not decide. [`Filter::passes`] does.
+//! What it does not do: it does not decide. [`Filter::matches_view`] does.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -22,7 +22,7 @@ use super::{
     advanced::{AdvancedFilter, Operator},
     needles::{BUILD_COST, Found, Needles},
     number::ExactNumber,
-    text::{FoldedText, folded, with_folded},
+    text::{FoldedText, fold_case, with_folded},
     view::{EventView, JsonNode},
 };
 use gridhook_event::Event;
@@ -104,38 +104,39 @@ enum Scalar {
 impl FilterIndex {
     /// Builds an index.
     pub fn new<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Self {
-        Self::default().renewed(filters)
+        Self::default().rebuild(filters)
     }
 
     /// Builds an index, reusing the automata of this one where possible.
     #[must_use]
-    pub fn renewed<'f>(&self, filters: impl IntoIterator<Item = &'f Filter>) -> Self {
-        let (mut index, mut strings) = (Self::default(), HashSet::new());
+    pub fn rebuild<'f>(&self, filters: impl IntoIterator<Item = &'f Filter>) -> Self {
+        let mut index = Self::default();
+        let mut strings = HashSet::new();
         for (position, filter) in filters.into_iter().enumerate() {
             for advanced in &filter.advanced_filters {
-                let parts = parts(&advanced.operator);
-                strings.extend(parts.iter().map(FoldedText::folded));
-                if !parts.is_empty() && !index.searched.contains(advanced.key.path()) {
-                    index.searched.insert(advanced.key.path().to_vec());
+                let parts = searched_parts(&advanced.operator);
+                strings.extend(parts.iter().map(FoldedText::as_folded));
+                if !parts.is_empty() && !index.searched.contains(advanced.key.folded_names()) {
+                    index.searched.insert(advanced.key.folded_names().to_vec());
                 }
             }
             match &filter.domain_topic {
                 None => index.any_topic.add(filter, position),
                 Some(topic) => index
                     .by_topic
-                    .entry(folded(topic))
+                    .entry(fold_case(topic))
                     .or_default()
                     .add(filter, position),
             }
         }
-        index.needles = self.needles.renewed(strings);
+        index.needles = self.needles.rebuild(strings);
         index
     }
 
     /// Begins the search of strings in the event, if it is to be made in parts.
     pub fn begin_scan(&self, event: &Event) -> Option<TextScan> {
-        let cost =
-            self.needles.blocks() * event.wire_len() + BUILD_COST * self.needles.unbuilt_bytes();
+        let cost = self.needles.block_count() * event.wire_len()
+            + BUILD_COST * self.needles.unbuilt_bytes();
         if cost <= SCANNED_AT_ONCE {
             return None;
         }
@@ -166,13 +167,13 @@ impl FilterIndex {
     }
 
     /// A view of the event for these filters.
-    pub fn view<'e>(&'e self, event: &'e Event) -> EventView<'e> {
-        EventView::with(event, &self.needles)
+    pub fn view_event<'e>(&'e self, event: &'e Event) -> EventView<'e> {
+        EventView::with_needles(event, &self.needles)
     }
 
     /// The same, with the result of a search.
     pub fn searched_view<'e>(&'e self, event: &'e Event, scan: Option<&TextScan>) -> EventView<'e> {
-        let view = self.view(event);
+        let view = self.view_event(event);
         for ScannedTexts { path, found, .. } in scan.iter().flat_map(|scan| &scan.texts) {
             view.set_found(path, found);
         }
@@ -180,18 +181,18 @@ impl FilterIndex {
     }
 
     /// The indexes of the filters that may match the event, ascending.
-    pub fn candidates(&self, view: &EventView<'_>) -> Vec<usize> {
-        let mut found = Vec::new();
-        self.any_topic.find(view, &mut found);
+    pub fn find_candidates(&self, view: &EventView<'_>) -> Vec<usize> {
+        let mut candidates = Vec::new();
+        self.any_topic.find_candidates(view, &mut candidates);
         if !self.by_topic.is_empty()
-            && let Some(types) = self.by_topic.get(view.domain_topic().folded())
+            && let Some(types) = self.by_topic.get(view.domain_topic().as_folded())
         {
-            types.find(view, &mut found);
+            types.find_candidates(view, &mut candidates);
         }
         // An array may find a filter twice.
-        found.sort_unstable();
-        found.dedup();
-        found
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates
     }
 }
 
@@ -200,24 +201,24 @@ impl TypeIndex {
         let Some(types) = filter.event_types() else {
             return self.any.add(filter, position);
         };
-        let types: BTreeSet<Vec<u8>> = types.iter().map(|name| folded(name).into()).collect();
+        let types: BTreeSet<Vec<u8>> = types.iter().map(|name| fold_case(name).into()).collect();
         for name in types {
             self.by_type.entry(name).or_default().add(filter, position);
         }
     }
 
-    fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
-        self.any.find(view, found);
+    fn find_candidates(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
+        self.any.find_candidates(view, found);
         if self.by_type.is_empty() {
             return;
         }
         let (literal, _) = view.event().type_and_subject_literals();
         if let Some(subjects) = with_folded(
             literal,
-            || view.event_type().folded(),
+            || view.event_type().as_folded(),
             |name| self.by_type.get(name),
         ) {
-            subjects.find(view, found);
+            subjects.find_candidates(view, found);
         }
     }
 }
@@ -228,7 +229,7 @@ impl SubjectIndex {
             return self.any.add(filter, position);
         }
         // Compared without case even for a case-sensitive filter: the result is a superset.
-        let prefix: Vec<u8> = folded(&filter.subject_begins_with).into();
+        let prefix: Vec<u8> = fold_case(&filter.subject_begins_with).into();
         self.lengths.insert(prefix.len());
         self.by_prefix
             .entry(prefix)
@@ -236,22 +237,22 @@ impl SubjectIndex {
             .add(filter, position);
     }
 
-    fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
-        self.any.find(view, found);
+    fn find_candidates(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
+        self.any.find_candidates(view, found);
         if self.lengths.is_empty() {
             return;
         }
         let (_, literal) = view.event().type_and_subject_literals();
         with_folded(
             literal,
-            || view.subject().folded(),
+            || view.subject().as_folded(),
             |subject| {
                 for length in self.lengths.range(..=subject.len()) {
                     if let Some(values) = subject
                         .get(..*length)
                         .and_then(|prefix| self.by_prefix.get(prefix))
                     {
-                        values.find(view, found);
+                        values.find_candidates(view, found);
                     }
                 }
             },
@@ -263,11 +264,11 @@ impl ValueIndex {
     fn add(&mut self, filter: &Filter, position: usize) {
         // Equality leaves fewer candidates than a substring, and the top of an event is cheaper to
         // read than its data.
-        let required = filter
+        let required_values = filter
             .advanced_filters
             .iter()
-            .filter_map(|advanced| Some((advanced.key.path(), required_values(advanced)?)));
-        let first = required.min_by_key(|(path, wanted)| {
+            .filter_map(|advanced| Some((advanced.key.folded_names(), required_values(advanced)?)));
+        let first = required_values.min_by_key(|(path, wanted)| {
             (matches!(wanted, RequiredValues::Contained(_)), path.len())
         });
         let Some((path, wanted)) = first else {
@@ -288,18 +289,18 @@ impl ValueIndex {
         }
     }
 
-    fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
+    fn find_candidates(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
         found.extend(&self.any);
         for (path, filters) in &self.by_key {
             if let Some(node) = view.find_path(path) {
-                filters.find(view, node, found);
+                filters.find_candidates(view, node, found);
             }
         }
     }
 }
 
 impl KeyIndex {
-    fn find(&self, view: &EventView<'_>, node: &JsonNode<'_>, found: &mut Vec<usize>) {
+    fn find_candidates(&self, view: &EventView<'_>, node: &JsonNode<'_>, found: &mut Vec<usize>) {
         let value = node.value();
         if !self.by_value.is_empty() {
             let mut find =
@@ -334,7 +335,7 @@ impl KeyIndex {
 }
 
 /// The substrings that an operator searches.
-fn parts(operator: &Operator) -> &[FoldedText] {
+fn searched_parts(operator: &Operator) -> &[FoldedText] {
     match operator {
         Operator::StringContains { values } | Operator::StringNotContains { values } => values,
         _ => &[],
@@ -347,7 +348,7 @@ fn required_values(AdvancedFilter { operator, .. }: &AdvancedFilter) -> Option<R
         Operator::StringIn { values } => Some(RequiredValues::Equal(
             values
                 .iter()
-                .map(|text| Scalar::Text(text.folded().to_owned()))
+                .map(|text| Scalar::Text(text.as_folded().to_owned()))
                 .collect(),
         )),
         Operator::NumberIn { values } => Some(RequiredValues::Equal(
@@ -357,7 +358,10 @@ fn required_values(AdvancedFilter { operator, .. }: &AdvancedFilter) -> Option<R
             Some(RequiredValues::Equal(HashSet::from([Scalar::Bool(*value)])))
         }
         Operator::StringContains { values } => Some(RequiredValues::Contained(
-            values.iter().map(|text| text.folded().to_owned()).collect(),
+            values
+                .iter()
+                .map(|text| text.as_folded().to_owned())
+                .collect(),
         )),
         Operator::NumberNotIn { .. }
         | Operator::NumberLessThan { .. }

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::text::folded;
+use super::text::fold_case;
 use gridhook_event::Schema;
 
 /// Why a key is invalid.
@@ -59,7 +59,7 @@ impl FilterKey {
     }
 
     /// The names without case; never empty.
-    pub(super) fn path(&self) -> &[String] {
+    pub(super) fn folded_names(&self) -> &[String] {
         &self.path
     }
 
@@ -85,7 +85,7 @@ impl FilterKey {
     }
 
     /// Checks whether events in `schema` can have a value at this key.
-    pub fn check(&self, schema: Schema) -> Result<(), FilterKeyError> {
+    pub fn check_schema(&self, schema: Schema) -> Result<(), FilterKeyError> {
         if self.path.iter().any(String::is_empty) {
             return Err(FilterKeyError::Empty(self.given.clone()));
         }
@@ -122,7 +122,7 @@ impl FilterKey {
 impl From<String> for FilterKey {
     fn from(given: String) -> Self {
         Self {
-            path: given.split('.').map(folded).collect(),
+            path: given.split('.').map(fold_case).collect(),
             given,
         }
     }

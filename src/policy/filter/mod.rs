@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     advanced::AdvancedFilter,
-    text::{begins_with, ends_with, same},
+    text::{begins_with, ends_with, equal_ignoring_case},
     view::{EventView, JsonNode},
 };
 use gridhook_event::Event;
@@ -135,7 +135,7 @@ impl Filter {
     }
 
     /// The same for a view, which several filters can share.
-    pub fn passes(&self, view: &EventView<'_>) -> bool {
+    pub fn matches_view(&self, view: &EventView<'_>) -> bool {
         self.matches_as_stored(view.event()) || self.stop(view).is_none()
     }
 
@@ -145,23 +145,25 @@ impl Filter {
     }
 
     /// Whether `event` matches, and if not, why.
-    pub fn explain(&self, event: &Event) -> FilterResult {
+    pub fn explain_mismatch(&self, event: &Event) -> FilterResult {
         let view = EventView::new(event);
         let Some((clause, why)) = self.stop(&view) else {
             return FilterResult::Match;
         };
-        let seen = match clause {
-            FilterClause::DomainTopic => Some(view.domain_topic_node().seen()),
-            FilterClause::EventTypes => Some(view.event_type_node().seen()),
+        let value = match clause {
+            FilterClause::DomainTopic => Some(view.domain_topic_node().to_truncated_json()),
+            FilterClause::EventTypes => Some(view.event_type_node().to_truncated_json()),
             FilterClause::SubjectBeginsWith | FilterClause::SubjectEndsWith => {
-                Some(view.subject_node().seen())
+                Some(view.subject_node().to_truncated_json())
             }
-            FilterClause::Advanced(_, advanced) => view.find(&advanced.key).map(JsonNode::seen),
+            FilterClause::Advanced(_, advanced) => view
+                .find_value(&advanced.key)
+                .map(JsonNode::to_truncated_json),
         };
         FilterResult::Stopped {
             clause: clause.to_string(),
             why,
-            seen,
+            seen: value,
         }
     }
 
@@ -177,17 +179,18 @@ impl Filter {
         if !self
             .domain_topic
             .as_ref()
-            .is_none_or(|topic| same(topic, view.domain_topic().as_str()))
+            .is_none_or(|topic| equal_ignoring_case(topic, view.domain_topic().as_str()))
         {
             return Some((
                 FilterClause::DomainTopic,
                 "the event is for another topic of the domain",
             ));
         }
-        if !self
-            .event_types()
-            .is_none_or(|types| types.iter().any(|name| same(name, view.event_type_text())))
-        {
+        if !self.event_types().is_none_or(|types| {
+            types
+                .iter()
+                .any(|name| equal_ignoring_case(name, view.event_type_text()))
+        }) {
             return Some((FilterClause::EventTypes, "the event type is not among them"));
         }
         if !self.subject_fits(
@@ -214,7 +217,7 @@ impl Filter {
             .enumerate()
             .find_map(|(index, advanced)| {
                 let why = advanced.stop(view, self.enable_advanced_filtering_on_arrays)?;
-                Some((FilterClause::Advanced(index, advanced), why.text()))
+                Some((FilterClause::Advanced(index, advanced), why.describe()))
             })
     }
 

@@ -41,23 +41,22 @@ struct Block {
 pub(super) struct Found(Vec<Vec<u64>>);
 
 impl Needles {
-    /// Creates the set.
     pub(super) fn new<'s>(strings: impl IntoIterator<Item = &'s str>) -> Self {
-        Self::default().renewed(strings)
+        Self::default().rebuild(strings)
     }
 
     /// Creates the set for these strings, reusing automata.
-    pub(super) fn renewed<'s>(&self, strings: impl IntoIterator<Item = &'s str>) -> Self {
+    pub(super) fn rebuild<'s>(&self, strings: impl IntoIterator<Item = &'s str>) -> Self {
         let mut missing: BTreeSet<&str> = strings.into_iter().collect();
         let mut blocks = Vec::new();
         for block in self.blocks.iter().filter(|block| block.is_full()) {
-            let wanted = block
+            let wanted_count = block
                 .strings
                 .iter()
                 .filter(|string| missing.contains(&***string))
                 .count();
             // A block of which most strings are unused is dissolved.
-            if 2 * wanted >= block.strings.len() {
+            if 2 * wanted_count >= block.strings.len() {
                 block.strings.iter().for_each(|string| {
                     missing.remove(&**string);
                 });
@@ -66,14 +65,14 @@ impl Needles {
         }
         let mut strings = Vec::new();
         let mut close = |strings: &mut Vec<&str>| {
-            let known = self.blocks.iter().find(|block| {
+            let same_block = self.blocks.iter().find(|block| {
                 block
                     .strings
                     .iter()
                     .map(|string| &**string)
                     .eq(strings.iter().copied())
             });
-            blocks.push(known.map_or_else(|| Arc::new(Block::new(strings)), Arc::clone));
+            blocks.push(same_block.map_or_else(|| Arc::new(Block::new(strings)), Arc::clone));
             strings.clear();
         };
         let mut bytes = 0;
@@ -101,8 +100,7 @@ impl Needles {
         Self { blocks, positions }
     }
 
-    /// The number of blocks.
-    pub(super) fn blocks(&self) -> usize {
+    pub(super) fn block_count(&self) -> usize {
         self.blocks.len()
     }
 
@@ -117,23 +115,31 @@ impl Needles {
         let block = self.blocks.get(found.0.len())?;
         let cost =
             BUILD_COST * block.unbuilt_bytes() + texts.iter().map(String::len).sum::<usize>();
-        found.0.push(block.find(texts));
+        found.0.push(block.search_texts(texts));
         Some(cost)
     }
 
     /// Searches all strings in these texts.
-    pub(super) fn find(&self, texts: &[String]) -> Found {
-        Found(self.blocks.iter().map(|block| block.find(texts)).collect())
+    pub(super) fn search_texts(&self, texts: &[String]) -> Found {
+        Found(
+            self.blocks
+                .iter()
+                .map(|block| block.search_texts(texts))
+                .collect(),
+        )
     }
 
     /// Whether `string` was found; [`None`] if it is not in the set.
-    pub(super) fn has(&self, found: &Found, string: &str) -> Option<bool> {
+    pub(super) fn contains_match(&self, found: &Found, string: &str) -> Option<bool> {
         let NeedlePosition(block, number) = *self.positions.get(string)?;
         Some(found.0[block][number / 64] & 1 << (number % 64) != 0)
     }
 
     /// All strings found.
-    pub(super) fn found<'f>(&'f self, found: &'f Found) -> impl Iterator<Item = &'f str> {
+    pub(super) fn matching_strings<'f>(
+        &'f self,
+        found: &'f Found,
+    ) -> impl Iterator<Item = &'f str> {
         self.blocks.iter().zip(&found.0).flat_map(|(block, words)| {
             words.iter().enumerate().flat_map(|(word, bits)| {
                 let numbers = (0..64)
@@ -153,30 +159,30 @@ impl Block {
         }
     }
 
-    fn bytes(&self) -> usize {
+    fn size_bytes(&self) -> usize {
         self.strings.iter().map(|string| string.len() + 1).sum()
     }
 
     fn is_full(&self) -> bool {
-        self.bytes() >= BLOCK
+        self.size_bytes() >= BLOCK
     }
 
     fn unbuilt_bytes(&self) -> usize {
         if self.automaton.get().is_some() {
             0
         } else {
-            self.bytes()
+            self.size_bytes()
         }
     }
 
-    fn find(&self, texts: &[String]) -> Vec<u64> {
-        let mut found = vec![0; self.strings.len().div_ceil(64)];
+    fn search_texts(&self, texts: &[String]) -> Vec<u64> {
+        let mut matches = vec![0; self.strings.len().div_ceil(64)];
         let automaton = self.automaton.get_or_init(|| {
             NFA::new(self.strings.iter().map(|string| &**string))
                 .expect("a block is far smaller than an automaton may be")
         });
         // A state stands for all strings that end there. Visiting each state once bounds the work.
-        let mut seen = vec![0u64; automaton.memory_usage() / size_of::<u32>() / 64 + 1];
+        let mut visits = vec![0u64; automaton.memory_usage() / size_of::<u32>() / 64 + 1];
         let start = automaton
             .start_state(Anchored::No)
             .expect("an automaton without anchors starts without one");
@@ -185,12 +191,13 @@ impl Block {
             let mut bytes = text.bytes();
             loop {
                 if automaton.is_match(state) {
-                    let (word, bit) = (state.as_usize() / 64, 1 << (state.as_usize() % 64));
-                    if seen[word] & bit == 0 {
-                        seen[word] |= bit;
+                    let word = state.as_usize() / 64;
+                    let bit = 1 << (state.as_usize() % 64);
+                    if visits[word] & bit == 0 {
+                        visits[word] |= bit;
                         for index in 0..automaton.match_len(state) {
                             let number = automaton.match_pattern(state, index).as_usize();
-                            found[number / 64] |= 1 << (number % 64);
+                            matches[number / 64] |= 1 << (number % 64);
                         }
                     }
                 }
@@ -198,6 +205,6 @@ impl Block {
                 state = automaton.next_state(Anchored::No, state, byte);
             }
         }
-        found
+        matches
     }
 }

@@ -28,7 +28,6 @@ pub struct ExactNumber {
 }
 
 impl ExactNumber {
-    /// Parses a JSON number.
     pub(crate) fn new(text: &str) -> Self {
         let (negative, rest) = text
             .strip_prefix('-')
@@ -116,11 +115,11 @@ impl Hash for ExactNumber {
 /// The first number in a JSON document that parsing would round, as its path and an error: integers
 /// beyond 64 bits, and other numbers of more than about 17 digits.
 pub fn first_rounded(json: &str) -> Option<(String, String)> {
-    rounded("", serde_json::from_str(json).ok()?)
+    find_rounded("", serde_json::from_str(json).ok()?)
 }
 
 /// The error for a number that parsing would round.
-pub fn refusal(number: &str) -> Option<String> {
+pub fn rounding_problem(number: &str) -> Option<String> {
     let read: serde_json::Number = serde_json::from_str(number).ok()?;
     (ExactNumber::from(&read) != ExactNumber::new(number)).then(|| {
         format!(
@@ -130,7 +129,7 @@ pub fn refusal(number: &str) -> Option<String> {
     })
 }
 
-fn rounded(at: &str, value: &RawValue) -> Option<(String, String)> {
+fn find_rounded(at: &str, value: &RawValue) -> Option<(String, String)> {
     let json = value.get().trim_start();
     match json.as_bytes().first()? {
         b'{' => serde_json::from_str::<BTreeMap<String, &RawValue>>(json)
@@ -142,14 +141,14 @@ fn rounded(at: &str, value: &RawValue) -> Option<(String, String)> {
                 } else {
                     format!("{at}.{name}")
                 };
-                rounded(&at, value)
+                find_rounded(&at, value)
             }),
         b'[' => serde_json::from_str::<Vec<&RawValue>>(json)
             .ok()?
             .into_iter()
             .enumerate()
-            .find_map(|(index, value)| rounded(&format!("{at}[{index}]"), value)),
-        b'-' | b'0'..=b'9' => refusal(json).map(|problem| (at.to_owned(), problem)),
+            .find_map(|(index, value)| find_rounded(&format!("{at}[{index}]"), value)),
+        b'-' | b'0'..=b'9' => rounding_problem(json).map(|problem| (at.to_owned(), problem)),
         _ => None,
     }
 }

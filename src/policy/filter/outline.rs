@@ -16,7 +16,6 @@ struct Member {
     next: usize,
 }
 
-/// The positions.
 #[derive(Debug)]
 pub(super) struct Outline<'e> {
     json: &'e str,
@@ -27,9 +26,10 @@ pub(super) struct Outline<'e> {
 
 impl<'e> Outline<'e> {
     /// The outline of an object; [`None`] for other values.
-    pub(super) fn of(json: &'e str) -> Option<Self> {
+    pub(super) fn from_object(json: &'e str) -> Option<Self> {
         let text = json.as_bytes();
-        let (mut members, mut open) = (Vec::<Member>::new(), Vec::<usize>::new());
+        let mut members = Vec::<Member>::new();
+        let mut open = Vec::<usize>::new();
         let mut at = skip_whitespace(text, 0);
         if text.get(at) != Some(&b'{') {
             return None;
@@ -40,7 +40,7 @@ impl<'e> Outline<'e> {
             match text.get(at)? {
                 b',' => at += 1,
                 b'"' => {
-                    let name = at..string(text, at)?;
+                    let name = at..string_end(text, at)?;
                     let colon = skip_whitespace(text, name.end);
                     let from = skip_whitespace(text, colon + 1);
                     if text.get(colon) != Some(&b':') {
@@ -51,8 +51,8 @@ impl<'e> Outline<'e> {
                             open.push(members.len());
                             from + 1
                         }
-                        b'[' => array(text, from)?,
-                        b'"' => string(text, from)?,
+                        b'[' => array_end(text, from)?,
+                        b'"' => string_end(text, from)?,
                         b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
                             from + text[from..]
                                 .iter()
@@ -84,12 +84,12 @@ impl<'e> Outline<'e> {
     }
 
     /// All members, in order.
-    pub(super) fn all(&self) -> Range<usize> {
+    pub(super) fn all_members(&self) -> Range<usize> {
         0..self.members.len()
     }
 
     /// The members of an object: names with quotes, values, and the members of the values.
-    pub(super) fn members(
+    pub(super) fn iter_members(
         &self,
         of: Range<usize>,
     ) -> impl Iterator<Item = (&'e str, &'e str, Range<usize>)> {
@@ -98,13 +98,13 @@ impl<'e> Outline<'e> {
             let Member { name, value, next } = self.members[..of.end].get(at)?;
             let within = at + 1..*next;
             at = *next;
-            self.count(name.len());
+            self.count_read(name.len());
             Some((&self.json[name.clone()], &self.json[value.clone()], within))
         })
     }
 
     /// Counts bytes that were read.
-    pub(super) fn count(&self, bytes: usize) {
+    pub(super) fn count_read(&self, bytes: usize) {
         self.read.set(self.read.get() + bytes);
     }
 
@@ -124,7 +124,7 @@ fn skip_whitespace(text: &[u8], at: usize) -> usize {
 }
 
 /// The end of the string that starts here.
-fn string(text: &[u8], at: usize) -> Option<usize> {
+fn string_end(text: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
         match text.get(at)? {
@@ -136,12 +136,13 @@ fn string(text: &[u8], at: usize) -> Option<usize> {
 }
 
 /// The end of the array that starts here.
-fn array(text: &[u8], at: usize) -> Option<usize> {
-    let (mut at, mut depth) = (at, 0_usize);
+fn array_end(text: &[u8], at: usize) -> Option<usize> {
+    let mut at = at;
+    let mut depth = 0_usize;
     loop {
         match text.get(at)? {
             b'"' => {
-                at = string(text, at)?;
+                at = string_end(text, at)?;
                 continue;
             }
             b'[' | b'{' => depth += 1,

@@ -20,7 +20,7 @@ impl FoldedText {
     }
 
     /// Case-folded.
-    pub(super) fn folded(&self) -> &str {
+    pub(super) fn as_folded(&self) -> &str {
         &self.folded
     }
 
@@ -38,7 +38,7 @@ impl FoldedText {
 impl From<String> for FoldedText {
     fn from(given: String) -> Self {
         Self {
-            folded: folded(&given),
+            folded: fold_case(&given),
             given,
         }
     }
@@ -56,12 +56,11 @@ impl<'de> Deserialize<'de> for FoldedText {
     }
 }
 
-/// Folds the case of `text`.
-pub(super) fn folded(text: &str) -> String {
+pub(super) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         text.to_ascii_lowercase()
     } else {
-        text.chars().map(fold).collect()
+        text.chars().map(fold_char).collect()
     }
 }
 
@@ -91,15 +90,15 @@ pub(super) fn with_folded<'t, T>(
 /// Folds the case of a character: its upper case if Unicode has it as a single character, but lower
 /// case for ASCII letters. A letter outside ASCII never equals an ASCII letter (.NET's
 /// `OrdinalIgnoreCase`).
-fn fold(c: char) -> char {
+fn fold_char(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_lowercase();
     }
-    let moved = |by: u32| char::from_u32(u32::from(c) + by).unwrap_or(c);
+    let shift = |by: u32| char::from_u32(u32::from(c) + by).unwrap_or(c);
     match c {
         // Their full mapping has two characters, but a single one exists too.
-        '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => moved(8),
-        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => moved(9),
+        '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => shift(8),
+        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => shift(9),
         _ => {
             let mut upper = c.to_uppercase();
             match (upper.next(), upper.next()) {
@@ -111,9 +110,9 @@ fn fold(c: char) -> char {
 }
 
 /// Whether two strings are equal without case.
-pub(super) fn same(a: &str, b: &str) -> bool {
+pub(super) fn equal_ignoring_case(a: &str, b: &str) -> bool {
     // Most strings have the same case, and whole words are compared faster.
-    a == b || a.eq_ignore_ascii_case(b) || (!a.is_ascii() && folded(a) == folded(b))
+    a == b || a.eq_ignore_ascii_case(b) || (!a.is_ascii() && fold_case(a) == fold_case(b))
 }
 
 /// Whether `text` starts with `prefix`, without case.
@@ -127,10 +126,10 @@ pub(super) fn begins_with(text: &str, prefix: &str) -> bool {
             .get(..prefix.len())
             .is_some_and(|part| part.eq_ignore_ascii_case(prefix.as_bytes()));
     }
-    let mut chars = text.chars().map(fold);
+    let mut chars = text.chars().map(fold_char);
     prefix
         .chars()
-        .map(fold)
+        .map(fold_char)
         .all(|wanted| chars.next() == Some(wanted))
 }
 
@@ -141,10 +140,10 @@ pub(super) fn ends_with(text: &str, suffix: &str) -> bool {
         return start
             .is_some_and(|start| text.as_bytes()[start..].eq_ignore_ascii_case(suffix.as_bytes()));
     }
-    let mut chars = text.chars().rev().map(fold);
+    let mut chars = text.chars().rev().map(fold_char);
     suffix
         .chars()
         .rev()
-        .map(fold)
+        .map(fold_char)
         .all(|wanted| chars.next() == Some(wanted))
 }

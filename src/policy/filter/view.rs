@@ -24,7 +24,7 @@ use super::{
     needles::{Found, Needles},
     number::ExactNumber,
     outline::Outline,
-    text::{FoldedText, folded},
+    text::{FoldedText, fold_case},
 };
 use gridhook_event::{Event, Schema};
 
@@ -52,7 +52,6 @@ pub struct EventView<'e> {
     root: OnceCell<JsonNode<'e>>,
 }
 
-/// A value of an event.
 #[derive(Debug)]
 pub(super) enum EventValue<'e> {
     Null,
@@ -114,7 +113,7 @@ impl<'e> EventView<'e> {
 
     /// The same, for filters that search only these strings: each text is searched once for all of
     /// them.
-    pub(super) fn with(event: &'e Event, needles: &'e Needles) -> Self {
+    pub(super) fn with_needles(event: &'e Event, needles: &'e Needles) -> Self {
         Self {
             needles: Some(needles),
             ..Self::new(event)
@@ -134,7 +133,6 @@ impl<'e> EventView<'e> {
         self.find_path(path)?.value().texts()
     }
 
-    /// The event.
     pub(super) fn event(&self) -> &'e Event {
         self.event
     }
@@ -153,20 +151,22 @@ impl<'e> EventView<'e> {
     /// The domain topic; empty outside of domains.
     pub(super) fn domain_topic(&self) -> &FoldedText {
         self.domain_topic_node()
-            .text()
+            .folded_text()
             .expect("it was made of a text")
     }
 
     /// The event type, folded once however many filters compare it.
     pub(super) fn event_type(&self) -> &FoldedText {
         self.event_type_node()
-            .text()
+            .folded_text()
             .expect("it was made of a text")
     }
 
     /// The subject, likewise.
     pub(super) fn subject(&self) -> &FoldedText {
-        self.subject_node().text().expect("it was made of a text")
+        self.subject_node()
+            .folded_text()
+            .expect("it was made of a text")
     }
 
     /// The event type as it was published.
@@ -181,22 +181,22 @@ impl<'e> EventView<'e> {
 
     pub(super) fn domain_topic_node(&self) -> &JsonNode<'e> {
         self.domain_topic
-            .get_or_init(|| JsonNode::of_text(self.event.domain_topic().into_owned()))
+            .get_or_init(|| JsonNode::from_text(self.event.domain_topic().into_owned()))
     }
 
     pub(super) fn event_type_node(&self) -> &JsonNode<'e> {
         self.event_type
-            .get_or_init(|| JsonNode::of_text(self.event.event_type().into_owned()))
+            .get_or_init(|| JsonNode::from_text(self.event.event_type().into_owned()))
     }
 
     pub(super) fn subject_node(&self) -> &JsonNode<'e> {
         self.subject
-            .get_or_init(|| JsonNode::of_text(self.event.subject().into_owned()))
+            .get_or_init(|| JsonNode::from_text(self.event.subject().into_owned()))
     }
 
     /// The event's value at `key`; [`None`] if there is none.
-    pub(super) fn find(&self, key: &FilterKey) -> Option<&JsonNode<'e>> {
-        self.find_path(key.path())
+    pub(super) fn find_value(&self, key: &FilterKey) -> Option<&JsonNode<'e>> {
+        self.find_path(key.folded_names())
     }
 
     /// The same for the names of a key.
@@ -207,23 +207,25 @@ impl<'e> EventView<'e> {
             return Some(node);
         }
         let root = self.root.get_or_init(|| {
-            JsonNode::root(std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default())
+            JsonNode::root_of_event(
+                std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default(),
+            )
         });
-        let found = root.walk(path);
+        let descendant = root.find_descendant(path);
         match (self.event.schema, path) {
             // For a custom event, Event Grid's `data` is the whole object.
-            (Schema::Custom, [data, rest @ ..]) if found.is_none() && data == "data" => {
-                root.walk(rest)
+            (Schema::Custom, [data, rest @ ..]) if descendant.is_none() && data == "data" => {
+                root.find_descendant(rest)
             }
             // Names of attributes before CloudEvents 1.0. An extension of that name takes
             // precedence.
-            (Schema::CloudEvents, [name]) if found.is_none() => match name.as_str() {
+            (Schema::CloudEvents, [name]) if descendant.is_none() => match name.as_str() {
                 "eventid" => self.find_path(&["id".to_owned()]),
                 "eventtype" => self.find_path(&["type".to_owned()]),
-                "eventtypeversion" => root.walk(&["dataschema".to_owned()]),
+                "eventtypeversion" => root.find_descendant(&["dataschema".to_owned()]),
                 _ => None,
             },
-            (Schema::EventGrid | Schema::CloudEvents | Schema::Custom, _) => found,
+            (Schema::EventGrid | Schema::CloudEvents | Schema::Custom, _) => descendant,
         }
     }
 
@@ -234,22 +236,25 @@ impl<'e> EventView<'e> {
         let one_by_one = || {
             strings
                 .iter()
-                .any(|string| texts.iter().any(|text| text.contains(string.folded())))
+                .any(|string| texts.iter().any(|text| text.contains(string.as_folded())))
         };
-        let known = |needles: &Needles| {
-            let found = node.found.get_or_init(|| needles.find(texts));
+        let search = |needles: &Needles| {
+            let found = node.found.get_or_init(|| needles.search_texts(texts));
             strings.iter().try_fold(false, |any, string| {
-                Some(any || needles.has(found, string.folded())?)
+                Some(any || needles.contains_match(found, string.as_folded())?)
             })
         };
-        Some(match self.needles.and_then(known) {
+        Some(match self.needles.and_then(search) {
             Some(is_found) => is_found,
             None if texts.iter().map(String::len).sum::<usize>() * strings.len() < ONE_PASS => {
                 one_by_one()
             }
             None => {
-                let needles = Needles::new(strings.iter().map(FoldedText::folded));
-                needles.found(&needles.find(texts)).next().is_some()
+                let needles = Needles::new(strings.iter().map(FoldedText::as_folded));
+                needles
+                    .matching_strings(&needles.search_texts(texts))
+                    .next()
+                    .is_some()
             }
         })
     }
@@ -267,7 +272,7 @@ impl<'e> EventView<'e> {
         };
         match self.needles {
             Some(needles) => needles
-                .found(node.found.get_or_init(|| needles.find(texts)))
+                .matching_strings(node.found.get_or_init(|| needles.search_texts(texts)))
                 .for_each(each),
             None => {
                 parts
@@ -278,8 +283,8 @@ impl<'e> EventView<'e> {
     }
 
     /// The string, number or boolean at `key`, as written.
-    pub fn text(&self, key: &FilterKey) -> Option<Cow<'_, str>> {
-        match self.find(key)?.value() {
+    pub fn scalar_text(&self, key: &FilterKey) -> Option<Cow<'_, str>> {
+        match self.find_value(key)?.value() {
             EventValue::Text(text) => Some(Cow::Borrowed(text.as_str())),
             EventValue::Number(number) => Some(Cow::Borrowed(number.as_str())),
             EventValue::Bool(value) => Some(Cow::Owned(value.to_string())),
@@ -296,17 +301,17 @@ impl<'e> EventView<'e> {
         let node = match (name, self.event.schema) {
             ("id", _) => self
                 .id
-                .get_or_init(|| JsonNode::of_text(self.event.id().into_owned())),
+                .get_or_init(|| JsonNode::from_text(self.event.id().into_owned())),
             ("subject", _) => self.subject_node(),
             ("type", Schema::CloudEvents) | ("eventtype", Schema::EventGrid | Schema::Custom) => {
                 self.event_type_node()
             }
             ("dataversion", Schema::EventGrid | Schema::Custom) => self
                 .data_version
-                .get_or_init(|| JsonNode::of_text(self.event.data_version().into_owned())),
+                .get_or_init(|| JsonNode::from_text(self.event.data_version().into_owned())),
             _ => return None,
         };
-        node.text()
+        node.folded_text()
             .is_some_and(|text| !text.as_str().is_empty())
             .then_some(node)
     }
@@ -323,24 +328,25 @@ impl<'e> JsonNode<'e> {
         }
     }
 
-    /// The root of an event.
-    fn root(json: &'e str) -> Self {
-        let outline = Outline::of(json).map(Rc::new);
+    fn root_of_event(json: &'e str) -> Self {
+        let outline = Outline::from_object(json).map(Rc::new);
         Self::new(
             json.trim_start(),
-            outline.as_ref().map_or(0..0, |outline| outline.all()),
+            outline
+                .as_ref()
+                .map_or(0..0, |outline| outline.all_members()),
             outline,
         )
     }
 
-    fn of_text(text: String) -> Self {
+    fn from_text(text: String) -> Self {
         Self {
             value: OnceCell::from(EventValue::Text(FoldedText::from(text))),
             ..Self::new("", 0..0, None)
         }
     }
 
-    fn text(&self) -> Option<&FoldedText> {
+    fn folded_text(&self) -> Option<&FoldedText> {
         if let EventValue::Text(text) = self.value() {
             Some(text)
         } else {
@@ -360,27 +366,27 @@ impl<'e> JsonNode<'e> {
             let member = |(name, json, members)| {
                 let name: String = serde_json::from_str(name).ok()?;
                 Some((
-                    FoldedName(folded(&name)),
+                    FoldedName(fold_case(&name)),
                     JsonNode::new(json, members, Some(Rc::clone(outline))),
                 ))
             };
             return outline
-                .members(self.members.clone())
+                .iter_members(self.members.clone())
                 .map(member)
                 .collect::<Option<_>>()
                 .map(EventValue::Object);
         }
-        outline.count(self.json.len());
+        outline.count_read(self.json.len());
         if self.json.starts_with('[') {
             serde_json::from_str::<Vec<&RawValue>>(self.json)
-                .map(elements)
+                .map(array_value)
                 .ok()
         } else {
-            scalar(self.json)
+            parse_scalar(self.json)
         }
     }
 
-    fn walk(&self, path: &[String]) -> Option<&Self> {
+    fn find_descendant(&self, path: &[String]) -> Option<&Self> {
         path.iter().try_fold(self, |node, name| match node.value() {
             EventValue::Object(members) => members.get(name.as_str()),
             EventValue::Null
@@ -393,8 +399,8 @@ impl<'e> JsonNode<'e> {
     }
 
     /// The value as JSON, truncated.
-    pub(super) fn seen(&self) -> String {
-        let json = match self.text() {
+    pub(super) fn to_truncated_json(&self) -> String {
+        let json = match self.folded_text() {
             Some(text) => serde_json::Value::from(text.as_str()).to_string(),
             None => self.json.to_owned(),
         };
@@ -405,10 +411,10 @@ impl<'e> JsonNode<'e> {
     }
 }
 
-fn elements(all: Vec<&RawValue>) -> EventValue<'_> {
+fn array_value(all: Vec<&RawValue>) -> EventValue<'_> {
     let mut elements = Elements::default();
     for element in all {
-        match scalar(element.get()) {
+        match parse_scalar(element.get()) {
             Some(EventValue::Number(number)) => elements.numbers.push(number),
             Some(EventValue::Text(text)) => elements.texts.push(text.into_folded()),
             Some(EventValue::Bool(value)) => elements.bools[usize::from(value)] = true,
@@ -487,7 +493,7 @@ impl EventValue<'_> {
 }
 
 /// Parses a value that is neither an array nor an object.
-fn scalar(json: &str) -> Option<EventValue<'_>> {
+fn parse_scalar(json: &str) -> Option<EventValue<'_>> {
     Some(match json.as_bytes().first()? {
         b'n' => EventValue::Null,
         b't' => EventValue::Bool(true),

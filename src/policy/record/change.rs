@@ -53,7 +53,7 @@ const RELAXED_DELAYS: u32 = 4;
 
 impl WriteUrgency {
     /// How long such a write waits for others, given the usual delay.
-    pub fn delay(self, usual: Duration) -> Duration {
+    pub fn delay_max(self, usual: Duration) -> Duration {
         match self {
             Self::Relaxed => usual.saturating_mul(RELAXED_DELAYS),
             Self::Usual => usual,

@@ -25,7 +25,7 @@ pub struct OutcomeCounts {
 
 impl OutcomeCounts {
     /// Counts a failed request.
-    pub fn fail(&mut self, outcome: Outcome) {
+    pub fn count_failure(&mut self, outcome: Outcome) {
         *self.failed.entry(outcome).or_default() += 1;
     }
 
@@ -45,7 +45,7 @@ impl OutcomeCounts {
     }
 
     /// Counts a step of pull delivery for a number of events.
-    pub fn lease(&mut self, step: StepKind, events: u64) {
+    pub fn count_lease_step(&mut self, step: StepKind, events: u64) {
         *self.leases.entry(step).or_default() += events;
     }
 }

@@ -53,7 +53,7 @@ pub struct FilteredOut {
 
 impl FilteredOut {
     /// The range as a ledger entry.
-    pub fn line(&self, at: Timestamp) -> LedgerEntry {
+    pub fn to_ledger_entry(&self, at: Timestamp) -> LedgerEntry {
         // A range covers at most one block and one read.
         let count = u32::try_from(self.end.0 - self.first.0).unwrap_or(u32::MAX);
         LedgerEntry {
@@ -91,7 +91,7 @@ pub struct LaneCursor {
 
 impl LaneCursor {
     /// The first event that this lane may still read.
-    pub fn low(&self) -> Seq {
+    pub fn first_unread(&self) -> Seq {
         self.open
             .first()
             .copied()
@@ -101,8 +101,8 @@ impl LaneCursor {
 
 impl Cursor {
     /// The first event that any lane may still read.
-    pub fn low(&self) -> Option<Seq> {
-        self.lanes.iter().map(LaneCursor::low).min()
+    pub fn first_unread(&self) -> Option<Seq> {
+        self.lanes.iter().map(LaneCursor::first_unread).min()
     }
 
     /// When the first retry is due. Events that are held back, block their key or leave at once
@@ -120,7 +120,7 @@ impl Cursor {
     /// The first event that any of these lanes may still read. What follows is the subscription's
     /// backlog.
     pub fn own_low(&self) -> Option<Seq> {
-        self.own_lanes().map(LaneCursor::low).min()
+        self.own_lanes().map(LaneCursor::first_unread).min()
     }
 }
 

@@ -72,7 +72,7 @@ pub struct Rate(pub u64);
 
 impl Rate {
     /// From requests per second.
-    pub fn of(per_second: f64) -> Self {
+    pub fn from_per_second(per_second: f64) -> Self {
         // The conversion saturates: negative and NaN become 0.
         Self((per_second * 1e6).round() as u64)
     }

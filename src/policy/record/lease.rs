@@ -146,7 +146,7 @@ impl StepKind {
     }
 
     /// The byte stored for it.
-    pub fn byte(self) -> u8 {
+    pub fn to_byte(self) -> u8 {
         match self {
             Self::Received => 1,
             Self::Renewed => 2,
@@ -157,8 +157,8 @@ impl StepKind {
     }
 
     /// The kind of a stored byte.
-    pub fn of_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.byte() == byte)
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.to_byte() == byte)
     }
 }
 

@@ -26,16 +26,16 @@ pub struct LedgerEntry {
 
 impl LedgerEntry {
     /// The number of events.
-    pub fn events(&self) -> u64 {
+    pub fn event_count(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.count)).sum()
     }
 
     /// Whether it is about this event.
-    pub fn has(&self, seq: Seq) -> bool {
+    pub fn contains_event(&self, seq: Seq) -> bool {
         let behind = self.runs.partition_point(|run| run.first <= seq);
         behind
             .checked_sub(1)
-            .is_some_and(|index| seq < self.runs[index].end())
+            .is_some_and(|index| seq < self.runs[index].end_seq())
     }
 }
 

@@ -8,15 +8,19 @@ use gridhook_event::{Event, Lane, Seq, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Published events.
-    Own,
+    Live,
     /// Events of jobs.
     Jobs,
 }
 
 impl Traffic {
     /// The kind of a lane's events.
-    pub fn of(lane: Lane) -> Self {
-        if lane.is_job() { Self::Jobs } else { Self::Own }
+    pub fn from_lane(lane: Lane) -> Self {
+        if lane.is_job() {
+            Self::Jobs
+        } else {
+            Self::Live
+        }
     }
 }
 
@@ -71,7 +75,7 @@ pub struct DueKey {
 
 impl DueKey {
     /// Before all keys due at this time or later.
-    pub fn at(due: Timestamp) -> Self {
+    pub fn first_at(due: Timestamp) -> Self {
         Self {
             due,
             lane: Lane(0),

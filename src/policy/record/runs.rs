@@ -18,7 +18,7 @@ pub struct SeqRun {
 
 impl SeqRun {
     /// The run of one event.
-    pub fn one(seq: Seq) -> Self {
+    pub fn single(seq: Seq) -> Self {
         Self {
             first: seq,
             count: 1,
@@ -26,13 +26,13 @@ impl SeqRun {
     }
 
     /// The position after the last event.
-    pub fn end(self) -> Seq {
+    pub fn end_seq(self) -> Seq {
         self.first.plus(u64::from(self.count))
     }
 
     /// The events.
-    pub fn seqs(self) -> impl Iterator<Item = Seq> {
-        (self.first.0..self.end().0).map(Seq)
+    pub fn iter_seqs(self) -> impl Iterator<Item = Seq> {
+        (self.first.0..self.end_seq().0).map(Seq)
     }
 }
 
@@ -48,7 +48,7 @@ impl SeqRuns {
             return;
         };
         if let Some(last) = self.0.last_mut()
-            && last.end() == first
+            && last.end_seq() == first
             && let Some(sum) = last.count.checked_add(count)
         {
             last.count = sum;
@@ -58,24 +58,24 @@ impl SeqRuns {
     }
 
     /// Adds runs after all others.
-    pub fn append(&mut self, later: Self) {
+    pub fn append_later(&mut self, later: Self) {
         for run in later.0 {
             self.push(run.first, run.count.into());
         }
     }
 
     /// The first event.
-    pub fn first(&self) -> Option<Seq> {
+    pub fn first_seq(&self) -> Option<Seq> {
         self.0.first().map(|run| run.first)
     }
 
     /// The position after the last event.
-    pub fn end(&self) -> Option<Seq> {
-        self.0.last().map(|run| run.end())
+    pub fn end_seq(&self) -> Option<Seq> {
+        self.0.last().map(|run| run.end_seq())
     }
 
     /// Number of events.
-    pub fn count(&self) -> u64 {
+    pub fn event_count(&self) -> u64 {
         self.0.iter().map(|run| u64::from(run.count)).sum()
     }
 
@@ -113,7 +113,7 @@ pub struct SeqSet(Vec<(Seq, Seq)>);
 
 impl SeqSet {
     /// The index of the first run that ends behind `seq`.
-    fn position(&self, seq: Seq) -> usize {
+    fn run_index(&self, seq: Seq) -> usize {
         match self.0.last() {
             Some((_, end)) if *end <= seq => self.0.len(),
             Some(_) | None => self.0.partition_point(|(_, end)| *end <= seq),
@@ -123,13 +123,14 @@ impl SeqSet {
     /// Whether the event is in the set.
     pub fn contains(&self, seq: Seq) -> bool {
         self.0
-            .get(self.position(seq))
+            .get(self.run_index(seq))
             .is_some_and(|(first, _)| *first <= seq)
     }
 
     /// Adds an event.
     pub fn insert(&mut self, seq: Seq) {
-        let (position, after) = (self.position(seq), seq.plus(1));
+        let position = self.run_index(seq);
+        let after = seq.plus(1);
         let is_before = |run: Option<&(Seq, Seq)>| run.is_some_and(|(first, _)| *first <= after);
         match (
             position
@@ -149,7 +150,8 @@ impl SeqSet {
 
     /// Removes an event. Returns false if it is not in the set.
     pub fn remove(&mut self, seq: Seq) -> bool {
-        let (position, after) = (self.position(seq), seq.plus(1));
+        let position = self.run_index(seq);
+        let after = seq.plus(1);
         match self.0.get_mut(position) {
             Some((first, end)) if *first == seq => {
                 *first = after;

@@ -69,11 +69,11 @@ impl BlockedKeys {
         self.events.len()
     }
 
-    pub(super) fn first(&self) -> Option<Seq> {
+    pub(super) fn first_seq(&self) -> Option<Seq> {
         self.events.first_key_value().map(|(seq, _)| *seq)
     }
 
-    pub(super) fn has(&self, seq: Seq) -> bool {
+    pub(super) fn contains_event(&self, seq: Seq) -> bool {
         self.events.contains_key(&seq)
     }
 
@@ -86,7 +86,7 @@ impl BlockedKeys {
     }
 
     /// Has an event attempted once more, because it no longer blocks a key.
-    pub(super) fn retry(&mut self, seq: Seq) {
+    pub(super) fn retry_event(&mut self, seq: Seq) {
         self.decided.push_back(Decision {
             seq,
             retry: true,
@@ -134,7 +134,7 @@ impl Subscription {
     }
 
     /// An operator decides about blocked keys.
-    pub(super) fn unblock(&mut self, key: Option<OrderHash>, retry: bool) {
+    pub(super) fn decide_blocked_keys(&mut self, key: Option<OrderHash>, retry: bool) {
         let events = self.blocking_events(key);
         if let Some(ordering) = &mut self.ordering {
             ordering
@@ -173,22 +173,22 @@ impl Subscription {
             else {
                 return;
             };
-            self.pending_write.cursor_now();
+            self.pending_write.write_cursor_now();
             // A late success may have ended it meanwhile.
             let Some(event) = blocking.events.get(&seq).cloned() else {
                 continue;
             };
-            self.pending_write.spend(1);
+            self.pending_write.reserve_ended(1);
             self.commanded += u64::from(commanded);
             if retry {
                 blocking.remove(seq);
                 // A client's lock has its full time again.
-                let received = event.pending.received.filter(|_| !self.is_pulled());
-                self.reschedule(
+                let first_lock = event.pending.received.filter(|_| !self.is_pulled());
+                self.move_due_time(
                     event.lane,
                     seq,
                     PendingDelivery {
-                        received,
+                        received: first_lock,
                         ..event.pending
                     },
                     ASKED,
@@ -210,7 +210,8 @@ impl Subscription {
             } else {
                 last
             };
-            let (attempts, since) = (pending.attempts, pending.received);
+            let attempts = pending.attempts;
+            let since = pending.received;
             let item = SendItem {
                 lane,
                 seq,
@@ -233,14 +234,14 @@ impl Subscription {
     ) -> Reason {
         let edition = &self.settings.edition;
         let terms = edition
-            .rules(self.settings.destination)
-            .terms(self.settings.dead_letter);
-        let tried = pending.tried;
-        let failed = Failed {
+            .rules_for(self.settings.destination)
+            .terms_for(self.settings.dead_letter);
+        let last_attempt = pending.tried;
+        let failure = Failed {
             number: pending.attempts,
-            first: tried,
-            sent: tried,
-            ended: tried,
+            first: last_attempt,
+            sent: last_attempt,
+            ended: last_attempt,
         };
         let outcome = match pending.last {
             LastOutcome::Attempted(outcome) => outcome,
@@ -248,18 +249,18 @@ impl Subscription {
         };
         let answer = RequestResult {
             status: pending.status,
-            ..RequestResult::bare(outcome)
+            ..RequestResult::from_outcome(outcome)
         };
-        match retry::judge(
+        match retry::judge_failure(
             edition,
             terms,
             self.settings.attempts_max,
-            failed,
+            failure,
             &answer,
             Jitter(0.0),
         ) {
             RetryDecision::Never(reason) => reason,
-            RetryDecision::Again(_) if self.settings.expires(*appended) <= now => {
+            RetryDecision::Again(_) if self.settings.expiry_of(*appended) <= now => {
                 Reason::TimeToLiveExceeded
             }
             RetryDecision::Again(_) if self.is_pulled() => Reason::Rejected,

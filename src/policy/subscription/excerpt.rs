@@ -38,7 +38,11 @@ pub(super) struct ExcerptCache {
 
 impl ExcerptCache {
     /// The excerpt of a response; [`None`] if the response was empty or the minute is full.
-    pub(super) fn keep(&mut self, answer: &RequestResult, now: Timestamp) -> Option<KeptExcerpt> {
+    pub(super) fn store_excerpt(
+        &mut self,
+        answer: &RequestResult,
+        now: Timestamp,
+    ) -> Option<KeptExcerpt> {
         let (answered, content) = match (answer.body.is_empty(), answer.detail.is_empty()) {
             (false, _) => (
                 true,

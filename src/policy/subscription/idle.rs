@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::record::DueKey;
 use gridhook_event::{Lane, Seq, Timestamp};
 
-/// The keys.
 #[derive(Debug, Default)]
 pub(super) struct IdleKeys {
     /// With the end of their time to live.
@@ -24,23 +23,23 @@ impl IdleKeys {
     }
 
     /// Takes expired keys, or the first `max` if a client waits.
-    pub(super) fn take(&mut self, now: Timestamp, wanted: bool, max: usize) -> Vec<DueKey> {
-        let expired = self
+    pub(super) fn take_due(&mut self, now: Timestamp, wanted: bool, max: usize) -> Vec<DueKey> {
+        let expired_keys = self
             .expiries
             .iter()
             .take_while(|(expires, _)| *expires <= now)
             .map(|(_, key)| *key);
-        let taken: Vec<DueKey> = if wanted {
+        let keys: Vec<DueKey> = if wanted {
             self.keys.keys().take(max).copied().collect()
         } else {
-            expired.take(max).collect()
+            expired_keys.take(max).collect()
         };
-        for key in &taken {
+        for key in &keys {
             if let Some(expires) = self.keys.remove(key) {
                 self.expiries.remove(&(expires, *key));
             }
         }
-        taken
+        keys
     }
 
     pub(super) fn drop_key(&mut self, dropped: (Lane, Seq)) {
@@ -62,7 +61,7 @@ impl IdleKeys {
             .filter(|expires| *expires != Timestamp::NEVER)
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = (Lane, Seq)> {
+    pub(super) fn iter_keys(&self) -> impl Iterator<Item = (Lane, Seq)> {
         self.keys.keys().map(|key| (key.lane, key.seq))
     }
 }

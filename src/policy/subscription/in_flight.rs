@@ -21,7 +21,6 @@ struct TrackedRequest {
 /// The first and the last event of a request.
 type EventBounds = ((Lane, Seq), (Lane, Seq));
 
-/// The requests.
 #[derive(Debug)]
 pub(super) struct InFlight {
     requests: RequestMap<TrackedRequest>,
@@ -31,7 +30,7 @@ pub(super) struct InFlight {
         clippy::box_collection,
         reason = "most subscriptions have none, and there are many subscriptions"
     )]
-    lingering: Option<Box<HashMap<Seq, usize>>>,
+    detached_keys: Option<Box<HashMap<Seq, usize>>>,
     next: RequestId,
     /// The maximum number of requests, for lack of file descriptors.
     max: usize,
@@ -42,17 +41,17 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) fn recover(requests: Vec<Arc<OutgoingBatch>>, next: RequestId) -> Self {
+    pub(super) fn from_requests(requests: Vec<Arc<OutgoingBatch>>, next: RequestId) -> Self {
         let mut in_flight = Self {
             requests: RequestMap::default(),
-            lingering: None,
+            detached_keys: None,
             next,
             max: usize::MAX,
             ended: 0,
             was_at_limit: false,
         };
         for request in requests {
-            in_flight.note_lingering(&request.lingering);
+            in_flight.note_detached(&request.detached_keys);
             in_flight.insert(request);
         }
         in_flight
@@ -64,17 +63,17 @@ impl InFlight {
             .insert(request.id, TrackedRequest { request, bounds });
     }
 
-    fn note_lingering(&mut self, events: &[(Seq, OrderHash)]) {
+    fn note_detached(&mut self, events: &[(Seq, OrderHash)]) {
         for (seq, _) in events {
             *self
-                .lingering
+                .detached_keys
                 .get_or_insert_default()
                 .entry(*seq)
                 .or_default() += 1;
         }
     }
 
-    pub(super) fn limit(&mut self, max: usize) {
+    pub(super) fn set_max(&mut self, max: usize) {
         self.max = max;
     }
 
@@ -82,7 +81,7 @@ impl InFlight {
         self.requests.len() < self.max
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(super) fn count_open(&self) -> usize {
         self.requests.len()
     }
 
@@ -95,28 +94,30 @@ impl InFlight {
     /// reached, those that ended with it count as replaced: one by one, each would have been
     /// followed by the next, and by one more for which it raised the limit.
     pub(super) fn count_with_ended(&self) -> usize {
-        let replaced = if self.was_at_limit {
+        let replacements = if self.was_at_limit {
             2 * self.ended.saturating_sub(1)
         } else {
             0
         };
-        self.requests.len() + 1 + replaced
+        self.requests.len() + 1 + replacements
     }
 
     /// The number of requests of jobs.
     pub(super) fn count_of_jobs(&self) -> usize {
         let is_job =
             |request: &OutgoingBatch| request.items.first().is_some_and(|item| item.lane.is_job());
-        self.values().filter(|request| is_job(request)).count()
+        self.iter_requests()
+            .filter(|request| is_job(request))
+            .count()
     }
 
-    fn values(&self) -> impl Iterator<Item = &OutgoingBatch> {
+    fn iter_requests(&self) -> impl Iterator<Item = &OutgoingBatch> {
         self.requests.values().map(|in_flight| &*in_flight.request)
     }
 
     /// The items of all requests.
-    pub(super) fn items(&self) -> impl Iterator<Item = &SendItem> {
-        self.values().flat_map(|request| &request.items)
+    pub(super) fn iter_items(&self) -> impl Iterator<Item = &SendItem> {
+        self.iter_requests().flat_map(|request| &request.items)
     }
 
     /// The oldest request and its deadline.
@@ -126,8 +127,7 @@ impl InFlight {
             .map(|in_flight| (in_flight.request.id, in_flight.request.deadline))
     }
 
-    /// Starts a request.
-    pub(super) fn begin(
+    pub(super) fn begin_request(
         &mut self,
         items: Vec<SendItem>,
         settings: &SubscriptionSettings,
@@ -140,7 +140,7 @@ impl InFlight {
             endpoint: settings.endpoint,
             events: items.len(),
             items,
-            lingering: Vec::new(),
+            detached_keys: Vec::new(),
             sent: now,
             deadline: now.after(settings.request_timeout),
         });
@@ -149,11 +149,11 @@ impl InFlight {
     }
 
     /// Ends a request; [`None`] if it has ended already.
-    pub(super) fn end(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
+    pub(super) fn end_request(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
         let TrackedRequest { request, .. } = self.requests.remove(id)?;
-        if let Some(lingering) = &mut self.lingering {
-            for (seq, _) in &request.lingering {
-                if let Entry::Occupied(mut requests) = lingering.entry(*seq) {
+        if let Some(detached_keys) = &mut self.detached_keys {
+            for (seq, _) in &request.detached_keys {
+                if let Entry::Occupied(mut requests) = detached_keys.entry(*seq) {
                     *requests.get_mut() -= 1;
                     if *requests.get() == 0 {
                         requests.remove();
@@ -191,21 +191,21 @@ impl InFlight {
 
     /// Removes events that have ended from the request that carries them. Their order keys wait for
     /// the request.
-    pub(super) fn detach(&mut self, id: RequestId, events: &DetachedEvents) {
+    pub(super) fn detach_events(&mut self, id: RequestId, events: &DetachedEvents) {
         let Some(TrackedRequest { request, .. }) = self.requests.get_mut(id) else {
             return;
         };
-        let before = request.lingering.len();
-        Arc::make_mut(request).detach(events);
-        let lingering = request.lingering[before..].to_vec();
-        self.note_lingering(&lingering);
+        let before = request.detached_keys.len();
+        Arc::make_mut(request).detach_events(events);
+        let detached_keys = request.detached_keys[before..].to_vec();
+        self.note_detached(&detached_keys);
     }
 
     /// Whether a request carries an event that has ended.
-    pub(super) fn lingers(&self, seq: Seq) -> bool {
-        self.lingering
+    pub(super) fn is_detached(&self, seq: Seq) -> bool {
+        self.detached_keys
             .as_ref()
-            .is_some_and(|lingering| lingering.contains_key(&seq))
+            .is_some_and(|detached_keys| detached_keys.contains_key(&seq))
     }
 
     /// Removes an event from the request that carries it.

@@ -52,7 +52,7 @@ pub(super) struct ExpiryScan {
 
 impl ExpiryScan {
     /// Nothing is known yet.
-    pub(super) fn recover(health: Health) -> Self {
+    pub(super) fn for_health(health: Health) -> Self {
         let was_healthy = matches!(health, Health::Healthy { .. });
         Self {
             wanted: true,
@@ -70,7 +70,7 @@ impl ExpiryScan {
     }
 
     /// Starts a new check.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn restart_scan(&mut self) {
         (self.wanted, self.due) = (true, None);
     }
 }
@@ -80,12 +80,12 @@ impl Subscription {
     /// useful now.
     pub(super) fn assign_lanes(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let open = self.endpoint.is_open(now);
-        self.aging.wanted |= open && !self.aging.was_open;
-        self.aging.was_open = open;
+        self.expiry_scan.wanted |= open && !self.expiry_scan.was_open;
+        self.expiry_scan.was_open = open;
         let healthy = matches!(self.endpoint.health(), Health::Healthy { .. });
-        let returned = healthy && !self.aging.was_healthy;
-        self.aging.was_healthy = healthy;
-        if returned {
+        let has_recovered = healthy && !self.expiry_scan.was_healthy;
+        self.expiry_scan.was_healthy = healthy;
+        if has_recovered {
             self.split_off_backlog();
         }
         if self.endpoint.is_closed() || !(open || self.ages_unsent()) {
@@ -95,26 +95,26 @@ impl Subscription {
         if self.expiry_paused {
             // A hold has no end time, so the check is repeated.
             let looks = self
-                .aging
+                .expiry_scan
                 .due
                 .filter(|due| *due > now)
                 .unwrap_or_else(|| now.after(LOOK_WAIT));
-            self.aging.due = Some(looks).filter(|_| behind && self.ages_unsent());
+            self.expiry_scan.due = Some(looks).filter(|_| behind && self.ages_unsent());
             return;
         }
         if !self.ages_unsent() || !behind {
-            self.aging.due = None;
-        } else if self.aging.due.is_none() {
+            self.expiry_scan.due = None;
+        } else if self.expiry_scan.due.is_none() {
             // Events appended from now on cannot expire before.
-            self.aging.due = Some(now.after(self.settings.time_to_live));
-        } else if self.aging.due.is_some_and(|due| due <= now) {
-            self.aging.renew();
+            self.expiry_scan.due = Some(now.after(self.settings.time_to_live));
+        } else if self.expiry_scan.due.is_some_and(|due| due <= now) {
+            self.expiry_scan.restart_scan();
         }
         if !behind {
-            self.aging.wanted = false;
+            self.expiry_scan.wanted = false;
         }
-        if self.aging.wanted && self.aging.asked.is_none() {
-            self.aging.wanted = false;
+        if self.expiry_scan.wanted && self.expiry_scan.asked.is_none() {
+            self.expiry_scan.wanted = false;
             let before = now
                 .before(self.settings.time_to_live)
                 .after(Duration::from_micros(1));
@@ -124,7 +124,7 @@ impl Subscription {
             } else {
                 Timestamp::default()
             };
-            self.aging.asked = Some(before);
+            self.expiry_scan.asked = Some(before);
             effects.push(Effect::FindPosition { before });
         }
     }
@@ -132,20 +132,20 @@ impl Subscription {
     /// Whether events may expire without being noticed, because nothing is sent or no pull client
     /// asks.
     fn ages_unsent(&self) -> bool {
-        self.endpoint.held().is_some() || self.is_pulled()
+        self.endpoint.hold_reason().is_some() || self.is_pulled()
     }
 
     /// When to check for expired events if nothing happens before.
-    pub(super) fn ages(&self) -> Option<Timestamp> {
-        self.aging.due.filter(|_| {
-            self.ages_unsent() && !self.endpoint.is_closed() && self.aging.asked.is_none()
+    pub(super) fn next_expiry_scan(&self) -> Option<Timestamp> {
+        self.expiry_scan.due.filter(|_| {
+            self.ages_unsent() && !self.endpoint.is_closed() && self.expiry_scan.asked.is_none()
         })
     }
 
     /// Whether a question to the journal is in progress. Nothing is read meanwhile. Otherwise
     /// pending deliveries would always be ready before new events, and would be every probe.
     pub(super) fn awaits_position(&self) -> bool {
-        self.aging.asked.is_some()
+        self.expiry_scan.asked.is_some()
     }
 
     /// Whether no first attempt may leave now because lanes are not assigned yet.
@@ -161,14 +161,14 @@ impl Subscription {
         appended: Option<Timestamp>,
         now: Timestamp,
     ) {
-        if self.aging.asked != Some(before) {
+        if self.expiry_scan.asked != Some(before) {
             return;
         }
-        self.aging.asked = None;
+        self.expiry_scan.asked = None;
         self.end = self.end.max(at);
-        let next = appended.map(|appended| self.settings.expires(appended));
-        self.aging.due = next.map(|next| next.max(now.after(LOOK_WAIT)));
-        self.aging.again |= !self.cut_off(at, Lane::EXPIRY);
+        let next = appended.map(|appended| self.settings.expiry_of(appended));
+        self.expiry_scan.due = next.map(|next| next.max(now.after(LOOK_WAIT)));
+        self.expiry_scan.again |= !self.cut_off(at, Lane::EXPIRY);
     }
 
     /// The topic's backlog exceeds its limit: unread events below `below` are dropped.
@@ -189,14 +189,14 @@ impl Subscription {
     /// could be cut off.
     fn cut_off(&mut self, below: Seq, into: Lane) -> bool {
         let mut all = true;
-        let mut sent: Vec<(Seq, Lane)> = self
+        let mut read_positions: Vec<(Seq, Lane)> = self
             .lanes
             .iter()
             .filter(|lane| is_own(lane.lane()))
             .map(|lane| (lane.read(), lane.lane()))
             .collect();
-        sent.sort_unstable();
-        for (read, from) in sent {
+        read_positions.sort_unstable();
+        for (read, from) in read_positions {
             let follows = lane_mut(&mut self.lanes, into).map(|lane| lane.end() == Some(read));
             let Some(lane) = lane_mut(&mut self.lanes, from) else {
                 continue;
@@ -210,12 +210,12 @@ impl Subscription {
             }
             // What follows in the lane is behind a gap.
             self.pending_write.close_lane(from);
-            let cut = lane.cut(below, into);
+            let cut = lane.split_unread(below, into);
             match lane_mut(&mut self.lanes, into) {
                 Some(lane) => lane.extend(cut),
                 None => self.lanes.push(cut),
             }
-            self.pending_write.cursor();
+            self.pending_write.write_cursor_soon();
             self.order_behind_write();
         }
         all
@@ -239,13 +239,13 @@ impl Subscription {
         else {
             return;
         };
-        let end = self.away.min(self.end);
+        let end = self.backlog_end.min(self.end);
         if end.0.saturating_sub(live.read().0) < least
             || follows.is_some_and(|end| end != Some(live.read()))
         {
             return;
         }
-        let cut = live.cut(end, Lane::BACKLOG);
+        let cut = live.split_unread(end, Lane::BACKLOG);
         self.pending_write.close_lane(Lane::LIVE);
         match lane_mut(&mut self.lanes, Lane::BACKLOG) {
             Some(backlog) => backlog.extend(cut),
@@ -266,23 +266,23 @@ impl Subscription {
             };
             let events_max = self.pending_write.may_give_up(self.lanes[index].ready());
             if events_max > 0 {
-                let mut gone = Vec::with_capacity(events_max);
+                let mut seqs = Vec::with_capacity(events_max);
                 let events_max = u32::try_from(events_max).unwrap_or(u32::MAX);
                 let limits = BatchLimits {
                     events_max,
                     bytes_preferred: u64::MAX,
                     ..self.settings.batch
                 };
-                for ready in self.take(index, limits, now) {
-                    if self.abandon(ready.item, reason, None, now) {
-                        gone.push(ready.item.seq);
+                for ready in self.take_batch(index, limits, now) {
+                    if self.end_undelivered(ready.item, reason, None, now) {
+                        seqs.push(ready.item.seq);
                     }
                 }
                 let why = LedgerEvent::GivenUp {
                     reason,
                     dead_lettered: self.dead_letters(reason),
                 };
-                self.pending_write.give_up(name, why, gone);
+                self.pending_write.give_up(name, why, seqs);
             }
             let lane = &mut self.lanes[index];
             if lane.ready() == 0
@@ -300,22 +300,22 @@ impl Subscription {
 
     /// Removes lanes that have passed everything. Returns whether there were any.
     pub(super) fn drop_finished(&mut self) -> bool {
-        let finished: Vec<Lane> = self
+        let lanes: Vec<Lane> = self
             .lanes
             .iter()
             .filter(|lane| lane.is_finished())
             .map(LaneReader::lane)
             .collect();
-        if finished.is_empty() {
+        if lanes.is_empty() {
             return false;
         }
         self.lanes.retain(|lane| !lane.is_finished());
-        finished
+        lanes
             .into_iter()
             .for_each(|lane| self.pending_write.close_lane(lane));
-        self.pending_write.cursor();
+        self.pending_write.write_cursor_soon();
         let expires = self.lanes.iter().any(|lane| lane.lane() == Lane::EXPIRY);
-        self.aging.wanted |= !expires && std::mem::take(&mut self.aging.again);
+        self.expiry_scan.wanted |= !expires && std::mem::take(&mut self.expiry_scan.again);
         true
     }
 

@@ -61,7 +61,7 @@ impl LateResponses {
 impl Subscription {
     pub(super) fn on_late(&mut self, request: Arc<OutgoingBatch>, now: Timestamp) {
         if request.endpoint == self.settings.endpoint {
-            self.endpoint.succeeded();
+            self.endpoint.record_success();
         }
         if self
             .late
@@ -80,20 +80,20 @@ impl Subscription {
         found: &[(Lane, Seq, Option<PendingDelivery>)],
         now: Timestamp,
     ) {
-        let Some(result) = self.late.lookup.answer(found) else {
+        let Some(result) = self.late.lookup.take_result(found) else {
             return;
         };
         if result == LookupResult::Good
             && let Some(request) = self.late.responses.front().cloned()
         {
-            let answered: HashSet<(Lane, Seq)> =
+            let answered_keys: HashSet<(Lane, Seq)> =
                 found.iter().map(|(lane, seq, _)| (*lane, *seq)).collect();
             // An event that memory knew may meanwhile be on disk only. All are then asked for
             // again.
             if self
                 .find_unknown(&request)
                 .iter()
-                .all(|key| answered.contains(key))
+                .all(|key| answered_keys.contains(key))
             {
                 let dues = found.iter().filter_map(|(lane, seq, pending)| {
                     Some(((*lane, *seq), pending.as_ref()?.due))
@@ -111,9 +111,9 @@ impl Subscription {
             && !self.pending_write.is_full()
             && let Some(request) = self.late.responses.front().cloned()
         {
-            let unknown = self.find_unknown(&request);
-            if !unknown.is_empty() {
-                self.late.lookup.put(unknown);
+            let unknown_keys = self.find_unknown(&request);
+            if !unknown_keys.is_empty() {
+                self.late.lookup.set_keys(unknown_keys);
             } else {
                 self.late.responses.pop_front();
                 self.settle_late_response(&request, &HashMap::new(), now);
@@ -125,7 +125,7 @@ impl Subscription {
     fn find_unknown(&mut self, request: &OutgoingBatch) -> Vec<(Lane, Seq)> {
         let keys: HashSet<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
         let in_flight = self.requests.find_carriers(&keys);
-        let mut known: HashSet<(Lane, Seq)> = in_flight
+        let mut known_keys: HashSet<(Lane, Seq)> = in_flight
             .iter()
             .flat_map(|(_, items)| items)
             .map(SendItem::key)
@@ -133,14 +133,14 @@ impl Subscription {
         let Some(first) = request.items.first() else {
             return Vec::new();
         };
-        known.extend(
-            self.queue(first.lane)
-                .engaged()
+        known_keys.extend(
+            self.queue_mut(first.lane)
+                .iter_engaged_keys()
                 .filter(|engaged| keys.contains(engaged)),
         );
-        let mut unknown: Vec<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
-        unknown.retain(|key| !known.contains(key) && self.is_unknown(*key));
-        unknown
+        let mut unknown_keys: Vec<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
+        unknown_keys.retain(|key| !known_keys.contains(key) && self.is_unknown(*key));
+        unknown_keys
     }
 
     /// Whether neither the order nor the window knows the state of this delivery.
@@ -150,7 +150,7 @@ impl Subscription {
                 .ordering
                 .as_ref()
                 .is_some_and(|ordering| ordering.due_of(key.1).is_some());
-        !is_held_back && self.queue(key.0).due.find(key) == WindowEntry::Nothing
+        !is_held_back && self.queue_mut(key.0).due.find_pending(key) == WindowEntry::Nothing
     }
 
     fn settle_late_response(
@@ -160,24 +160,25 @@ impl Subscription {
         now: Timestamp,
     ) {
         let mut active = self.take_back(&request.items);
-        let (mut settled, mut ended) = (Vec::new(), Vec::new());
+        let mut settled = Vec::new();
+        let mut ended = Vec::new();
         for item in &request.items {
             match active
                 .remove(&item.key())
                 .or_else(|| self.take_back_waiting(*item, dues))
             {
                 Some(pending) => {
-                    self.deliver(pending);
+                    self.mark_delivered(pending);
                     settled.push(item.seq);
                 }
                 None => ended.push(item.seq),
             }
         }
-        self.pending_write.late(request.id);
+        self.pending_write.settle_late_response(request.id);
         let Some(first) = request.items.first() else {
             return;
         };
-        self.count(first.lane, |counters| counters.late += 1);
+        self.update_counters(first.lane, |counters| counters.late += 1);
         for (seqs, settled) in [(settled, true), (ended, false)] {
             if !seqs.is_empty() {
                 let entry = LedgerEntry {
@@ -186,7 +187,7 @@ impl Subscription {
                     what: LedgerEvent::Late { settled },
                 };
                 self.pending_write
-                    .note(first.lane, first.attempts + 1, entry);
+                    .push_entry(first.lane, first.attempts + 1, entry);
             }
         }
     }
@@ -204,12 +205,12 @@ impl Subscription {
                 .iter()
                 .map(|item| (item.key(), self.order_key(item.key())))
                 .collect();
-            self.requests.detach(id, &events);
-            self.pending_write.detach(id, events);
+            self.requests.detach_events(id, &events);
+            self.pending_write.detach_events(id, events);
             active.extend(in_flight.into_iter().map(|item| (item.key(), item)));
         }
         active.extend(
-            self.queue(first.lane)
+            self.queue_mut(first.lane)
                 .take_out(items)
                 .into_iter()
                 .map(|item| (item.key(), item)),
@@ -225,7 +226,7 @@ impl Subscription {
         dues: &HashMap<(Lane, Seq), Timestamp>,
     ) -> Option<SendItem> {
         let key = item.key();
-        if self.queue(item.lane).take_released(key) {
+        if self.queue_mut(item.lane).take_released(key) {
             return Some(SendItem {
                 due: Some(HELD_BACK),
                 ..item
@@ -239,7 +240,7 @@ impl Subscription {
         if due.is_some() {
             return Some(SendItem { due, ..item });
         }
-        let due = match self.queue(item.lane).due.find(key) {
+        let due = match self.queue_mut(item.lane).due.find_pending(key) {
             WindowEntry::Pending(due) => Some(due),
             WindowEntry::Left => None,
             WindowEntry::Nothing => dues.get(&key).copied(),

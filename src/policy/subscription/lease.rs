@@ -90,7 +90,7 @@ impl Leases {
     }
 
     /// How many more events the first waiting client takes.
-    pub(super) fn wanted(&self) -> u32 {
+    pub(super) fn wanted_events(&self) -> u32 {
         let Some(leases) = &self.0 else { return 0 };
         let most = leases
             .waiting
@@ -99,8 +99,7 @@ impl Leases {
         most.saturating_sub(u32::try_from(leases.served.len()).unwrap_or(u32::MAX))
     }
 
-    /// Ends a lease.
-    pub(super) fn end(&mut self, key: (Lane, Seq)) {
+    pub(super) fn end_lease(&mut self, key: (Lane, Seq)) {
         if let Some(leases) = &mut self.0 {
             leases.known.remove(&key);
         }
@@ -121,14 +120,14 @@ impl Leases {
     }
 
     /// Notes that all decisions are in the write in progress.
-    pub(super) fn written(&mut self) {
+    pub(super) fn begin_write(&mut self) {
         if let Some(leases) = &mut self.0 {
             leases.written.append(&mut leases.unwritten);
         }
     }
 
     /// Notes that the write in progress is durable; returns the effects that waited for it.
-    pub(super) fn durable(&mut self) -> Vec<Effect> {
+    pub(super) fn finish_write(&mut self) -> Vec<Effect> {
         self.0
             .as_mut()
             .map(|leases| std::mem::take(&mut leases.written))
@@ -154,16 +153,16 @@ impl Subscription {
     }
 
     /// How many more events may be received for the first time.
-    pub(super) fn room(&self) -> u32 {
+    pub(super) fn free_leases(&self) -> u32 {
         let Some(PullSettings { leases_max, .. }) = self.settings.pull else {
             return u32::MAX;
         };
         let held_back = self
             .ordering
             .as_ref()
-            .map_or(0, |ordering| ordering.waiting() as u64);
-        let leased = self.counters.pending.saturating_sub(held_back);
-        u32::try_from(u64::from(leases_max).saturating_sub(leased)).unwrap_or(u32::MAX)
+            .map_or(0, |ordering| ordering.count_waiting() as u64);
+        let lease_count = self.counters.pending.saturating_sub(held_back);
+        u32::try_from(u64::from(leases_max).saturating_sub(lease_count)).unwrap_or(u32::MAX)
     }
 
     pub(super) fn on_receive(&mut self, client: ReceiveId, events_max: u32) {
@@ -177,7 +176,7 @@ impl Subscription {
                 to: client,
                 events: Vec::new(),
             });
-            self.pending_write.cursor_now();
+            self.pending_write.write_cursor_now();
         }
     }
 
@@ -190,7 +189,7 @@ impl Subscription {
     // --- receiving ---
 
     /// Leases these events to the first waiting client.
-    pub(super) fn lease(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) {
+    pub(super) fn lease_batch(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) {
         let Some(PullSettings { lock, .. }) = self.settings.pull else {
             return;
         };
@@ -210,16 +209,16 @@ impl Subscription {
                 ..
             } = item;
             let attempt = item.attempts + 1;
-            let received = item.since.filter(|_| item.attempts > 0).unwrap_or(now);
-            let leased = SendItem {
+            let first_lock = item.since.filter(|_| item.attempts > 0).unwrap_or(now);
+            let item_in_lease = SendItem {
                 attempts: attempt,
-                since: Some(received),
+                since: Some(first_lock),
                 ..item
             };
-            self.defer(
-                leased,
+            self.defer_event(
+                item_in_lease,
                 until,
-                LastAttempt::of_client(LastOutcome::Delivering, now),
+                LastAttempt::from_client(LastOutcome::Delivering, now),
             );
             let leases = self.leases.get_mut();
             leases.known.insert(
@@ -227,7 +226,7 @@ impl Subscription {
                 HeldLock {
                     attempt,
                     until,
-                    received,
+                    received: first_lock,
                     tried: now,
                 },
             );
@@ -243,8 +242,8 @@ impl Subscription {
             ));
         }
         self.note_lease(lane, attempts + 1, runs, LeaseStep::Received { until }, now);
-        self.pending_write.cursor_now();
-        if self.leases.wanted() == 0
+        self.pending_write.write_cursor_now();
+        if self.leases.wanted_events() == 0
             || self.leases.get_mut().served_bytes >= self.settings.batch.bytes_preferred
         {
             self.hand_over(lane);
@@ -259,10 +258,10 @@ impl Subscription {
             .0
             .as_ref()
             .is_some_and(|leases| leases.looked || !leases.served.is_empty());
-        if has_looked || !self.own.ready().is_empty() {
+        if has_looked || !self.live.ready_events().is_empty() {
             return false;
         }
-        let most = self.batch_max().min(self.room()) as usize;
+        let most = self.batch_max().min(self.free_leases()) as usize;
         let is_short =
             |lane: &&LaneReader| lane.lane() == Lane::LIVE && (1..most).contains(&lane.ready());
         self.lanes
@@ -293,8 +292,8 @@ impl Subscription {
         }
         if !self.leases.is_wanted() {
             self.forget_ready_jobs();
-            for ReadyEvent { item, .. } in self.own.take_all_ready() {
-                self.park(item);
+            for ReadyEvent { item, .. } in self.live.take_all_ready() {
+                self.park_key(item);
             }
         }
     }
@@ -306,7 +305,7 @@ impl Subscription {
         let leases = self.leases.get_mut();
         let events = std::mem::take(&mut leases.served);
         (leases.served_bytes, leases.looked) = (0, false);
-        self.count(lane, |counters| counters.requests += 1);
+        self.update_counters(lane, |counters| counters.requests += 1);
         self.leases
             .get_mut()
             .unwritten
@@ -315,21 +314,19 @@ impl Subscription {
 
     /// Fetches idle events if a client waits, and those that expired.
     pub(super) fn wake_idle(&mut self, now: Timestamp) {
-        let (wanted, max) = (
-            self.is_pulled() && self.leases.is_wanted(),
-            self.leases.wanted_by_all().max(1),
-        );
+        let wanted = self.is_pulled() && self.leases.is_wanted();
+        let max = self.leases.wanted_by_all().max(1);
         // Nothing expires while expiry is suspended.
         let expired_by = if self.expiry_paused {
             Timestamp::default()
         } else {
             now
         };
-        self.own.wake_idle(expired_by, wanted, max);
+        self.live.wake_idle(expired_by, wanted, max);
     }
 
     /// Keeps the key of an event that no client waits for.
-    fn park(
+    fn park_key(
         &mut self,
         SendItem {
             lane,
@@ -342,10 +339,10 @@ impl Subscription {
         let expires = if is_exempt(due) {
             Timestamp::NEVER
         } else {
-            self.settings.expires(appended)
+            self.settings.expiry_of(appended)
         };
         if let Some(due) = due {
-            self.own.keep_idle(DueKey { due, lane, seq }, expires);
+            self.live.keep_idle(DueKey { due, lane, seq }, expires);
         }
     }
 
@@ -353,7 +350,7 @@ impl Subscription {
     pub(super) fn take_up(&mut self, ready: ReadyEvent, now: Timestamp) {
         let ReadyEvent { item, .. } = ready;
         let key = item.key();
-        let expired = ready
+        let has_expired = ready
             .last
             .is_some_and(|last| last.outcome == LastOutcome::Delivering);
         // A dead letter contains the outcome of the last attempt, which is always the same for pull
@@ -366,40 +363,40 @@ impl Subscription {
         // at-least-once delivery allows. At the last attempt it would cost the event, so the lock
         // is extended until the clock is trusted again.
         if let (true, true, Some(LastAttempt { tried, .. }), Some(PullSettings { lock, .. })) = (
-            expired && self.expiry_paused,
+            has_expired && self.expiry_paused,
             item.attempts >= self.settings.attempts_max,
             last,
             self.settings.pull,
         ) {
             let until = now.after(lock);
-            let received = item.since.unwrap_or(tried);
-            self.defer(
+            let first_lock = item.since.unwrap_or(tried);
+            self.defer_event(
                 item,
                 until,
-                LastAttempt::of_client(LastOutcome::Delivering, tried),
+                LastAttempt::from_client(LastOutcome::Delivering, tried),
             );
             self.leases.get_mut().known.insert(
                 key,
                 HeldLock {
                     attempt: item.attempts,
                     until,
-                    received,
+                    received: first_lock,
                     tried,
                 },
             );
             return;
         }
-        if expired {
-            self.leases.end(key);
+        if has_expired {
+            self.leases.end_lease(key);
             self.note_lease(
                 item.lane,
                 item.attempts,
-                vec![SeqRun::one(item.seq)],
+                vec![SeqRun::single(item.seq)],
                 LeaseStep::Expired,
                 now,
             );
-            self.count(item.lane, |counters| counters.requests_failed += 1);
-            self.counts.fail(Failure::TimedOut.into());
+            self.update_counters(item.lane, |counters| counters.requests_failed += 1);
+            self.counts.count_failure(Failure::TimedOut.into());
         }
         // An operator may have an event that blocked its key received once more.
         if item.attempts >= self.settings.attempts_max && !is_exempt(item.due) {
@@ -409,14 +406,16 @@ impl Subscription {
         if self.is_expired(&ready, now) {
             return self.give_up(item, Reason::TimeToLiveExceeded, last, now);
         }
-        match (expired, item.due, last) {
-            (true, Some(due), Some(last)) => self.defer(
+        match (has_expired, item.due, last) {
+            (true, Some(due), Some(last)) => self.defer_event(
                 item,
                 due,
-                LastAttempt::of_client(Failure::TimedOut, last.tried),
+                LastAttempt::from_client(Failure::TimedOut, last.tried),
             ),
-            _ if self.is_wanted() || item.lane.is_job() => self.queue(item.lane).push_ready(ready),
-            _ => self.park(item),
+            _ if self.is_wanted() || item.lane.is_job() => {
+                self.queue_mut(item.lane).push_ready(ready)
+            }
+            _ => self.park_key(item),
         }
     }
 
@@ -429,11 +428,11 @@ impl Subscription {
         step: LeaseStep,
         now: Timestamp,
     ) {
-        self.counts.lease(
+        self.counts.count_lease_step(
             step.kind(),
             runs.iter().map(|run| u64::from(run.count)).sum(),
         );
-        self.pending_write.note(
+        self.pending_write.push_entry(
             lane,
             attempt,
             LedgerEntry {
@@ -456,7 +455,11 @@ impl Subscription {
         found: &[(Lane, Seq, Option<PendingDelivery>)],
         now: Timestamp,
     ) {
-        if self.leases.lookup().and_then(|lookup| lookup.answer(found)) != Some(LookupResult::Good)
+        if self
+            .leases
+            .lookup()
+            .and_then(|lookup| lookup.take_result(found))
+            != Some(LookupResult::Good)
         {
             return;
         }
@@ -468,24 +471,26 @@ impl Subscription {
             else {
                 continue;
             };
-            if self.own.due.is_out_of_range(pending.due, now) {
+            if self.live.due.is_out_of_range(pending.due, now) {
                 continue;
             }
             // A decision of this incarnation is not on disk yet.
-            let known = self.queue(*lane).due.find(key);
-            if known == WindowEntry::Pending(pending.due) || known == WindowEntry::Nothing {
-                let (attempt, until, tried) = (pending.attempts, pending.due, pending.tried);
-                let received = pending.received.unwrap_or(tried);
+            let entry = self.queue_mut(*lane).due.find_pending(key);
+            if entry == WindowEntry::Pending(pending.due) || entry == WindowEntry::Nothing {
+                let attempt = pending.attempts;
+                let until = pending.due;
+                let tried = pending.tried;
+                let first_lock = pending.received.unwrap_or(tried);
                 self.leases.get_mut().known.entry(key).or_insert(HeldLock {
                     attempt,
                     until,
-                    received,
+                    received: first_lock,
                     tried,
                 });
             }
         }
         if let Some(claim) = self.leases.get_mut().claims.pop_front() {
-            self.decide(&claim, now);
+            self.settle_claim(&claim, now);
         }
     }
 
@@ -499,15 +504,15 @@ impl Subscription {
                 return;
             };
             let keys: BTreeSet<(Lane, Seq)> = claim.leases.iter().map(Lease::key).collect();
-            let unknown: Vec<(Lane, Seq)> = keys
+            let unknown_keys: Vec<(Lane, Seq)> = keys
                 .into_iter()
                 .filter(|key| self.may_be_of_earlier_incarnation(*key))
                 .collect();
-            if !unknown.is_empty() {
-                return self.leases.get_mut().lookup.put(unknown);
+            if !unknown_keys.is_empty() {
+                return self.leases.get_mut().lookup.set_keys(unknown_keys);
             }
             if let Some(claim) = self.leases.get_mut().claims.pop_front() {
-                self.decide(&claim, now);
+                self.settle_claim(&claim, now);
             }
         }
     }
@@ -522,18 +527,20 @@ impl Subscription {
         {
             return false;
         }
-        let queue = self.queue(key.0);
-        !queue.engaged().any(|engaged| engaged == key) && queue.due.find(key) != WindowEntry::Left
+        let queue = self.queue_mut(key.0);
+        !queue.iter_engaged_keys().any(|engaged| engaged == key)
+            && queue.due.find_pending(key) != WindowEntry::Left
     }
 
-    fn decide(&mut self, claim: &LeaseClaim, now: Timestamp) {
+    fn settle_claim(&mut self, claim: &LeaseClaim, now: Timestamp) {
         // A client may renew the same lock twice in one claim.
-        let mut done: BTreeMap<(Lane, u32, Timestamp), BTreeSet<Seq>> = BTreeMap::new();
+        let mut settled_seqs: BTreeMap<(Lane, u32, Timestamp), BTreeSet<Seq>> = BTreeMap::new();
         let mut results = Vec::with_capacity(claim.leases.len());
         for lease in &claim.leases {
             let result = match self.settle_lease(*lease, claim.action, now) {
                 Ok(until) => {
-                    done.entry((lease.lane, lease.attempt, until))
+                    settled_seqs
+                        .entry((lease.lane, lease.attempt, until))
                         .or_default()
                         .insert(lease.seq);
                     LeaseResult::Done
@@ -542,7 +549,7 @@ impl Subscription {
             };
             results.push(result);
         }
-        for ((lane, attempt, until), mut seqs) in done {
+        for ((lane, attempt, until), mut seqs) in settled_seqs {
             let step = match claim.action {
                 LeaseAction::Acknowledge => LeaseStep::Acknowledged,
                 LeaseAction::Release(_) | LeaseAction::Return => LeaseStep::Released { until },
@@ -552,7 +559,7 @@ impl Subscription {
                     seqs.retain(|seq| {
                         self.ordering
                             .as_ref()
-                            .is_some_and(|ordering| ordering.blocking.has(*seq))
+                            .is_some_and(|ordering| ordering.blocking.contains_event(*seq))
                     });
                     LeaseStep::Released { until }
                 }
@@ -573,7 +580,7 @@ impl Subscription {
             to: claim.id,
             verdicts: results,
         });
-        self.pending_write.cursor_now();
+        self.pending_write.write_cursor_now();
     }
 
     /// Settles a lease. Returns the time until which the event waits, or now if it has ended.
@@ -611,21 +618,21 @@ impl Subscription {
             due: Some(until),
             since: Some(received),
         };
-        let last = Some(LastAttempt::of_client(LastOutcome::Delivering, tried));
-        let renewed = received.after(RENEWED_FOR);
+        let last = Some(LastAttempt::from_client(LastOutcome::Delivering, tried));
+        let renewal_limit = received.after(RENEWED_FOR);
         match action {
-            LeaseAction::Renew if renewed <= now => return Err(LeaseResult::TooOld),
+            LeaseAction::Renew if renewal_limit <= now => return Err(LeaseResult::TooOld),
             LeaseAction::Renew => {
                 let lock = self
                     .settings
                     .pull
                     .map_or_else(Default::default, |pull| pull.lock);
-                let longer = now.after(lock).min(renewed).max(until);
+                let longer = now.after(lock).min(renewal_limit).max(until);
                 if longer > until {
-                    self.defer(
+                    self.defer_event(
                         item,
                         longer,
-                        LastAttempt::of_client(LastOutcome::Delivering, tried),
+                        LastAttempt::from_client(LastOutcome::Delivering, tried),
                     );
                     self.leases.get_mut().known.insert(
                         key,
@@ -644,16 +651,16 @@ impl Subscription {
             | LeaseAction::Reject
             | LeaseAction::Return => {}
         }
-        self.leases.end(key);
+        self.leases.end_lease(key);
         match action {
-            LeaseAction::Acknowledge | LeaseAction::Renew => self.deliver(item),
+            LeaseAction::Acknowledge | LeaseAction::Renew => self.mark_delivered(item),
             LeaseAction::Reject => self.give_up(item, Reason::Rejected, last, now),
             LeaseAction::Release(_) if attempt >= self.settings.attempts_max => {
                 self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
             }
             LeaseAction::Release(delay) => {
                 let due = avoid_due(until, now.after(delay));
-                self.defer(item, due, LastAttempt::of_client(Outcome::Aborted, tried));
+                self.defer_event(item, due, LastAttempt::from_client(Outcome::Aborted, tried));
                 return Ok(due);
             }
             LeaseAction::Return => {
@@ -664,7 +671,7 @@ impl Subscription {
                     ..item
                 };
                 let due = avoid_due(until, now);
-                self.defer(item, due, LastAttempt::of_client(Outcome::Aborted, tried));
+                self.defer_event(item, due, LastAttempt::from_client(Outcome::Aborted, tried));
                 return Ok(due);
             }
         }

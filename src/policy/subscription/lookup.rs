@@ -37,7 +37,7 @@ pub(super) enum LookupResult {
 
 impl Lookup {
     /// Sets the next question.
-    pub(super) fn put(&mut self, keys: Vec<(Lane, Seq)>) {
+    pub(super) fn set_keys(&mut self, keys: Vec<(Lane, Seq)>) {
         *self = Self::Ready(keys);
     }
 
@@ -47,7 +47,7 @@ impl Lookup {
     }
 
     /// Notes a decision about a pending delivery.
-    pub(super) fn invalidate(&mut self, key: (Lane, Seq)) {
+    pub(super) fn invalidate_key(&mut self, key: (Lane, Seq)) {
         if let Self::Asked(open) = self {
             open.is_stale |= open.distinct.contains(&key);
         }
@@ -74,7 +74,7 @@ impl Lookup {
 
     /// Takes the answer. [`None`] if it belongs to another question, of this incarnation or an
     /// earlier one.
-    pub(super) fn answer(
+    pub(super) fn take_result(
         &mut self,
         found: &[(Lane, Seq, Option<PendingDelivery>)],
     ) -> Option<LookupResult> {

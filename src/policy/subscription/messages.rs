@@ -77,7 +77,7 @@ pub struct SubscriptionSettings {
 
 impl SubscriptionSettings {
     /// When an event appended at this time expires, unless a job sends it again.
-    pub fn expires(&self, appended: Timestamp) -> Timestamp {
+    pub fn expiry_of(&self, appended: Timestamp) -> Timestamp {
         appended.max(self.since).after(self.time_to_live)
     }
 }
@@ -132,7 +132,7 @@ pub struct OutgoingBatch {
     pub items: Vec<SendItem>,
     /// Ordered events that it carried and that a late success settled. The later events of their
     /// keys wait until it ends, because the endpoint may still process them.
-    pub lingering: Vec<(Seq, OrderHash)>,
+    pub detached_keys: Vec<(Seq, OrderHash)>,
     /// The number of events when it was sent.
     pub events: usize,
     /// When it was sent.
@@ -142,13 +142,14 @@ pub struct OutgoingBatch {
 }
 
 impl OutgoingBatch {
-    /// Removes events that a late success settled. Those that have an order key linger.
-    pub fn detach(&mut self, events: &DetachedEvents) {
-        let detached = self
+    /// Removes events that a late success settled. The keys of ordered ones stay, and wait for its end.
+    pub fn detach_events(&mut self, events: &DetachedEvents) {
+        let detached_items = self
             .items
             .extract_if(.., |item| events.contains_key(&item.key()));
-        let lingering = detached.filter_map(|item| Some((item.seq, events[&item.key()]?)));
-        self.lingering.extend(lingering);
+        let detached_keys =
+            detached_items.filter_map(|item| Some((item.seq, events[&item.key()]?)));
+        self.detached_keys.extend(detached_keys);
     }
 }
 

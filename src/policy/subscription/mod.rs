@@ -1,7 +1,7 @@
 //! The state machine of one subscription in one partition: what it has read, what is pending, what
 //! is in flight. The actor that runs it is in `gridhook_subscription`.
 //!
-//! [`Subscription::absorb`] takes an input and returns what follows from it: changes for the
+//! [`Subscription::process_input`] takes an input and returns what follows from it: changes for the
 //! journal, and effects for the actor to carry out. [`Subscription::next_due`] returns when to call
 //! it again if no input arrives. All delivery decisions are made here.
 //!
@@ -103,12 +103,12 @@ pub struct Subscription {
     endpoint: Endpoint,
     /// The lane of newly published events comes first.
     lanes: Vec<LaneReader>,
-    aging: ExpiryScan,
+    expiry_scan: ExpiryScan,
     /// The end of the log when the endpoint was last known to be unavailable. Events below it are
     /// the backlog.
-    away: Seq,
+    backlog_end: Seq,
     /// Pending deliveries of published events.
-    own: SendQueue,
+    live: SendQueue,
     /// Pending deliveries of jobs, from the first of them on.
     replays: Option<Box<SendQueue>>,
     jobs: Jobs,
@@ -140,7 +140,7 @@ pub struct Subscription {
 impl Subscription {
     /// Recovers the state machine from its records. `requests` were sent, by any incarnation, and
     /// have no durable outcome.
-    pub fn recover(
+    pub fn from_records(
         settings: impl Into<Arc<SubscriptionSettings>>,
         cursor: &Cursor,
         end: Seq,
@@ -149,7 +149,7 @@ impl Subscription {
         now: Timestamp,
     ) -> Self {
         let settings: Arc<SubscriptionSettings> = settings.into();
-        let mut lanes: Vec<LaneReader> = cursor.lanes.iter().map(LaneReader::recover).collect();
+        let mut lanes: Vec<LaneReader> = cursor.lanes.iter().map(LaneReader::from_cursor).collect();
         let in_flight: HashSet<(Lane, Seq)> = requests
             .iter()
             .flat_map(|request| &request.items)
@@ -162,7 +162,7 @@ impl Subscription {
         let lost_of = |of| {
             lost.iter()
                 .copied()
-                .filter(move |(lane, _)| Traffic::of(*lane) == of)
+                .filter(move |(lane, _)| Traffic::from_lane(*lane) == of)
         };
         // A first attempt sent after the previous incarnation's last write is open, although the
         // cursor does not include it.
@@ -191,15 +191,15 @@ impl Subscription {
             let open = open
                 .chain(lost.iter().copied())
                 .filter(|(lane, _)| !lane.is_job());
-            let lingering = requests
+            let detached_keys = requests
                 .iter()
-                .flat_map(|request| request.lingering.iter().copied());
+                .flat_map(|request| request.detached_keys.iter().copied());
             let one_of_a_key = settings.pull.is_some() || order.one_of_a_key;
-            Box::new(Ordering::recover(
+            Box::new(Ordering::from_settings(
                 order,
                 one_of_a_key,
                 open,
-                lingering,
+                detached_keys,
                 cursor.next_due.is_some(),
             ))
         });
@@ -208,7 +208,7 @@ impl Subscription {
             .next_due
             .filter(|due| ordering.is_none() || *due < BLOCKING);
         let due = match settings.pull {
-            None => RetryWindow::recover(next_due, longest_wait),
+            None => RetryWindow::from_first_due(next_due, longest_wait),
             // The number of leased events is bounded, and due events are examined even if no client
             // waits.
             Some(_) => RetryWindow::recover_roomy(next_due, longest_wait),
@@ -217,19 +217,19 @@ impl Subscription {
         let jobs_due = next_due.filter(|_| !cursor.jobs.is_empty());
         let lost_by_jobs: Vec<(Lane, Seq)> = lost_of(Traffic::Jobs).collect();
         let has_replays = jobs_due.is_some() || !lost_by_jobs.is_empty();
-        let replays =
-            has_replays.then(|| Box::new(SendQueue::of_jobs(jobs_due, longest_wait, lost_by_jobs)));
-        let settings_ordered = ordering.is_some();
+        let replays = has_replays
+            .then(|| Box::new(SendQueue::for_jobs(jobs_due, longest_wait, lost_by_jobs)));
+        let is_ordered = ordering.is_some();
         Self {
-            endpoint: Endpoint::recover(&settings, cursor, left, now),
-            aging: ExpiryScan::recover(cursor.health),
-            away: end,
+            endpoint: Endpoint::from_cursor(&settings, cursor, left, now),
+            expiry_scan: ExpiryScan::for_health(cursor.health),
+            backlog_end: end,
             settings,
             lanes,
-            own: SendQueue::new(due, lost_of(Traffic::Own), settings_ordered),
+            live: SendQueue::new(due, lost_of(Traffic::Live), is_ordered),
             replays,
-            jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
-            requests: InFlight::recover(requests, next_request),
+            jobs: Jobs::from_cursor(&cursor.jobs, cursor.jobs_begun, now),
+            requests: InFlight::from_requests(requests, next_request),
             bytes_left: usize::MAX,
             ordering,
             expiry_paused: false,
@@ -242,7 +242,7 @@ impl Subscription {
             leases: Leases::default(),
             excerpts: ExcerptCache::default(),
             began: cursor.began,
-            pending_write: PendingWrite::recover(&cursor.filtered_out),
+            pending_write: PendingWrite::from_filtered(&cursor.filtered_out),
             retry: RetryNow::None,
             commanded: 0,
             postponed: VecDeque::new(),
@@ -252,7 +252,7 @@ impl Subscription {
     /// Takes the results that earlier incarnations received and that are not durable. They are
     /// absorbed before a deadline passes and before anything is sent: what an earlier incarnation
     /// sent may rely on them.
-    pub fn inherit(&mut self, results: Vec<Input>) {
+    pub fn inherit_results(&mut self, results: Vec<Input>) {
         self.postponed.extend(results);
     }
 
@@ -263,8 +263,9 @@ impl Subscription {
         self.end = self.end.max(end);
         let is_plain =
             self.ordering.is_none() && self.settings.pull.is_none() && self.jobs.is_empty();
-        let is_steady =
-            self.aging.is_steady() && !self.awaits_lane_assignment() && self.postponed.is_empty();
+        let is_steady = self.expiry_scan.is_steady()
+            && !self.awaits_lane_assignment()
+            && self.postponed.is_empty();
         let may_read =
             is_plain && is_steady && self.endpoint.is_open(now) && !self.pending_write.is_ahead();
         match &mut self.lanes[..] {
@@ -281,7 +282,7 @@ impl Subscription {
     }
 
     /// Processes one input.
-    pub fn absorb(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
+    pub fn process_input(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
         self.absorb_all([(input, jitter)], now)
     }
 
@@ -295,7 +296,7 @@ impl Subscription {
         let mut effects = Vec::new();
         let mut jitter = Jitter(0.0);
         self.requests
-            .begin_inputs(self.endpoint.concurrency() as usize);
+            .begin_inputs(self.endpoint.concurrency_limit() as usize);
         for (input, drawn) in inputs {
             jitter = drawn;
             match self.recovers_order(input) {
@@ -325,9 +326,12 @@ impl Subscription {
         }
         self.settle_claims(now);
         self.carry_out_decisions(now);
-        self.pump(&mut effects, now);
-        if self.connects(now).is_some_and(|due| due <= now) {
-            self.endpoint.connecting();
+        self.fill_pipeline(&mut effects, now);
+        if self
+            .next_connection_attempt(now)
+            .is_some_and(|due| due <= now)
+        {
+            self.endpoint.begin_connection_attempt();
             effects.push(Effect::Connect);
         }
         effects.extend(self.ask_for_retry());
@@ -401,9 +405,10 @@ impl Subscription {
                 }
             }
             Input::Connected(reached) => {
-                self.endpoint.connected(reached, now, jitter);
+                self.endpoint
+                    .record_connection_attempt(reached, now, jitter);
                 if !reached {
-                    self.away = self.end;
+                    self.backlog_end = self.end;
                 }
             }
             Input::Receive(client, events_max) => self.on_receive(client, events_max),
@@ -411,13 +416,13 @@ impl Subscription {
             Input::Claim(claim) => self.on_claim(claim),
             Input::Tick => {}
             Input::Durable => {
-                self.pending_write.durable();
-                self.own.due.durable();
+                self.pending_write.finish_write();
+                self.live.due.finish_write();
                 if let Some(replays) = &mut self.replays {
-                    replays.due.durable();
+                    replays.due.finish_write();
                 }
-                self.jobs.durable();
-                effects.extend(self.leases.durable());
+                self.jobs.finish_write();
+                effects.extend(self.leases.finish_write());
                 self.release_durable();
             }
             Input::Command(command) => self.on_command(command, now),
@@ -431,7 +436,7 @@ impl Subscription {
     /// [`Subscription::end_write`] may be called when the next input arrives, instead of
     /// [`Input::Durable`].
     pub fn waits_for_write(&self) -> bool {
-        self.pending_write.waits() || self.pending_write.is_writing() && self.follows_writes()
+        self.pending_write.is_awaited() || self.pending_write.is_writing() && self.follows_writes()
     }
 
     /// Whether something follows from the end of each write.
@@ -447,14 +452,14 @@ impl Subscription {
 
     /// Notes that the write in progress is durable, where nothing waits for it.
     pub fn end_write(&mut self) {
-        self.pending_write.durable();
+        self.pending_write.finish_write();
     }
 
     /// Notes that the server has started. Nothing is in flight: a suspended endpoint is probed at
     /// once, and the backlog of the downtime does not precede new events.
     pub fn start(&mut self, now: Timestamp) {
         self.endpoint.start(now);
-        self.away = self.end;
+        self.backlog_end = self.end;
         if let Health::Healthy { .. } = self.endpoint.health() {
             self.split_off_backlog();
         }
@@ -468,7 +473,7 @@ impl Subscription {
     /// Pauses or resumes expiry. A clock that is not trusted must not expire events.
     pub fn pause_expiry(&mut self, paused: bool) {
         if self.expiry_paused && !paused {
-            self.aging.renew();
+            self.expiry_scan.restart_scan();
         }
         self.expiry_paused = paused;
     }
@@ -477,7 +482,7 @@ impl Subscription {
     /// value counts once, so that an operator can end the wait.
     pub fn delay_until(&mut self, until: Option<Timestamp>, now: Timestamp) {
         if self.endpoint.delay_until(until, now) {
-            self.pending_write.cursor_now();
+            self.pending_write.write_cursor_now();
         }
     }
 
@@ -493,10 +498,10 @@ impl Subscription {
             lanes: self.lanes.iter().map(LaneReader::cursor).collect(),
             health: self.endpoint.health(),
             pace: self.endpoint.pace(),
-            held: self.endpoint.held(),
+            held: self.endpoint.hold_reason(),
             counters: self.counters,
             replayed: self.replayed,
-            jobs: self.jobs.cursors(),
+            jobs: self.jobs.to_cursor(),
             jobs_begun: self.jobs.started(),
             next_due: self.first_due(),
             filtered_out: self.pending_write.filtered_out().to_vec(),
@@ -506,23 +511,23 @@ impl Subscription {
     }
 
     /// The endpoint's state, for people.
-    pub fn endpoint(&self, now: Timestamp) -> EndpointView {
+    pub fn view_endpoint(&self, now: Timestamp) -> EndpointView {
         EndpointView {
             order: self
                 .ordering
                 .as_deref()
-                .map(|ordering| Box::new(ordering.view())),
+                .map(|ordering| Box::new(ordering.view_order())),
             ..self.endpoint.view(now)
         }
     }
 
     /// Why a command does not apply in the current state.
-    pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
+    pub fn command_problem(&self, command: Command) -> Option<CommandRefused> {
         match command {
             Command::Job(command) => self.refuses_job(command).map(CommandRefused::Job),
             Command::Unblock { key, .. } => self.refuses_unblock(key),
             Command::Hold | Command::Resume | Command::Probe | Command::Release => {
-                self.endpoint.refuses(command)
+                self.endpoint.command_problem(command)
             }
         }
     }
@@ -543,7 +548,7 @@ impl Subscription {
             .iter()
             .map(LaneReader::ready_bytes)
             .sum::<usize>()
-            + self.own.ready_bytes()
+            + self.live.ready_bytes()
             + self
                 .replays
                 .as_ref()
@@ -552,29 +557,29 @@ impl Subscription {
 
     /// Number of requests in flight.
     pub fn in_flight(&self) -> usize {
-        self.requests.count()
+        self.requests.count_open()
     }
 
     /// The queue of this lane's pending deliveries.
-    fn queue(&mut self, lane: Lane) -> &mut SendQueue {
-        match Traffic::of(lane) {
-            Traffic::Own => &mut self.own,
-            Traffic::Jobs => self.replays(),
+    fn queue_mut(&mut self, lane: Lane) -> &mut SendQueue {
+        match Traffic::from_lane(lane) {
+            Traffic::Live => &mut self.live,
+            Traffic::Jobs => self.job_queue_mut(),
         }
     }
 
     /// The queue of the pending deliveries of jobs.
-    fn replays(&mut self) -> &mut SendQueue {
-        let longest_wait = self.own.due.longest();
+    fn job_queue_mut(&mut self) -> &mut SendQueue {
+        let longest_wait = self.live.due.wait_max();
         self.replays
-            .get_or_insert_with(|| Box::new(SendQueue::of_jobs(None, longest_wait, Vec::new())))
+            .get_or_insert_with(|| Box::new(SendQueue::for_jobs(None, longest_wait, Vec::new())))
     }
 
     /// Counts an outcome of an event or a request of this lane. Jobs have counters of their own, in
     /// total and for each job.
-    fn count(&mut self, lane: Lane, count: impl Fn(&mut Counters)) {
-        match Traffic::of(lane) {
-            Traffic::Own => count(&mut self.counters),
+    fn update_counters(&mut self, lane: Lane, count: impl Fn(&mut Counters)) {
+        match Traffic::from_lane(lane) {
+            Traffic::Live => count(&mut self.counters),
             Traffic::Jobs => {
                 count(&mut self.replayed);
                 self.jobs.counters_mut(lane).into_iter().for_each(count);
@@ -585,13 +590,13 @@ impl Subscription {
     fn on_command(&mut self, command: Command, now: Timestamp) {
         match command {
             Command::Job(command) => self.on_job_command(command, now),
-            Command::Unblock { key, retry } => self.unblock(key, retry),
+            Command::Unblock { key, retry } => self.decide_blocked_keys(key, retry),
             Command::Hold | Command::Resume | Command::Probe | Command::Release => {
                 self.endpoint.on_command(command, now);
-                self.aging.renew();
+                self.expiry_scan.restart_scan();
             }
         }
-        self.pending_write.cursor_now();
+        self.pending_write.write_cursor_now();
     }
 
     /// The next write; none while the previous one is not durable.
@@ -600,18 +605,21 @@ impl Subscription {
             return None;
         }
         let cursor = Box::new(self.cursor());
-        self.own.due.written();
+        self.live.due.begin_write();
         if let Some(replays) = &mut self.replays {
-            replays.due.written();
+            replays.due.begin_write();
         }
         if let Some(ordering) = &mut self.ordering {
-            ordering.written();
+            ordering.begin_write();
         }
-        self.jobs.written();
-        self.leases.written();
-        let commanded = (!self.is_carrying_out()).then(|| std::mem::take(&mut self.commanded));
+        self.jobs.begin_write();
+        self.leases.begin_write();
+        let command_count = (!self.is_carrying_out()).then(|| std::mem::take(&mut self.commanded));
         let follows = self.follows_writes();
-        Some(self.pending_write.take(cursor, commanded, follows, now))
+        Some(
+            self.pending_write
+                .begin_write(cursor, command_count, follows, now),
+        )
     }
 }
 

@@ -66,7 +66,6 @@ struct KeyState {
     failed: bool,
 }
 
-/// The numbers of writes.
 #[derive(Debug)]
 struct WriteNumbers {
     next: u64,
@@ -96,11 +95,11 @@ pub(super) struct Ordering {
 
 impl Ordering {
     /// Nothing is known yet of the events with these keys and of those in the order of due times.
-    pub(super) fn recover(
+    pub(super) fn from_settings(
         order: &OrderSettings,
         one_of_a_key: bool,
         open: impl Iterator<Item = (Lane, Seq)>,
-        lingering: impl Iterator<Item = (Seq, OrderHash)>,
+        detached_keys: impl Iterator<Item = (Seq, OrderHash)>,
         is_any_due: bool,
     ) -> Self {
         let recovery = Recovery::new(open.collect(), is_any_due);
@@ -121,18 +120,19 @@ impl Ordering {
             recovery: Some(recovery).filter(|recovery| !recovery.is_read()),
             one_of_a_key,
         };
-        lingering.for_each(|(seq, key)| ordering.begin(seq, key));
+        detached_keys.for_each(|(seq, key)| ordering.mark_in_flight(seq, key));
         ordering
     }
 
-    pub(super) fn view(&self) -> OrderView {
+    pub(super) fn view_order(&self) -> OrderView {
         let Self {
             holding_keys: keys,
             held_back: events,
             tracked_max,
             ..
         } = *self;
-        let (blocked, first_blocking) = (self.blocking.len(), self.blocking.first());
+        let blocked = self.blocking.len();
+        let first_blocking = self.blocking.first_seq();
         OrderView {
             keys,
             events,
@@ -144,7 +144,7 @@ impl Ordering {
     }
 
     /// Pending deliveries that are not attempted before another event ends or an operator decides.
-    pub(super) fn waiting(&self) -> usize {
+    pub(super) fn count_waiting(&self) -> usize {
         self.held_back + self.blocking.len()
     }
 
@@ -154,7 +154,7 @@ impl Ordering {
 
     /// Whether an event may be held back on disk that is nowhere else in memory.
     pub(super) fn may_hold_back(&self) -> bool {
-        self.waiting() > 0
+        self.count_waiting() > 0
             || !self.released.is_empty()
             || self
                 .recovery
@@ -164,9 +164,9 @@ impl Ordering {
 
     /// Tells the turn of events of a lane. `crowded` tells that the lane has no room for those of
     /// other keys.
-    pub(super) fn turns(&self, crowded: bool) -> impl FnMut(&ReadyEvent) -> Turn + '_ {
+    pub(super) fn turn_for(&self, crowded: bool) -> impl FnMut(&ReadyEvent) -> Turn + '_ {
         let mut room = self.tracked_max.saturating_sub(self.tracked.len());
-        let mut taken: HashSet<OrderHash> = HashSet::new();
+        let mut keys_in_batch: HashSet<OrderHash> = HashSet::new();
         move |ready| {
             let Some(key) = ready.order else {
                 return Turn::Go;
@@ -175,7 +175,7 @@ impl Ordering {
                 return Turn::Wait;
             }
             let turn = match self.keys.get(&key) {
-                None if self.one_of_a_key && !taken.insert(key) => return Turn::Wait,
+                None if self.one_of_a_key && !keys_in_batch.insert(key) => return Turn::Wait,
                 None => Turn::Go,
                 Some(state) if state.failed || crowded => Turn::SetAside,
                 Some(_) => return Turn::Wait,
@@ -186,7 +186,7 @@ impl Ordering {
     }
 
     /// An event leaves its lane for a request.
-    pub(super) fn begin(&mut self, seq: Seq, key: OrderHash) {
+    pub(super) fn mark_in_flight(&mut self, seq: Seq, key: OrderHash) {
         self.tracked.insert(seq, key);
         self.keys.entry(key).or_default().going.insert(seq);
     }
@@ -214,7 +214,7 @@ impl Ordering {
 
     /// An event is to be tried again. Returns true if it is to be held back: an earlier one of its
     /// key goes first.
-    pub(super) fn fails(&mut self, lane: Lane, seq: Seq) -> bool {
+    pub(super) fn hold_back_retry(&mut self, lane: Lane, seq: Seq) -> bool {
         let Some(key) = self.tracked.get(&seq).copied() else {
             return false;
         };
@@ -228,20 +228,22 @@ impl Ordering {
     }
 
     /// An event has ended. Returns the event that is released and durable.
-    pub(super) fn end(&mut self, seq: Seq) -> Option<WantedEvent> {
-        let key = self.forget(seq)?;
-        self.advance(key)
+    pub(super) fn end_event(&mut self, seq: Seq) -> Option<WantedEvent> {
+        let key = self.forget_event(seq)?;
+        self.release_next_of_key(key)
     }
 
     /// An event is given up by the next write. The others of its key wait for that write: an
     /// incarnation that does not find it would send the event after them.
     pub(super) fn end_with_write(&mut self, seq: Seq) {
-        let Some(key) = self.forget(seq) else { return };
+        let Some(key) = self.forget_event(seq) else {
+            return;
+        };
         self.keys.entry(key).or_default().ending += 1;
         self.ending.push((key, self.writes.next));
     }
 
-    fn forget(&mut self, seq: Seq) -> Option<OrderHash> {
+    fn forget_event(&mut self, seq: Seq) -> Option<OrderHash> {
         // It may have no key any more.
         self.blocking.remove(seq);
         let key = self.tracked.remove(&seq)?;
@@ -256,7 +258,7 @@ impl Ordering {
     }
 
     /// Releases the next event of a key, unless others go before it.
-    fn advance(&mut self, key: OrderHash) -> Option<WantedEvent> {
+    fn release_next_of_key(&mut self, key: OrderHash) -> Option<WantedEvent> {
         let state = self.keys.get_mut(&key)?;
         if !state.going.is_empty() || state.ending > 0 {
             return None;
@@ -286,7 +288,7 @@ impl Ordering {
 
     /// The due time of an event that is held back or blocking, or released and not durable.
     pub(super) fn due_of(&self, seq: Seq) -> Option<Timestamp> {
-        if self.blocking.has(seq) {
+        if self.blocking.contains_event(seq) {
             return Some(BLOCKING);
         }
         let key = self.tracked.get(&seq)?;
@@ -294,43 +296,43 @@ impl Ordering {
             .keys
             .get(key)
             .and_then(|state| state.held_back.get(&seq));
-        let released = || {
+        let released_due = || {
             self.released
                 .iter()
                 .find(|(released, _)| *released == seq)
                 .map(|(_, event)| event)
         };
-        held_back.or_else(released)?.due
+        held_back.or_else(released_due)?.due
     }
 
     /// Notes that all changes are in the write in progress.
-    pub(super) fn written(&mut self) {
+    pub(super) fn begin_write(&mut self) {
         self.writes.in_progress = self.writes.next;
         self.writes.next += 1;
     }
 
     /// Notes that the write in progress is durable; returns the events that are released by it.
-    pub(super) fn durable(&mut self) -> Vec<WantedEvent> {
+    pub(super) fn finish_write(&mut self) -> Vec<WantedEvent> {
         let durable = self.writes.in_progress;
         self.writes.durable = durable;
-        let released = self
+        let durable_events = self
             .released
             .extract_if(.., |(_, event)| event.write <= durable);
-        let mut released: Vec<_> = released
+        let mut wanted_events: Vec<_> = durable_events
             .map(|(seq, event)| WantedEvent {
                 key: (event.lane, seq),
                 due: event.due,
             })
             .collect();
-        let ended: Vec<_> = self
+        let durable_keys: Vec<_> = self
             .ending
             .extract_if(.., |(_, write)| *write <= durable)
             .collect();
-        for (key, _) in ended {
+        for (key, _) in durable_keys {
             self.keys.entry(key).and_modify(|state| state.ending -= 1);
-            released.extend(self.advance(key));
+            wanted_events.extend(self.release_next_of_key(key));
         }
-        released
+        wanted_events
     }
 }
 
@@ -369,10 +371,10 @@ impl Subscription {
         };
         let SendItem { lane, seq, .. } = ready.item;
         ordering.hold_back(key, lane, seq, Some(HELD_BACK));
-        self.defer(
+        self.defer_event(
             ready.item,
             HELD_BACK,
-            LastAttempt::of_client(Outcome::Aborted, now),
+            LastAttempt::from_client(Outcome::Aborted, now),
         );
     }
 
@@ -382,8 +384,8 @@ impl Subscription {
             return false;
         };
         // Events behind it in its lane can be set aside now.
-        self.lanes.iter_mut().for_each(LaneReader::unstall);
-        ordering.fails(lane, seq)
+        self.lanes.iter_mut().for_each(LaneReader::retry_order_keys);
+        ordering.hold_back_retry(lane, seq)
     }
 
     /// An event of a published lane has ended.
@@ -391,18 +393,18 @@ impl Subscription {
         let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else {
             return;
         };
-        if self.requests.lingers(seq) {
+        if self.requests.is_detached(seq) {
             return;
         }
-        if let Some(next) = ordering.end(seq) {
-            self.own.release(next);
+        if let Some(next) = ordering.end_event(seq) {
+            self.live.release_event(next);
         }
-        self.lanes.iter_mut().for_each(LaneReader::unstall);
+        self.lanes.iter_mut().for_each(LaneReader::retry_order_keys);
     }
 
     /// The same for an event that is given up by the next write.
     pub(super) fn end_of_turn_with_write(&mut self, (lane, seq): (Lane, Seq)) {
-        let ends = |_: &&mut Ordering| !lane.is_job() && !self.requests.lingers(seq);
+        let ends = |_: &&mut Ordering| !lane.is_job() && !self.requests.is_detached(seq);
         if let Some(ordering) = self.ordering.as_deref_mut().filter(ends) {
             ordering.end_with_write(seq);
         }
@@ -414,10 +416,10 @@ impl Subscription {
             return;
         };
         if !ordering.ending.is_empty() {
-            self.lanes.iter_mut().for_each(LaneReader::unstall);
+            self.lanes.iter_mut().for_each(LaneReader::retry_order_keys);
         }
-        for next in ordering.durable() {
-            self.own.release(next);
+        for next in ordering.finish_write() {
+            self.live.release_event(next);
         }
     }
 }

@@ -101,21 +101,19 @@ pub(super) struct PendingWrite {
 
 impl PendingWrite {
     /// No changes, and the ranges of filtered events as recovered from the cursor.
-    pub(super) fn recover(filtered: &[FilteredOut]) -> Self {
+    pub(super) fn from_filtered(filtered: &[FilteredOut]) -> Self {
         Self {
             filtered_out: filtered.to_vec(),
             ..Self::default()
         }
     }
 
-    /// Adds a change.
-    pub(super) fn change(&mut self, change: RecordChange) {
+    pub(super) fn push_change(&mut self, change: RecordChange) {
         self.changes.push(change);
     }
 
-    /// Adds a ledger entry.
-    pub(super) fn note(&mut self, lane: Lane, attempt: u32, entry: LedgerEntry) {
-        self.change(RecordChange::Note {
+    pub(super) fn push_entry(&mut self, lane: Lane, attempt: u32, entry: LedgerEntry) {
+        self.push_change(RecordChange::Note {
             lane,
             attempt,
             entry,
@@ -123,39 +121,45 @@ impl PendingWrite {
     }
 
     /// Notes a change of the cursor.
-    pub(super) fn cursor(&mut self) {
+    pub(super) fn write_cursor_soon(&mut self) {
         self.cursor = true;
     }
 
     /// Notes a change of the cursor that is written at once.
-    pub(super) fn cursor_now(&mut self) {
-        self.cursor();
+    pub(super) fn write_cursor_now(&mut self) {
+        self.write_cursor_soon();
         self.urgent = true;
     }
 
     /// Notes that a request's outcome is settled.
-    pub(super) fn finish(&mut self, request: RequestId) {
+    pub(super) fn finish_request(&mut self, request: RequestId) {
         self.finished.push(request);
-        self.cursor();
+        self.write_cursor_soon();
     }
 
     /// Notes that a late success is settled.
-    pub(super) fn late(&mut self, request: RequestId) {
+    pub(super) fn settle_late_response(&mut self, request: RequestId) {
         self.late.push(request);
-        self.cursor();
+        self.write_cursor_soon();
     }
 
     /// Notes that a request no longer carries these events.
-    pub(super) fn detach(&mut self, request: RequestId, events: DetachedEvents) {
+    pub(super) fn detach_events(&mut self, request: RequestId, events: DetachedEvents) {
         self.detached.push((request, events));
     }
 
     /// Notes events of a lane that the filter rejected.
-    pub(super) fn skip(&mut self, lane: Lane, version: u32, skipped: &SeqRuns, now: Timestamp) {
-        let (Some(first), Some(end)) = (skipped.first(), skipped.end()) else {
+    pub(super) fn skip_filtered(
+        &mut self,
+        lane: Lane,
+        version: u32,
+        skipped: &SeqRuns,
+        now: Timestamp,
+    ) {
+        let (Some(first), Some(end)) = (skipped.first_seq(), skipped.end_seq()) else {
             return;
         };
-        self.filtered_count += skipped.count();
+        self.filtered_count += skipped.event_count();
         self.filtered_since.get_or_insert(now);
         match self
             .filtered_out
@@ -209,13 +213,13 @@ impl PendingWrite {
 
     /// The same for runs of events.
     pub(super) fn give_up_runs(&mut self, lane: Lane, why: LedgerEvent, events: SeqRuns) {
-        self.given_up += usize::try_from(events.count()).unwrap_or(usize::MAX);
-        self.cover(lane, why, events);
-        self.cursor();
+        self.given_up += usize::try_from(events.event_count()).unwrap_or(usize::MAX);
+        self.merge_filtered(lane, why, events);
+        self.write_cursor_soon();
     }
 
     /// Counts events that end in the next write without a request.
-    pub(super) fn spend(&mut self, events: usize) {
+    pub(super) fn reserve_ended(&mut self, events: usize) {
         self.given_up += events;
     }
 
@@ -232,7 +236,7 @@ impl PendingWrite {
     /// have.
     pub(super) fn move_events(&mut self) {
         self.moved = LaneMove::Unwritten;
-        self.cursor_now();
+        self.write_cursor_now();
     }
 
     /// Whether events moved from one lane to another and the move is not durable.
@@ -240,7 +244,7 @@ impl PendingWrite {
         self.moved != LaneMove::Durable
     }
 
-    fn cover(&mut self, lane: Lane, what: LedgerEvent, runs: SeqRuns) {
+    fn merge_filtered(&mut self, lane: Lane, what: LedgerEvent, runs: SeqRuns) {
         // A line covers an event at least.
         if runs.is_empty() {
             return;
@@ -250,7 +254,7 @@ impl PendingWrite {
             .iter_mut()
             .find(|(of, became, _)| *of == lane && *became == what)
         {
-            Some((_, _, known)) => known.append(runs),
+            Some((_, _, known)) => known.append_later(runs),
             None => self.ranges.push((lane, what, runs)),
         }
     }
@@ -273,7 +277,7 @@ impl PendingWrite {
     }
 
     /// When there is something to write if nothing happens before.
-    pub(super) fn wakes(&self) -> Option<Timestamp> {
+    pub(super) fn next_wake(&self) -> Option<Timestamp> {
         self.filtered_since
             .filter(|_| !self.writing && !self.frozen)
             .map(|since| since.after(FILTERED_WAIT))
@@ -281,13 +285,13 @@ impl PendingWrite {
 
     /// Whether there is something to write now. Never while a write is in progress.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        let filtered =
-            self.filtered_count >= FILTERED_MAX || self.wakes().is_some_and(|at| at <= now);
-        !self.writing && !self.frozen && (self.cursor || filtered || !self.changes.is_empty())
+        let has_filtered =
+            self.filtered_count >= FILTERED_MAX || self.next_wake().is_some_and(|at| at <= now);
+        !self.writing && !self.frozen && (self.cursor || has_filtered || !self.changes.is_empty())
     }
 
     /// Starts or ends a time in which nothing is written.
-    pub(super) fn freeze(&mut self, frozen: bool) {
+    pub(super) fn set_frozen(&mut self, frozen: bool) {
         self.frozen = frozen;
     }
 
@@ -297,14 +301,14 @@ impl PendingWrite {
     }
 
     /// Whether something waits for the end of the write in progress.
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         let is_next = || self.cursor || self.filtered_since.is_some() || !self.changes.is_empty();
         self.writing && (!self.is_quiet || is_next())
     }
 
     /// Takes all changes as the write in progress; `follows` tells whether something follows from
     /// its end in any case.
-    pub(super) fn take(
+    pub(super) fn begin_write(
         &mut self,
         cursor: Box<Cursor>,
         commanded: Option<u64>,
@@ -318,12 +322,12 @@ impl PendingWrite {
                 .changes
                 .iter()
                 .all(|change| matches!(change, RecordChange::Note { .. }));
-        let moved = if self.moved == LaneMove::Unwritten {
+        let lane_move = if self.moved == LaneMove::Unwritten {
             LaneMove::Written
         } else {
             self.moved
         };
-        let filtered = std::mem::take(&mut self.filtered_out);
+        let filtered_ranges = std::mem::take(&mut self.filtered_out);
         let Self {
             mut changes,
             finished,
@@ -338,16 +342,16 @@ impl PendingWrite {
             Self {
                 writing: true,
                 is_quiet,
-                moved,
-                filtered_out: filtered,
+                moved: lane_move,
+                filtered_out: filtered_ranges,
                 ..Self::default()
             },
         );
-        for filtered in closed {
+        for range in closed {
             changes.push(RecordChange::Note {
-                lane: filtered.lane,
+                lane: range.lane,
                 attempt: 0,
-                entry: filtered.line(now),
+                entry: range.to_ledger_entry(now),
             });
         }
         for (lane, what, runs) in ranges {
@@ -383,7 +387,7 @@ impl PendingWrite {
     }
 
     /// Notes that the write in progress is durable.
-    pub(super) fn durable(&mut self) {
+    pub(super) fn finish_write(&mut self) {
         self.writing = false;
         if self.moved == LaneMove::Written {
             self.moved = LaneMove::Durable;

@@ -16,11 +16,11 @@ impl Subscription {
         }
         events
             .into_iter()
-            .map(|event| self.transform(event))
+            .map(|event| self.transform_event(event))
             .collect()
     }
 
-    pub(super) fn transform(&self, event: Event) -> Event {
+    pub(super) fn transform_event(&self, event: Event) -> Event {
         match &self.settings.transform {
             Some(program) => program.transform(event, self.settings.batch.schema),
             None => event,
@@ -30,14 +30,18 @@ impl Subscription {
     /// Gives up the events of a batch that expired or cannot be transformed; returns the others.
     /// The later ones of the same order key are held back: the key may be blocked, and no write has
     /// the end of the event.
-    pub(super) fn prepare(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Vec<ReadyEvent> {
+    pub(super) fn prepare_batch(
+        &mut self,
+        batch: Vec<ReadyEvent>,
+        now: Timestamp,
+    ) -> Vec<ReadyEvent> {
         if self.settings.transform.is_none()
             && !batch.iter().any(|ready| self.is_expired(ready, now))
         {
             return batch;
         }
         let mut given_up: HashSet<OrderHash> = HashSet::new();
-        let prepared = |ready: ReadyEvent| {
+        let prepare_event = |ready: ReadyEvent| {
             if self.is_expired(&ready, now) {
                 given_up.extend(ready.order);
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
@@ -54,6 +58,6 @@ impl Subscription {
             }
             Some(ready)
         };
-        batch.into_iter().filter_map(prepared).collect()
+        batch.into_iter().filter_map(prepare_event).collect()
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct WantedEvent {
 }
 
 impl WantedEvent {
-    fn of_due(DueKey { due, lane, seq }: DueKey) -> Self {
+    fn from_due_key(DueKey { due, lane, seq }: DueKey) -> Self {
         Self {
             key: (lane, seq),
             due: Some(due),
@@ -35,7 +35,6 @@ impl WantedEvent {
     }
 }
 
-/// The queue.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     pub(super) due: RetryWindow,
@@ -56,19 +55,18 @@ impl SendQueue {
         lost: impl Iterator<Item = (Lane, Seq)>,
         ordered: bool,
     ) -> Self {
-        let released = ordered.then(VecDeque::new);
+        let released_events = ordered.then(VecDeque::new);
         Self {
             due,
             lost: lost.collect(),
-            released,
+            released: released_events,
             fetching: Vec::new(),
             retries: VecDeque::new(),
             idle: IdleKeys::default(),
         }
     }
 
-    /// The queue of jobs.
-    pub(super) fn of_jobs(
+    pub(super) fn for_jobs(
         next_due: Option<Timestamp>,
         longest: Duration,
         lost: Vec<(Lane, Seq)>,
@@ -81,19 +79,19 @@ impl SendQueue {
     }
 
     /// Keys that are being fetched, ready or idle.
-    pub(super) fn engaged(&self) -> impl Iterator<Item = (Lane, Seq)> {
+    pub(super) fn iter_engaged_keys(&self) -> impl Iterator<Item = (Lane, Seq)> {
         let ready = self.retries.iter().map(|ready| ready.item.key());
-        let released = self.released.iter().flatten().copied();
+        let released_keys = self.released.iter().flatten().copied();
         self.fetching
             .iter()
             .map(|wanted| wanted.key)
             .chain(ready)
-            .chain(self.idle.keys())
-            .chain(released)
+            .chain(self.idle.iter_keys())
+            .chain(released_keys)
     }
 
     /// An event is no longer held back.
-    pub(super) fn release(&mut self, event: WantedEvent) {
+    pub(super) fn release_event(&mut self, event: WantedEvent) {
         self.put_back([event]);
     }
 
@@ -108,7 +106,7 @@ impl SendQueue {
     }
 
     /// Whether anything is to be sent at once.
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn has_immediate_work(&self) -> bool {
         !self.lost.is_empty()
             || !self.retries.is_empty()
             || self.released.iter().flatten().next().is_some()
@@ -128,8 +126,7 @@ impl SendQueue {
         std::mem::take(&mut self.fetching)
     }
 
-    /// The ready events.
-    pub(super) fn ready(&self) -> &VecDeque<ReadyEvent> {
+    pub(super) fn ready_events(&self) -> &VecDeque<ReadyEvent> {
         &self.retries
     }
 
@@ -137,9 +134,8 @@ impl SendQueue {
         self.retries.push_back(ready);
     }
 
-    /// Takes a batch of ready events.
     pub(super) fn take_ready(&mut self, limits: BatchLimits) -> Vec<ReadyEvent> {
-        batch::take(&mut self.retries, limits)
+        batch::take_batch(&mut self.retries, limits)
     }
 
     /// Takes a batch of ready events of a lane.
@@ -148,7 +144,7 @@ impl SendQueue {
             .take_all_ready()
             .into_iter()
             .partition::<VecDeque<_>, _>(|r| r.item.lane == lane);
-        let batch = batch::take(&mut own, limits);
+        let batch = batch::take_batch(&mut own, limits);
         self.retries = others;
         self.retries.extend(own);
         batch
@@ -165,8 +161,8 @@ impl SendQueue {
 
     /// Returns idle keys to the window: those that expired, or the first `max` if a client waits.
     pub(super) fn wake_idle(&mut self, expired_by: Timestamp, wanted: bool, max: usize) {
-        let woken = self.idle.take(expired_by, wanted, max);
-        self.put_back(woken.into_iter().map(WantedEvent::of_due));
+        let woken = self.idle.take_due(expired_by, wanted, max);
+        self.put_back(woken.into_iter().map(WantedEvent::from_due_key));
     }
 
     /// When the first idle event expires.
@@ -186,19 +182,19 @@ impl SendQueue {
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let fetching = self.fetching.iter().filter_map(|wanted| wanted.due);
         let ready = self.retries.iter().filter_map(|ready| ready.item.due);
-        let released = self.released.iter().flatten().map(|_| HELD_BACK).next();
+        let held_back = self.released.iter().flatten().map(|_| HELD_BACK).next();
         self.due
-            .first()
+            .first_due()
             .into_iter()
             .chain(fetching)
             .chain(ready)
             .chain(self.idle.first_due())
-            .chain(released)
+            .chain(held_back)
             .min()
     }
 
     /// Keys to fetch next, of the lanes that may send now. Empty while a fetch is in progress.
-    pub(super) fn fetch(
+    pub(super) fn take_fetch_keys(
         &mut self,
         now: Timestamp,
         batch: usize,
@@ -219,12 +215,12 @@ impl SendQueue {
         self.lost = left;
         // Neither retries nor released events starve the others.
         let room = max - self.fetching.len();
-        let released = self.released.iter().flatten().count().min(room.div_ceil(2));
+        let released_count = self.released.iter().flatten().count().min(room.div_ceil(2));
         self.fetching.extend(
             self.due
-                .take(now, room - released, may_go)
+                .take_due(now, room - released_count, may_go)
                 .into_iter()
-                .map(WantedEvent::of_due),
+                .map(WantedEvent::from_due_key),
         );
         if let Some(released) = &mut self.released {
             let room = (max - self.fetching.len()).min(released.len());
@@ -252,7 +248,7 @@ impl SendQueue {
 
     /// Stops sending for a lane and returns what is being fetched to the window. The result is the
     /// keys without a pending record.
-    pub(super) fn withdraw(&mut self, lane: Lane) -> Vec<Seq> {
+    pub(super) fn withdraw_lane(&mut self, lane: Lane) -> Vec<Seq> {
         let (back, stay): (Vec<WantedEvent>, Vec<WantedEvent>) = std::mem::take(&mut self.fetching)
             .into_iter()
             .partition(|wanted| wanted.key.0 == lane);
@@ -284,19 +280,19 @@ impl SendQueue {
         if self.retries.is_empty() && self.fetching.is_empty() {
             return Vec::new();
         }
-        let wanted: HashMap<(Lane, Seq), SendItem> =
+        let items_by_key: HashMap<(Lane, Seq), SendItem> =
             items.iter().map(|item| (item.key(), *item)).collect();
         let (ready, others): (VecDeque<ReadyEvent>, VecDeque<ReadyEvent>) = self
             .take_all_ready()
             .into_iter()
-            .partition(|ready| wanted.contains_key(&ready.item.key()));
+            .partition(|ready| items_by_key.contains_key(&ready.item.key()));
         self.retries = others;
         let fetching = self
             .fetching
-            .extract_if(.., |fetching| wanted.contains_key(&fetching.key));
+            .extract_if(.., |fetching| items_by_key.contains_key(&fetching.key));
         let fetching = fetching.map(|WantedEvent { key, due }| SendItem {
             due,
-            ..wanted[&key]
+            ..items_by_key[&key]
         });
         ready
             .into_iter()

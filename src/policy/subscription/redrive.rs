@@ -25,7 +25,7 @@ use gridhook_event::{Lane, Seq, Timestamp};
 impl Subscription {
     /// Why this redrive cannot take a page of dead letters.
     pub fn refuses_dead_letters(&self, lane: Lane) -> Option<CommandRefused> {
-        let refused = match self.jobs.job(lane) {
+        let refusal = match self.jobs.find_job(lane) {
             None => JobRefused::Unknown(lane),
             Some(job) => match (job.kind, job.state) {
                 (JobKind::Redrive { .. }, JobState::Running) => return None,
@@ -33,7 +33,7 @@ impl Subscription {
                 (JobKind::Replay { .. }, _) => JobRefused::Unknown(lane),
             },
         };
-        Some(CommandRefused::Job(refused))
+        Some(CommandRefused::Job(refusal))
     }
 
     /// Makes a page of dead letters pending.
@@ -53,17 +53,17 @@ impl Subscription {
             .iter()
             .map(|dead_letter| dead_letter.seq)
             .collect();
-        let mut waited: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
+        let mut waiting_seqs: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
         for (_, seq, of) in page
             .dead_letters
             .iter()
             .filter_map(|dead_letter| dead_letter.waited)
         {
-            waited.entry(of).or_default().insert(seq);
+            waiting_seqs.entry(of).or_default().insert(seq);
         }
-        for (of, seqs) in waited {
+        for (of, seqs) in waiting_seqs {
             let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
-            self.pending_write.note(
+            self.pending_write.push_entry(
                 of,
                 0,
                 LedgerEntry {
@@ -74,14 +74,15 @@ impl Subscription {
             );
         }
         self.pending_write
-            .change(RecordChange::Redrive(Box::new(page)));
-        self.count(lane, |counters| {
+            .push_change(RecordChange::Redrive(Box::new(page)));
+        self.update_counters(lane, |counters| {
             counters.passed += dead_letters;
             counters.matched += dead_letters;
             counters.pending += dead_letters;
         });
         for seq in seqs {
-            let (last, status) = (Outcome::Aborted.into(), None);
+            let last = Outcome::Aborted.into();
+            let status = None;
             let pending = PendingDelivery {
                 attempts: 0,
                 due: now,
@@ -90,19 +91,19 @@ impl Subscription {
                 tried: now,
                 received: Some(now),
             };
-            self.pending_write.change(RecordChange::Defer {
+            self.pending_write.push_change(RecordChange::Defer {
                 lane,
                 seq,
                 pending,
                 was_due: None,
             });
-            self.queue(lane).due.insert(DueKey {
+            self.queue_mut(lane).due.insert(DueKey {
                 due: now,
                 lane,
                 seq,
             });
         }
-        self.pending_write.cursor_now();
+        self.pending_write.write_cursor_now();
     }
 
     /// Returns deliveries of a canceled redrive to the dead letters, if there is a destination. The
@@ -115,22 +116,22 @@ impl Subscription {
     ) -> Vec<SendItem> {
         let redrives = self
             .jobs
-            .job(lane)
+            .find_job(lane)
             .is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
         if !redrives || !self.settings.dead_letter {
             return items;
         }
         let mut back = Vec::with_capacity(items.len());
         for item in items {
-            if self.abandon(item, Reason::RedriveCanceled, None, now) {
+            if self.end_undelivered(item, Reason::RedriveCanceled, None, now) {
                 back.push(item.seq);
             }
         }
         back.sort_unstable();
-        self.pending_write.spend(back.len());
+        self.pending_write.reserve_ended(back.len());
         let runs = back.into_iter().collect::<SeqRuns>().into_runs();
         if !runs.is_empty() {
-            self.pending_write.note(
+            self.pending_write.push_entry(
                 lane,
                 0,
                 LedgerEntry {

@@ -7,7 +7,7 @@ use gridhook_event::Timestamp;
 impl Subscription {
     /// Limits the requests in flight to `most`, for lack of file descriptors.
     pub fn limit_requests(&mut self, most: usize) {
-        self.requests.limit(most);
+        self.requests.set_max(most);
     }
 
     /// Limits what is sent next to this many bytes of bodies, for lack of memory. The last request
@@ -21,7 +21,7 @@ impl Subscription {
         self.bytes_left == 0
             && !self.is_pulled()
             && self.requests.has_room()
-            && self.endpoint.free_requests(self.requests.count(), now) > 0
+            && self.endpoint.free_requests(self.requests.count_open(), now) > 0
     }
 
     /// Whether a request could leave now if the request limit allowed it. The caller ticks it again
@@ -29,7 +29,7 @@ impl Subscription {
     pub fn waits_for_room(&self, now: Timestamp) -> bool {
         !self.requests.has_room()
             && !self.is_pulled()
-            && self.endpoint.free_requests(self.requests.count(), now) > 0
+            && self.endpoint.free_requests(self.requests.count_open(), now) > 0
     }
 
     /// Whether there are a file descriptor and memory for another request, whose release wakes the

@@ -41,7 +41,7 @@ impl Subscription {
             // It may hold back what would be brought forward.
             return Some(CommandRefused::Recovering);
         }
-        if self.endpoint.held().is_some() {
+        if self.endpoint.hold_reason().is_some() {
             return Some(CommandRefused::Held);
         }
         // What is due then is given up.
@@ -72,7 +72,7 @@ impl Subscription {
             RetryNow::Wanted(request) => {
                 let keys = request.keys.clone();
                 self.retry = RetryNow::Asked(request);
-                self.pending_write.freeze(true);
+                self.pending_write.set_frozen(true);
                 Some(Effect::ReadPending(keys))
             }
             other => {
@@ -105,18 +105,19 @@ impl Subscription {
         }
         let tried_before = *tried_before;
         self.retry = RetryNow::None;
-        self.pending_write.freeze(false);
-        self.pending_write.cursor_now();
-        let engaged: HashSet<(Lane, Seq)> = self
+        self.pending_write.set_frozen(false);
+        self.pending_write.write_cursor_now();
+        let engaged_keys: HashSet<(Lane, Seq)> = self
             .requests
-            .items()
+            .iter_items()
             .map(SendItem::key)
-            .chain(self.own.engaged())
+            .chain(self.live.iter_engaged_keys())
             .collect();
         // A probation may have begun meanwhile in which due events become dead letters.
         let is_refused = self.refuses_retry(now).is_some();
         for (lane, seq, pending) in found {
-            let (lane, seq) = (*lane, *seq);
+            let lane = *lane;
+            let seq = *seq;
             let may_move = |pending: &&PendingDelivery| {
                 let key = DueKey {
                     due: pending.due,
@@ -130,12 +131,12 @@ impl Subscription {
                     && pending.tried < tried_before;
                 waits
                     && !lane.is_job()
-                    && !engaged.contains(&(lane, seq))
-                    && !self.own.due.has_left(key)
+                    && !engaged_keys.contains(&(lane, seq))
+                    && !self.live.due.has_left(key)
             };
             if let Some(pending) = pending.as_ref().filter(may_move) {
                 self.commanded += 1;
-                self.reschedule(lane, seq, pending.clone(), now);
+                self.move_due_time(lane, seq, pending.clone(), now);
             }
         }
         true

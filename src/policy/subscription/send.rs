@@ -71,7 +71,7 @@ impl Subscription {
     ///    closed the endpoint again.
     ///
     /// The order within a stage does not matter.
-    pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
+    pub(super) fn fill_pipeline(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         loop {
             let dead_lettering = self.is_dead_lettering(now);
             self.assign_lanes(effects, now);
@@ -115,14 +115,14 @@ impl Subscription {
                 break;
             }
             // Behind events that are held back now, others may leave.
-            let batch = self.prepare(batch, now);
+            let batch = self.prepare_batch(batch, now);
             if batch.is_empty() {
                 continue;
             }
             if self.is_pulled() {
-                self.lease(batch, now);
+                self.lease_batch(batch, now);
             } else {
-                effects.push(self.send(batch, now));
+                effects.push(self.begin_request(batch, now));
             }
         }
         self.finish_lease_round(effects);
@@ -159,14 +159,14 @@ impl Subscription {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.reads_log_first();
         }
-        self.may_request() && self.endpoint.free_requests(self.requests.count(), now) > 0
+        self.may_request() && self.endpoint.free_requests(self.requests.count_open(), now) > 0
     }
 
     /// Maximum events that leave together.
     pub(super) fn batch_max(&self) -> u32 {
         let most = self.endpoint.batch_max();
         if self.is_pulled() {
-            most.min(self.leases.wanted())
+            most.min(self.leases.wanted_events())
         } else {
             most
         }
@@ -216,23 +216,24 @@ impl Subscription {
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
             // Its time to live starts when a job sends it.
             (None, true) => false,
-            (_, false) => self.settings.expires(appended) <= now,
+            (_, false) => self.settings.expiry_of(appended) <= now,
         }
     }
 
     /// Whether enough is fetched or ready that no more is fetched now.
     pub(super) fn fetches_enough(&self) -> bool {
-        self.own.is_fetching() || self.own.ready().len() >= self.settings.batch.events_max as usize
+        self.live.is_fetching()
+            || self.live.ready_events().len() >= self.settings.batch.events_max as usize
     }
 
     pub(super) fn on_due_read(&mut self, of: Traffic, keys: &[DueKey], all: bool) {
-        let queues = [Some(&self.own), self.replays.as_deref()]
+        let queues = [Some(&self.live), self.replays.as_deref()]
             .into_iter()
             .flatten()
-            .flat_map(SendQueue::engaged);
-        let engaged: HashSet<(Lane, Seq)> = self
+            .flat_map(SendQueue::iter_engaged_keys);
+        let engaged_keys: HashSet<(Lane, Seq)> = self
             .requests
-            .items()
+            .iter_items()
             .map(SendItem::key)
             .chain(queues)
             .collect();
@@ -243,13 +244,13 @@ impl Subscription {
             keys.len()
         };
         let queue = match of {
-            Traffic::Own => &mut self.own,
-            Traffic::Jobs => self.replays(),
+            Traffic::Live => &mut self.live,
+            Traffic::Jobs => self.job_queue_mut(),
         };
         queue
             .due
-            .answer(&keys[..due], all || due < keys.len(), |key| {
-                engaged.contains(&(key.lane, key.seq))
+            .add_stored(&keys[..due], all || due < keys.len(), |key| {
+                engaged_keys.contains(&(key.lane, key.seq))
             });
     }
 
@@ -257,13 +258,14 @@ impl Subscription {
         let Some(of) = fetched.first().map(|fetched| fetched.lane) else {
             return;
         };
-        let wanted = self.queue(of).take_fetching();
-        let indexes = wanted
+        let wanted_events = self.queue_mut(of).take_fetching();
+        let indexes = wanted_events
             .iter()
             .enumerate()
-            .map(|(index, wanted)| (wanted.key, index));
+            .map(|(index, event)| (event.key, index));
         let indexes: HashMap<(Lane, Seq), usize> = indexes.collect();
-        let mut wanted: Vec<Option<WantedEvent>> = wanted.into_iter().map(Some).collect();
+        let mut remaining_events: Vec<Option<WantedEvent>> =
+            wanted_events.into_iter().map(Some).collect();
         for FetchedPending {
             lane,
             seq,
@@ -273,7 +275,7 @@ impl Subscription {
         {
             let Some(WantedEvent { due, .. }) = indexes
                 .get(&(lane, seq))
-                .and_then(|index| wanted.get_mut(*index)?.take())
+                .and_then(|index| remaining_events.get_mut(*index)?.take())
             else {
                 continue;
             };
@@ -283,19 +285,19 @@ impl Subscription {
                 continue;
             }
             let is_misdated = |pending: &&PendingDelivery| {
-                pending.due < BLOCKING && self.own.due.is_out_of_range(pending.due, now)
+                pending.due < BLOCKING && self.live.due.is_out_of_range(pending.due, now)
             };
             if let Some(misdated) = pending.as_ref().filter(is_misdated) {
                 // The clock was set back. Its wait begins again, and is no longer than any can be.
                 let wait = misdated.due.since(misdated.tried);
-                let due = now.after(wait).min(self.own.due.latest(now));
-                self.reschedule(lane, seq, misdated.clone(), due);
+                let due = now.after(wait).min(self.live.due.latest_due(now));
+                self.move_due_time(lane, seq, misdated.clone(), due);
                 continue;
             }
             if let Some(due) = due.filter(|due| *due > now && *due < BLOCKING) {
                 // Its due time was too far in the future when it was fetched, and no longer is.
-                let queue = self.queue(lane);
-                if queue.due.find((lane, seq)) == WindowEntry::Nothing {
+                let queue = self.queue_mut(lane);
+                if queue.due.find_pending((lane, seq)) == WindowEntry::Nothing {
                     queue.due.put_back(DueKey { due, lane, seq });
                 }
                 continue;
@@ -305,19 +307,19 @@ impl Subscription {
             let last = pending.as_ref().map(LastAttempt::from);
             // A batch that was too large for the endpoint was not an attempt at its events.
             let last = last.filter(|_| attempts > 0);
-            let appended = event.as_ref().map_or(now, |event| event.appended);
+            let append_time = event.as_ref().map_or(now, |event| event.appended);
             let item = SendItem {
                 lane,
                 seq,
-                appended,
+                appended: append_time,
                 attempts,
                 due,
                 since,
             };
             match event {
                 Some(event) => {
-                    let event = self.transform(event);
-                    let group = PropertyGroup::of(&self.settings.grouping, &event);
+                    let event = self.transform_event(event);
+                    let group = PropertyGroup::from_event(&self.settings.grouping, &event);
                     let ready = ReadyEvent {
                         item,
                         event,
@@ -328,14 +330,15 @@ impl Subscription {
                     if self.is_pulled() {
                         self.take_up(ready, now);
                     } else {
-                        self.queue(lane).push_ready(ready);
+                        self.queue_mut(lane).push_ready(ready);
                     }
                 }
                 None => self.give_up(item, Reason::Missing, last, now),
             }
         }
         // Keys that did not fit into the answer are fetched again.
-        self.queue(of).put_back(wanted.into_iter().flatten());
+        self.queue_mut(of)
+            .put_back(remaining_events.into_iter().flatten());
     }
 
     /// The next batch: of a job if nothing else can be sent or if it is a job's turn.
@@ -370,19 +373,19 @@ impl Subscription {
                 SendShare::Backlog => self.lane_ready(|lane| {
                     lane != Lane::LIVE && is_own(lane) && first.is_none_or(|first| lane == first)
                 }),
-                SendShare::Retries if self.own.ready().is_empty() => None,
+                SendShare::Retries if self.live.ready_events().is_empty() => None,
                 SendShare::Retries => {
                     self.turn = turn;
-                    return self.own.take_ready(limits);
+                    return self.live.take_ready(limits);
                 }
             };
             if let Some(lane) = lane {
                 self.turn = turn;
                 let limits = BatchLimits {
-                    events_max: events_max.min(self.room()),
+                    events_max: events_max.min(self.free_leases()),
                     ..limits
                 };
-                let batch = self.take(lane, limits, now);
+                let batch = self.take_batch(lane, limits, now);
                 if !batch.is_empty() {
                     return batch;
                 }
@@ -393,10 +396,10 @@ impl Subscription {
 
     /// The first such lane with something to send, if first attempts may leave.
     fn lane_ready(&self, is_such: impl Fn(Lane) -> bool) -> Option<usize> {
-        let settled = !self.awaits_lane_assignment() && self.room() > 0;
+        let may_read = !self.awaits_lane_assignment() && self.free_leases() > 0;
         self.lanes
             .iter()
-            .position(|lane| settled && is_such(lane.lane()) && lane.has_sendable())
+            .position(|lane| may_read && is_such(lane.lane()) && lane.has_sendable())
     }
 
     /// The only lane that may send if events have an order: the one with the oldest unread events.
@@ -422,7 +425,7 @@ impl Subscription {
     }
 
     /// Takes a batch from a lane, which passes the filtered events before it.
-    pub(super) fn take(
+    pub(super) fn take_batch(
         &mut self,
         lane: usize,
         limits: BatchLimits,
@@ -439,17 +442,18 @@ impl Subscription {
         let lane = &mut self.lanes[lane];
         let (batch, aside) = match &self.ordering {
             Some(ordering) if is_own(lane.lane()) => {
-                let crowded =
+                let is_crowded =
                     lane.ready() >= LANE_WAITING_MAX || lane.ready_bytes() >= WAITING_BYTES;
-                lane.take(limits, ordering.turns(crowded))
+                lane.take_batch(limits, ordering.turn_for(is_crowded))
             }
-            Some(_) | None => lane.take(limits, |_| Turn::Go),
+            Some(_) | None => lane.take_batch(limits, |_| Turn::Go),
         };
-        let (name, skipped) = (lane.lane(), lane.drain_skipped(batch.len() + aside.len()));
+        let name = lane.lane();
+        let skipped = lane.drain_skipped(batch.len() + aside.len());
         self.count_skipped(name, skipped, now);
         if let Some(ordering) = &mut self.ordering {
             for (ready, key) in batch.iter().filter_map(|ready| Some((ready, ready.order?))) {
-                ordering.begin(ready.item.seq, key);
+                ordering.mark_in_flight(ready.item.seq, key);
             }
         }
         for ready in aside {
@@ -463,17 +467,15 @@ impl Subscription {
         let is_sendable = |(index, lane): (usize, &LaneReader)| {
             !lane.lane().is_job() && lane.has_sendable() && self.open_room(index) > 0
         };
-        !self.own.ready().is_empty() || self.lanes.iter().enumerate().any(is_sendable)
+        !self.live.ready_events().is_empty() || self.lanes.iter().enumerate().any(is_sendable)
     }
 
-    fn send(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Effect {
+    fn begin_request(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Effect {
         // A batch cut at the preferred size has more behind it.
         let full = batch.len() >= self.endpoint.batch_max() as usize || self.is_ready();
         // With the exact capacity: `unzip` makes room for four, and most batches have one event.
-        let (mut items, mut events) = (
-            Vec::with_capacity(batch.len()),
-            Vec::<Event>::with_capacity(batch.len()),
-        );
+        let mut items = Vec::with_capacity(batch.len());
+        let mut events = Vec::<Event>::with_capacity(batch.len());
         for ReadyEvent { item, event, .. } in batch {
             let bytes = event.delivered_len(self.settings.batch.schema);
             self.bytes_left = self.bytes_left.saturating_sub(bytes);
@@ -483,10 +485,10 @@ impl Subscription {
         if let Health::Suspended { .. } = self.endpoint.health()
             && !self.endpoint.is_early()
         {
-            self.away = self.end;
+            self.backlog_end = self.end;
         }
-        let request = self.requests.begin(items, &self.settings, now);
-        self.endpoint.sent(request.id, full, now);
+        let request = self.requests.begin_request(items, &self.settings, now);
+        self.endpoint.record_sent(request.id, full, now);
         Effect::Send { request, events }
     }
 
@@ -499,7 +501,7 @@ impl Subscription {
             lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end)
         };
         let old_only = probes && self.lanes.iter().any(is_old);
-        let may_read = self.is_wanted() && self.room() > 0;
+        let may_read = self.is_wanted() && self.free_leases() > 0;
         let first = self.first_lane();
         let has_room = |lane: &LaneReader| {
             // Events of keys in flight must not hide those of other keys.
@@ -529,13 +531,13 @@ impl Subscription {
             return;
         }
         self.wake_idle(now);
-        let fetch = self.own.fetch(now, batch, |_| true);
+        let fetch = self.live.take_fetch_keys(now, batch, |_| true);
         if !fetch.is_empty() {
             effects.push(Effect::Fetch(fetch));
         }
-        if let Some(from) = self.own.due.next_lookup(now) {
+        if let Some(from) = self.live.due.next_lookup(now) {
             effects.push(Effect::ReadDue {
-                of: Traffic::Own,
+                of: Traffic::Live,
                 from,
             });
         }
@@ -547,7 +549,7 @@ impl Subscription {
         for lane in self.lanes.iter_mut().filter(|lane| is_own(lane.lane())) {
             lane.forget_ready();
         }
-        self.own.forget_ready(|_| true);
+        self.live.forget_ready(|_| true);
     }
 
     /// Drops all ready events. Reads in progress of lanes without ready events continue.
@@ -555,7 +557,7 @@ impl Subscription {
         for lane in self.lanes.iter_mut().filter(|lane| lane.ready() > 0) {
             lane.forget_ready();
         }
-        self.own.forget_ready(|_| true);
+        self.live.forget_ready(|_| true);
         if let Some(replays) = &mut self.replays {
             replays.forget_ready(|_| true);
         }
@@ -567,7 +569,7 @@ impl Subscription {
             let (skipped, passes_done) = self.lanes[index].pass_skipped();
             self.count_skipped(lane, skipped, now);
             if passes_done {
-                self.pending_write.cursor();
+                self.pending_write.write_cursor_soon();
             }
         }
     }
@@ -576,12 +578,12 @@ impl Subscription {
         if skipped.is_empty() {
             return;
         }
-        let events = skipped.count();
-        self.count(lane, |counters| {
+        let events = skipped.event_count();
+        self.update_counters(lane, |counters| {
             (counters.passed, counters.filtered) =
                 (counters.passed + events, counters.filtered + events)
         });
         self.pending_write
-            .skip(lane, self.settings.version, &skipped, now);
+            .skip_filtered(lane, self.settings.version, &skipped, now);
     }
 }

@@ -52,32 +52,32 @@ impl Subscription {
         jitter: Jitter,
     ) {
         // After the deadline the request counts as lost, and its events are sent again.
-        let Some(request) = self.requests.end(id) else {
+        let Some(request) = self.requests.end_request(id) else {
             return;
         };
-        for (seq, _) in &request.lingering {
+        for (seq, _) in &request.detached_keys {
             self.end_of_turn((Lane::LIVE, *seq));
         }
         let edition = Arc::clone(&self.settings.edition);
         let terms = edition
-            .rules(self.settings.destination)
-            .terms(self.settings.dead_letter);
+            .rules_for(self.settings.destination)
+            .terms_for(self.settings.dead_letter);
         let too_large = is_too_large(answer, request.events);
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
         // An answer of an endpoint that the subscription had before settles its events, and says
         // nothing about this one.
         if request.endpoint == self.settings.endpoint {
             // An endpoint that accepts smaller batches has not failed.
-            let refused = too_large || retry::blames_events(&edition, terms, answer);
-            self.note_response(&request, answer, refused, now, jitter);
+            let is_refusal = too_large || retry::blames_events(&edition, terms, answer);
+            self.note_response(&request, answer, is_refusal, now, jitter);
             if too_large {
                 self.endpoint.halve_batches(request.events);
             }
         }
-        self.pending_write.finish(id);
-        self.count(lane, |counters| counters.requests += 1);
+        self.pending_write.finish_request(id);
+        self.update_counters(lane, |counters| counters.requests += 1);
         if !answer.is_delivered() {
-            self.count(lane, |counters| counters.requests_failed += 1);
+            self.update_counters(lane, |counters| counters.requests_failed += 1);
         }
         let attempt = Attempt {
             sent: request.sent,
@@ -88,7 +88,7 @@ impl Subscription {
             return self.settle_events(&request.items, attempt, answer, now, jitter);
         }
         for (items, result) in group_by_result(&request.items, &answer.events) {
-            let answer = answer.of_event(result);
+            let answer = answer.for_event(result);
             let is_too_large = is_too_large(&answer, items.len());
             if is_too_large {
                 self.endpoint.halve_batches(request.events);
@@ -114,19 +114,19 @@ impl Subscription {
         if answer.outcome == Outcome::Delivered {
             self.note_attempt(items, answer, None, now);
             for item in items {
-                self.deliver(*item);
+                self.mark_delivered(*item);
             }
             return;
         }
-        self.counts.fail(answer.outcome);
+        self.counts.count_failure(answer.outcome);
         if self.takes_back(items.first().map_or(Lane::LIVE, |item| item.lane)) {
             self.note_attempt(items, answer, None, now);
-            return self.cancel(items.to_vec(), now);
+            return self.cancel_deliveries(items.to_vec(), now);
         }
         let edition = Arc::clone(&self.settings.edition);
         let terms = edition
-            .rules(self.settings.destination)
-            .terms(self.settings.dead_letter);
+            .rules_for(self.settings.destination)
+            .terms_for(self.settings.dead_letter);
         let Attempt {
             sent,
             is_counted,
@@ -139,19 +139,20 @@ impl Subscription {
         };
         // All events of a request have the same number of attempts. The times of their first
         // attempts may differ.
-        let judged = |item: &SendItem| {
+        let judge_item = |item: &SendItem| {
             if is_too_large {
                 // A batch that was merely too large is not an attempt at its events.
                 return (*item, RetryDecision::Again(now));
             }
             let number = item.attempts + 1;
-            let failed = retry::Failed {
+            let failure = retry::Failed {
                 number,
                 first: first_sent(item, sent),
                 sent,
                 ended: now,
             };
-            let decision = retry::judge(&edition, terms, attempts_max, failed, answer, jitter);
+            let decision =
+                retry::judge_failure(&edition, terms, attempts_max, failure, answer, jitter);
             (
                 SendItem {
                     attempts: item.attempts + u32::from(is_counted),
@@ -160,9 +161,9 @@ impl Subscription {
                 decision,
             )
         };
-        let judged: Vec<(SendItem, RetryDecision)> = items.iter().map(judged).collect();
+        let decisions: Vec<(SendItem, RetryDecision)> = items.iter().map(judge_item).collect();
         let mut nexts: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
-        for (item, (_, decision)) in items.iter().zip(&judged) {
+        for (item, (_, decision)) in items.iter().zip(&decisions) {
             let next = if let RetryDecision::Again(due) = decision {
                 Some(*due)
             } else {
@@ -178,9 +179,9 @@ impl Subscription {
             status: answer.status,
             tried: sent,
         };
-        for (item, decision) in judged {
+        for (item, decision) in decisions {
             match decision {
-                RetryDecision::Again(due) => self.defer(item, due, last),
+                RetryDecision::Again(due) => self.defer_event(item, due, last),
                 RetryDecision::Never(reason) => self.give_up(item, reason, Some(last), now),
             }
         }
@@ -211,13 +212,13 @@ impl Subscription {
         };
         self.endpoint.on_response(report, now);
         if answer.repeated {
-            self.endpoint.repeated(now);
+            self.endpoint.record_repeated(now);
         }
         // A request that gridhook aborted says nothing about the endpoint.
         if answer.outcome != Outcome::Aborted {
-            self.endpoint.reached(!answer.unreached, now, jitter);
+            self.endpoint.record_reach(!answer.unreached, now, jitter);
             if answer.outcome != Outcome::Delivered && !refused {
-                self.away = self.end;
+                self.backlog_end = self.end;
             }
         }
         let failing_for = self
@@ -233,9 +234,9 @@ impl Subscription {
                 .filter(|(failing, limit)| failing >= limit)
                 .map(|_| HeldBy::EndpointFailing)
         };
-        if cause.is_some() && self.endpoint.held().is_none() {
-            self.endpoint.hold(cause);
-            self.pending_write.cursor_now();
+        if cause.is_some() && self.endpoint.hold_reason().is_none() {
+            self.endpoint.set_hold(cause);
+            self.pending_write.write_cursor_now();
         }
     }
 
@@ -248,7 +249,7 @@ impl Subscription {
             // The endpoint may have seen its events.
             self.finish_request(
                 id,
-                &RequestResult::bare(Outcome::Aborted),
+                &RequestResult::from_outcome(Outcome::Aborted),
                 true,
                 now,
                 jitter,
@@ -262,7 +263,7 @@ impl Subscription {
             // again.
             self.finish_request(
                 id,
-                &RequestResult::bare(Outcome::Aborted),
+                &RequestResult::from_outcome(Outcome::Aborted),
                 true,
                 now,
                 jitter,
@@ -273,7 +274,7 @@ impl Subscription {
         {
             lane.note_in_flight(item.seq);
         }
-        self.queue(item.lane).drop_key(item.key());
+        self.queue_mut(item.lane).drop_key(item.key());
         self.give_up(item, Reason::Quarantined, None, now);
     }
 
@@ -283,10 +284,10 @@ impl Subscription {
         let failure = Failure::TransformationFailed;
         let result = RequestResult {
             detail,
-            ..RequestResult::bare(failure)
+            ..RequestResult::from_outcome(failure)
         };
         self.note_attempt(&[item], &result, None, now);
-        self.counts.fail(failure.into());
+        self.counts.count_failure(failure.into());
         let last = LastAttempt {
             outcome: failure.into(),
             status: None,
@@ -309,12 +310,12 @@ impl Subscription {
     ) {
         if self.blocks_key(&item, reason) {
             // A pull client no longer holds it.
-            let aborted =
-                LastAttempt::of_client(Outcome::Aborted, last.map_or(now, |last| last.tried));
-            return self.defer(
+            let abort =
+                LastAttempt::from_client(Outcome::Aborted, last.map_or(now, |last| last.tried));
+            return self.defer_event(
                 item,
                 BLOCKING,
-                last.filter(|_| !self.is_pulled()).unwrap_or(aborted),
+                last.filter(|_| !self.is_pulled()).unwrap_or(abort),
             );
         }
         self.end_given_up(item, reason, last, now);
@@ -328,7 +329,7 @@ impl Subscription {
         last: Option<LastAttempt>,
         now: Timestamp,
     ) {
-        if !self.abandon(item, reason, last, now) {
+        if !self.end_undelivered(item, reason, last, now) {
             return;
         }
         let SendItem {
@@ -341,28 +342,28 @@ impl Subscription {
             reason,
             dead_lettered: self.dead_letters(reason),
         };
-        self.pending_write.note(
+        self.pending_write.push_entry(
             lane,
             attempts,
             LedgerEntry {
                 at: now,
-                runs: vec![SeqRun::one(seq)],
+                runs: vec![SeqRun::single(seq)],
                 what,
             },
         );
-        self.pending_write.cursor_now();
+        self.pending_write.write_cursor_now();
     }
 
     /// Counts the event as given up and dead-letters it if there is a destination. The caller adds
     /// the ledger entry. Returns false if the event has ended already.
-    pub(super) fn abandon(
+    pub(super) fn end_undelivered(
         &mut self,
         item: SendItem,
         reason: Reason,
         last: Option<LastAttempt>,
         now: Timestamp,
     ) -> bool {
-        if !self.leave(item) {
+        if !self.remove_pending(item) {
             return false;
         }
         self.end_of_turn_with_write(item.key());
@@ -374,23 +375,23 @@ impl Subscription {
         } = item;
         self.counts.give_up(reason, self.dead_letters(reason));
         if !self.dead_letters(reason) {
-            self.count(lane, |counters| counters.dropped += 1);
+            self.update_counters(lane, |counters| counters.dropped += 1);
             return true;
         }
-        self.count(lane, |counters| counters.dead_lettered += 1);
+        self.update_counters(lane, |counters| counters.dead_lettered += 1);
         // Probation is the outcome of an event that ends by it, whatever its attempts met before.
-        let ended = last.filter(|_| reason != Reason::ProbationCausedByClientError);
+        let last_attempt = last.filter(|_| reason != Reason::ProbationCausedByClientError);
         let dead = DeadLetterRecord {
             reason,
             attempts,
-            outcome: ended.map_or(self.unattempted(), |last| last.outcome),
-            status: ended.and_then(|last| last.status),
+            outcome: last_attempt.map_or(self.outcome_without_attempt(), |last| last.outcome),
+            status: last_attempt.and_then(|last| last.status),
             published: item.appended,
             tried: last.map(|last| last.tried),
             given_up: now,
         };
         let due = now.after(self.settings.edition.dead_letter.delay);
-        self.pending_write.change(RecordChange::DeadLetter {
+        self.pending_write.push_change(RecordChange::DeadLetter {
             lane,
             seq,
             due,
@@ -405,13 +406,13 @@ impl Subscription {
         let Some(lane) = lane_mut(&mut self.lanes, name) else {
             return;
         };
-        let missing = lane.miss(from, upto);
-        let events = missing.count();
+        let missing = lane.skip_unreadable(from, upto);
+        let events = missing.event_count();
         if events == 0 {
             return;
         }
         self.counts.drop_all(Reason::Missing, events);
-        self.count(name, |counters| {
+        self.update_counters(name, |counters| {
             counters.passed += events;
             counters.matched += events;
             counters.dropped += events;
@@ -425,7 +426,7 @@ impl Subscription {
     }
 
     /// The outcome of an event that ends without an attempt.
-    fn unattempted(&self) -> LastOutcome {
+    fn outcome_without_attempt(&self) -> LastOutcome {
         if self.is_pulled() {
             LastOutcome::Delivering
         } else {
@@ -439,15 +440,15 @@ impl Subscription {
         self.settings.dead_letter && reason != Reason::Missing
     }
 
-    pub(super) fn deliver(&mut self, item: SendItem) {
+    pub(super) fn mark_delivered(&mut self, item: SendItem) {
         self.end_of_turn(item.key());
-        if self.leave(item) {
-            self.count(item.lane, |counters| counters.delivered += 1);
+        if self.remove_pending(item) {
+            self.update_counters(item.lane, |counters| counters.delivered += 1);
         }
     }
 
     /// Makes the event pending after `item.attempts` attempts, of which this was the last.
-    pub(super) fn defer(&mut self, item: SendItem, due: Timestamp, last: LastAttempt) {
+    pub(super) fn defer_event(&mut self, item: SendItem, due: Timestamp, last: LastAttempt) {
         let LastAttempt {
             outcome: last,
             status,
@@ -469,19 +470,19 @@ impl Subscription {
             if !self.first_outcome(item) {
                 return;
             }
-            self.count(lane, |counters| counters.pending += 1);
+            self.update_counters(lane, |counters| counters.pending += 1);
         }
         // The age of an event in a job counts from its first attempt there.
         let counts = lane.is_job()
             || self.settings.edition.retry.steps == StepOrigin::Offsets && attempts > 0;
-        let received = item.since.or_else(|| counts.then_some(tried));
+        let first_attempt = item.since.or_else(|| counts.then_some(tried));
         let pending = PendingDelivery {
             attempts,
             due,
             last,
             status,
             tried,
-            received,
+            received: first_attempt,
         };
         if let Some(ordering) = self.ordering.as_mut().filter(|_| due == BLOCKING) {
             let event = BlockingEvent {
@@ -490,9 +491,9 @@ impl Subscription {
                 pending: pending.clone(),
             };
             ordering.blocking.insert(seq, event);
-            self.pending_write.cursor_now();
+            self.pending_write.write_cursor_now();
         }
-        self.pending_write.change(RecordChange::Defer {
+        self.pending_write.push_change(RecordChange::Defer {
             lane,
             seq,
             pending,
@@ -502,19 +503,19 @@ impl Subscription {
         if let Some(was_due) =
             was_due.filter(|was_due| *was_due != due && !self.is_held_back(*was_due))
         {
-            self.queue(lane).due.leave(DueKey {
+            self.queue_mut(lane).due.remove_pending(DueKey {
                 due: was_due,
                 lane,
                 seq,
             });
         }
         if !self.is_held_back(due) {
-            self.queue(lane).due.insert(DueKey { due, lane, seq });
+            self.queue_mut(lane).due.insert(DueKey { due, lane, seq });
         }
     }
 
     /// Moves the due time of a pending delivery without an attempt.
-    pub(super) fn reschedule(
+    pub(super) fn move_due_time(
         &mut self,
         lane: Lane,
         seq: Seq,
@@ -523,7 +524,7 @@ impl Subscription {
     ) {
         let was_due = pending.due;
         let pending = PendingDelivery { due, ..pending };
-        self.pending_write.change(RecordChange::Defer {
+        self.pending_write.push_change(RecordChange::Defer {
             lane,
             seq,
             pending,
@@ -531,30 +532,30 @@ impl Subscription {
         });
         self.invalidate_lookups((lane, seq));
         if !self.is_held_back(was_due) {
-            self.queue(lane).due.leave(DueKey {
+            self.queue_mut(lane).due.remove_pending(DueKey {
                 due: was_due,
                 lane,
                 seq,
             });
         }
-        self.queue(lane).due.insert(DueKey { due, lane, seq });
+        self.queue_mut(lane).due.insert(DueKey { due, lane, seq });
     }
 
     /// Ends the pending delivery. Returns false if its end has been written already.
-    pub(super) fn leave(&mut self, item: SendItem) -> bool {
+    pub(super) fn remove_pending(&mut self, item: SendItem) -> bool {
         let Some(was_due) = item.due else {
             return self.first_outcome(item);
         };
         let SendItem { lane, seq, .. } = item;
         self.invalidate_lookups((lane, seq));
-        self.leases.end((lane, seq));
-        self.count(lane, |counters| {
+        self.leases.end_lease((lane, seq));
+        self.update_counters(lane, |counters| {
             counters.pending = counters.pending.saturating_sub(1)
         });
         self.pending_write
-            .change(RecordChange::Settle { lane, seq, was_due });
+            .push_change(RecordChange::Settle { lane, seq, was_due });
         if !self.is_held_back(was_due) {
-            self.queue(lane).due.leave(DueKey {
+            self.queue_mut(lane).due.remove_pending(DueKey {
                 due: was_due,
                 lane,
                 seq,
@@ -565,18 +566,19 @@ impl Subscription {
 
     /// A decision about a pending delivery makes lookups in progress stale.
     fn invalidate_lookups(&mut self, key: (Lane, Seq)) {
-        self.late.lookup().invalidate(key);
+        self.late.lookup().invalidate_key(key);
         if let Some(lookup) = self.leases.lookup() {
-            lookup.invalidate(key);
+            lookup.invalidate_key(key);
         }
     }
 
     /// A first attempt has its outcome: the lane passes the event.
     fn first_outcome(&mut self, item: SendItem) -> bool {
-        let open = lane_mut(&mut self.lanes, item.lane).is_some_and(|lane| lane.finish(item.seq));
+        let open =
+            lane_mut(&mut self.lanes, item.lane).is_some_and(|lane| lane.mark_ended(item.seq));
         if open {
-            self.pending_write.cursor();
-            self.count(item.lane, |counters| {
+            self.pending_write.write_cursor_soon();
+            self.update_counters(item.lane, |counters| {
                 (counters.passed, counters.matched) = (counters.passed + 1, counters.matched + 1)
             });
         }
@@ -592,7 +594,7 @@ impl Subscription {
     ) {
         let Some(first) = items.first() else { return };
         let runs = match items {
-            [item] => vec![SeqRun::one(item.seq)],
+            [item] => vec![SeqRun::single(item.seq)],
             items => runs_of(items.iter().map(|item| item.seq).collect()),
         };
         let RequestResult {
@@ -603,11 +605,11 @@ impl Subscription {
         } = *answer;
         let mut excerpt = None;
         if outcome != Outcome::Delivered
-            && let Some(kept) = self.excerpts.keep(answer, now)
+            && let Some(kept) = self.excerpts.store_excerpt(answer, now)
         {
             excerpt = Some(kept.key.hash);
             if let Some(excerpt) = kept.unwritten {
-                self.pending_write.change(RecordChange::StoreExcerpt {
+                self.pending_write.push_change(RecordChange::StoreExcerpt {
                     key: kept.key,
                     excerpt,
                 });
@@ -620,7 +622,7 @@ impl Subscription {
             next,
             excerpt,
         };
-        self.pending_write.note(
+        self.pending_write.push_entry(
             first.lane,
             first.attempts + 1,
             LedgerEntry {

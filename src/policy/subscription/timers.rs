@@ -21,8 +21,8 @@ impl Subscription {
             .map(|(_, deadline)| deadline);
         [
             request,
-            self.pending_write.wakes(),
-            self.ages(),
+            self.pending_write.next_wake(),
+            self.next_expiry_scan(),
             self.next_work(now),
         ]
         .into_iter()
@@ -39,27 +39,27 @@ impl Subscription {
         if let Health::Probing { .. } = self.endpoint.health() {
             return None;
         }
-        match self.endpoint.opens().filter(|opens| *opens > now) {
+        match self.endpoint.opens_at().filter(|opens| *opens > now) {
             Some(until) => {
-                let probe = self.work(now).map(|work| work.max(until));
+                let probe = self.next_send_if_open(now).map(|work| work.max(until));
                 let dead_lettering = self
                     .next_due_key(now)
                     .filter(|_| self.is_dead_lettering(now));
                 probe
                     .into_iter()
-                    .chain(self.connects(now))
+                    .chain(self.next_connection_attempt(now))
                     .chain(dead_lettering)
                     .min()
             }
             // Ready events wait for the pace or for a request to finish.
             None => {
-                let paced = self.endpoint.pace_opens(self.requests.count(), now);
+                let pace_opening = self.endpoint.pace_opens(self.requests.count_open(), now);
                 // Retries leave also while lanes are assigned.
-                let is_ready = !self.own.ready().is_empty()
+                let is_ready = !self.live.ready_events().is_empty()
                     || self.is_ready() && !self.awaits_lane_assignment();
-                let paced = paced
+                let paced_send = pace_opening
                     .filter(|_| is_ready && self.may_request() && !self.pending_write.is_ahead());
-                paced
+                paced_send
                     .into_iter()
                     .chain(self.next_due_key(now))
                     .chain(self.next_of_jobs(now))
@@ -69,49 +69,52 @@ impl Subscription {
     }
 
     /// When there is something to send, if the endpoint may be called.
-    fn work(&self, now: Timestamp) -> Option<Timestamp> {
-        let waits = self.is_behind() || self.own.waits();
+    fn next_send_if_open(&self, now: Timestamp) -> Option<Timestamp> {
+        let waits = self.is_behind() || self.live.has_immediate_work();
         let work = if waits {
             Some(now)
         } else {
-            self.own.first_due()
+            self.live.first_due()
         };
         work.into_iter().chain(self.wait_of_jobs(now)).min()
     }
 
     /// When to try a bare connection: the endpoint is suspended and there is something to send.
-    pub(super) fn connects(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn next_connection_attempt(&self, now: Timestamp) -> Option<Timestamp> {
         let due = self
             .endpoint
-            .connects()
-            .filter(|_| self.endpoint.opens().is_some_and(|until| until > now))?;
-        self.work(now).map(|work| work.max(due))
+            .next_connection_attempt()
+            .filter(|_| self.endpoint.opens_at().is_some_and(|until| until > now))?;
+        self.next_send_if_open(now).map(|work| work.max(due))
     }
 
     /// When to fetch the next pending delivery. Deliveries due now are being fetched already, or
     /// wait for room.
     fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
-        let blocked =
+        let is_blocked =
             self.fetches_enough() || self.pending_write.is_ahead() || self.awaits_position();
-        let expiry = self.own.first_idle_expiry().filter(|_| !self.expiry_paused);
-        self.own
+        let expiry = self
+            .live
+            .first_idle_expiry()
+            .filter(|_| !self.expiry_paused);
+        self.live
             .due
-            .wakes(now)
+            .next_wake(now)
             .into_iter()
             .chain(expiry)
             .min()
-            .filter(|_| !blocked)
+            .filter(|_| !is_blocked)
     }
 
     /// When the first pending delivery is due, wherever it is.
     pub(super) fn first_due(&self) -> Option<Timestamp> {
-        let in_flight = self.requests.items().filter_map(|item| item.due);
+        let in_flight = self.requests.iter_items().filter_map(|item| item.due);
         let blocking = self
             .ordering
             .as_ref()
             .filter(|ordering| ordering.may_hold_back())
             .map(|_| BLOCKING);
-        let pending = self.own.first_due().into_iter().chain(
+        let pending = self.live.first_due().into_iter().chain(
             self.replays
                 .as_ref()
                 .and_then(|replays| replays.first_due()),

@@ -56,18 +56,18 @@ pub(super) struct Size {
 
 impl Size {
     /// The bound for this input.
-    pub(super) fn of(self, bytes: f64) -> f64 {
+    pub(super) fn bytes_for(self, bytes: f64) -> f64 {
         self.times * bytes + self.plus
     }
 
-    fn and(self, other: Self) -> Self {
+    fn plus(self, other: Self) -> Self {
         Self {
             times: self.times + other.times,
             plus: self.plus + other.plus,
         }
     }
 
-    fn scaled(self, by: f64) -> Self {
+    fn scale(self, by: f64) -> Self {
         Self {
             times: self.times * by,
             plus: self.plus * by,
@@ -75,7 +75,7 @@ impl Size {
     }
 
     /// Of a result of what `self` makes.
-    fn then(self, next: Self) -> Self {
+    fn followed_by(self, next: Self) -> Self {
         Self {
             times: next.times * self.times,
             plus: next.times * self.plus + next.plus,
@@ -83,7 +83,7 @@ impl Size {
     }
 
     /// Of the results for each element of what `self` makes.
-    fn each(self, next: Self) -> Self {
+    fn for_each_of(self, next: Self) -> Self {
         let per_byte = next.times + next.plus / 2.0;
         Self {
             times: per_byte * self.times,
@@ -93,9 +93,9 @@ impl Size {
 }
 
 /// The size of what `node` makes; else the offset and the reason why it is refused.
-pub(super) fn size(expression: &str, node: &Ast) -> Result<Size, (usize, String)> {
-    let size = |node: &Ast| size(expression, node);
-    let none = Size {
+pub(super) fn output_size(expression: &str, node: &Ast) -> Result<Size, (usize, String)> {
+    let size = |node: &Ast| output_size(expression, node);
+    let null_size = Size {
         times: 0.0,
         plus: NULL,
     };
@@ -124,23 +124,23 @@ pub(super) fn size(expression: &str, node: &Ast) -> Result<Size, (usize, String)
                 plus: value.to_string().len().max(written) as f64,
             }
         }
-        Ast::Subexpr { lhs, rhs, .. } => size(lhs)?.then(size(rhs)?),
-        Ast::Projection { lhs, rhs, .. } => size(lhs)?.each(size(rhs)?),
+        Ast::Subexpr { lhs, rhs, .. } => size(lhs)?.followed_by(size(rhs)?),
+        Ast::Projection { lhs, rhs, .. } => size(lhs)?.for_each_of(size(rhs)?),
         Ast::Or { lhs, rhs, .. } | Ast::And { lhs, rhs, .. } | Ast::Comparison { lhs, rhs, .. } => {
-            size(lhs)?.and(size(rhs)?).and(none)
+            size(lhs)?.plus(size(rhs)?).plus(null_size)
         }
         Ast::Condition {
             predicate, then, ..
-        } => size(predicate)?.and(size(then)?),
+        } => size(predicate)?.plus(size(then)?),
         Ast::Not { node, .. } | Ast::Flatten { node, .. } | Ast::ObjectValues { node, .. } => {
-            size(node)?.and(none)
+            size(node)?.plus(null_size)
         }
-        Ast::MultiList { elements, .. } => sum(expression, elements)?.and(none),
+        Ast::MultiList { elements, .. } => sum_sizes(expression, elements)?.plus(null_size),
         Ast::MultiHash { elements, .. } => {
-            let mut all = none;
+            let mut all = null_size;
             for KeyValuePair { key, value } in elements {
                 let name = ESCAPED * key.len() as f64 + NULL;
-                all = all.and(size(value)?).and(Size {
+                all = all.plus(size(value)?).plus(Size {
                     times: 0.0,
                     plus: name,
                 });
@@ -154,9 +154,9 @@ pub(super) fn size(expression: &str, node: &Ast) -> Result<Size, (usize, String)
             ));
         }
         Ast::Function { offset, name, args } => match (name.as_str(), args.as_slice()) {
-            ("map", [Ast::Expref { ast, .. }, list]) => size(list)?.each(size(ast)?),
+            ("map", [Ast::Expref { ast, .. }, list]) => size(list)?.for_each_of(size(ast)?),
             ("sort_by" | "min_by" | "max_by", [list, Ast::Expref { ast, .. }]) => {
-                size(list)?.and(size(list)?.each(size(ast)?))
+                size(list)?.plus(size(list)?.for_each_of(size(ast)?))
             }
             ("map" | "sort_by" | "min_by" | "max_by", _) => {
                 return Err((
@@ -165,7 +165,7 @@ pub(super) fn size(expression: &str, node: &Ast) -> Result<Size, (usize, String)
                 ));
             }
             ("join", [Ast::Literal { value, .. }, list]) => {
-                size(list)?.scaled(1.0 + value.to_string().len() as f64)
+                size(list)?.scale(1.0 + value.to_string().len() as f64)
             }
             ("join", _) => {
                 return Err((
@@ -173,9 +173,9 @@ pub(super) fn size(expression: &str, node: &Ast) -> Result<Size, (usize, String)
                     "the first argument of join is not a literal".to_owned(),
                 ));
             }
-            ("to_string", _) => sum(expression, args)?.scaled(ESCAPED),
+            ("to_string", _) => sum_sizes(expression, args)?.scale(ESCAPED),
             (known, _) if FUNCTIONS.contains(&known) => {
-                sum(expression, args)?.and(none).and(Size {
+                sum_sizes(expression, args)?.plus(null_size).plus(Size {
                     times: 0.0,
                     plus: COMPUTED,
                 })
@@ -185,12 +185,12 @@ pub(super) fn size(expression: &str, node: &Ast) -> Result<Size, (usize, String)
     })
 }
 
-fn sum(expression: &str, nodes: &[Ast]) -> Result<Size, (usize, String)> {
+fn sum_sizes(expression: &str, nodes: &[Ast]) -> Result<Size, (usize, String)> {
     nodes.iter().try_fold(
         Size {
             times: 0.0,
             plus: NULL,
         },
-        |all, node| Ok(all.and(size(expression, node)?)),
+        |all, node| Ok(all.plus(output_size(expression, node)?)),
     )
 }

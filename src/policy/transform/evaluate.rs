@@ -35,15 +35,15 @@ impl Source<'_> {
     ///
     /// # Errors
     /// A function gets what it cannot take.
-    pub(super) fn evaluate(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+    pub(super) fn evaluate_node(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
         match node {
             Ast::Identity { .. } => Ok(data.clone()),
-            Ast::Field { name, .. } => Ok(data.member(name)),
+            Ast::Field { name, .. } => Ok(data.member_or_null(name)),
             Ast::Literal { offset, value } => Ok(self.read_literal(*offset, value)),
             Ast::Index { idx, .. } => Ok(item_at(data, *idx)),
             Ast::Slice {
                 start, stop, step, ..
-            } => Ok(slice(data, *start, *stop, *step)),
+            } => Ok(slice_list(data, *start, *stop, *step)),
             Ast::Subexpr { lhs, rhs, .. } => self.evaluate_subexpression(lhs, rhs, data),
             Ast::Or { lhs, rhs, .. } => self.evaluate_or(lhs, rhs, data),
             Ast::And { lhs, rhs, .. } => self.evaluate_and(lhs, rhs, data),
@@ -58,12 +58,12 @@ impl Source<'_> {
                 ..
             } => self.evaluate_comparison(comparator, lhs, rhs, data),
             Ast::ObjectValues { node, .. } => self.list_values(node, data),
-            Ast::Projection { lhs, rhs, .. } => self.project(lhs, rhs, data),
+            Ast::Projection { lhs, rhs, .. } => self.project_list(lhs, rhs, data),
             Ast::Flatten { node, .. } => self.evaluate_flatten(node, data),
             Ast::MultiList { .. } | Ast::MultiHash { .. } if data.is_null() => Ok(Value::Null),
             Ast::MultiList { elements, .. } => self.make_list(elements, data),
             Ast::MultiHash { elements, .. } => self.make_object(elements, data),
-            Ast::Function { offset, name, args } => self.call(*offset, name, args, data),
+            Ast::Function { offset, name, args } => self.call_function(*offset, name, args, data),
             // `bound` refuses it elsewhere than in the functions that take it.
             Ast::Expref { .. } => Ok(Value::Null),
         }
@@ -81,30 +81,30 @@ impl Source<'_> {
         rhs: &Ast,
         data: &Value,
     ) -> Result<Value, EvaluationError> {
-        let left = self.evaluate(lhs, data)?;
-        self.evaluate(rhs, &left)
+        let left = self.evaluate_node(lhs, data)?;
+        self.evaluate_node(rhs, &left)
     }
 
     fn evaluate_or(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
-        let left = self.evaluate(lhs, data)?;
+        let left = self.evaluate_node(lhs, data)?;
         if left.is_true() {
             Ok(left)
         } else {
-            self.evaluate(rhs, data)
+            self.evaluate_node(rhs, data)
         }
     }
 
     fn evaluate_and(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
-        let left = self.evaluate(lhs, data)?;
+        let left = self.evaluate_node(lhs, data)?;
         if left.is_true() {
-            self.evaluate(rhs, data)
+            self.evaluate_node(rhs, data)
         } else {
             Ok(left)
         }
     }
 
     fn evaluate_not(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
-        let value = self.evaluate(node, data)?;
+        let value = self.evaluate_node(node, data)?;
         Ok(Value::Bool(!value.is_true()))
     }
 
@@ -114,8 +114,8 @@ impl Source<'_> {
         then: &Ast,
         data: &Value,
     ) -> Result<Value, EvaluationError> {
-        if self.evaluate(predicate, data)?.is_true() {
-            self.evaluate(then, data)
+        if self.evaluate_node(predicate, data)?.is_true() {
+            self.evaluate_node(then, data)
         } else {
             Ok(Value::Null)
         }
@@ -128,25 +128,25 @@ impl Source<'_> {
         rhs: &Ast,
         data: &Value,
     ) -> Result<Value, EvaluationError> {
-        let left = self.evaluate(lhs, data)?;
-        let right = self.evaluate(rhs, data)?;
-        Ok(compare(comparator, &left, &right))
+        let left = self.evaluate_node(lhs, data)?;
+        let right = self.evaluate_node(rhs, data)?;
+        Ok(compare_values(comparator, &left, &right))
     }
 
     fn list_values(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
-        Ok(match self.evaluate(node, data)? {
+        Ok(match self.evaluate_node(node, data)? {
             Value::Object(members) => Value::Array(members.values().cloned().collect()),
             _ => Value::Null,
         })
     }
 
-    fn project(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
-        let Value::Array(items) = self.evaluate(lhs, data)? else {
+    fn project_list(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        let Value::Array(items) = self.evaluate_node(lhs, data)? else {
             return Ok(Value::Null);
         };
         let mut results = Vec::new();
         for item in items.iter() {
-            let result = self.evaluate(rhs, item)?;
+            let result = self.evaluate_node(rhs, item)?;
             if !result.is_null() {
                 results.push(result);
             }
@@ -155,8 +155,8 @@ impl Source<'_> {
     }
 
     fn evaluate_flatten(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
-        Ok(match self.evaluate(node, data)? {
-            Value::Array(items) => Value::Array(flatten(&items)),
+        Ok(match self.evaluate_node(node, data)? {
+            Value::Array(items) => Value::Array(flatten_list(&items)),
             _ => Value::Null,
         })
     }
@@ -164,7 +164,7 @@ impl Source<'_> {
     fn make_list(self, elements: &[Ast], data: &Value) -> Result<Value, EvaluationError> {
         let items: Result<Vec<Value>, _> = elements
             .iter()
-            .map(|node| self.evaluate(node, data))
+            .map(|node| self.evaluate_node(node, data))
             .collect();
         Ok(Value::Array(items?.into()))
     }
@@ -178,41 +178,45 @@ impl Source<'_> {
         for pair in elements {
             members.insert(
                 Arc::from(pair.key.as_str()),
-                self.evaluate(&pair.value, data)?,
+                self.evaluate_node(&pair.value, data)?,
             );
         }
         Ok(Value::Object(Arc::new(members)))
     }
 
-    fn call(
+    fn call_function(
         self,
         offset: usize,
         name: &str,
         args: &[Ast],
         data: &Value,
     ) -> Result<Value, EvaluationError> {
-        let failed = |error| EvaluationError { offset, error };
+        let error_here = |error| EvaluationError { offset, error };
         match (name, args) {
             ("map", [Ast::Expref { ast, .. }, list]) => {
-                let list = self.evaluate(list, data)?;
-                let items = functions::array(name, 2, &list).map_err(failed)?;
-                let results: Result<Vec<Value>, _> =
-                    items.iter().map(|item| self.evaluate(ast, item)).collect();
+                let list = self.evaluate_node(list, data)?;
+                let items = functions::array_argument(name, 2, &list).map_err(error_here)?;
+                let results: Result<Vec<Value>, _> = items
+                    .iter()
+                    .map(|item| self.evaluate_node(ast, item))
+                    .collect();
                 Ok(Value::Array(results?.into()))
             }
             ("sort_by" | "min_by" | "max_by", [list, Ast::Expref { ast, .. }]) => {
-                let list = self.evaluate(list, data)?;
-                let items = functions::array(name, 1, &list).map_err(failed)?;
-                let mut keyed = Vec::with_capacity(items.len());
+                let list = self.evaluate_node(list, data)?;
+                let items = functions::array_argument(name, 1, &list).map_err(error_here)?;
+                let mut keyed_items = Vec::with_capacity(items.len());
                 for item in items {
-                    keyed.push((self.evaluate(ast, item)?, item.clone()));
+                    keyed_items.push((self.evaluate_node(ast, item)?, item.clone()));
                 }
-                functions::choose_by(name, keyed).map_err(failed)
+                functions::choose_by(name, keyed_items).map_err(error_here)
             }
             _ => {
-                let args: Result<Vec<Value>, _> =
-                    args.iter().map(|node| self.evaluate(node, data)).collect();
-                functions::call(name, &args?).map_err(failed)
+                let args: Result<Vec<Value>, _> = args
+                    .iter()
+                    .map(|node| self.evaluate_node(node, data))
+                    .collect();
+                functions::call_function(name, &args?).map_err(error_here)
             }
         }
     }
@@ -250,7 +254,7 @@ fn item_at(data: &Value, index: i32) -> Value {
 }
 
 /// As Python slices a list. `bound` limits the step.
-fn slice(data: &Value, start: Option<i32>, stop: Option<i32>, step: i32) -> Value {
+fn slice_list(data: &Value, start: Option<i32>, stop: Option<i32>, step: i32) -> Value {
     let Value::Array(items) = data else {
         return Value::Null;
     };
@@ -272,7 +276,7 @@ fn slice(data: &Value, start: Option<i32>, stop: Option<i32>, step: i32) -> Valu
     Value::Array(chosen.into())
 }
 
-fn flatten(items: &[Value]) -> Arc<[Value]> {
+fn flatten_list(items: &[Value]) -> Arc<[Value]> {
     let mut flat = Vec::new();
     for item in items {
         match item {
@@ -284,7 +288,7 @@ fn flatten(items: &[Value]) -> Arc<[Value]> {
 }
 
 /// JMESPath orders numbers only; for anything else the result is `null`.
-fn compare(comparator: &Comparator, left: &Value, right: &Value) -> Value {
+fn compare_values(comparator: &Comparator, left: &Value, right: &Value) -> Value {
     let order = match (left, right) {
         (Value::Number(_), Value::Number(_)) => left.compare(right),
         _ => None,

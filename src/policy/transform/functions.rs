@@ -31,7 +31,7 @@ pub(super) enum FunctionError {
 }
 
 /// The numbers of arguments that a function takes.
-fn arity(function: &str) -> Option<Range<usize>> {
+fn argument_range(function: &str) -> Option<Range<usize>> {
     Some(match function {
         "abs" | "avg" | "ceil" | "floor" | "keys" | "length" | "max" | "min" | "reverse"
         | "sort" | "sum" | "to_array" | "to_number" | "to_string" | "type" | "values" => 1..2,
@@ -44,12 +44,12 @@ fn arity(function: &str) -> Option<Range<usize>> {
 }
 
 /// Calls a function whose arguments are values.
-pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionError> {
-    let arity = arity(function).ok_or_else(|| FunctionError::Unknown {
+pub(super) fn call_function(function: &str, args: &[Value]) -> Result<Value, FunctionError> {
+    let arity = argument_range(function).ok_or_else(|| FunctionError::Unknown {
         function: function.to_owned(),
     })?;
     if !arity.contains(&args.len()) {
-        let allowed = if arity.end == usize::MAX {
+        let expected_count = if arity.end == usize::MAX {
             format!("{} or more", arity.start)
         } else {
             arity.start.to_string()
@@ -57,25 +57,31 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionErro
         return Err(FunctionError::Arity {
             function: function.to_owned(),
             actual: args.len(),
-            allowed,
+            allowed: expected_count,
         });
     }
-    let refuse =
-        |position: usize, allowed| Err(refused(function, position, &args[position - 1], allowed));
+    let refuse = |position: usize, allowed| {
+        Err(invalid_argument(
+            function,
+            position,
+            &args[position - 1],
+            allowed,
+        ))
+    };
     Ok(match (function, args) {
         ("abs", [Value::Number(number)]) => Value::Number(number.trim_start_matches('-').into()),
-        ("ceil", [Value::Number(number)]) => round(function, number, 1)?,
-        ("floor", [Value::Number(number)]) => round(function, number, -1)?,
+        ("ceil", [Value::Number(number)]) => round_number(function, number, 1)?,
+        ("floor", [Value::Number(number)]) => round_number(function, number, -1)?,
         ("abs" | "ceil" | "floor", _) => return refuse(1, "a number"),
         ("avg", [list]) => {
-            let numbers = numbers(function, list)?;
+            let numbers = number_arguments(function, list)?;
             if numbers.is_empty() {
                 Value::Null
             } else {
-                divide(function, &numbers)?
+                divide_numbers(function, &numbers)?
             }
         }
-        ("sum", [list]) => sum(function, &numbers(function, list)?)?,
+        ("sum", [list]) => sum_numbers(function, &number_arguments(function, list)?)?,
         ("contains", [Value::String(text), part]) => match part {
             Value::String(part) => Value::Bool(text.contains(&**part)),
             _ => Value::Bool(false),
@@ -92,7 +98,7 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionErro
         ("ends_with" | "starts_with", _) => return refuse(1, "a string"),
         ("join", [Value::String(glue), list]) => {
             let mut texts = Vec::new();
-            for item in array(function, 2, list)? {
+            for item in array_argument(function, 2, list)? {
                 let Value::String(text) = item else {
                     return refuse(2, "an array of strings");
                 };
@@ -106,16 +112,16 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionErro
         }
         ("values", [Value::Object(members)]) => Value::Array(members.values().cloned().collect()),
         ("keys" | "values", _) => return refuse(1, "an object"),
-        ("length", [Value::String(text)]) => count(text.chars().count()),
-        ("length", [Value::Array(items)]) => count(items.len()),
-        ("length", [Value::Object(members)]) => count(members.len()),
+        ("length", [Value::String(text)]) => count_value(text.chars().count()),
+        ("length", [Value::Array(items)]) => count_value(items.len()),
+        ("length", [Value::Object(members)]) => count_value(members.len()),
         ("length", _) => return refuse(1, "a string, an array or an object"),
         ("max" | "min" | "sort", [list]) => {
-            let keyed = array(function, 1, list)?
+            let keyed_items = array_argument(function, 1, list)?
                 .iter()
                 .map(|item| (item.clone(), item.clone()))
                 .collect();
-            choose_by(function, keyed)?
+            choose_by(function, keyed_items)?
         }
         ("merge", _) => {
             let mut all = BTreeMap::new();
@@ -163,14 +169,14 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionErro
 }
 
 /// The items of an argument.
-pub(super) fn array<'a>(
+pub(super) fn array_argument<'a>(
     function: &str,
     position: usize,
     value: &'a Value,
 ) -> Result<&'a [Value], FunctionError> {
     match value {
         Value::Array(items) => Ok(items),
-        other => Err(refused(function, position, other, "an array")),
+        other => Err(invalid_argument(function, position, other, "an array")),
     }
 }
 
@@ -207,7 +213,12 @@ pub(super) fn choose_by(
     Ok(chosen.map_or(Value::Null, |(_, value)| value))
 }
 
-fn refused(function: &str, position: usize, value: &Value, allowed: &'static str) -> FunctionError {
+fn invalid_argument(
+    function: &str,
+    position: usize,
+    value: &Value,
+    allowed: &'static str,
+) -> FunctionError {
     let name = value.type_name();
     let article = if name.starts_with(['a', 'o']) {
         "an "
@@ -227,16 +238,16 @@ fn refused(function: &str, position: usize, value: &Value, allowed: &'static str
     }
 }
 
-fn count(count: usize) -> Value {
+fn count_value(count: usize) -> Value {
     Value::Number(count.to_string().into())
 }
 
-fn numbers<'a>(function: &str, list: &'a Value) -> Result<Vec<&'a str>, FunctionError> {
+fn number_arguments<'a>(function: &str, list: &'a Value) -> Result<Vec<&'a str>, FunctionError> {
     let mut numbers = Vec::new();
-    for item in array(function, 1, list)? {
+    for item in array_argument(function, 1, list)? {
         match item {
             Value::Number(number) => numbers.push(&**number),
-            _ => return Err(refused(function, 1, list, "an array of numbers")),
+            _ => return Err(invalid_argument(function, 1, list, "an array of numbers")),
         }
     }
     Ok(numbers)
@@ -250,14 +261,14 @@ fn sum_whole(numbers: &[&str]) -> Option<i128> {
         .try_fold(0_i128, |sum, number| sum.checked_add(number.parse().ok()?))
 }
 
-fn sum(function: &str, numbers: &[&str]) -> Result<Value, FunctionError> {
+fn sum_numbers(function: &str, numbers: &[&str]) -> Result<Value, FunctionError> {
     match sum_whole(numbers) {
         Some(sum) => Ok(Value::Number(sum.to_string().into())),
         None => from_double(function, sum_doubles(numbers)),
     }
 }
 
-fn divide(function: &str, numbers: &[&str]) -> Result<Value, FunctionError> {
+fn divide_numbers(function: &str, numbers: &[&str]) -> Result<Value, FunctionError> {
     let count = numbers.len();
     match sum_whole(numbers) {
         Some(sum) if sum % count as i128 == 0 => {
@@ -275,7 +286,7 @@ fn sum_doubles(numbers: &[&str]) -> f64 {
 }
 
 /// Rounds up or down to a whole number.
-fn round(function: &str, number: &str, direction: i128) -> Result<Value, FunctionError> {
+fn round_number(function: &str, number: &str, direction: i128) -> Result<Value, FunctionError> {
     let is_whole = number
         .bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'-');

@@ -36,7 +36,7 @@ impl Value {
         let mut parser = JsonParser {
             rest: document.get(),
         };
-        parser.value(0)
+        parser.parse_value(0)
     }
 
     pub(super) fn from_variable(variable: &Variable) -> Self {
@@ -94,7 +94,7 @@ impl Value {
     }
 
     /// The member of an object, else `null`.
-    pub(super) fn member(&self, name: &str) -> Self {
+    pub(super) fn member_or_null(&self, name: &str) -> Self {
         match self {
             Self::Object(members) => members.get(name).cloned().unwrap_or(Self::Null),
             _ => Self::Null,
@@ -165,28 +165,28 @@ struct JsonParser<'a> {
 }
 
 impl JsonParser<'_> {
-    fn value(&mut self, level: usize) -> Result<Value, serde_json::Error> {
+    fn parse_value(&mut self, level: usize) -> Result<Value, serde_json::Error> {
         if level > LEVELS {
             return Err(serde::de::Error::custom("recursion limit exceeded"));
         }
         self.skip_space();
         match self.rest.as_bytes().first() {
-            Some(b'"') => self.string().map(Value::String),
+            Some(b'"') => self.parse_string().map(Value::String),
             Some(b'[') => {
                 let mut items = Vec::new();
                 while self.begins_item(b']') {
-                    items.push(self.value(level + 1)?);
+                    items.push(self.parse_value(level + 1)?);
                 }
                 Ok(Value::Array(items.into()))
             }
             Some(b'{') => {
                 let mut members = BTreeMap::new();
                 while self.begins_item(b'}') {
-                    let name = self.string()?;
+                    let name = self.parse_string()?;
                     self.skip_space();
                     // The colon.
                     self.rest = &self.rest[1..];
-                    members.insert(name, self.value(level + 1)?);
+                    members.insert(name, self.parse_value(level + 1)?);
                 }
                 Ok(Value::Object(Arc::new(members)))
             }
@@ -221,7 +221,7 @@ impl JsonParser<'_> {
         false
     }
 
-    fn string(&mut self) -> Result<Arc<str>, serde_json::Error> {
+    fn parse_string(&mut self) -> Result<Arc<str>, serde_json::Error> {
         let bytes = self.rest.as_bytes();
         let mut end = 1;
         let mut has_escapes = false;

@@ -9,7 +9,7 @@
 //! with a key of the issuer of that kind; critical header extensions are refused; `exp`, `iss` and
 //! `aud` are required.
 //!
-//! What a token of the issuer permits follows from its claims ([`TokenIssuer::grants`]). Without a
+//! What a token of the issuer permits follows from its claims ([`TokenIssuer::read_grants`]). Without a
 //! rule for claims, every token of the issuer may publish and consume.
 
 use std::{
@@ -48,7 +48,6 @@ pub type AdminTokenCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub struct BearerAuth {
     /// The admin token, if it may publish.
     pub operator: Option<AdminTokenCheck>,
-    /// The named tokens.
     pub tokens: Option<Arc<Tokens>>,
     /// The issuer of accepted tokens.
     pub issuer: Option<TokenIssuer>,
@@ -102,7 +101,7 @@ pub enum BearerProblem {
 
 impl BearerProblem {
     /// The refusal that the publisher receives.
-    pub(super) fn refusal(self, host: String) -> Refusal {
+    pub(super) fn into_refusal(self, host: String) -> Refusal {
         match self {
             Self::Unreadable => Refusal::UnreadableToken,
             Self::Refused(why) => Refusal::NotAuthorized { host, why },
@@ -132,7 +131,7 @@ enum Audience {
 impl BearerAuth {
     /// Whether the holder of `token` has this role for a resource. Returns a named token. Another
     /// node may have forwarded it with its record.
-    pub fn check(
+    pub fn authenticate_token(
         &self,
         token: &[u8],
         forwarded: Option<&ForwardedToken>,
@@ -152,7 +151,7 @@ impl BearerAuth {
             let has_role = |grant: &Grant| grant.role == role || grant.role == TokenRole::Admin;
             let is_permitted = grants
                 .iter()
-                .any(|grant| has_role(grant) && grant.covers(Some(resource)));
+                .any(|grant| has_role(grant) && grant.covers_resource(Some(resource)));
             if is_permitted {
                 Ok(())
             } else {
@@ -160,12 +159,12 @@ impl BearerAuth {
             }
         };
         if token.starts_with(tokens::PREFIX) {
-            let found = match (forwarded, &self.tokens) {
-                (Some(forwarded), _) => Some(forwarded.find(token, wall)?),
-                (None, Some(tokens)) => Some(tokens.find(token, wall)?),
+            let named_token = match (forwarded, &self.tokens) {
+                (Some(forwarded), _) => Some(forwarded.verify_text(token, wall)?),
+                (None, Some(tokens)) => Some(tokens.find_token(token, wall)?),
                 (None, None) => None,
             };
-            if let Some(token) = found {
+            if let Some(token) = named_token {
                 return permits(token.grants()).map(|()| Some(token));
             }
         }
@@ -178,7 +177,7 @@ impl BearerAuth {
                 BearerProblem::Unreadable
             });
         };
-        permits(&issuer.grants(token, wall)?.1).map(|()| None)
+        permits(&issuer.read_grants(token, wall)?.1).map(|()| None)
     }
 }
 
@@ -194,7 +193,7 @@ impl From<TokenProblem> for BearerProblem {
 impl ClaimRule {
     /// Whether the claim has the value: as its text, as a word of its text (`scp`), or as an item
     /// of its list.
-    fn fits(&self, claims: &Map<String, Value>) -> bool {
+    fn matches_claims(&self, claims: &Map<String, Value>) -> bool {
         match claims.get(&self.claim) {
             Some(Value::String(text)) => {
                 *text == self.value || text.split(' ').any(|word| word == self.value)
@@ -209,7 +208,7 @@ impl ClaimRule {
 
 impl TokenIssuer {
     /// The holder of `token`, and what it permits.
-    pub fn grants(
+    pub fn read_grants(
         &self,
         token: &str,
         wall: WallTime,
@@ -218,7 +217,7 @@ impl TokenIssuer {
             exp,
             others: claims,
             ..
-        } = self.check(token, wall)?;
+        } = self.verify_token(token, wall)?;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         let holder = TokenHolder {
             name: ["preferred_username", "upn", "sub"]
@@ -233,26 +232,26 @@ impl TokenIssuer {
         let grants = self
             .rules
             .iter()
-            .filter(|rule| rule.fits(&claims))
+            .filter(|rule| rule.matches_claims(&claims))
             .map(|rule| rule.grant.clone());
-        let unruled = self
+        let has_only_admin_rules = self
             .rules
             .iter()
             .all(|rule| rule.grant.role == TokenRole::Admin);
         let usual = [TokenRole::Publish, TokenRole::Consume]
             .into_iter()
-            .filter(|_| unruled)
-            .map(Grant::everywhere);
+            .filter(|_| has_only_admin_rules)
+            .map(Grant::for_server);
         Ok((holder, grants.chain(usual).collect()))
     }
 
-    fn check(&self, token: &str, wall: WallTime) -> Result<TokenClaims, BearerProblem> {
+    fn verify_token(&self, token: &str, wall: WallTime) -> Result<TokenClaims, BearerProblem> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(BearerProblem::Unreadable);
         }
         let header = decode_header(token).map_err(|_| BearerProblem::Unreadable)?;
         check_extensions(token)?;
-        let key = self.keys.find(header.kid.as_deref(), header.alg)?;
+        let key = self.keys.find_key(header.kid.as_deref(), header.alg)?;
         let mut validation = Validation::new(header.alg);
         validation.required_spec_claims.clear();
         (validation.validate_exp, validation.validate_aud) = (false, false);
@@ -271,7 +270,8 @@ impl TokenIssuer {
     }
 
     fn check_claims(&self, claims: &TokenClaims, wall: WallTime) -> Result<(), BearerProblem> {
-        let (now, leeway) = (wall.since_epoch().as_secs_f64(), LEEWAY.as_secs_f64());
+        let now = wall.since_epoch().as_secs_f64();
+        let leeway = LEEWAY.as_secs_f64();
         if now >= claims.exp + leeway {
             return Err(BearerProblem::Refused("The access token has expired"));
         }
@@ -326,7 +326,6 @@ pub enum UnusableKeySet {
     /// It has no key for signatures.
     #[error("it has no signing key; allowed are RSA, P-256, P-384 and Ed25519")]
     Empty,
-    /// It has too many keys.
     #[error("it has {0} keys; allowed are up to {KEYS_MAX}")]
     TooMany(usize),
 }
@@ -339,7 +338,7 @@ struct KeySet {
 impl Keyring {
     /// Replaces the keys with those of a JSON Web Key Set, and returns their number. Keys of
     /// unknown kinds are ignored, as the standard requires.
-    pub fn replace(&self, set: &[u8]) -> Result<usize, UnusableKeySet> {
+    pub fn replace_keys(&self, set: &[u8]) -> Result<usize, UnusableKeySet> {
         let KeySet { keys } = serde_json::from_slice(set)?;
         if keys.len() > KEYS_MAX {
             return Err(UnusableKeySet::TooMany(keys.len()));
@@ -358,11 +357,11 @@ impl Keyring {
     }
 
     /// Waits for a token with an unknown key, which may mean that the issuer has new keys.
-    pub async fn missing(&self) {
+    pub async fn wait_for_unknown_key(&self) {
         self.missing.notified().await;
     }
 
-    fn find(
+    fn find_key(
         &self,
         id: Option<&str>,
         algorithm: Algorithm,
@@ -371,12 +370,12 @@ impl Keyring {
         let mut fitting = keys
             .iter()
             .filter(|key| key.algorithms.contains(&algorithm));
-        let found = match id {
+        let matching_key = match id {
             Some(id) => fitting.find(|key| key.id.as_deref() == Some(id)),
             // Without a key id, only a single matching key is unambiguous.
             None => fitting.next().filter(|_| fitting.next().is_none()),
         };
-        found.cloned().ok_or_else(|| {
+        matching_key.cloned().ok_or_else(|| {
             self.missing.notify_one();
             BearerProblem::Refused(
                 "The access token is signed with a key that the issuer does not have",
@@ -417,7 +416,7 @@ impl PublicKey {
             AlgorithmParameters::OctetKeyPair(_) | AlgorithmParameters::OctetKey(_) => return None,
         };
         if let Some(only) = jwk.common.key_algorithm {
-            let only = algorithm(only);
+            let only = accepted_algorithm(only);
             algorithms.retain(|algorithm| Some(*algorithm) == only);
         }
         let key = DecodingKey::from_jwk(&jwk).ok()?;
@@ -430,7 +429,7 @@ impl PublicKey {
 }
 
 /// The algorithm that a key's `alg` names; [`None`] for one that is not accepted.
-fn algorithm(named: KeyAlgorithm) -> Option<Algorithm> {
+fn accepted_algorithm(named: KeyAlgorithm) -> Option<Algorithm> {
     match named {
         KeyAlgorithm::ES256 => Some(Algorithm::ES256),
         KeyAlgorithm::ES384 => Some(Algorithm::ES384),
@@ -472,13 +471,13 @@ fn check_extensions(token: &str) -> Result<(), BearerProblem> {
 
 #[derive(Deserialize)]
 struct Extensions {
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     crit: Option<Value>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     b64: Option<Value>,
 }
 
 /// Distinguishes a present `null` from an absent member.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+fn deserialize_present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }

@@ -24,7 +24,6 @@ use gridhook_event::Timestamp;
 /// The first delay; each further failure doubles it.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
-/// The limits.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedAuthLimits {
     /// The number of failures of an address that are answered at once, for operators who mistype a
@@ -67,19 +66,16 @@ struct FailedCaller {
     last: Timestamp,
 }
 
-/// The delay of a refusal.
 #[derive(Debug)]
 pub struct DelayedRefusal {
     /// The recent failures of the address, this one included.
     pub failures: u32,
-    /// The delay.
     pub wait: Duration,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl DelayedRefusal {
-    /// Waits for the delay.
-    pub async fn wait(self) {
+    pub async fn wait_out(self) {
         if !self.wait.is_zero() {
             tokio::time::sleep(self.wait).await;
         }
@@ -104,27 +100,27 @@ impl FailedAuthLimiter {
     }
 
     /// The address of a request: the client's, or that of the proxy behind which it cannot be seen.
-    pub fn client(&self, request: &HttpRequest) -> Option<IpAddr> {
-        Origin::trace(request, &self.proxies).map(|origin| origin.nearest)
+    pub fn client_address(&self, request: &HttpRequest) -> Option<IpAddr> {
+        Origin::from_request(request, &self.proxies).map(|origin| origin.nearest)
     }
 
     /// Records a failed authentication, and returns when the refusal may be sent.
-    pub async fn refuse(&self, request: &HttpRequest, now: Timestamp) {
-        let Some(client) = self.client(request) else {
+    pub async fn delay_refusal(&self, request: &HttpRequest, now: Timestamp) {
+        let Some(client) = self.client_address(request) else {
             return;
         };
-        let delayed = self.failed(client, now);
-        if delayed.failures == self.limits.free.saturating_add(1) {
-            let DelayedRefusal { failures, .. } = delayed;
+        let refusal = self.record_failure(client, now);
+        if refusal.failures == self.limits.free.saturating_add(1) {
+            let DelayedRefusal { failures, .. } = refusal;
             tracing::warn!(%client, failures, "repeated failed authentications: refusals to this \
-                address are delayed");
+                address are refusal");
         }
-        delayed.wait().await;
+        refusal.wait_out().await;
     }
 
     /// Records a failed authentication from `address`.
-    pub fn failed(&self, address: IpAddr, now: Timestamp) -> DelayedRefusal {
-        let failures = self.count(counted_as(address), now);
+    pub fn record_failure(&self, address: IpAddr, now: Timestamp) -> DelayedRefusal {
+        let failures = self.count_failure(counted_as(address), now);
         let beyond = failures.saturating_sub(self.limits.free);
         let wait = match beyond {
             0 => Duration::ZERO,
@@ -150,29 +146,29 @@ impl FailedAuthLimiter {
 
     /// The number of tracked addresses.
     pub fn tracked_addresses(&self) -> usize {
-        self.lock().len()
+        self.lock_callers().len()
     }
 
-    fn count(&self, address: IpAddr, now: Timestamp) -> u32 {
+    fn count_failure(&self, address: IpAddr, now: Timestamp) -> u32 {
         let FailedAuthLimits {
             memory,
             addresses_max,
             ..
         } = self.limits;
-        let mut known = self.lock();
-        if known.len() >= addresses_max && !known.contains_key(&address) {
-            known.retain(|_, caller| now.since(caller.last) < memory);
+        let mut callers = self.lock_callers();
+        if callers.len() >= addresses_max && !callers.contains_key(&address) {
+            callers.retain(|_, caller| now.since(caller.last) < memory);
             // The table is still full, so the quietest address is removed. The search is bounded as
             // the table is.
-            let quietest = known
+            let quietest = callers
                 .iter()
                 .min_by_key(|(_, caller)| caller.last)
                 .map(|(address, _)| *address);
-            if let Some(quietest) = quietest.filter(|_| known.len() >= addresses_max) {
-                known.remove(&quietest);
+            if let Some(quietest) = quietest.filter(|_| callers.len() >= addresses_max) {
+                callers.remove(&quietest);
             }
         }
-        let caller = known.entry(address).or_insert(FailedCaller {
+        let caller = callers.entry(address).or_insert(FailedCaller {
             failures: 0,
             last: now,
         });
@@ -184,7 +180,7 @@ impl FailedAuthLimiter {
         caller.failures
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, FailedCaller>> {
+    fn lock_callers(&self) -> MutexGuard<'_, HashMap<IpAddr, FailedCaller>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

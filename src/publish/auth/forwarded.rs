@@ -10,11 +10,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// The elements of a line of `Forwarded`, each with its pairs of a lower-case name and a value
 /// without quotes; [`None`] if the line is malformed.
 pub(super) fn parse_elements(line: &str) -> Option<Vec<Vec<(String, String)>>> {
-    split(line, ',')?.into_iter().map(parse_pairs).collect()
+    split_unquoted(line, ',')?
+        .into_iter()
+        .map(parse_pairs)
+        .collect()
 }
 
 fn parse_pairs(element: &str) -> Option<Vec<(String, String)>> {
-    split(element, ';')?
+    split_unquoted(element, ';')?
         .into_iter()
         .filter(|pair| !pair.trim().is_empty())
         .map(parse_pair)
@@ -36,7 +39,7 @@ pub(super) fn find_one<'a>(element: &'a [(String, String)], name: &str) -> Optio
 }
 
 /// Splits `text` at separators outside quotes; [`None`] if a quote is not closed.
-fn split(text: &str, separator: char) -> Option<Vec<&str>> {
+fn split_unquoted(text: &str, separator: char) -> Option<Vec<&str>> {
     let mut is_quoted = false;
     let mut is_escaped = false;
     let separates = |c: char| {
@@ -71,14 +74,14 @@ fn unquote(value: &str) -> Option<String> {
 /// Parses an address with an optional port: `10.1.2.3`, `10.1.2.3:80`, `2001:db8::1`,
 /// `[2001:db8::1]`, `[2001:db8::1]:80`.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
-    let bracketed = || {
+    let in_brackets = || {
         text.strip_prefix('[')?
             .strip_suffix(']')?
             .parse::<Ipv6Addr>()
             .ok()
             .map(IpAddr::from)
     };
-    let address = text.parse::<IpAddr>().ok().or_else(bracketed);
+    let address = text.parse::<IpAddr>().ok().or_else(in_brackets);
     // A zone is no part of what rules are about.
     let with_port = || {
         text.parse::<SocketAddr>()

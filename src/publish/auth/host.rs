@@ -40,9 +40,9 @@ pub struct LocalAddress {
 
 impl LocalAddress {
     /// That of a request: of its connection, or of its client's if another node forwarded it.
-    pub fn of(request: &HttpRequest) -> Option<Self> {
-        let forwarded = request.extensions().get::<Self>().copied();
-        forwarded.or_else(|| request.conn_data::<Self>().copied())
+    pub fn from_request(request: &HttpRequest) -> Option<Self> {
+        let address = request.extensions().get::<Self>().copied();
+        address.or_else(|| request.conn_data::<Self>().copied())
     }
 }
 
@@ -59,7 +59,7 @@ impl RequestAuthority {
     ///
     /// # Errors
     /// If a header that counts is not a host with an optional port, or `Host` is repeated.
-    pub(super) fn of(request: &HttpRequest, proxies: &[IpNet]) -> Result<Self, Refusal> {
+    pub(super) fn from_request(request: &HttpRequest, proxies: &[IpNet]) -> Result<Self, Refusal> {
         let mut lines = request.headers().get_all(HOST);
         let line = lines.next();
         if lines.next().is_some() {
@@ -80,9 +80,10 @@ impl RequestAuthority {
                 "The host in the request's target is not a host",
             )
         });
-        let (line, target) = (line.transpose()?, target.transpose()?);
-        let Forwarded { host, scheme } = Forwarded::of(request, proxies)?;
-        let local = LocalAddress::of(request);
+        let line = line.transpose()?;
+        let target = target.transpose()?;
+        let Forwarded { host, scheme } = Forwarded::from_request(request, proxies)?;
+        let local = LocalAddress::from_request(request);
         // The target takes precedence over the header (RFC 9112, 3.2.2). HTTP/1.0 allows neither.
         let (host, port) = match host.or(target).or(line) {
             Some(called) => called,
@@ -107,7 +108,7 @@ impl RequestAuthority {
 
     /// The first label of a host with several labels. A single label is a machine's name, not a
     /// topic's.
-    pub fn label(&self) -> Option<&str> {
+    pub fn first_label(&self) -> Option<&str> {
         match &self.host {
             Host::Domain(name) => name.split_once('.').map(|(label, _)| label),
             Host::Ipv4(_) | Host::Ipv6(_) => None,
@@ -115,12 +116,12 @@ impl RequestAuthority {
     }
 
     /// The authority as a URL without a path.
-    pub(super) fn url(&self) -> Option<Url> {
-        Url::parse(&self.at("")).ok()
+    pub(super) fn to_url(&self) -> Option<Url> {
+        Url::parse(&self.url_of_path("")).ok()
     }
 
     /// The URL of a path at this authority.
-    pub fn at(&self, path: &str) -> String {
+    pub fn url_of_path(&self, path: &str) -> String {
         format!("{}://{self}{path}", self.scheme)
     }
 }
@@ -135,7 +136,7 @@ impl fmt::Display for RequestAuthority {
 }
 
 /// Checks that a request of HTTP/1.1 has a `Host` (RFC 9112, 3.2).
-pub(super) fn require(request: &HttpRequest) -> Result<(), Refusal> {
+pub(super) fn require_host(request: &HttpRequest) -> Result<(), Refusal> {
     if request.version() == Version::HTTP_11 && !request.headers().contains_key(HOST) {
         return Err(Refusal::Host {
             problem: "The 'Host' header is missing",
@@ -152,7 +153,7 @@ struct Forwarded {
 }
 
 impl Forwarded {
-    fn of(request: &HttpRequest, proxies: &[IpNet]) -> Result<Self, Refusal> {
+    fn from_request(request: &HttpRequest, proxies: &[IpNet]) -> Result<Self, Refusal> {
         let is_trusted = |peer: SocketAddr| network::is_in(proxies, peer.ip().to_canonical());
         if !request.peer_addr().is_some_and(is_trusted) {
             return Ok(Self::default());
@@ -210,9 +211,9 @@ thread_local! {
 }
 
 fn read(text: &str, problem: &'static str) -> Result<HostAndPort, Refusal> {
-    let known = LAST_READ.with_borrow(|(last, host)| (last == text).then(|| host.clone()));
-    let host = known.unwrap_or_else(|| {
-        let host = authority(text);
+    let cached_host = LAST_READ.with_borrow(|(last, host)| (last == text).then(|| host.clone()));
+    let host = cached_host.unwrap_or_else(|| {
+        let host = parse_authority(text);
         LAST_READ.set((text.to_owned(), host.clone()));
         host
     });
@@ -220,7 +221,7 @@ fn read(text: &str, problem: &'static str) -> Result<HostAndPort, Refusal> {
 }
 
 /// Parses a host with an optional port; [`None`] for anything else.
-fn authority(text: &str) -> Option<HostAndPort> {
+fn parse_authority(text: &str) -> Option<HostAndPort> {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, port),
         Some(_) | None => (text, ""),
@@ -250,9 +251,9 @@ fn authority(text: &str) -> Option<HostAndPort> {
 /// The first label of the host that a request was sent to, which may be the name of a topic, domain
 /// or namespace.
 pub fn label_of(request: &HttpRequest, proxies: &[IpNet]) -> Option<String> {
-    RequestAuthority::of(request, proxies)
+    RequestAuthority::from_request(request, proxies)
         .ok()?
-        .label()
+        .first_label()
         .map(str::to_owned)
 }
 
@@ -268,7 +269,7 @@ pub struct ServerNames {
 impl ServerNames {
     /// Whether the host is a name of the server: loopback, the connection's local address, the
     /// public host or one label below it, or a further host.
-    pub(super) fn have(&self, called: &RequestAuthority, request: &HttpRequest) -> bool {
+    pub(super) fn contains_host(&self, called: &RequestAuthority, request: &HttpRequest) -> bool {
         let name = called.host.to_string();
         let public = self.public_url.as_ref().and_then(Url::host_str);
         if public.is_some_and(|public| public == name) || self.others.contains(&name) {
@@ -302,16 +303,17 @@ impl ReachedUrls {
     /// The URL without a path. What a client sends counts only if it is a name of the server, or if
     /// a trusted proxy sends it. Otherwise it is the address of the connection; [`None`] without a
     /// connection.
-    pub fn url(&self, request: &HttpRequest) -> Option<String> {
-        let authority = RequestAuthority::of(request, &self.proxies).ok();
+    pub fn reached_url(&self, request: &HttpRequest) -> Option<String> {
+        let authority = RequestAuthority::from_request(request, &self.proxies).ok();
         let is_by_proxy = request
             .peer_addr()
             .is_some_and(|peer| network::is_in(&self.proxies, peer.ip().to_canonical()));
-        if let Some(authority) = authority.filter(|of| is_by_proxy || self.names.have(of, request))
+        if let Some(authority) =
+            authority.filter(|of| is_by_proxy || self.names.contains_host(of, request))
         {
-            return Some(authority.at(""));
+            return Some(authority.url_of_path(""));
         }
-        let LocalAddress { address, secure } = LocalAddress::of(request)?;
+        let LocalAddress { address, secure } = LocalAddress::from_request(request)?;
         Some(format!(
             "{}://{address}",
             if secure { "https" } else { "http" }
@@ -322,6 +324,6 @@ impl ReachedUrls {
 /// Whether the address is the connection's local address, or loopback.
 fn is_own(address: IpAddr, request: &HttpRequest) -> bool {
     let address = address.to_canonical();
-    let local = LocalAddress::of(request).map(|local| local.address.ip().to_canonical());
+    let local = LocalAddress::from_request(request).map(|local| local.address.ip().to_canonical());
     address.is_loopback() || local == Some(address)
 }

@@ -24,7 +24,7 @@ pub(super) fn presented_key(request: &HttpRequest) -> Option<Cow<'_, [u8]>> {
     in_header.or_else(|| in_query(request.query_string()).map(Cow::Owned))
 }
 
-pub(super) fn check(
+pub(super) fn check_access_key(
     given: &[u8],
     keys: &[&AccessKeys],
     called: &RequestAuthority,
@@ -56,7 +56,8 @@ fn are_equal(a: &[u8], b: &[u8]) -> Choice {
     if a.len() != b.len() {
         return Choice::from(0);
     }
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks(), b.as_chunks());
+    let (a, a_rest) = a.as_chunks();
+    let (b, b_rest) = b.as_chunks();
     let words = a
         .iter()
         .zip(b)

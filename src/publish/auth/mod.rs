@@ -51,14 +51,12 @@ const SAS: &str = "aeg-sas-token";
 const UNKNOWN_HOST: &str = "The SAS token is for a host that this server does not have as a name: \
     server.public_url or server.host_names can give it that name";
 
-/// The settings of authentication.
 #[derive(Default)]
 pub struct AuthRules {
     /// The proxies whose `Forwarded` and `X-Forwarded-*` headers count.
     pub trusted_proxies: Vec<IpNet>,
     /// The names of the server, which a SAS token may be for.
     pub names: ServerNames,
-    /// Bearer tokens.
     pub bearer: BearerAuth,
     /// The limiter of failed authentications.
     pub failed_auth: Arc<FailedAuthLimiter>,
@@ -73,14 +71,12 @@ pub(super) struct CheckTimes {
     pub(super) now: Timestamp,
 }
 
-/// Authenticates publishers.
 pub struct Authenticator {
     rules: AuthRules,
     counts: RejectionCounters,
 }
 
 impl Authenticator {
-    /// Authenticates by these rules.
     pub fn new(rules: AuthRules) -> Self {
         Self {
             rules,
@@ -89,7 +85,7 @@ impl Authenticator {
     }
 
     /// The counts of rejected publishers.
-    pub fn refusals(&self) -> RejectionCounts {
+    pub fn rejection_counts(&self) -> RejectionCounts {
         self.counts.read()
     }
 
@@ -97,19 +93,22 @@ impl Authenticator {
     ///
     /// # Errors
     /// If a header that counts is not a valid host.
-    pub(super) fn called(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
-        RequestAuthority::of(request, &self.rules.trusted_proxies)
+    pub(super) fn called_authority(
+        &self,
+        request: &HttpRequest,
+    ) -> Result<RequestAuthority, Refusal> {
+        RequestAuthority::from_request(request, &self.rules.trusted_proxies)
     }
 
     /// The same before a route is known; a host must be present.
     pub(super) fn check_host(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
-        host::require(request)?;
-        self.called(request)
+        host::require_host(request)?;
+        self.called_authority(request)
     }
 
     /// Authenticates the request to the host `called` of a caller who needs this role. A refusal is
     /// counted, and logged without the credential. Returns the caller's token, if it has a name.
-    pub(super) fn check(
+    pub(super) fn authenticate(
         &self,
         request: &HttpRequest,
         called: &RequestAuthority,
@@ -117,19 +116,20 @@ impl Authenticator {
         role: TokenRole,
         times: CheckTimes,
     ) -> Result<Option<Arc<Token>>, Refusal> {
-        let client = Origin::trace(request, &self.rules.trusted_proxies).and_then(Origin::client);
-        let checked = network::check(scope, client)
+        let client = Origin::from_request(request, &self.rules.trusted_proxies)
+            .and_then(Origin::client_address);
+        let result = network::check_source_address(scope, client)
             .and_then(|()| self.check_credential(request, called, (scope, role), times.wall));
-        if let Err(refusal) = &checked {
-            self.counts.count(refusal, scope, client, times.now);
+        if let Err(refusal) = &result {
+            self.counts.count_refusal(refusal, scope, client, times.now);
         }
-        checked
+        result
     }
 
     /// The address that answers for the request: the client's, or that of the proxy behind which it
     /// cannot be seen.
     pub(super) fn accountable_address(&self, request: &HttpRequest) -> Option<IpAddr> {
-        Origin::trace(request, &self.rules.trusted_proxies).map(|origin| origin.nearest)
+        Origin::from_request(request, &self.rules.trusted_proxies).map(|origin| origin.nearest)
     }
 
     /// Delays the refusal of a failed authentication.
@@ -140,7 +140,7 @@ impl Authenticator {
         now: Timestamp,
     ) {
         if refusal.status().0 == StatusCode::UNAUTHORIZED {
-            self.rules.failed_auth.refuse(request, now).await;
+            self.rules.failed_auth.delay_refusal(request, now).await;
         }
     }
 
@@ -161,7 +161,7 @@ impl Authenticator {
         };
         if let Some(given) = key::presented_key(request) {
             return local()
-                .and_then(|()| key::check(&given, &scope.keys, called))
+                .and_then(|()| key::check_access_key(&given, &scope.keys, called))
                 .map(|()| None);
         }
         if let Some(token) = headers.get(SAS) {
@@ -172,7 +172,7 @@ impl Authenticator {
         let Some(authorization) = headers.get(AUTHORIZATION) else {
             return Err(scope.no_credential());
         };
-        let (scheme, token) = split(authorization.as_bytes());
+        let (scheme, token) = split_scheme(authorization.as_bytes());
         if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
             return local()
                 .and_then(|()| self.check_sas(token, request, called, scope, wall))
@@ -180,19 +180,19 @@ impl Authenticator {
         }
         if scope.is_namespace() && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
             return local()
-                .and_then(|()| key::check(token, &scope.keys, called))
+                .and_then(|()| key::check_access_key(token, &scope.keys, called))
                 .map(|()| None);
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
-            let forwarded = request.extensions().get::<ForwardedToken>().cloned();
-            let checked = self.rules.bearer.check(
+            let token_from_peer = request.extensions().get::<ForwardedToken>().cloned();
+            let result = self.rules.bearer.authenticate_token(
                 token,
-                forwarded.as_ref(),
+                token_from_peer.as_ref(),
                 role,
-                &scope.resource(request),
+                &scope.token_resource(request),
                 wall,
             );
-            return checked.map_err(|problem| problem.refusal(called.to_string()));
+            return result.map_err(|problem| problem.into_refusal(called.to_string()));
         }
         Err(scope.unknown_scheme())
     }
@@ -208,28 +208,30 @@ impl Authenticator {
         wall: WallTime,
     ) -> Result<(), Refusal> {
         let AuthRules { names, .. } = &self.rules;
-        let routed = called
-            .url()
-            .map(|url| SasResource::below(&url, scope.routed(request)));
+        let route_scope = called
+            .to_url()
+            .map(|url| SasResource::below_url(&url, scope.routed_path(request)));
         let public = names
             .public_url
             .as_ref()
-            .map(|url| SasResource::below(url, scope.path(request)));
-        let (at_known_host, elsewhere): (Vec<_>, Vec<_>) = routed
+            .map(|url| SasResource::below_url(url, scope.full_path(request)));
+        let (at_known_host, elsewhere): (Vec<_>, Vec<_>) = route_scope
             .into_iter()
-            .partition(|_| names.have(called, request));
+            .partition(|_| names.contains_host(called, request));
         let resources: Vec<_> = at_known_host.into_iter().chain(public).collect();
-        sas::check(token, &scope.keys, &resources, wall).map_err(|problem| match problem {
-            sas::SasTokenProblem::Resource
-                if sas::check(token, &scope.keys, &elsewhere, wall).is_ok() =>
-            {
-                Refusal::NotAuthorized {
-                    host: called.to_string(),
-                    why: UNKNOWN_HOST,
+        sas::check_sas_token(token, &scope.keys, &resources, wall).map_err(
+            |problem| match problem {
+                sas::SasTokenProblem::Resource
+                    if sas::check_sas_token(token, &scope.keys, &elsewhere, wall).is_ok() =>
+                {
+                    Refusal::NotAuthorized {
+                        host: called.to_string(),
+                        why: UNKNOWN_HOST,
+                    }
                 }
-            }
-            problem => problem.refusal(called.to_string()),
-        })
+                problem => problem.into_refusal(called.to_string()),
+            },
+        )
     }
 }
 
@@ -243,7 +245,7 @@ fn no_local_auth(called: &RequestAuthority) -> Refusal {
 }
 
 /// The scheme of an `Authorization` header, and its value.
-fn split(authorization: &[u8]) -> (&[u8], &[u8]) {
+fn split_scheme(authorization: &[u8]) -> (&[u8], &[u8]) {
     let authorization = authorization.trim_ascii();
     match authorization.iter().position(|byte| *byte == b' ') {
         Some(at) => (&authorization[..at], authorization[at..].trim_ascii()),

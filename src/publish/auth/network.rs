@@ -30,7 +30,7 @@ impl Origin {
     /// forged. The client is unknown if a trusted proxy names none, or something else than an
     /// address, and if the two headers name different clients: a client can send the one that its
     /// proxy does not write.
-    pub(super) fn trace(request: &HttpRequest, trusted: &[IpNet]) -> Option<Self> {
+    pub(super) fn from_request(request: &HttpRequest, trusted: &[IpNet]) -> Option<Self> {
         let peer = request.peer_addr()?.ip().to_canonical();
         if !is_in(trusted, peer) {
             return Some(Self {
@@ -38,15 +38,15 @@ impl Origin {
                 is_client: true,
             });
         }
-        let by_others = Self::follow(
+        let by_others = Self::follow_hops(
             peer,
             trusted,
-            hops(request, FORWARDED_FOR, listed_addresses),
+            header_hops(request, FORWARDED_FOR, listed_addresses),
         );
-        let by_standard = Self::follow(
+        let by_standard = Self::follow_hops(
             peer,
             trusted,
-            hops(request, FORWARDED.as_str(), element_addresses),
+            header_hops(request, FORWARDED.as_str(), element_addresses),
         );
         match (by_others, by_standard) {
             (Some(origin), None) | (None, Some(origin)) => Some(origin),
@@ -60,7 +60,7 @@ impl Origin {
 
     /// Follows the hops before `peer`, the nearest first; [`None`] without any. A hop that is no
     /// address hides those before it.
-    fn follow(peer: IpAddr, trusted: &[IpNet], hops: Vec<Option<IpAddr>>) -> Option<Self> {
+    fn follow_hops(peer: IpAddr, trusted: &[IpNet], hops: Vec<Option<IpAddr>>) -> Option<Self> {
         let mut origin = None;
         for hop in hops {
             let nearest = origin.map_or(peer, |origin: Self| origin.nearest);
@@ -82,13 +82,13 @@ impl Origin {
     }
 
     /// The address of the client, if it is known.
-    pub(super) fn client(self) -> Option<IpAddr> {
+    pub(super) fn client_address(self) -> Option<IpAddr> {
         self.is_client.then_some(self.nearest)
     }
 }
 
 /// The hops in all lines of a header, the nearest first; [`None`] for one that cannot be read.
-fn hops(
+fn header_hops(
     request: &HttpRequest,
     name: &str,
     read: fn(&str) -> Vec<Option<IpAddr>>,
@@ -125,7 +125,10 @@ pub(super) fn is_in(networks: &[IpNet], address: IpAddr) -> bool {
 
 /// Checks whether the scope accepts events from this address. A client without a known address
 /// passes only without rules.
-pub(super) fn check(scope: &KeyScope<'_>, client: Option<IpAddr>) -> Result<(), Refusal> {
+pub(super) fn check_source_address(
+    scope: &KeyScope<'_>,
+    client: Option<IpAddr>,
+) -> Result<(), Refusal> {
     match scope.ingress.public_network_access {
         PublicNetworkAccess::Disabled if client.is_some_and(is_private) => Ok(()),
         PublicNetworkAccess::Disabled => Err(Refusal::PublicNetwork {
@@ -134,8 +137,8 @@ pub(super) fn check(scope: &KeyScope<'_>, client: Option<IpAddr>) -> Result<(), 
         }),
         PublicNetworkAccess::Enabled => {
             let rules = &scope.ingress.inbound_ip_rules;
-            let allowed = |address| rules.iter().any(|rule| rule.ip_mask.contains(address));
-            if rules.is_empty() || client.is_some_and(allowed) {
+            let is_in_rules = |address| rules.iter().any(|rule| rule.ip_mask.contains(address));
+            if rules.is_empty() || client.is_some_and(is_in_rules) {
                 return Ok(());
             }
             Err(Refusal::AddressRules {

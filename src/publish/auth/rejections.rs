@@ -25,7 +25,6 @@ pub struct RejectionCounts {
     pub address: u64,
 }
 
-/// The counters.
 #[derive(Debug, Default)]
 pub struct RejectionCounters {
     nothing: AtomicU64,
@@ -35,7 +34,6 @@ pub struct RejectionCounters {
 }
 
 impl RejectionCounters {
-    /// The current counts.
     pub(super) fn read(&self) -> RejectionCounts {
         let [nothing, not_authorized, address] =
             [&self.nothing, &self.not_authorized, &self.address]
@@ -47,7 +45,7 @@ impl RejectionCounters {
         }
     }
 
-    pub(super) fn count(
+    pub(super) fn count_refusal(
         &self,
         refusal: &Refusal,
         scope: &KeyScope<'_>,

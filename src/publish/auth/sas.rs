@@ -32,7 +32,7 @@ pub enum SasTokenProblem {
 
 impl SasTokenProblem {
     /// The refusal that the publisher receives.
-    pub(super) fn refusal(self, host: String) -> Refusal {
+    pub(super) fn into_refusal(self, host: String) -> Refusal {
         match self {
             Self::Token(problem) => Refusal::Sas { host, problem },
             Self::Resource => Refusal::NotAuthorized {
@@ -44,7 +44,7 @@ impl SasTokenProblem {
 }
 
 /// Checks that `token` is signed by one of `keys`, covers one of `resources`, and has not expired.
-pub fn check(
+pub fn check_sas_token(
     token: &[u8],
     keys: &[&AccessKeys],
     resources: &[SasResource],
@@ -52,13 +52,13 @@ pub fn check(
 ) -> Result<(), SasTokenProblem> {
     let token = SasToken::parse(token).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
     // All keys are compared, so that the time does not reveal which one matches.
-    let signed =
+    let is_signed =
         |keys: &&AccessKeys| token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2);
-    if !keys.iter().fold(false, |fits, keys| fits | signed(keys)) {
+    if !keys.iter().fold(false, |fits, keys| fits | is_signed(keys)) {
         return Err(SasTokenProblem::Token(SasProblem::Signature));
     }
-    let expiry = expiry(token.expiry).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
-    if expiry <= wall.timestamp() {
+    let expiry = parse_expiry(token.expiry).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
+    if expiry <= wall.to_timestamp() {
         return Err(SasTokenProblem::Token(SasProblem::Expired));
     }
     let scope = percent_decode_str(token.resource)
@@ -116,24 +116,24 @@ impl<'a> SasToken<'a> {
 }
 
 /// Parses the expiry in the forms of the client libraries. Without a time zone it is UTC.
-fn expiry(encoded: &str) -> Option<Timestamp> {
+fn parse_expiry(encoded: &str) -> Option<Timestamp> {
     // .NET encodes a space as `+`; the others use `+` for an offset.
     let spaces = encoded.replace('+', " ");
     [spaces.as_str(), encoded].into_iter().find_map(|encoded| {
         let text = percent_decode_str(encoded).decode_utf8().ok()?;
         // Newer versions of ICU write a narrow no-break space before AM and PM.
         let text = text.replace(['\u{202f}', '\u{a0}'], " ");
-        at(text.trim())
+        parse_timestamp(text.trim())
     })
 }
 
-fn at(text: &str) -> Option<Timestamp> {
-    let instant = parse_instant_or_utc(text).or_else(|| american(text))?;
+fn parse_timestamp(text: &str) -> Option<Timestamp> {
+    let instant = parse_instant_or_utc(text).or_else(|| parse_us_date(text))?;
     u64::try_from(instant.as_microsecond()).ok().map(Timestamp)
 }
 
 /// Parses `6/15/2017 6:20:15 PM`, with an optional offset (`+00:00`).
-fn american(text: &str) -> Option<jiff::Timestamp> {
+fn parse_us_date(text: &str) -> Option<jiff::Timestamp> {
     let upper = text.to_ascii_uppercase().replace(',', "");
     if let Ok(read) = strtime::parse("%m/%d/%Y %I:%M:%S %p %:z", &upper) {
         return instant_at(read.to_datetime().ok()?, read.offset()?);
@@ -153,7 +153,6 @@ pub struct SasResource {
 }
 
 impl SasResource {
-    /// Parses a URL.
     pub fn parse(address: &str) -> Option<Self> {
         let url = Url::parse(address)
             .ok()
@@ -169,7 +168,7 @@ impl SasResource {
 
     /// The scope of `segments` below a base URL. Each segment is one path segment, whatever it
     /// contains.
-    pub fn below(base: &Url, segments: Vec<&str>) -> Self {
+    pub fn below_url(base: &Url, segments: Vec<&str>) -> Self {
         let above = base
             .path_segments()
             .into_iter()

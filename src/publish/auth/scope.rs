@@ -31,8 +31,9 @@ pub(crate) struct KeyScope<'a> {
 
 impl<'a> KeyScope<'a> {
     /// The scope of a topic or domain.
-    pub(crate) fn of(topic: &'a TopicRecord) -> Self {
-        let (keys, kind) = (vec![&topic.keys], topic.kind());
+    pub(crate) fn for_topic(topic: &'a TopicRecord) -> Self {
+        let keys = vec![&topic.keys];
+        let kind = topic.kind();
         Self {
             name: &topic.name,
             ingress: &topic.ingress,
@@ -45,7 +46,8 @@ impl<'a> KeyScope<'a> {
 
     /// The scope of a topic of a namespace.
     pub(crate) fn in_namespace(namespace: &'a NamespaceRecord, topic: &'a TopicRecord) -> Self {
-        let (keys, kind) = (vec![&namespace.keys, &topic.keys], topic.kind());
+        let keys = vec![&namespace.keys, &topic.keys];
+        let kind = topic.kind();
         let tags = vec![&topic.tags, &namespace.tags];
         Self {
             name: &topic.name,
@@ -63,7 +65,7 @@ impl<'a> KeyScope<'a> {
     }
 
     /// The full path of the resource below the server's URL, from the names of the matched route.
-    pub(super) fn path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
+    pub(super) fn full_path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
         let (above, own) = match self.namespace {
             Some(namespace) => (
                 vec![namespace::PATH_SEGMENT, namespace.as_str()],
@@ -86,22 +88,26 @@ impl<'a> KeyScope<'a> {
     }
 
     /// The path as the route has it, without names that the host gives.
-    pub(super) fn routed<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
+    pub(super) fn routed_path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
         let names = request.match_info();
-        let named = match self.namespace {
+        let top_name = match self.namespace {
             Some(_) => names.get("namespace"),
             None => names.get("topic").or(names.get("domain")),
         };
-        let mut path = self.path(request);
-        if named.is_none() {
+        let mut path = self.full_path(request);
+        if top_name.is_none() {
             path.drain(..2);
         }
         path
     }
 
     /// The resource that a token must cover.
-    pub(super) fn resource(&self, request: &HttpRequest) -> ScopedResource {
-        let path = self.path(request).into_iter().map(str::to_owned).collect();
+    pub(super) fn token_resource(&self, request: &HttpRequest) -> ScopedResource {
+        let path = self
+            .full_path(request)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
         let mut resource = ScopedResource {
             path,
             labels: Vec::new(),
@@ -121,7 +127,6 @@ impl<'a> KeyScope<'a> {
         }
     }
 
-    /// The refusal of an unknown scheme.
     pub(super) fn unknown_scheme(&self) -> Refusal {
         if self.is_namespace() {
             Refusal::NoAuthorization

@@ -45,8 +45,8 @@ struct RefusalDetail<'a> {
 
 impl Refusal {
     /// The response to the request `id` at `wall`.
-    pub fn respond(&self, id: Uuid, wall: WallTime) -> HttpResponse {
-        let (_, mut response) = self.answer(id, wall);
+    pub fn to_response(&self, id: Uuid, wall: WallTime) -> HttpResponse {
+        let (_, mut response) = self.to_code_and_response(id, wall);
         response
             .headers_mut()
             .insert(VERSIONS, header::HeaderValue::from_static("2018-01-01"));
@@ -55,20 +55,20 @@ impl Refusal {
 
     /// The response in a namespace, which also has the code in a header.
     pub fn respond_in_namespace(&self, id: Uuid, wall: WallTime) -> HttpResponse {
-        let (code, mut response) = self.answer(id, wall);
+        let (code, mut response) = self.to_code_and_response(id, wall);
         response
             .headers_mut()
             .insert(ERROR_CODE, header::HeaderValue::from_static(code));
         response
     }
 
-    fn answer(&self, id: Uuid, wall: WallTime) -> (&'static str, HttpResponse) {
+    fn to_code_and_response(&self, id: Uuid, wall: WallTime) -> (&'static str, HttpResponse) {
         let (status, detail) = self.status();
         let mut message = self.to_string();
         if self.is_reported() {
-            message.push_str(&report(id, wall));
+            message.push_str(&request_reference(id, wall));
         }
-        let code = code(status);
+        let code = status_name(status);
         let details = [RefusalDetail {
             code: detail,
             message: &message,
@@ -118,7 +118,7 @@ impl Refusal {
 }
 
 /// .NET's names of status codes, which Azure uses. Some differ from HTTP's.
-fn code(status: StatusCode) -> &'static str {
+fn status_name(status: StatusCode) -> &'static str {
     match status {
         StatusCode::BAD_REQUEST => "BadRequest",
         StatusCode::UNAUTHORIZED => "Unauthorized",
@@ -137,7 +137,7 @@ fn code(status: StatusCode) -> &'static str {
 
 /// The request's id, as in the header `x-ms-request-id`, and the time. A publisher quotes them to
 /// the operator.
-fn report(id: Uuid, wall: WallTime) -> String {
+fn request_reference(id: Uuid, wall: WallTime) -> String {
     let at = i64::try_from(wall.0)
         .ok()
         .and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());

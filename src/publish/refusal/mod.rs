@@ -83,10 +83,7 @@ pub enum Refusal {
         "ce-{name} header is missing for the cloud event. Please check required attributes at \
          https://github.com/cloudevents/spec/blob/v1.0/spec.md#required-attributes"
     )]
-    MissingHeader {
-        /// The attribute.
-        name: &'static str,
-    },
+    MissingHeader { name: &'static str },
     /// Both `ce-…` headers and a body that has the attributes itself.
     #[error("Conflicting content mode: binary mode headers with structured mode content type.")]
     ConflictingModes,
@@ -123,16 +120,10 @@ pub enum Refusal {
     },
     /// A request, or an event in it, is too large.
     #[error("The maximum size ({bytes_max}) has been exceeded.")]
-    TooLarge {
-        /// The limit.
-        bytes_max: usize,
-    },
+    TooLarge { bytes_max: usize },
     /// A request has too many events.
     #[error("The maximum number of events in a request ({events_max}) has been exceeded.")]
-    TooMany {
-        /// The limit.
-        events_max: usize,
-    },
+    TooMany { events_max: usize },
     /// An event names another topic.
     #[error("The 'topic' property of an event must be absent or '{topic}'.")]
     OtherTopic {
@@ -145,35 +136,19 @@ pub enum Refusal {
          aeg-sas-key."
     )]
     NoKey,
-    /// An empty key.
     #[error("Request must have a value for aeg-sas-key.")]
     EmptyKey,
     /// A key or token that is not valid for the topic.
     #[error("The request authorization key is not authorized for {}. This is due to the reason: \
         {why}.", .host.to_uppercase())]
-    NotAuthorized {
-        /// The called host.
-        host: String,
-        /// The reason.
-        why: &'static str,
-    },
+    NotAuthorized { host: String, why: &'static str },
     /// A bearer token without the role for the topic.
     #[error("The token is not permitted to {} at {}: it lacks the role, or is limited to other \
         resources.", .needed.name(), .host.to_uppercase())]
-    NotPermitted {
-        /// The called host.
-        host: String,
-        /// The needed role.
-        needed: TokenRole,
-    },
+    NotPermitted { host: String, needed: TokenRole },
     /// An invalid SAS token.
     #[error("The specified SAS token {problem} for topic '{}'.", .host.to_uppercase())]
-    Sas {
-        /// The called host.
-        host: String,
-        /// The reason.
-        problem: SasProblem,
-    },
+    Sas { host: String, problem: SasProblem },
     /// A bearer token that is not a JWT.
     #[error("Unable to read access token.")]
     UnreadableToken,
@@ -191,9 +166,7 @@ pub enum Refusal {
     /// The topic's rules exclude this address.
     #[error("Publishing to {topic} by client {} is rejected due to IpAddress filtering rules.", ClientAddress(.client))]
     AddressRules {
-        /// The topic.
         topic: String,
-        /// The client's address.
         client: Option<IpAddr>,
     },
     /// The topic accepts nothing from the public network.
@@ -203,9 +176,7 @@ pub enum Refusal {
         ClientAddress(.client)
     )]
     PublicNetwork {
-        /// The topic.
         topic: String,
-        /// The client's address.
         client: Option<IpAddr>,
     },
     /// An `api-version` in a wrong form.
@@ -238,7 +209,6 @@ pub enum Refusal {
     /// The topic's rate is exceeded.
     #[error("Too Many Events. This topic accepts {rates}; try again in {seconds} s.")]
     Throttled {
-        /// The rates.
         rates: String,
         /// The time until the next request is accepted.
         seconds: u32,
@@ -252,7 +222,6 @@ pub enum Refusal {
     /// No such topic in an existing namespace.
     #[error("There is no topic '{topic}' in the namespace '{namespace}'.")]
     NoTopic {
-        /// The namespace.
         namespace: String,
         /// The topic, shortened.
         topic: String,
@@ -263,9 +232,7 @@ pub enum Refusal {
          '{namespace}'."
     )]
     NoSubscription {
-        /// The namespace.
         namespace: String,
-        /// The topic.
         topic: String,
         /// The event subscription, shortened.
         subscription: String,
@@ -364,7 +331,6 @@ pub enum SasProblem {
     Format,
     /// Neither key made its signature.
     Signature,
-    /// It has expired.
     Expired,
 }
 
@@ -449,7 +415,7 @@ impl Refusal {
     }
 
     /// The label of this refusal in the metrics.
-    pub(super) fn counted(&self) -> PublishRefusal {
+    pub(super) fn metric_label(&self) -> PublishRefusal {
         let (status, code) = self.status();
         PublishRefusal {
             status: status.as_u16(),
@@ -471,15 +437,15 @@ impl Refusal {
     }
 
     /// A property that the schema does not have.
-    pub(super) fn unexpected(schema: Schema, property: &str) -> Self {
+    pub(super) fn unexpected_property(schema: Schema, property: &str) -> Self {
         Self::Unexpected {
             schema,
-            property: Self::shortened(property).to_owned(),
+            property: Self::shorten_name(property).to_owned(),
         }
     }
 
     /// The part of a name that fits into a message.
-    pub fn shortened(name: &str) -> &str {
+    pub fn shorten_name(name: &str) -> &str {
         match name.char_indices().find(|(at, _)| *at >= NAME_BYTES_MAX) {
             Some((end, _)) => &name[..end],
             None => name,

@@ -60,7 +60,7 @@ pub(super) fn read(
             why: why.to_owned(),
         });
     }
-    let object = structured(content, body)?;
+    let object = structured_json(content, body)?;
     if object.len() > limits.event_bytes_max {
         return Err(Refusal::TooLarge {
             bytes_max: limits.event_bytes_max,
@@ -75,7 +75,7 @@ pub(super) fn read(
 }
 
 /// The member of the JSON form that holds the body: its name and its value.
-fn data<'a>(
+fn data_member<'a>(
     content: &RequestContent<'_>,
     body: &'a [u8],
 ) -> Result<Option<(&'static str, Cow<'a, str>)>, Refusal> {
@@ -88,7 +88,7 @@ fn data<'a>(
             format!("\"{}\"", STANDARD.encode(body)).into(),
         )));
     }
-    let text = super::utf8(SCHEMA, body)?;
+    let text = super::require_utf8(SCHEMA, body)?;
     let data: &RawValue =
         serde_json::from_str(text).map_err(|error| super::not_json(SCHEMA, &error))?;
     Ok(Some(("data", data.get().into())))
@@ -102,11 +102,11 @@ fn is_json(media_type: &str) -> bool {
 }
 
 /// The JSON form of the event.
-fn structured(content: &RequestContent<'_>, body: &[u8]) -> Result<String, Refusal> {
-    let data = data(content, body)?;
+fn structured_json(content: &RequestContent<'_>, body: &[u8]) -> Result<String, Refusal> {
+    let data = data_member(content, body)?;
     let mut attributes = Vec::with_capacity(content.attributes.len());
     for (name, value) in &content.attributes {
-        attributes.push((*name, decoded(name, value)?));
+        attributes.push((*name, decode_header(name, value)?));
     }
     let has = |wanted: &str| {
         attributes
@@ -134,16 +134,16 @@ fn structured(content: &RequestContent<'_>, body: &[u8]) -> Result<String, Refus
     Ok(object)
 }
 
-fn decoded<'a>(name: &str, value: &'a [u8]) -> Result<Cow<'a, str>, Refusal> {
+fn decode_header<'a>(name: &str, value: &'a [u8]) -> Result<Cow<'a, str>, Refusal> {
     let value = value.trim_ascii();
     let text = match value {
-        [b'"', inside @ .., b'"'] => percent_decode(&unescaped(inside))
+        [b'"', inside @ .., b'"'] => percent_decode(&remove_backslashes(inside))
             .decode_utf8()
             .map(|text| text.into_owned().into()),
         _ => percent_decode(value).decode_utf8(),
     };
     text.map_err(|_| {
-        let name = Refusal::shortened(name);
+        let name = Refusal::shorten_name(name);
         Refusal::Nonconforming {
             schema: SCHEMA,
             why: format!("Header 'ce-{name}' is not UTF-8"),
@@ -152,7 +152,7 @@ fn decoded<'a>(name: &str, value: &'a [u8]) -> Result<Cow<'a, str>, Refusal> {
 }
 
 /// Removes the backslashes of a quoted string: `\"` becomes `"`, and `\\` becomes `\`.
-fn unescaped(inside: &[u8]) -> Vec<u8> {
+fn remove_backslashes(inside: &[u8]) -> Vec<u8> {
     let mut bytes = inside.iter();
     let mut plain = Vec::with_capacity(inside.len());
     while let Some(byte) = bytes.next() {

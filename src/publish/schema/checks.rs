@@ -39,25 +39,24 @@ pub struct DataChecks {
 /// Events that are stored although their data does not match the schema of their type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nonconforming {
-    /// Their number.
     pub events: u64,
     /// Why the first of them does not match.
     pub first: String,
 }
 
 impl DataCheck {
-    fn steps(&self) -> f64 {
+    fn count_steps(&self) -> f64 {
         self.declared
-            .steps(self.data.as_ref().map_or(0, Bytes::len))
+            .check_steps_max(self.data.as_ref().map_or(0, Bytes::len))
     }
 
-    fn violation(&self) -> Option<String> {
+    fn find_violation(&self) -> Option<String> {
         // It is a part of a body that was read as text.
         let data = self
             .data
             .as_ref()
             .map(|data| std::str::from_utf8(data).unwrap_or_default());
-        self.declared.violation(data)
+        self.declared.find_violation(data)
     }
 }
 
@@ -73,16 +72,16 @@ impl DataChecks {
 
     /// Whether they cost so little that they are made at once.
     pub fn are_quick(&self) -> bool {
-        self.checks.iter().map(DataCheck::steps).sum::<f64>() <= QUICK_STEPS
+        self.checks.iter().map(DataCheck::count_steps).sum::<f64>() <= QUICK_STEPS
     }
 
     /// Makes all checks. Returns the events that do not match and are stored.
     ///
     /// # Errors
     /// The refusal of the first event that does not match.
-    pub fn check(mut self) -> Result<Option<Nonconforming>, Refusal> {
+    pub fn check_all(mut self) -> Result<Option<Nonconforming>, Refusal> {
         for check in std::mem::take(&mut self.checks) {
-            self.note(&check, check.violation())?;
+            self.record_violation(&check, check.find_violation())?;
         }
         Ok(self.nonconforming)
     }
@@ -93,18 +92,22 @@ impl DataChecks {
     /// The refusal.
     pub async fn check_in_slices(mut self, meter: Meter) -> Result<Option<Nonconforming>, Refusal> {
         for check in std::mem::take(&mut self.checks) {
-            let violation = match meter.pause().await {
-                Ok(()) => check.violation(),
+            let violation = match meter.pause_if_used_up().await {
+                Ok(()) => check.find_violation(),
                 Err(error) => Some(format!(
                     "the data of all events of the request could not be checked: {error}"
                 )),
             };
-            self.note(&check, violation)?;
+            self.record_violation(&check, violation)?;
         }
         Ok(self.nonconforming)
     }
 
-    fn note(&mut self, check: &DataCheck, violation: Option<String>) -> Result<(), Refusal> {
+    fn record_violation(
+        &mut self,
+        check: &DataCheck,
+        violation: Option<String>,
+    ) -> Result<(), Refusal> {
         let Some(why) = violation else { return Ok(()) };
         let why = format!("Event {}: {why}", check.event);
         if self.refuses {

@@ -13,11 +13,11 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::{BufMut, Bytes};
 use serde_json::value::RawValue;
 
-use super::{EventTarget, bare, inside, json, offset, span};
+use super::{EventTarget, json, literal_content, literal_range, offset_in, unquoted_range};
 use crate::{Refusal, refusal::JsonToken};
 use gridhook_event::{
     EventRanges, Schema, TextRange,
-    chunk::{ChunkBuilder, WriterStamp},
+    chunk::{ChunkBuilder, EncodedEvent},
     is_rfc3339,
 };
 
@@ -63,18 +63,18 @@ pub(super) fn read(
         name_chars_max,
         ..CloudEventMembers::default()
     };
-    json::members(object, |name, value| members.put(name, value))
+    json::read_members(object, |name, value| members.put_member(name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
-    members.check()?;
+    members.check_members()?;
     // Data that is not JSON has no schema.
     if members.data_base64.is_none() {
         // The last segment of the schema's address is its version.
         let version = members
             .dataschema
-            .and_then(|schema| inside(schema).rsplit('/').next());
+            .and_then(|schema| literal_content(schema).rsplit('/').next());
         target.note_check(
             draft,
-            [members.kind.map(inside), version],
+            [members.kind.map(literal_content), version],
             members.data.map(RawValue::get),
             body,
         );
@@ -83,7 +83,7 @@ pub(super) fn read(
         let start = out.len();
         out.put_slice(object.get().as_bytes());
         let member = |value: Option<&RawValue>| match value.filter(|value| !json::is_null(value)) {
-            Some(value) => span(start + offset(object, value.get()), value.get().len()),
+            Some(value) => literal_range(start + offset_in(object, value.get()), value.get().len()),
             None => TextRange::default(),
         };
         let spans = EventRanges {
@@ -92,14 +92,14 @@ pub(super) fn read(
             subject: member(members.subject),
             domain_topic: match members
                 .source
-                .and_then(|source| target.domain_topic(inside(source)))
+                .and_then(|source| target.domain_topic(literal_content(source)))
             {
-                Some(name) => bare(start + offset(object, name), name.len()),
+                Some(name) => unquoted_range(start + offset_in(object, name), name.len()),
                 None => TextRange::default(),
             },
             ..EventRanges::default()
         };
-        WriterStamp {
+        EncodedEvent {
             wire_end: out.len(),
             spans,
         }
@@ -108,7 +108,7 @@ pub(super) fn read(
 }
 
 impl<'a> CloudEventMembers<'a> {
-    fn put(&mut self, name: Cow<'a, str>, value: &'a RawValue) -> Result<(), Refusal> {
+    fn put_member(&mut self, name: Cow<'a, str>, value: &'a RawValue) -> Result<(), Refusal> {
         let member = match name.as_ref() {
             "id" => &mut self.id,
             "source" => &mut self.source,
@@ -124,7 +124,7 @@ impl<'a> CloudEventMembers<'a> {
         };
         match member.replace(value) {
             None => Ok(()),
-            Some(_) => Err(twice(&name)),
+            Some(_) => Err(duplicate_member(&name)),
         }
     }
 
@@ -134,16 +134,17 @@ impl<'a> CloudEventMembers<'a> {
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
         };
         if name.is_empty() || !is_name(&name) {
-            return Err(Refusal::unexpected(SCHEMA, &name));
+            return Err(Refusal::unexpected_property(SCHEMA, &name));
         }
         if name.len() > self.name_chars_max {
-            let (name, most) = (Refusal::shortened(&name), self.name_chars_max);
-            return Err(wrong(format!(
+            let name = Refusal::shorten_name(&name);
+            let most = self.name_chars_max;
+            return Err(malformed_event(format!(
                 "The name of the extension '{name}' has more than {most} characters"
             )));
         }
-        let is_value = match json::token(value.get()) {
-            Some(JsonToken::String) => json::text(value).is_some(),
+        let is_value = match json::first_token(value.get()) {
+            Some(JsonToken::String) => json::decode_string(value).is_some(),
             Some(JsonToken::Integer) => value.get().parse::<i32>().is_ok(),
             Some(JsonToken::Boolean | JsonToken::Null) => true,
             Some(
@@ -155,57 +156,59 @@ impl<'a> CloudEventMembers<'a> {
             | None => false,
         };
         if !is_value {
-            let name = Refusal::shortened(&name);
-            return Err(wrong(format!(
+            let name = Refusal::shorten_name(&name);
+            return Err(malformed_event(format!(
                 "Extension '{name}' is not a string, a boolean or an integer of 32 bits"
             )));
         }
         if self.extensions.contains(&name) {
-            return Err(twice(&name));
+            return Err(duplicate_member(&name));
         }
         self.extensions.insert(name);
         Ok(())
     }
 
-    fn check(&self) -> Result<(), Refusal> {
-        required("id", "id", self.id)?;
-        required("source", "source", self.source)?;
+    fn check_members(&self) -> Result<(), Refusal> {
+        require_string("id", "id", self.id)?;
+        require_string("source", "source", self.source)?;
         // Event Grid calls this property eventType in its error.
-        required("type", "eventType", self.kind)?;
-        if required("specversion", "specversion", self.specversion)? != "1.0" {
-            return Err(wrong(
+        require_string("type", "eventType", self.kind)?;
+        if require_string("specversion", "specversion", self.specversion)? != "1.0" {
+            return Err(malformed_event(
                 "Property 'specversion' can only be \"1.0\"".to_owned(),
             ));
         }
-        optional("subject", self.subject)?;
-        optional("datacontenttype", self.datacontenttype)?;
-        optional("dataschema", self.dataschema)?;
-        if optional("time", self.time)?.is_some_and(|time| !is_rfc3339(&time)) {
-            return Err(wrong(
+        optional_string("subject", self.subject)?;
+        optional_string("datacontenttype", self.datacontenttype)?;
+        optional_string("dataschema", self.dataschema)?;
+        if optional_string("time", self.time)?.is_some_and(|time| !is_rfc3339(&time)) {
+            return Err(malformed_event(
                 "Property 'time' is not an RFC 3339 date and time".to_owned(),
             ));
         }
-        let Some(encoded) = optional("data_base64", self.data_base64)? else {
+        let Some(encoded) = optional_string("data_base64", self.data_base64)? else {
             return Ok(());
         };
         if self.data.is_some_and(|data| !json::is_null(data)) {
-            return Err(wrong(
+            return Err(malformed_event(
                 "Properties 'data' and 'data_base64' are both given".to_owned(),
             ));
         }
         match STANDARD.decode(encoded.as_bytes()) {
             Ok(_) => Ok(()),
-            Err(_) => Err(wrong("Property 'data_base64' is not base64".to_owned())),
+            Err(_) => Err(malformed_event(
+                "Property 'data_base64' is not base64".to_owned(),
+            )),
         }
     }
 }
 
-fn required<'a>(
+fn require_string<'a>(
     name: &'static str,
     property: &'static str,
     value: Option<&'a RawValue>,
 ) -> Result<Cow<'a, str>, Refusal> {
-    optional(name, value)?
+    optional_string(name, value)?
         .filter(|text| !text.is_empty())
         .ok_or_else(|| Refusal::Missing {
             schema: SCHEMA,
@@ -213,27 +216,29 @@ fn required<'a>(
         })
 }
 
-fn optional<'a>(
+fn optional_string<'a>(
     name: &'static str,
     value: Option<&'a RawValue>,
 ) -> Result<Option<Cow<'a, str>>, Refusal> {
     let Some(value) = value.filter(|value| !json::is_null(value)) else {
         return Ok(None);
     };
-    match json::text(value) {
+    match json::decode_string(value) {
         Some(text) => Ok(Some(text)),
-        None => Err(wrong(format!("Property '{name}' is not a string"))),
+        None => Err(malformed_event(format!(
+            "Property '{name}' is not a string"
+        ))),
     }
 }
 
-fn twice(name: &str) -> Refusal {
-    wrong(format!(
+fn duplicate_member(name: &str) -> Refusal {
+    malformed_event(format!(
         "Property '{}' is given more than once",
-        Refusal::shortened(name)
+        Refusal::shorten_name(name)
     ))
 }
 
-fn wrong(why: String) -> Refusal {
+fn malformed_event(why: String) -> Refusal {
     Refusal::Nonconforming {
         schema: SCHEMA,
         why,

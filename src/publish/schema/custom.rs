@@ -13,11 +13,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::{EventTarget, bare, event_grid::is_date_time, json, offset, span};
+use super::{
+    EventTarget, event_grid::is_date_time, json, literal_range, offset_in, unquoted_range,
+};
 use crate::{Refusal, refusal::JsonToken};
 use gridhook_event::{
     EventRanges, Schema, TextRange,
-    chunk::{ChunkBuilder, WriterStamp},
+    chunk::{ChunkBuilder, EncodedEvent},
 };
 use gridhook_record::ingress::{InputSchemaMapping, MappedField, MappedFieldOrDefault};
 
@@ -41,7 +43,7 @@ pub(super) struct EventMapping([MappedProperty; PROPERTIES]);
 const PROPERTIES: usize = 6;
 
 impl EventMapping {
-    pub(super) fn of(mapping: &InputSchemaMapping) -> Self {
+    pub(super) fn from_mapping(mapping: &InputSchemaMapping) -> Self {
         let only = |property, source: &Option<MappedField>| {
             let member = source
                 .as_ref()
@@ -59,7 +61,9 @@ impl EventMapping {
                 default_value,
             } = source.clone().unwrap_or_default();
             let usable = |value: &String| may_be_empty || !value.is_empty();
-            let default = default_value.filter(usable).map(|value| inside(&value));
+            let default = default_value
+                .filter(usable)
+                .map(|value| json_literal_content(&value));
             MappedProperty {
                 property,
                 member,
@@ -67,7 +71,7 @@ impl EventMapping {
                 may_be_empty,
             }
         };
-        // In the order of `EventRanges::all`, which also has the domain topic.
+        // In the order of `EventRanges::all_ranges`, which also has the domain topic.
         Self([
             only("id", &mapping.id),
             or_default("eventType", &mapping.event_type, false),
@@ -91,9 +95,9 @@ enum MappedValue<'a> {
 
 impl MappedValue<'_> {
     /// The content of the JSON string literal.
-    fn inside(&self) -> &str {
+    fn literal_content(&self) -> &str {
         match self {
-            Self::Sent(value) => super::inside(value),
+            Self::Sent(value) => super::literal_content(value),
             Self::Made(text) | Self::DomainTopic(text, _) => text,
         }
     }
@@ -107,13 +111,13 @@ pub(super) fn read(
     draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
     let EventMapping(fields) = &target.mapping;
-    let mut found = [None; PROPERTIES];
-    json::members(object, |name, value| {
-        for (field, found) in fields.iter().zip(&mut found) {
-            if field.member.as_deref() == Some(&*name) && found.replace(value).is_some() {
-                return Err(wrong(format!(
+    let mut property_values = [None; PROPERTIES];
+    json::read_members(object, |name, value| {
+        for (field, property_values) in fields.iter().zip(&mut property_values) {
+            if field.member.as_deref() == Some(&*name) && property_values.replace(value).is_some() {
+                return Err(malformed_event(format!(
                     "Property '{}' is given more than once",
-                    Refusal::shortened(&name)
+                    Refusal::shorten_name(&name)
                 )));
             }
         }
@@ -121,34 +125,34 @@ pub(super) fn read(
     })
     .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     let mut values = Vec::with_capacity(fields.len());
-    for (field, found) in fields.iter().zip(found) {
-        values.push(field.value(found, target)?);
+    for (field, property_values) in fields.iter().zip(property_values) {
+        values.push(field.map_value(property_values, target)?);
     }
     let [_, event_type, _, data_version, ..] = values.as_slice() else {
         unreachable!("each property has a value")
     };
     let [event_type, data_version] =
-        [event_type, data_version].map(|value| value.as_ref().map(MappedValue::inside));
+        [event_type, data_version].map(|value| value.as_ref().map(MappedValue::literal_content));
     target.note_check(draft, [event_type, data_version], Some(object.get()), body);
     draft.push(|out| write(object, &values, out));
     Ok(())
 }
 
 impl MappedProperty {
-    fn value<'a>(
+    fn map_value<'a>(
         &self,
         found: Option<&'a RawValue>,
         target: &EventTarget,
     ) -> Result<Option<MappedValue<'a>>, Refusal> {
-        let found = match found.filter(|value| !json::is_null(value)) {
+        let raw_value = match found.filter(|value| !json::is_null(value)) {
             Some(value) if value.get() == r#""""# && !self.may_be_empty => None,
             found => found,
         };
-        let Some(value) = found else {
-            return self.absent(target);
+        let Some(value) = raw_value else {
+            return self.default_value(target);
         };
-        match json::token(value.get()) {
-            Some(JsonToken::String) if json::text(value).is_some() => {}
+        match json::first_token(value.get()) {
+            Some(JsonToken::String) if json::decode_string(value).is_some() => {}
             Some(JsonToken::Integer | JsonToken::Float | JsonToken::Boolean) => {}
             Some(
                 JsonToken::String
@@ -158,29 +162,34 @@ impl MappedProperty {
                 | JsonToken::Undefined,
             )
             | None => {
-                return Err(self.invalid("is not a string, a number or a boolean"));
+                return Err(self.invalid_property("is not a string, a number or a boolean"));
             }
         }
         match self.property {
-            "topic" if let Some(name) = target.domain_topic(super::inside(value)) => {
-                let id = format!("{}/topics/{name}", inside(&target.resource_id));
+            "topic" if let Some(name) = target.domain_topic(super::literal_content(value)) => {
+                let id = format!(
+                    "{}/topics/{name}",
+                    json_literal_content(&target.resource_id)
+                );
                 Ok(Some(MappedValue::DomainTopic(id, name.len())))
             }
-            "eventTime" if !json::text(value).is_some_and(|time| is_date_time(&time)) => {
-                Err(self.invalid("is not an ISO 8601 date and time"))
+            "eventTime" if !json::decode_string(value).is_some_and(|time| is_date_time(&time)) => {
+                Err(self.invalid_property("is not an ISO 8601 date and time"))
             }
-            "topic" if json::text(value).is_none_or(|topic| topic != target.resource_id) => {
+            "topic"
+                if json::decode_string(value).is_none_or(|topic| topic != target.resource_id) =>
+            {
                 Err(Refusal::OtherTopic {
                     topic: target.resource_id.clone(),
                 })
             }
             // The topic's own id, written once in the server's form.
-            "topic" => self.absent(target),
+            "topic" => self.default_value(target),
             _ => Ok(Some(MappedValue::Sent(value))),
         }
     }
 
-    fn absent<'a>(&self, target: &EventTarget) -> Result<Option<MappedValue<'a>>, Refusal> {
+    fn default_value<'a>(&self, target: &EventTarget) -> Result<Option<MappedValue<'a>>, Refusal> {
         if let Some(default) = &self.default {
             return Ok(Some(MappedValue::Made(default.clone())));
         }
@@ -193,7 +202,9 @@ impl MappedProperty {
                     property,
                 })
             }
-            ("topic", _) => Ok(Some(MappedValue::Made(inside(&target.resource_id)))),
+            ("topic", _) => Ok(Some(MappedValue::Made(json_literal_content(
+                &target.resource_id,
+            )))),
             // The time of arrival is in the log already.
             ("eventTime", _) => Ok(None),
             (_, None) => Ok(None),
@@ -204,16 +215,20 @@ impl MappedProperty {
         }
     }
 
-    fn invalid(&self, what: &str) -> Refusal {
-        let member = Refusal::shortened(self.member.as_deref().unwrap_or_default());
-        wrong(format!(
+    fn invalid_property(&self, what: &str) -> Refusal {
+        let member = Refusal::shorten_name(self.member.as_deref().unwrap_or_default());
+        malformed_event(format!(
             "Property '{member}', which is the event's '{}', {what}",
             self.property
         ))
     }
 }
 
-fn write(object: &RawValue, values: &[Option<MappedValue<'_>>], out: &mut BytesMut) -> WriterStamp {
+fn write(
+    object: &RawValue,
+    values: &[Option<MappedValue<'_>>],
+    out: &mut BytesMut,
+) -> EncodedEvent {
     let start = out.len();
     out.put_slice(object.get().as_bytes());
     let wire_end = out.len();
@@ -224,39 +239,40 @@ fn write(object: &RawValue, values: &[Option<MappedValue<'_>>], out: &mut BytesM
             None => TextRange::default(),
             Some(MappedValue::Made(text)) => {
                 out.put_slice(text.as_bytes());
-                bare(out.len() - text.len(), text.len())
+                unquoted_range(out.len() - text.len(), text.len())
             }
             Some(MappedValue::DomainTopic(id, name)) => {
                 out.put_slice(id.as_bytes());
-                domain_topic = bare(out.len() - name, *name);
-                bare(out.len() - id.len(), id.len())
+                domain_topic = unquoted_range(out.len() - name, *name);
+                unquoted_range(out.len() - id.len(), id.len())
             }
             Some(MappedValue::Sent(value)) => {
-                let (at, len) = (start + offset(object, value.get()), value.get().len());
+                let at = start + offset_in(object, value.get());
+                let len = value.get().len();
                 if value.get().starts_with('"') {
-                    span(at, len)
+                    literal_range(at, len)
                 } else {
-                    bare(at, len)
+                    unquoted_range(at, len)
                 }
             }
         };
     }
-    WriterStamp {
+    EncodedEvent {
         wire_end,
         spans: EventRanges {
             domain_topic,
-            ..EventRanges::of(spans)
+            ..EventRanges::from_ranges(spans)
         },
     }
 }
 
 /// The content of the JSON string literal of `text`.
-fn inside(text: &str) -> String {
+fn json_literal_content(text: &str) -> String {
     let literal = serde_json::Value::from(text).to_string();
     literal[1..literal.len() - 1].to_owned()
 }
 
-fn wrong(why: String) -> Refusal {
+fn malformed_event(why: String) -> Refusal {
     Refusal::Nonconforming {
         schema: SCHEMA,
         why,

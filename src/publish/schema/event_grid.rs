@@ -10,14 +10,14 @@ use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
 use super::{
-    EventTarget, bare,
+    EventTarget,
     json::{self, JsonValue, ObjectMembers},
-    scan, span,
+    literal_range, scan, unquoted_range,
 };
 use crate::{PublishLimits, Refusal};
 use gridhook_event::{
     EventRanges, Schema, TextRange,
-    chunk::{ChunkBuilder, WriterStamp},
+    chunk::{ChunkBuilder, EncodedEvent},
     parse_instant_or_utc,
 };
 
@@ -68,13 +68,16 @@ pub(super) fn read_all(
         return None;
     }
     let mut count = 0;
-    scan::objects(
+    scan::scan_objects(
         text,
         limits.depth_max.checked_sub(1)?,
         |properties: &EventGridMembers<'_>| {
             count += 1;
             (count <= limits.events_max).then_some(())?;
-            properties.check(target).ok()?.append(target, body, draft);
+            properties
+                .check_event(target)
+                .ok()?
+                .append_event(target, body, draft);
             Some(())
         },
     )
@@ -88,11 +91,13 @@ pub(super) fn read(
     draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
     let mut properties = EventGridMembers::default();
-    json::members(object, |name, value| {
-        properties.put(&name, JsonValue::of(value))
+    json::read_members(object, |name, value| {
+        properties.put(&name, JsonValue::from_raw(value))
     })
     .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
-    properties.check(target)?.append(target, body, draft);
+    properties
+        .check_event(target)?
+        .append_event(target, body, draft);
     Ok(())
 }
 
@@ -108,11 +113,13 @@ impl<'a> ObjectMembers<'a> for EventGridMembers<'a> {
             "eventTime" => &mut self.event_time,
             "metadataVersion" => &mut self.metadata_version,
             "dataVersion" => &mut self.data_version,
-            _ => return Err(Refusal::unexpected(SCHEMA, name)),
+            _ => return Err(Refusal::unexpected_property(SCHEMA, name)),
         };
         match member.replace(value) {
             None => Ok(()),
-            Some(_) => Err(wrong(format!("Property '{name}' is given more than once"))),
+            Some(_) => Err(malformed_event(format!(
+                "Property '{name}' is given more than once"
+            ))),
         }
     }
 }
@@ -120,42 +127,43 @@ impl<'a> ObjectMembers<'a> for EventGridMembers<'a> {
 impl<'a> EventGridMembers<'a> {
     /// Checks in Event Grid's order, so that the same missing property is reported first.
     #[inline(always)]
-    fn check(&self, target: &EventTarget) -> Result<CheckedEvent<'a>, Refusal> {
-        let subject = required("subject", self.subject)?;
-        let id = required("id", self.id)?;
-        let event_type = required("eventType", self.event_type)?;
-        let event_time = required("eventTime", self.event_time)?;
+    fn check_event(&self, target: &EventTarget) -> Result<CheckedEvent<'a>, Refusal> {
+        let subject = require_value("subject", self.subject)?;
+        let id = require_value("id", self.id)?;
+        let event_type = require_value("eventType", self.event_type)?;
+        let event_time = require_value("eventTime", self.event_time)?;
         // The subject may be empty. An event without an id or a type cannot be routed.
         for (property, given) in [
             ("id", id),
             ("eventType", event_type),
             ("eventTime", event_time),
         ] {
-            if given.inside().is_empty() {
-                return Err(missing(property));
+            if given.literal_content().is_empty() {
+                return Err(missing_property(property));
             }
         }
         if !event_time
-            .characters()
+            .decode_characters()
             .is_some_and(|time| is_date_time(&time))
         {
-            return Err(wrong(
+            return Err(malformed_event(
                 "Property 'eventTime' is not an ISO 8601 date and time".to_owned(),
             ));
         }
-        let metadata_version = optional("metadataVersion", self.metadata_version)?;
+        let metadata_version = optional_value("metadataVersion", self.metadata_version)?;
         if metadata_version
             .and_then(|version| version.scalar_text())
             .is_some_and(|version| version != "1")
         {
-            return Err(wrong(
+            return Err(malformed_event(
                 "Property 'metadataVersion' can only be \"1\"".to_owned(),
             ));
         }
         // Some clients write an empty topic.
-        let topic = optional("topic", self.topic)?.filter(|topic| !topic.inside().is_empty());
+        let topic = optional_value("topic", self.topic)?
+            .filter(|topic| !topic.literal_content().is_empty());
         let domain_topic = match topic {
-            Some(topic) => match target.domain_topic(topic.inside()) {
+            Some(topic) => match target.domain_topic(topic.literal_content()) {
                 Some(domain_topic) => Some(domain_topic),
                 None if topic
                     .scalar_text()
@@ -169,10 +177,10 @@ impl<'a> EventGridMembers<'a> {
                     });
                 }
             },
-            None if target.is_domain => return Err(missing("topic")),
+            None if target.is_domain => return Err(missing_property("topic")),
             None => None,
         };
-        let data_version = optional("dataVersion", self.data_version)?;
+        let data_version = optional_value("dataVersion", self.data_version)?;
         Ok(CheckedEvent {
             id,
             domain_topic,
@@ -187,14 +195,19 @@ impl<'a> EventGridMembers<'a> {
 
 impl CheckedEvent<'_> {
     /// Appends the event to the draft, and notes that its data is to be checked.
-    fn append(&self, target: &EventTarget, body: &Bytes, draft: &mut ChunkBuilder) {
-        let version = self.data_version.map(|version| version.inside());
+    fn append_event(&self, target: &EventTarget, body: &Bytes, draft: &mut ChunkBuilder) {
+        let version = self.data_version.map(|version| version.literal_content());
         let data = self.data.map(|data| data.text);
-        target.note_check(draft, [Some(self.event_type.inside()), version], data, body);
+        target.note_check(
+            draft,
+            [Some(self.event_type.literal_content()), version],
+            data,
+            body,
+        );
         draft.push(|out| self.write(target, out));
     }
 
-    fn write(&self, target: &EventTarget, out: &mut BytesMut) -> WriterStamp {
+    fn write(&self, target: &EventTarget, out: &mut BytesMut) -> EncodedEvent {
         let values = [
             Some(self.id),
             Some(self.subject),
@@ -240,7 +253,7 @@ impl CheckedEvent<'_> {
             domain_topic,
             ..EventRanges::default()
         };
-        WriterStamp {
+        EncodedEvent {
             wire_end: out.len(),
             spans,
         }
@@ -258,7 +271,7 @@ fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> Tex
     let start = out.len();
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\"");
-    bare(start, name.len())
+    unquoted_range(start, name.len())
 }
 
 fn put_string(out: &mut BytesMut, value: JsonValue<'_>) -> TextRange {
@@ -270,31 +283,33 @@ fn put_string(out: &mut BytesMut, value: JsonValue<'_>) -> TextRange {
         out.extend_from_slice(value.text.as_bytes());
         out.extend_from_slice(b"\"");
     }
-    span(start, out.len() - start)
+    literal_range(start, out.len() - start)
 }
 
 #[inline(always)]
-fn required<'a>(
+fn require_value<'a>(
     name: &'static str,
     value: Option<JsonValue<'a>>,
 ) -> Result<JsonValue<'a>, Refusal> {
-    optional(name, value)?.ok_or_else(|| missing(name))
+    optional_value(name, value)?.ok_or_else(|| missing_property(name))
 }
 
 /// Some clients write `null` for an absent property.
 #[inline(always)]
-fn optional<'a>(
+fn optional_value<'a>(
     name: &'static str,
     value: Option<JsonValue<'a>>,
 ) -> Result<Option<JsonValue<'a>>, Refusal> {
     match value.filter(|value| !value.is_null()) {
-        Some(value) if !value.is_text() => Err(wrong(format!("Property '{name}' is not a string"))),
+        Some(value) if !value.is_text() => Err(malformed_event(format!(
+            "Property '{name}' is not a string"
+        ))),
         value => Ok(value),
     }
 }
 
 #[cold]
-fn missing(property: &str) -> Refusal {
+fn missing_property(property: &str) -> Refusal {
     Refusal::Missing {
         schema: SCHEMA,
         property: property.to_owned(),
@@ -359,7 +374,7 @@ fn is_usual_date_time(text: &str) -> bool {
 }
 
 #[cold]
-fn wrong(why: String) -> Refusal {
+fn malformed_event(why: String) -> Refusal {
     Refusal::Nonconforming {
         schema: SCHEMA,
         why,

@@ -3,7 +3,7 @@
 //! serde_json decides what is valid; values stay the bytes that were sent ([`RawValue`]). Two
 //! checks are left to this module. serde_json skips a value without using stack, so it sets no
 //! limit on depth. And a skipped string may contain escapes that are no character (lone
-//! surrogates); [`text`] refuses those.
+//! surrogates); [`decode_string`] refuses those.
 
 use std::{borrow::Cow, fmt};
 
@@ -23,7 +23,7 @@ pub(super) struct ArrayElements<'a> {
 
 /// Reads an array. Keeps at most `kept_max` elements, because a body can have hundreds of
 /// thousands.
-pub(super) fn elements(json: &str, kept_max: usize) -> serde_json::Result<ArrayElements<'_>> {
+pub(super) fn read_elements(json: &str, kept_max: usize) -> serde_json::Result<ArrayElements<'_>> {
     let mut reader = serde_json::Deserializer::from_str(json);
     let elements = ElementsOf { kept_max }.deserialize(&mut reader)?;
     reader.end()?;
@@ -45,7 +45,7 @@ pub(super) struct JsonValue<'a> {
 }
 
 impl<'a> JsonValue<'a> {
-    pub(super) fn of(value: &'a RawValue) -> Self {
+    pub(super) fn from_raw(value: &'a RawValue) -> Self {
         Self {
             text: value.get(),
             has_escapes: value.get().contains('\\'),
@@ -60,7 +60,7 @@ impl<'a> JsonValue<'a> {
     /// Whether it is a string without an escape that is no character.
     #[inline]
     pub(super) fn is_string(&self) -> bool {
-        self.literal().is_some() && (!self.has_escapes || self.characters().is_some())
+        self.string_literal().is_some() && (!self.has_escapes || self.decode_characters().is_some())
     }
 
     /// Whether it is a string literal.
@@ -78,7 +78,7 @@ impl<'a> JsonValue<'a> {
     /// The characters of a string; the text of a number or a boolean.
     pub(super) fn scalar_text(&self) -> Option<Cow<'a, str>> {
         if self.is_literal() {
-            self.characters()
+            self.decode_characters()
         } else {
             self.is_scalar().then_some(Cow::Borrowed(self.text))
         }
@@ -87,21 +87,21 @@ impl<'a> JsonValue<'a> {
     #[cold]
     fn is_scalar(&self) -> bool {
         matches!(
-            token(self.text),
+            first_token(self.text),
             Some(JsonToken::Integer | JsonToken::Float | JsonToken::Boolean)
         )
     }
 
     /// The content of a string literal; other values as they are.
     #[inline]
-    pub(super) fn inside(&self) -> &'a str {
-        self.literal().unwrap_or(self.text)
+    pub(super) fn literal_content(&self) -> &'a str {
+        self.string_literal().unwrap_or(self.text)
     }
 
     /// The decoded characters of a string; [`None`] if the value is not a string, or has an escape
     /// that is no character.
-    pub(super) fn characters(&self) -> Option<Cow<'a, str>> {
-        let inside = self.literal()?;
+    pub(super) fn decode_characters(&self) -> Option<Cow<'a, str>> {
+        let inside = self.string_literal()?;
         if self.has_escapes {
             return serde_json::from_str(self.text).ok().map(Cow::Owned);
         }
@@ -109,13 +109,13 @@ impl<'a> JsonValue<'a> {
     }
 
     #[inline]
-    fn literal(&self) -> Option<&'a str> {
+    fn string_literal(&self) -> Option<&'a str> {
         self.text.strip_prefix('"')?.strip_suffix('"')
     }
 }
 
 /// Passes the members of `object` to `each` in order, until it returns an error.
-pub(super) fn members<'a>(
+pub(super) fn read_members<'a>(
     object: &'a RawValue,
     each: impl FnMut(Cow<'a, str>, &'a RawValue) -> Result<(), Refusal>,
 ) -> serde_json::Result<Result<(), Refusal>> {
@@ -123,7 +123,7 @@ pub(super) fn members<'a>(
 }
 
 /// The token that begins a JSON text; [`None`] for white space only.
-pub(super) fn token(json: &str) -> Option<JsonToken> {
+pub(super) fn first_token(json: &str) -> Option<JsonToken> {
     let json = json.trim_start_matches([' ', '\t', '\r', '\n']);
     Some(match json.as_bytes().first()? {
         b'{' => JsonToken::StartObject,
@@ -147,13 +147,13 @@ pub(super) fn token(json: &str) -> Option<JsonToken> {
 
 /// Whether a value is `null`.
 pub(super) fn is_null(value: &RawValue) -> bool {
-    JsonValue::of(value).is_null()
+    JsonValue::from_raw(value).is_null()
 }
 
 /// The decoded characters of a string; [`None`] if the value is not a string, or has an escape that
 /// is no character.
-pub(super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
-    JsonValue::of(value).characters()
+pub(super) fn decode_string(value: &RawValue) -> Option<Cow<'_, str>> {
+    JsonValue::from_raw(value).decode_characters()
 }
 
 /// Whether valid JSON is nested more than `max` levels deep.
@@ -165,12 +165,14 @@ pub(super) fn is_deeper(json: &str, max: usize) -> bool {
     let openers: usize = parts
         .map(|part| usize::from(part.iter().map(is_opener).sum::<u8>()))
         .sum();
-    openers > max && deepest(json) > max
+    openers > max && nesting_depth(json) > max
 }
 
-fn deepest(json: &str) -> usize {
-    let (mut depth, mut deepest) = (0usize, 0usize);
-    let (mut in_string, mut escaped) = (false, false);
+fn nesting_depth(json: &str) -> usize {
+    let mut depth = 0usize;
+    let mut deepest = 0usize;
+    let mut in_string = false;
+    let mut escaped = false;
     for byte in json.bytes() {
         match byte {
             _ if escaped => escaped = false,

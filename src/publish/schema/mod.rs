@@ -29,7 +29,7 @@ pub use self::checks::{DataChecks, Nonconforming};
 use self::{checks::DataCheck, custom::EventMapping, json::ArrayElements};
 use super::{PublishLimits, Refusal, refusal::JsonToken};
 use gridhook_engine::control::catalogue::Catalogue;
-use gridhook_event::{IdMap, PartitionId, Schema, TextRange, chunk::ChunkBuilder, text};
+use gridhook_event::{IdMap, PartitionId, Schema, TextRange, chunk::ChunkBuilder, unescape_text};
 use gridhook_record::{ingress::InputSchemaMapping, topic::TopicRecord};
 
 /// How many topics a thread keeps the properties of.
@@ -79,15 +79,16 @@ impl Deref for EventTarget {
 }
 
 impl TargetProperties {
-    fn of(topic: &TopicRecord) -> Self {
+    fn from_record(topic: &TopicRecord) -> Self {
         let resource_id = topic.resource_id();
         let stamp = serde_json::to_string(&resource_id).expect("a string serialises");
         let mapping = topic.ingress.mapping.as_ref().map_or_else(
-            || EventMapping::of(&InputSchemaMapping::default()),
-            EventMapping::of,
+            || EventMapping::from_mapping(&InputSchemaMapping::default()),
+            EventMapping::from_mapping,
         );
         let is_in_namespace = topic.namespace.is_some();
-        let (schema, is_domain) = (topic.input_schema, topic.is_domain());
+        let schema = topic.input_schema;
+        let is_domain = topic.is_domain();
         Self {
             schema,
             resource_id,
@@ -98,23 +99,23 @@ impl TargetProperties {
         }
     }
 
-    /// As [`TargetProperties::of`], computed once for each thread and record of a topic.
-    fn kept(topic: &Arc<TopicRecord>) -> Arc<Self> {
+    /// As [`TargetProperties::from_record`], computed once for each thread and record of a topic.
+    fn cached_for(topic: &Arc<TopicRecord>) -> Arc<Self> {
         let Some(partition) = topic.partitions.first() else {
-            return Arc::new(Self::of(topic));
+            return Arc::new(Self::from_record(topic));
         };
         TARGETS.with_borrow_mut(|targets| {
             // While the reference exists, no other record is at its address.
-            let kept = targets
+            let entry = targets
                 .get(partition)
                 .filter(|(record, _)| record.as_ptr() == Arc::as_ptr(topic));
-            if let Some((_, kept)) = kept {
-                return Arc::clone(kept);
+            if let Some((_, entry)) = entry {
+                return Arc::clone(entry);
             }
             if targets.len() >= TARGETS_KEPT {
                 targets.clear();
             }
-            let properties = Arc::new(Self::of(topic));
+            let properties = Arc::new(Self::from_record(topic));
             targets.insert(*partition, (Arc::downgrade(topic), Arc::clone(&properties)));
             properties
         })
@@ -122,14 +123,13 @@ impl TargetProperties {
 }
 
 impl EventTarget {
-    /// The topic with this record.
-    pub fn of(topic: &TopicRecord) -> Self {
-        Self::new(Arc::new(TargetProperties::of(topic)))
+    pub fn for_topic(topic: &TopicRecord) -> Self {
+        Self::new(Arc::new(TargetProperties::from_record(topic)))
     }
 
     /// The same, with properties that are computed once for each thread and record.
-    pub(super) fn kept(topic: &Arc<TopicRecord>) -> Self {
-        Self::new(TargetProperties::kept(topic))
+    pub(super) fn cached_for(topic: &Arc<TopicRecord>) -> Self {
+        Self::new(TargetProperties::cached_for(topic))
     }
 
     fn new(properties: Arc<TargetProperties>) -> Self {
@@ -142,7 +142,7 @@ impl EventTarget {
 
     /// Checks the data of events.
     #[must_use]
-    pub fn checking(self, catalogue: Option<Arc<Catalogue>>) -> Self {
+    pub fn with_catalogue(self, catalogue: Option<Arc<Catalogue>>) -> Self {
         Self { catalogue, ..self }
     }
 
@@ -167,9 +167,9 @@ impl EventTarget {
         let Some(catalogue) = &self.catalogue else {
             return;
         };
-        let [event_type, version] =
-            [event_type, version].map(|inside| text(inside.unwrap_or_default().as_bytes()));
-        let Some(declared) = catalogue.find(&event_type, &version) else {
+        let [event_type, version] = [event_type, version]
+            .map(|inside| unescape_text(inside.unwrap_or_default().as_bytes()));
+        let Some(declared) = catalogue.find_schema(&event_type, &version) else {
             return;
         };
         let data = data.map(|data| shared_part(body, data));
@@ -202,7 +202,6 @@ impl EventTarget {
 /// The description of a body by the request's headers.
 #[derive(Clone, Debug, Default)]
 pub struct RequestContent<'a> {
-    /// The header `Content-Type`.
     pub content_type: Option<&'a str>,
     /// The attributes of a CloudEvent from the headers `ce-…`, with names without `ce-`, as sent.
     pub attributes: Vec<(&'a str, &'a [u8])>,
@@ -246,7 +245,7 @@ pub fn read(
     limits: &PublishLimits,
 ) -> Result<ChunkBuilder, Refusal> {
     read_into(
-        || ChunkBuilder::new(target.schema).sized(body.len()),
+        || ChunkBuilder::new(target.schema).with_body_bytes(body.len()),
         target,
         content,
         body,
@@ -264,8 +263,8 @@ pub(super) fn read_traced(
 ) -> Result<ChunkBuilder, Refusal> {
     let new_draft = || {
         ChunkBuilder::new(target.schema)
-            .sized(body.len())
-            .traced(trace_context)
+            .with_body_bytes(body.len())
+            .with_trace(trace_context)
     };
     read_into(new_draft, target, content, body, limits)
 }
@@ -290,12 +289,20 @@ fn read_into(
     let mode = match schema {
         Schema::EventGrid | Schema::Custom => ContentMode::Batch,
         Schema::CloudEvents if target.is_in_namespace => mode_by_body(content, body)?,
-        Schema::CloudEvents => mode(content)?,
+        Schema::CloudEvents => content_mode(content)?,
     };
     let mut draft = new_draft();
     // Nearly every body is valid, and then one pass over it is enough.
     if schema == Schema::EventGrid {
-        if event_grid::read_all(target, body, utf8(schema, body)?, limits, &mut draft).is_some() {
+        if event_grid::read_all(
+            target,
+            body,
+            require_utf8(schema, body)?,
+            limits,
+            &mut draft,
+        )
+        .is_some()
+        {
             return Ok(draft);
         }
         draft = new_draft();
@@ -307,8 +314,8 @@ fn read_into(
             binary::read(target, content, body, limits, &mut draft)?;
             return Ok(draft);
         }
-        ContentMode::Structured => lone(schema, utf8(schema, body)?)?,
-        ContentMode::Batch => several(schema, utf8(schema, body)?, limits)?,
+        ContentMode::Structured => single_event(schema, require_utf8(schema, body)?)?,
+        ContentMode::Batch => event_array(schema, require_utf8(schema, body)?, limits)?,
     };
     for event in &events {
         if event.get().len() > limits.event_bytes_max {
@@ -318,7 +325,7 @@ fn read_into(
         }
     }
     for event in events {
-        expect(schema, JsonToken::StartObject, event.get())?;
+        expect_token(schema, JsonToken::StartObject, event.get())?;
         if json::is_deeper(event.get(), limits.depth_max) {
             return Err(Refusal::too_deep(schema, limits.depth_max));
         }
@@ -331,29 +338,29 @@ fn read_into(
     Ok(draft)
 }
 
-fn utf8(schema: Schema, body: &[u8]) -> Result<&str, Refusal> {
+fn require_utf8(schema: Schema, body: &[u8]) -> Result<&str, Refusal> {
     std::str::from_utf8(body).map_err(|error| {
         Refusal::not_json(schema, format!("byte {} is not UTF-8", error.valid_up_to()))
     })
 }
 
 /// A body with one event, not yet parsed.
-fn lone(schema: Schema, text: &str) -> Result<Vec<&RawValue>, Refusal> {
-    expect(schema, JsonToken::StartObject, text)?;
+fn single_event(schema: Schema, text: &str) -> Result<Vec<&RawValue>, Refusal> {
+    expect_token(schema, JsonToken::StartObject, text)?;
     Ok(vec![
         serde_json::from_str(text).map_err(|error| not_json(schema, &error))?,
     ])
 }
 
 /// A body with an array of events, not yet parsed.
-fn several<'a>(
+fn event_array<'a>(
     schema: Schema,
     text: &'a str,
     limits: &PublishLimits,
 ) -> Result<Vec<&'a RawValue>, Refusal> {
-    expect(schema, JsonToken::StartArray, text)?;
+    expect_token(schema, JsonToken::StartArray, text)?;
     let ArrayElements { kept, count } =
-        json::elements(text, limits.events_max).map_err(|error| not_json(schema, &error))?;
+        json::read_elements(text, limits.events_max).map_err(|error| not_json(schema, &error))?;
     match count {
         0 => Err(Refusal::Empty { schema }),
         count if count > limits.events_max => Err(Refusal::TooMany {
@@ -372,8 +379,8 @@ fn not_json(schema: Schema, error: &serde_json::Error) -> Refusal {
     }
 }
 
-fn expect(schema: Schema, expected: JsonToken, text: &str) -> Result<(), Refusal> {
-    match json::token(text) {
+fn expect_token(schema: Schema, expected: JsonToken, text: &str) -> Result<(), Refusal> {
+    match json::first_token(text) {
         Some(actual) if actual == expected => Ok(()),
         Some(JsonToken::Undefined) => Err(Refusal::not_json(
             schema,
@@ -388,11 +395,11 @@ fn expect(schema: Schema, expected: JsonToken, text: &str) -> Result<(), Refusal
     }
 }
 
-fn mode(content: &RequestContent<'_>) -> Result<ContentMode, Refusal> {
+fn content_mode(content: &RequestContent<'_>) -> Result<ContentMode, Refusal> {
     let media_type = content.media_type();
     if content.is_binary() {
-        let structured = media_type.starts_with("application/cloudevents");
-        return if structured {
+        let is_structured = media_type.starts_with("application/cloudevents");
+        return if is_structured {
             Err(Refusal::ConflictingModes)
         } else {
             Ok(ContentMode::Binary)
@@ -409,7 +416,7 @@ fn mode(content: &RequestContent<'_>) -> Result<ContentMode, Refusal> {
 /// because clients send arrays under the content type of one event.
 fn mode_by_body(content: &RequestContent<'_>, body: &[u8]) -> Result<ContentMode, Refusal> {
     if content.is_binary() {
-        return mode(content);
+        return content_mode(content);
     }
     Ok(if body.trim_ascii_start().starts_with(b"[") {
         ContentMode::Batch
@@ -419,7 +426,7 @@ fn mode_by_body(content: &RequestContent<'_>, body: &[u8]) -> Result<ContentMode
 }
 
 /// The offset of `part` in `object`. Both borrow from the same body.
-fn offset(object: &RawValue, part: &str) -> usize {
+fn offset_in(object: &RawValue, part: &str) -> usize {
     part.as_ptr().addr() - object.get().as_ptr().addr()
 }
 
@@ -436,7 +443,7 @@ fn shared_part(body: &Bytes, part: &str) -> Bytes {
 }
 
 /// The content of a string literal; other values as they are.
-fn inside(value: &RawValue) -> &str {
+fn literal_content(value: &RawValue) -> &str {
     let text = value.get();
     text.strip_prefix('"')
         .and_then(|text| text.strip_suffix('"'))
@@ -444,13 +451,13 @@ fn inside(value: &RawValue) -> &str {
 }
 
 /// The range of a string's content, whose literal has `len` bytes and begins at `start`.
-fn span(start: usize, len: usize) -> TextRange {
-    bare(start + 1, len.saturating_sub(2))
+fn literal_range(start: usize, len: usize) -> TextRange {
+    unquoted_range(start + 1, len.saturating_sub(2))
 }
 
 /// The range of text without quotes. Empty text has no range: [`TextRange`] does not distinguish
 /// empty from absent.
-fn bare(start: usize, len: usize) -> TextRange {
+fn unquoted_range(start: usize, len: usize) -> TextRange {
     if len == 0 {
         return TextRange::default();
     }

@@ -17,7 +17,7 @@ const LEVELS: usize = u128::BITS as usize;
 /// Reads an array of objects, whose members may be nested `depth_max` levels deep, and passes the
 /// members of each to `each`. [`None`] at the first error, whatever it is, and where `each` returns
 /// [`None`].
-pub(super) fn objects<'a, T: ObjectMembers<'a>>(
+pub(super) fn scan_objects<'a, T: ObjectMembers<'a>>(
     text: &'a str,
     depth_max: usize,
     mut each: impl FnMut(&T) -> Option<()>,
@@ -29,11 +29,11 @@ pub(super) fn objects<'a, T: ObjectMembers<'a>>(
         depth_max: depth_max.min(LEVELS),
     };
     scan.skip_space();
-    scan.expect(b'[')?;
+    scan.expect_byte(b'[')?;
     loop {
         scan.skip_space();
         let mut members = T::default();
-        scan.object(&mut members)?;
+        scan.scan_object(&mut members)?;
         each(&members)?;
         scan.skip_space();
         match scan.next()? {
@@ -62,22 +62,22 @@ struct Levels {
 
 impl<'a> Scan<'a> {
     #[inline]
-    fn object(&mut self, members: &mut impl ObjectMembers<'a>) -> Option<()> {
-        self.expect(b'{')?;
+    fn scan_object(&mut self, members: &mut impl ObjectMembers<'a>) -> Option<()> {
+        self.expect_byte(b'{')?;
         self.skip_space();
-        if self.skip(b'}') {
+        if self.skip_byte(b'}') {
             return Some(());
         }
         loop {
-            self.expect(b'"')?;
+            self.expect_byte(b'"')?;
             let start = self.at;
-            let has_escapes = self.string()?;
+            let has_escapes = self.scan_string()?;
             if has_escapes {
                 return None;
             }
             let name = &self.text[start..self.at - 1];
-            self.colon()?;
-            members.put(name, self.value()?).ok()?;
+            self.skip_colon()?;
+            members.put(name, self.scan_value()?).ok()?;
             self.skip_space();
             match self.next()? {
                 b',' => self.skip_space(),
@@ -88,15 +88,17 @@ impl<'a> Scan<'a> {
     }
 
     #[inline]
-    fn value(&mut self) -> Option<JsonValue<'a>> {
-        let (start, mut levels, mut has_escapes) = (self.at, Levels::default(), false);
+    fn scan_value(&mut self) -> Option<JsonValue<'a>> {
+        let start = self.at;
+        let mut levels = Levels::default();
+        let mut has_escapes = false;
         loop {
             match self.next()? {
-                b'"' => has_escapes |= self.string()?,
+                b'"' => has_escapes |= self.scan_string()?,
                 b'{' => {
                     levels.open(true, self.depth_max)?;
                     self.skip_space();
-                    if !self.skip(b'}') {
+                    if !self.skip_byte(b'}') {
                         self.name()?;
                         continue;
                     }
@@ -105,19 +107,19 @@ impl<'a> Scan<'a> {
                 b'[' => {
                     levels.open(false, self.depth_max)?;
                     self.skip_space();
-                    if !self.skip(b']') {
+                    if !self.skip_byte(b']') {
                         continue;
                     }
                     levels.close();
                 }
-                b't' => self.rest(b"rue")?,
-                b'f' => self.rest(b"alse")?,
-                b'n' => self.rest(b"ull")?,
+                b't' => self.expect_bytes(b"rue")?,
+                b'f' => self.expect_bytes(b"alse")?,
+                b'n' => self.expect_bytes(b"ull")?,
                 b'-' => {
                     let first = self.next()?;
-                    self.number(first)?;
+                    self.scan_number(first)?;
                 }
-                first => self.number(first)?,
+                first => self.scan_number(first)?,
             }
             // Behind a value.
             while levels.depth > 0 {
@@ -145,20 +147,20 @@ impl<'a> Scan<'a> {
 
     /// A member's name up to its value.
     fn name(&mut self) -> Option<()> {
-        self.expect(b'"')?;
-        self.string()?;
-        self.colon()
+        self.expect_byte(b'"')?;
+        self.scan_string()?;
+        self.skip_colon()
     }
 
-    fn colon(&mut self) -> Option<()> {
+    fn skip_colon(&mut self) -> Option<()> {
         self.skip_space();
-        self.expect(b':')?;
+        self.expect_byte(b':')?;
         self.skip_space();
         Some(())
     }
 
     /// The rest of a string behind its first quote. Returns whether it has escapes.
-    fn string(&mut self) -> Option<bool> {
+    fn scan_string(&mut self) -> Option<bool> {
         let mut has_escapes = false;
         loop {
             self.at += plain_len(self.bytes.get(self.at..)?)?;
@@ -181,25 +183,25 @@ impl<'a> Scan<'a> {
     }
 
     /// The rest of a number behind its first digit.
-    fn number(&mut self, first: u8) -> Option<()> {
+    fn scan_number(&mut self, first: u8) -> Option<()> {
         match first {
             b'0' => {}
             b'1'..=b'9' => self.skip_digits(),
             _ => return None,
         }
-        if self.skip(b'.') {
-            self.digits()?;
+        if self.skip_byte(b'.') {
+            self.require_digits()?;
         }
-        if self.skip(b'e') || self.skip(b'E') {
-            if !self.skip(b'+') {
-                self.skip(b'-');
+        if self.skip_byte(b'e') || self.skip_byte(b'E') {
+            if !self.skip_byte(b'+') {
+                self.skip_byte(b'-');
             }
-            self.digits()?;
+            self.require_digits()?;
         }
         Some(())
     }
 
-    fn digits(&mut self) -> Option<()> {
+    fn require_digits(&mut self) -> Option<()> {
         self.next()?.is_ascii_digit().then_some(())?;
         self.skip_digits();
         Some(())
@@ -217,17 +219,17 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn skip(&mut self, byte: u8) -> bool {
+    fn skip_byte(&mut self, byte: u8) -> bool {
         let is_next = self.bytes.get(self.at) == Some(&byte);
         self.at += usize::from(is_next);
         is_next
     }
 
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        self.skip(byte).then_some(())
+    fn expect_byte(&mut self, byte: u8) -> Option<()> {
+        self.skip_byte(byte).then_some(())
     }
 
-    fn rest(&mut self, rest: &[u8]) -> Option<()> {
+    fn expect_bytes(&mut self, rest: &[u8]) -> Option<()> {
         self.bytes[self.at..].starts_with(rest).then_some(())?;
         self.at += rest.len();
         Some(())
@@ -266,7 +268,7 @@ fn plain_len(bytes: &[u8]) -> Option<usize> {
     let mut rest = bytes;
     let mut words = 0;
     while let Some((word, behind)) = rest.split_first_chunk() {
-        let special = special(u64::from_le_bytes(*word));
+        let special = special_byte_mask(u64::from_le_bytes(*word));
         if special != 0 {
             return Some(bytes.len() - rest.len() + special.trailing_zeros() as usize / 8);
         }
@@ -296,7 +298,7 @@ fn is_special(byte: u8) -> bool {
 
 /// The highest bit of the first byte of `word` that is a quote, a backslash or a control character;
 /// 0 if none is. Bits of bytes after it mean nothing.
-fn special(word: u64) -> u64 {
+fn special_byte_mask(word: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;
     let below = |word: u64, least: u8| word.wrapping_sub(ONES * u64::from(least)) & !word;

@@ -33,7 +33,7 @@ pub struct CopiedFile {
 
 /// Copies the files of RocksDB's folder `from` into the new folder `to`. The returned paths are
 /// below `name`.
-pub(super) fn all(
+pub(super) fn copy_all(
     from: &Path,
     to: &Path,
     name: &str,
@@ -44,17 +44,18 @@ pub(super) fn all(
     let of = files.iter().map(|(_, bytes)| bytes).sum();
     folders::check_room(to.parent().unwrap_or(to), of)?;
     folders::new_folder(to).map_err(of_io(to))?;
-    let (mut copied, mut done) = (Vec::new(), 0);
+    let mut copied = Vec::new();
+    let mut done = 0;
     for (path, _) in files {
         let Some(file) = path.file_name().and_then(|file| file.to_str()) else {
             continue;
         };
         let mut piece = |bytes| {
             done += bytes;
-            pace.pause();
+            pace.pause_after_work();
             watch(BackupProgress::Copying { bytes: done, of })
         };
-        copied.push(one(
+        copied.push(copy_file(
             &path,
             &to.join(file),
             &format!("{name}/{file}"),
@@ -62,7 +63,7 @@ pub(super) fn all(
             &mut piece,
         )?);
     }
-    folders::sync(to)?;
+    folders::sync_folder(to)?;
     Ok(copied)
 }
 
@@ -83,7 +84,7 @@ pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, BackupError
 
 /// Copies a file and syncs it, but no more than a byte beyond `bytes_max`. `piece` is called with
 /// the length of each copied piece.
-pub(super) fn one(
+pub(super) fn copy_file(
     from: &Path,
     to: &Path,
     name: &str,
@@ -91,7 +92,7 @@ pub(super) fn one(
     piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<CopiedFile, BackupError> {
     let mut target = folders::new_file(to).map_err(of_io(to))?;
-    let copied = read(from, name, bytes_max, &mut |bytes| {
+    let copy = read(from, name, bytes_max, &mut |bytes| {
         target.write_all(bytes).map_err(of_io(to))?;
         match piece(bytes.len() as u64) {
             ControlFlow::Continue(()) => Ok(()),
@@ -99,11 +100,11 @@ pub(super) fn one(
         }
     })?;
     target.sync_all().map_err(of_io(to))?;
-    Ok(copied)
+    Ok(copy)
 }
 
 /// Measures an existing file, but no more than a byte beyond `bytes_max`.
-pub(super) fn measure(
+pub(super) fn measure_file(
     folder: &Path,
     name: &str,
     bytes_max: u64,
@@ -120,7 +121,9 @@ fn read(
     let mut source = open_regular(from)
         .map_err(of_io(from))?
         .take(bytes_max.saturating_add(1));
-    let (mut buffer, mut crc, mut bytes) = (vec![0; PIECE], crc32fast::Hasher::new(), 0);
+    let mut buffer = vec![0; PIECE];
+    let mut crc = crc32fast::Hasher::new();
+    let mut bytes = 0;
     loop {
         let read = match source.read(&mut buffer) {
             Ok(0) => break,

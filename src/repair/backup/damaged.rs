@@ -28,7 +28,6 @@ const SCRATCH: &str = "rocksdb.damaged";
 /// The folder of the new store with all readable records.
 const READABLE: &str = "rocksdb.readable";
 
-/// The copy.
 pub(crate) struct DamagedCopy {
     target: TemporaryFolder,
     data_dir: PathBuf,
@@ -52,18 +51,22 @@ pub(crate) fn copy_damaged(
             problem,
         });
     }
-    let damaged = FolderLock::take_if_there(from)?;
-    let (mut target, lock) = restore::take(data_dir)?;
-    let stored = watermark::read(&from.join(WATERMARK)).map_err(of_io(&from.join(WATERMARK)))?;
-    let acknowledged = match stored {
+    let source_lock = FolderLock::take_if_there(from)?;
+    let (mut target, lock) = restore::create_and_lock(data_dir)?;
+    let watermark_value =
+        watermark::read(&from.join(WATERMARK)).map_err(of_io(&from.join(WATERMARK)))?;
+    let acknowledged = match watermark_value {
         WatermarkValue::Whole(sequence) => Some(sequence),
         WatermarkValue::Missing | WatermarkValue::Damaged => None,
     };
-    Watermark::create(&target.own(WATERMARK), acknowledged.unwrap_or(0).max(1))
-        .map_err(of_io(data_dir))?;
-    let scratch = target.own(SCRATCH);
+    Watermark::create(
+        &target.register_name(WATERMARK),
+        acknowledged.unwrap_or(0).max(1),
+    )
+    .map_err(of_io(data_dir))?;
+    let scratch = target.register_name(SCRATCH);
     folders::new_folder(&scratch).map_err(of_io(&scratch))?;
-    copy::all(
+    copy::copy_all(
         &store,
         &scratch.join(STORE),
         STORE,
@@ -72,9 +75,9 @@ pub(crate) fn copy_damaged(
     )?;
     let token = from.join(TOKEN);
     if token.try_exists().map_err(of_io(&token))? {
-        copy::one(
+        copy::copy_file(
             &token,
-            &target.own(TOKEN),
+            &target.register_name(TOKEN),
             TOKEN,
             TOKEN_BYTES_MAX,
             &mut |_| ControlFlow::Continue(()),
@@ -85,19 +88,19 @@ pub(crate) fn copy_damaged(
         data_dir: data_dir.to_owned(),
         scratch,
         acknowledged,
-        _locks: (damaged, lock),
+        _locks: (source_lock, lock),
     })
 }
 
 impl DamagedCopy {
     /// The folder that can be opened like a data folder.
-    pub(crate) fn scratch(&self) -> &Path {
+    pub(crate) fn scratch_folder(&self) -> &Path {
         &self.scratch
     }
 
     /// The folder for the new store with all readable records.
-    pub(crate) fn readable(&mut self) -> PathBuf {
-        self.target.own(READABLE)
+    pub(crate) fn new_store_folder(&mut self) -> PathBuf {
+        self.target.register_name(READABLE)
     }
 
     /// Checks that the disk has space for another copy.
@@ -108,26 +111,27 @@ impl DamagedCopy {
     }
 
     /// Replaces the copy by the new store. Both must be closed.
-    pub(crate) fn replace(&mut self) -> Result<(), BackupError> {
-        let (store, readable) = (self.scratch.join(STORE), self.readable());
+    pub(crate) fn replace_with_new_store(&mut self) -> Result<(), BackupError> {
+        let store = self.scratch.join(STORE);
+        let readable = self.new_store_folder();
         folders::remove(&store)?;
         fs::rename(readable.join(STORE), &store).map_err(of_io(&store))?;
         folders::remove(&readable)
     }
 
     /// The last acknowledged sequence number; [`None`] if it is unknown.
-    pub(crate) fn acknowledged(&self) -> Option<u64> {
+    pub(crate) fn acknowledged_sequence(&self) -> Option<u64> {
         self.acknowledged
     }
 
     /// Makes the copy, which is sound now, the store of the data folder. `sequence` becomes the new
     /// watermark.
-    pub(crate) fn keep(mut self, sequence: u64) -> Result<(), BackupError> {
-        let store = self.target.own(STORE);
+    pub(crate) fn keep_as_store(mut self, sequence: u64) -> Result<(), BackupError> {
+        let store = self.target.register_name(STORE);
         fs::rename(self.scratch.join(STORE), &store).map_err(of_io(&store))?;
         Watermark::create(&self.data_dir.join(WATERMARK), sequence)
             .map_err(of_io(&self.data_dir))?;
         folders::remove(&self.scratch)?;
-        self.target.keep()
+        self.target.keep_contents()
     }
 }

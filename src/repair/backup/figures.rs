@@ -34,7 +34,7 @@ pub struct BackupCounts {
 
 impl BackupFigures {
     /// The present values.
-    pub fn counts(&self) -> BackupCounts {
+    pub fn current_counts(&self) -> BackupCounts {
         let [last_success, micros, bytes, written_bytes, failures] = [
             &self.last_success,
             &self.micros,

@@ -18,8 +18,7 @@ const PRIVATE_FILE: u32 = 0o600;
 /// 64 MiB stay free on the disk of a copy, because it may be the server's own.
 const MARGIN: u64 = 64 << 20;
 
-/// The folders in a folder.
-pub(super) fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, BackupError> {
+pub(super) fn list_subfolders(folder: &Path) -> Result<Vec<PathBuf>, BackupError> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = entries.map_err(of_io(folder))?;
     Ok(entries
@@ -38,7 +37,7 @@ pub(super) struct TemporaryFolder {
 
 impl TemporaryFolder {
     /// Creates the folder, if it does not exist.
-    pub(super) fn make(folder: &Path) -> Result<Self, BackupError> {
+    pub(super) fn create_folder(folder: &Path) -> Result<Self, BackupError> {
         let was_there = match DirBuilder::new().mode(PRIVATE_FOLDER).create(folder) {
             Ok(()) => false,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
@@ -52,21 +51,21 @@ impl TemporaryFolder {
     }
 
     /// Registers a name that is about to be created in it, and returns its path.
-    pub(super) fn own(&mut self, name: &str) -> PathBuf {
+    pub(super) fn register_name(&mut self, name: &str) -> PathBuf {
         let path = self.folder.join(name);
         self.own.push(path.clone());
         path
     }
 
     /// Keeps and syncs the contents.
-    pub(super) fn keep(mut self) -> Result<(), BackupError> {
+    pub(super) fn keep_contents(mut self) -> Result<(), BackupError> {
         self.own.clear();
         self.was_there = true;
-        sync(&self.folder)?;
+        sync_folder(&self.folder)?;
         match self.folder.parent() {
             // The parent of a relative path with one name is the current folder.
-            Some(parent) if parent.as_os_str().is_empty() => sync(Path::new(".")),
-            Some(parent) => sync(parent),
+            Some(parent) if parent.as_os_str().is_empty() => sync_folder(Path::new(".")),
+            Some(parent) => sync_folder(parent),
             None => Ok(()),
         }
     }
@@ -74,15 +73,15 @@ impl TemporaryFolder {
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        let removed = self.own.iter().try_for_each(|path| remove(path));
-        let removed = removed.and_then(|()| {
+        let removal = self.own.iter().try_for_each(|path| remove(path));
+        let removal = removal.and_then(|()| {
             if self.was_there {
                 Ok(())
             } else {
                 fs::remove_dir(&self.folder).map_err(of_io(&self.folder))
             }
         });
-        if let Err(error) = removed {
+        if let Err(error) = removal {
             tracing::warn!(%error, "could not remove an unfinished copy");
         }
     }
@@ -93,7 +92,7 @@ pub(super) fn check_empty(folder: &Path) -> Result<(), BackupError> {
     match fs::read_dir(folder) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
-            Some(_) => refuse(folder, "is not empty; choose an empty or a new folder"),
+            Some(_) => unusable_folder(folder, "is not empty; choose an empty or a new folder"),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(of_io(folder)(source)),
@@ -103,18 +102,18 @@ pub(super) fn check_empty(folder: &Path) -> Result<(), BackupError> {
 /// Checks that a backup's folder is outside of the data folder.
 pub(super) fn check_outside(folder: &Path, data_dir: &Path) -> Result<(), BackupError> {
     if !folder.is_absolute() {
-        return refuse(
+        return unusable_folder(
             folder,
             "is not an absolute path; the folder is on the server's machine",
         );
     }
     let Some(parent) = folder.parent() else {
-        return refuse(folder, "has no parent folder");
+        return unusable_folder(folder, "has no parent folder");
     };
     let parent = fs::canonicalize(parent).map_err(of_io(parent))?;
     let data_dir = fs::canonicalize(data_dir).map_err(of_io(data_dir))?;
     if parent.starts_with(&data_dir) {
-        return refuse(
+        return unusable_folder(
             folder,
             "is in the data folder; choose one outside, preferably on another disk",
         );
@@ -122,7 +121,7 @@ pub(super) fn check_outside(folder: &Path, data_dir: &Path) -> Result<(), Backup
     Ok(())
 }
 
-fn refuse(folder: &Path, problem: &str) -> Result<(), BackupError> {
+fn unusable_folder(folder: &Path, problem: &str) -> Result<(), BackupError> {
     Err(BackupError::Target {
         folder: folder.to_owned(),
         problem: problem.to_owned(),
@@ -172,18 +171,18 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Removes a file or a folder, if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), BackupError> {
-    let removed = match fs::symlink_metadata(path) {
+    let removal = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
-    match removed {
+    match removal {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(of_io(path)(error)),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-pub(super) fn sync(folder: &Path) -> Result<(), BackupError> {
+pub(super) fn sync_folder(folder: &Path) -> Result<(), BackupError> {
     File::open(folder)
         .and_then(|folder| folder.sync_all())
         .map_err(of_io(folder))

@@ -28,20 +28,19 @@ pub struct Manifest {
     pub sequence: u64,
     /// Whether the store was sound. A store with problems is backed up too.
     pub sound: bool,
-    /// Its files.
     pub files: Vec<CopiedFile>,
 }
 
 impl Manifest {
     /// The bytes of all files.
-    pub fn bytes(&self) -> u64 {
+    pub fn total_bytes(&self) -> u64 {
         self.files
             .iter()
             .fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
     /// When it was begun.
-    pub fn begun(&self) -> Timestamp {
+    pub fn begin_time(&self) -> Timestamp {
         let made = self
             .made
             .parse::<jiff::Timestamp>()
@@ -89,7 +88,8 @@ impl Manifest {
     }
 
     pub(super) fn new(made: Timestamp, sequence: u64, sound: bool, files: Vec<CopiedFile>) -> Self {
-        let (gridhook, made) = (env!("CARGO_PKG_VERSION").to_owned(), made.to_string());
+        let gridhook = env!("CARGO_PKG_VERSION").to_owned();
+        let made = made.to_string();
         Self {
             form: FORM,
             gridhook,

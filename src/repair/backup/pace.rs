@@ -27,10 +27,10 @@ impl CopyPace {
     }
 
     /// Call after each piece of work.
-    pub(super) fn pause(&mut self) {
-        let worked = self.clock.now().since(self.since);
-        if worked >= WORK {
-            thread::sleep(worked.min(PAUSE_MAX));
+    pub(super) fn pause_after_work(&mut self) {
+        let work_time = self.clock.now().since(self.since);
+        if work_time >= WORK {
+            thread::sleep(work_time.min(PAUSE_MAX));
             self.since = self.clock.now();
         }
     }

@@ -89,11 +89,9 @@ pub type OpenSink = Arc<dyn Fn() -> Result<Sink, SinkError> + Send + Sync>;
 /// A destination, as the settings describe it.
 #[derive(Clone)]
 pub struct BackupDestination {
-    /// Its address.
     pub address: String,
     /// The folder, if it is one.
     pub folder: Option<PathBuf>,
-    /// Opens it.
     pub open: OpenSink,
     /// The key that encrypts what is written.
     pub key: Option<Arc<SealKey>>,
@@ -109,14 +107,12 @@ impl fmt::Debug for BackupDestination {
     }
 }
 
-/// A backup at a destination.
 #[derive(Clone, Debug)]
 pub struct StoredBackup {
     /// Its name: the time at which it was begun.
     pub name: String,
     /// Whether it is encrypted.
     pub is_sealed: bool,
-    /// Its manifest.
     pub manifest: Manifest,
 }
 
@@ -132,7 +128,6 @@ pub struct BackupList {
 /// A backup whose manifest cannot be read.
 #[derive(Clone, Debug)]
 pub struct UnreadableBackup {
-    /// Its name.
     pub name: String,
     /// What is wrong.
     pub problem: String,
@@ -182,7 +177,7 @@ impl Repository {
                 folder
             };
             if !needed.is_dir() {
-                return Err(refuse(
+                return Err(problem_at_destination(
                     destination,
                     format!("cannot be used: there is no folder {}", needed.display()),
                 ));
@@ -194,8 +189,9 @@ impl Repository {
             .map_err(of_io(Path::new("a runtime")))?;
         let sink = {
             let _entered = runtime.enter();
-            (destination.open)()
-                .map_err(|error| refuse(destination, format!("cannot be used: {error}")))?
+            (destination.open)().map_err(|error| {
+                problem_at_destination(destination, format!("cannot be used: {error}"))
+            })?
         };
         Ok(Self {
             destination: destination.clone(),
@@ -215,10 +211,10 @@ impl Repository {
             Ok((bytes, _)) => {
                 let owner: Result<Owner, _> = serde_json::from_slice(&bytes);
                 owner.map_err(|error| {
-                    self.refuse(format!("is damaged: {OWNER} cannot be read: {error}"))
+                    self.problem_error(format!("is damaged: {OWNER} cannot be read: {error}"))
                 })?
             }
-            Err(Unusable::Sealed(problem)) => return Err(self.refuse(problem)),
+            Err(Unusable::Sealed(problem)) => return Err(self.problem_error(problem)),
             Err(Unusable::Missing) => {
                 let owner = now.map(|now| Owner {
                     server: server.to_owned(),
@@ -237,7 +233,7 @@ impl Repository {
         if owner.server == server {
             return Ok(());
         }
-        Err(self.refuse(format!(
+        Err(self.problem_error(format!(
             "belongs to the server {} since {}, and this is the server {server}; set another \
              address in backup.store.url, or delete {OWNER} there if that server makes no more \
              backups",
@@ -245,7 +241,6 @@ impl Repository {
         )))
     }
 
-    /// Its address.
     pub fn address(&self) -> &str {
         &self.destination.address
     }
@@ -254,8 +249,8 @@ impl Repository {
     ///
     /// # Errors
     /// If the destination cannot be listed, or no manifest can be read.
-    pub fn backups(&self) -> Result<BackupList, BackupError> {
-        let files = self.list(BACKUPS)?;
+    pub fn list_backups(&self) -> Result<BackupList, BackupError> {
+        let files = self.list_files(BACKUPS)?;
         let names = files
             .iter()
             .filter_map(|file| file.name.strip_suffix(SUFFIX));
@@ -263,7 +258,7 @@ impl Repository {
         let mut first_error = None;
         for file in names {
             let name = file.strip_prefix("backups/").unwrap_or(file);
-            match self.backup(name) {
+            match self.read_backup(name) {
                 Ok(backup) => list.readable.push(backup),
                 Err(error) => {
                     list.unreadable.push(UnreadableBackup {
@@ -291,10 +286,10 @@ impl Repository {
             return Ok(list);
         };
         let mut folders = vec![root.clone()];
-        for folder in folders::subfolders(root)? {
+        for folder in folders::list_subfolders(root)? {
             // A backup of a cluster has a folder for each shard. A folder that is not ours, such as
             // lost+found, has none.
-            folders.extend(folders::subfolders(&folder).unwrap_or_default());
+            folders.extend(folders::list_subfolders(&folder).unwrap_or_default());
             folders.push(folder);
         }
         for folder in folders
@@ -321,42 +316,42 @@ impl Repository {
 
     /// The backup `name`; without a name the newest sound one. Each backup whose manifest cannot be
     /// read is passed to `warn`.
-    pub fn find(
+    pub fn find_sound(
         &self,
         name: Option<&str>,
         warn: &mut dyn FnMut(&UnreadableBackup),
     ) -> Result<StoredBackup, BackupError> {
-        let found = match name {
-            Some(name) => self.backup(name)?,
+        let sound_backup = match name {
+            Some(name) => self.read_backup(name)?,
             None => {
                 let BackupList {
                     readable,
                     unreadable,
-                } = self.backups()?;
+                } = self.list_backups()?;
                 unreadable.iter().for_each(warn);
                 let newest = readable.into_iter().rfind(|backup| backup.manifest.sound);
-                newest.ok_or_else(|| self.refuse("has no sound backup"))?
+                newest.ok_or_else(|| self.problem_error("has no sound backup"))?
             }
         };
         // Write access to the destination would otherwise be enough to replace a backup by an
         // unencrypted one.
-        if !found.is_sealed && self.destination.key.is_some() {
+        if !sound_backup.is_sealed && self.destination.key.is_some() {
             let problem = format!(
                 "has the unencrypted backup {}; use it without backup.key_file",
-                found.name
+                sound_backup.name
             );
-            return Err(self.refuse(problem));
+            return Err(self.problem_error(problem));
         }
-        Ok(found)
+        Ok(sound_backup)
     }
 
-    fn backup(&self, name: &str) -> Result<StoredBackup, BackupError> {
+    fn read_backup(&self, name: &str) -> Result<StoredBackup, BackupError> {
         let file = format!("{BACKUPS}/{name}{SUFFIX}");
         let (bytes, is_sealed) =
             self.get(&file, MANIFEST_MAX)?
                 .map_err(|unusable| match unusable {
-                    Unusable::Missing => self.refuse(format!("has no backup {name}")),
-                    Unusable::Sealed(problem) => self.refuse(problem),
+                    Unusable::Missing => self.problem_error(format!("has no backup {name}")),
+                    Unusable::Sealed(problem) => self.problem_error(problem),
                 })?;
         let manifest = Manifest::parse(Path::new(self.address()), &file, &bytes)?;
         Ok(StoredBackup {
@@ -377,14 +372,14 @@ impl Repository {
         now: Timestamp,
         step: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<BTreeMap<String, u64>, BackupError> {
-        let mut pieces = self.list(PIECES)?;
+        let mut pieces = self.list_files(PIECES)?;
         if let Some(folder) = &self.destination.folder {
             // A time that is still to come says nothing.
             pieces.sort_by_key(|piece| Some(piece.modified).filter(|modified| *modified <= now));
-            let mut unchecked = pieces.len().div_ceil(CHECKED_SHARE).max(CHECKED_MIN);
+            let mut pieces_to_check = pieces.len().div_ceil(CHECKED_SHARE).max(CHECKED_MIN);
             let mut usable = Vec::with_capacity(pieces.len());
             for piece in pieces {
-                if unchecked > 0 {
+                if pieces_to_check > 0 {
                     if step().is_break() {
                         return Err(CheckStop::Canceled.into());
                     }
@@ -394,7 +389,7 @@ impl Repository {
                         continue;
                     }
                     note_check(&folder.join(&piece.name));
-                    unchecked -= 1;
+                    pieces_to_check -= 1;
                 }
                 usable.push(piece);
             }
@@ -411,15 +406,17 @@ impl Repository {
         let (_, hash) = name.rsplit_once('/').unwrap_or_default();
         match self.get(name, self.stored_length(PIECE))? {
             Ok((bytes, is_sealed)) if self.hash(&bytes, is_sealed) == hash => Ok(()),
-            Ok(_) => Err(self.refuse(format!("is damaged: {name} has a wrong checksum"))),
-            Err(Unusable::Missing) => Err(self.refuse(format!("is damaged: {name} is missing"))),
-            Err(Unusable::Sealed(problem)) => Err(self.refuse(problem)),
+            Ok(_) => Err(self.problem_error(format!("is damaged: {name} has a wrong checksum"))),
+            Err(Unusable::Missing) => {
+                Err(self.problem_error(format!("is damaged: {name} is missing")))
+            }
+            Err(Unusable::Sealed(problem)) => Err(self.problem_error(problem)),
         }
     }
 
     /// Stores the file `from` as `name`. `known` has the pieces that are there; `piece` is called
     /// for each piece with its length, and the number of bytes that were written for it.
-    pub(super) fn store(
+    pub(super) fn store_file(
         &self,
         from: &Path,
         name: &str,
@@ -427,7 +424,9 @@ impl Repository {
         piece: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<CopiedFile, BackupError> {
         let mut source = File::open(from).map_err(of_io(from))?;
-        let (mut crc, mut bytes, mut pieces) = (crc32fast::Hasher::new(), 0, Vec::new());
+        let mut crc = crc32fast::Hasher::new();
+        let mut bytes = 0;
+        let mut pieces = Vec::new();
         loop {
             let mut buffer = Vec::with_capacity(PIECE);
             Read::by_ref(&mut source)
@@ -444,7 +443,7 @@ impl Repository {
             let written = if known.get(&piece_path(&hash)) == Some(&length) {
                 0
             } else {
-                self.put(&piece_path(&hash), &buffer)?;
+                self.put_verified(&piece_path(&hash), &buffer)?;
                 known.insert(piece_path(&hash), length);
                 length
             };
@@ -462,9 +461,9 @@ impl Repository {
     }
 
     /// Writes the manifest of a backup whose pieces are stored, and returns its name.
-    pub(super) fn finish(&self, manifest: &Manifest) -> Result<String, BackupError> {
+    pub(super) fn store_manifest(&self, manifest: &Manifest) -> Result<String, BackupError> {
         let there: BTreeSet<String> = self
-            .list(PIECES)?
+            .list_files(PIECES)?
             .into_iter()
             .map(|piece| piece.name)
             .collect();
@@ -474,7 +473,7 @@ impl Repository {
             .flat_map(|file| &file.pieces)
             .map(|piece| piece_path(piece));
         if let Some(missing) = named.into_iter().find(|piece| !there.contains(piece)) {
-            return Err(self.refuse(format!(
+            return Err(self.problem_error(format!(
                 "lost {missing} meanwhile; a destination is for one server only"
             )));
         }
@@ -483,7 +482,7 @@ impl Repository {
             .chars()
             .filter(|c| !matches!(c, '-' | ':'))
             .collect();
-        self.put(&format!("{BACKUPS}/{name}{SUFFIX}"), &manifest.to_bytes()?)?;
+        self.put_verified(&format!("{BACKUPS}/{name}{SUFFIX}"), &manifest.to_bytes()?)?;
         Ok(name)
     }
 
@@ -493,49 +492,49 @@ impl Repository {
         let BackupList {
             readable: all,
             unreadable,
-        } = self.backups()?;
+        } = self.list_backups()?;
         if let Some(UnreadableBackup { name, problem }) = unreadable.first() {
-            return Err(self.refuse(format!(
+            return Err(self.problem_error(format!(
                 "has the backup {name}, whose manifest cannot be read; repair or delete it, so \
                  that expired backups are removed again: {problem}"
             )));
         }
         let age = |backup: &StoredBackup| BackupAge {
-            made: backup.manifest.begun(),
+            made: backup.manifest.begin_time(),
             sound: backup.manifest.sound,
         };
         let keeps = self
             .destination
             .retention
-            .keeps(&all.iter().map(age).collect::<Vec<_>>(), now);
+            .mark_kept(&all.iter().map(age).collect::<Vec<_>>(), now);
         let (kept, expired): (Vec<_>, Vec<_>) = all.iter().zip(keeps).partition(|(_, kept)| *kept);
         for (backup, _) in &expired {
-            self.delete(&format!("{BACKUPS}/{}{SUFFIX}", backup.name))?;
+            self.delete_file(&format!("{BACKUPS}/{}{SUFFIX}", backup.name))?;
         }
         let files = kept.iter().flat_map(|(backup, _)| &backup.manifest.files);
-        let named: BTreeSet<String> = files
+        let pieces_in_use: BTreeSet<String> = files
             .flat_map(|file| &file.pieces)
             .map(|piece| piece_path(piece))
             .collect();
         for piece in self
-            .list(PIECES)?
+            .list_files(PIECES)?
             .iter()
-            .filter(|piece| !named.contains(&piece.name))
+            .filter(|piece| !pieces_in_use.contains(&piece.name))
         {
-            self.delete(&piece.name)?;
+            self.delete_file(&piece.name)?;
         }
         Ok(expired.len())
     }
 
     /// Encrypts a file if there is a key, writes it and reads it back.
-    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
-        let stored = match &self.destination.key {
+    fn put_verified(&self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
+        let content = match &self.destination.key {
             Some(key) => key
-                .seal(name, bytes)
-                .ok_or_else(|| self.refuse("cannot be written: no random numbers"))?,
+                .seal_file(name, bytes)
+                .ok_or_else(|| self.problem_error("cannot be written: no random numbers"))?,
             None => bytes.to_vec(),
         };
-        self.put_stored(name, stored)
+        self.put_stored(name, content)
     }
 
     /// Writes a file as it is stored, and reads it back.
@@ -544,9 +543,11 @@ impl Repository {
             folders::check_room(folder, stored.len() as u64)?;
         }
         let stored = bytes::Bytes::from(stored);
-        let written = self.runtime.block_on(self.sink.put(name, stored.clone()));
+        let written = self
+            .runtime
+            .block_on(self.sink.put_file(name, stored.clone()));
         written.map_err(|error| {
-            self.refuse(format!(
+            self.problem_error(format!(
                 "cannot be written: {name}: {error}; repair the destination, or set another one in \
                  backup.store.url"
             ))
@@ -554,22 +555,26 @@ impl Repository {
         let found = self
             .runtime
             .block_on(self.sink.get(name, stored.len() as u64));
-        match found.map_err(|error| self.refuse(format!("cannot be read back: {name}: {error}")))? {
+        match found
+            .map_err(|error| self.problem_error(format!("cannot be read back: {name}: {error}")))?
+        {
             found if found == stored => Ok(()),
-            _ => Err(self.refuse(format!("returned other bytes than were written: {name}"))),
+            _ => Err(self.problem_error(format!("returned other bytes than were written: {name}"))),
         }
     }
 
     /// Reads a file.
     fn get(&self, name: &str, bytes_max: u64) -> Result<Found, BackupError> {
-        let stored = match self.runtime.block_on(self.sink.get(name, bytes_max)) {
+        let content = match self.runtime.block_on(self.sink.get(name, bytes_max)) {
             Ok(stored) => stored,
             Err(error) if error.is_not_found() => return Ok(Err(Unusable::Missing)),
-            Err(error) => return Err(self.refuse(format!("cannot be read: {name}: {error}"))),
+            Err(error) => {
+                return Err(self.problem_error(format!("cannot be read: {name}: {error}")));
+            }
         };
-        match (&self.destination.key, stored.starts_with(HEAD)) {
-            (_, false) => Ok(Ok((stored.to_vec(), false))),
-            (None, true) => Err(self.refuse(format!(
+        match (&self.destination.key, content.starts_with(HEAD)) {
+            (_, false) => Ok(Ok((content.to_vec(), false))),
+            (None, true) => Err(self.problem_error(format!(
                 "is encrypted: {name} needs the key of backup.key_file"
             ))),
             (Some(key), true) => {
@@ -580,25 +585,25 @@ impl Repository {
                     )
                 };
                 let plain = key
-                    .open(name, &stored)
+                    .open(name, &content)
                     .ok_or_else(|| Unusable::Sealed(problem()));
                 Ok(plain.map(|plain| (plain, true)))
             }
         }
     }
 
-    fn delete(&self, name: &str) -> Result<(), BackupError> {
-        let deleted = self.runtime.block_on(self.sink.delete(name));
-        deleted.map_err(|error| {
-            self.refuse(format!("cannot be written: {name} is not removed: {error}"))
+    fn delete_file(&self, name: &str) -> Result<(), BackupError> {
+        let result = self.runtime.block_on(self.sink.delete_file(name));
+        result.map_err(|error| {
+            self.problem_error(format!("cannot be written: {name} is not removed: {error}"))
         })
     }
 
-    fn list(&self, below: &str) -> Result<Vec<ListedFile>, BackupError> {
-        let listed = self
+    fn list_files(&self, below: &str) -> Result<Vec<ListedFile>, BackupError> {
+        let result = self
             .runtime
-            .block_on(self.sink.list(below, None, usize::MAX));
-        listed.map_err(|error| self.refuse(format!("cannot be listed: {error}")))
+            .block_on(self.sink.list_below(below, None, usize::MAX));
+        result.map_err(|error| self.problem_error(format!("cannot be listed: {error}")))
     }
 
     fn hash(&self, bytes: &[u8], is_sealed: bool) -> String {
@@ -619,8 +624,8 @@ impl Repository {
         }) as u64
     }
 
-    fn refuse(&self, problem: impl Into<String>) -> BackupError {
-        refuse(&self.destination, problem.into())
+    fn problem_error(&self, problem: impl Into<String>) -> BackupError {
+        problem_at_destination(&self.destination, problem.into())
     }
 }
 
@@ -640,7 +645,7 @@ fn note_check(piece: &Path) {
     }
 }
 
-fn refuse(destination: &BackupDestination, problem: String) -> BackupError {
+fn problem_at_destination(destination: &BackupDestination, problem: String) -> BackupError {
     BackupError::Backup {
         backup: PathBuf::from(&destination.address),
         problem,
@@ -655,9 +660,7 @@ fn piece_path(hash: &str) -> String {
 /// A backup and the destination that has it.
 #[derive(Clone, Copy)]
 pub struct BackupAt<'a> {
-    /// The destination.
     pub repository: &'a Repository,
-    /// The backup.
     pub backup: &'a StoredBackup,
 }
 
@@ -669,15 +672,15 @@ pub(super) struct StoredSource<'a> {
 }
 
 impl Source for StoredSource<'_> {
-    fn at(&self) -> &Path {
+    fn location(&self) -> &Path {
         Path::new(self.at.repository.address())
     }
 
-    fn manifest(&self) -> Result<Manifest, BackupError> {
+    fn read_manifest(&self) -> Result<Manifest, BackupError> {
         Ok(self.at.backup.manifest.clone())
     }
 
-    fn copy(
+    fn copy_file(
         &self,
         file: &CopiedFile,
         to: Option<&Path>,
@@ -686,28 +689,29 @@ impl Source for StoredSource<'_> {
         let mut target = to
             .map(|to| folders::new_file(to).map_err(of_io(to)))
             .transpose()?;
-        let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0);
+        let mut crc = crc32fast::Hasher::new();
+        let mut bytes = 0;
         for hash in &file.pieces {
             let name = piece_path(hash);
             let of_file = |what: &str| {
-                self.at.repository.refuse(format!(
+                self.at.repository.problem_error(format!(
                     "is damaged: {name} of {} {what}; use another backup",
                     file.path
                 ))
             };
-            let found = self
+            let content = self
                 .at
                 .repository
                 .get(&name, self.at.repository.stored_length(PIECE))?;
-            let found = match found {
-                Ok((found, is_sealed))
+            let content = match content {
+                Ok((content, is_sealed))
                     if is_sealed == self.at.backup.is_sealed
-                        && self.at.repository.hash(&found, is_sealed) == *hash =>
+                        && self.at.repository.hash(&content, is_sealed) == *hash =>
                 {
-                    found
+                    content
                 }
-                found if self.accepts_loss => {
-                    let mut readable = found.map(|(found, _)| found).unwrap_or_default();
+                content if self.accepts_loss => {
+                    let mut readable = content.map(|(bytes, _)| bytes).unwrap_or_default();
                     readable.resize(
                         usize::try_from(file.bytes.saturating_sub(bytes))
                             .unwrap_or(PIECE)
@@ -718,17 +722,19 @@ impl Source for StoredSource<'_> {
                 }
                 Ok(_) => return Err(of_file("has a wrong checksum")),
                 Err(Unusable::Missing) => return Err(of_file("is missing")),
-                Err(Unusable::Sealed(problem)) => return Err(self.at.repository.refuse(problem)),
+                Err(Unusable::Sealed(problem)) => {
+                    return Err(self.at.repository.problem_error(problem));
+                }
             };
-            crc.update(&found);
-            bytes += found.len() as u64;
+            crc.update(&content);
+            bytes += content.len() as u64;
             if bytes > file.bytes {
                 return Err(of_file("is beyond its length"));
             }
             if let (Some(target), Some(to)) = (&mut target, to) {
-                target.write_all(&found).map_err(of_io(to))?;
+                target.write_all(&content).map_err(of_io(to))?;
             }
-            if piece(found.len() as u64).is_break() {
+            if piece(content.len() as u64).is_break() {
                 return Err(CheckStop::Canceled.into());
             }
         }

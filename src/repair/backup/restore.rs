@@ -37,14 +37,14 @@ const OURS: [&str; 4] = [STORE, "rocksdb.new", WATERMARK, TOKEN];
 /// Where the files of a backup are.
 pub(super) trait Source {
     /// The backup's folder or address.
-    fn at(&self) -> &Path;
+    fn location(&self) -> &Path;
 
     /// The backup's manifest.
-    fn manifest(&self) -> Result<Manifest, BackupError>;
+    fn read_manifest(&self) -> Result<Manifest, BackupError>;
 
     /// Reads a file, copies it if there is a target, and returns what was read. `piece` is called
     /// with the length of each piece.
-    fn copy(
+    fn copy_file(
         &self,
         file: &CopiedFile,
         to: Option<&Path>,
@@ -54,29 +54,29 @@ pub(super) trait Source {
 
 /// A backup that is a folder.
 impl Source for &Path {
-    fn at(&self) -> &Path {
+    fn location(&self) -> &Path {
         self
     }
 
-    fn manifest(&self) -> Result<Manifest, BackupError> {
+    fn read_manifest(&self) -> Result<Manifest, BackupError> {
         Manifest::read(self)
     }
 
-    fn copy(
+    fn copy_file(
         &self,
         file: &CopiedFile,
         to: Option<&Path>,
         piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<CopiedFile, BackupError> {
         match to {
-            Some(to) => copy::one(&self.join(&file.path), to, &file.path, file.bytes, piece),
-            None => copy::measure(self, &file.path, file.bytes),
+            Some(to) => copy::copy_file(&self.join(&file.path), to, &file.path, file.bytes, piece),
+            None => copy::measure_file(self, &file.path, file.bytes),
         }
     }
 }
 
 /// Restores the backup in the folder `from` as the store of `data_dir`.
-pub fn restore(
+pub fn restore_folder(
     from: &Path,
     data_dir: &Path,
     options: &RocksOptions,
@@ -119,18 +119,19 @@ pub fn with_readable_copy<T>(
         accepts_loss: true,
     };
     let backup = stored.backup;
-    check_paths(source.at(), &backup.manifest)?;
+    check_paths(source.location(), &backup.manifest)?;
     // Without a trailing slash, which would put the copy inside of the folder.
     let mut name = data_dir.components().as_path().as_os_str().to_owned();
     name.push(format!("-damaged-{}", std::process::id()));
     let folder = Path::new(&name);
     folders::new_folder(folder).map_err(of_io(folder))?;
     let guard = FolderGuard(folder.to_owned());
-    folders::check_room(folder, backup.manifest.bytes())?;
+    folders::check_room(folder, backup.manifest.total_bytes())?;
     folders::new_folder(&folder.join(STORE)).map_err(of_io(folder))?;
-    let (mut done, of) = (0, backup.manifest.bytes());
+    let mut done = 0;
+    let of = backup.manifest.total_bytes();
     for file in &backup.manifest.files {
-        source.copy(file, Some(&folder.join(&file.path)), &mut |bytes| {
+        source.copy_file(file, Some(&folder.join(&file.path)), &mut |bytes| {
             done += bytes;
             watch(BackupProgress::Copying { bytes: done, of })
         })?;
@@ -139,7 +140,7 @@ pub fn with_readable_copy<T>(
 }
 
 /// Restores a backup of a destination in a new folder below `scratch`, and removes it again.
-pub fn rehearse(
+pub fn rehearse_restore(
     stored: BackupAt<'_>,
     scratch: &Path,
     options: &RocksOptions,
@@ -162,18 +163,21 @@ fn restore_source(
     decoders: RecordDecoders,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
-    let (from, manifest) = (source.at(), source.manifest()?);
+    let from = source.location();
+    let manifest = source.read_manifest()?;
     check_paths(from, &manifest)?;
-    let (mut target, _lock) = take(data_dir)?;
-    folders::check_room(data_dir, manifest.bytes())?;
-    Watermark::create(&target.own(WATERMARK), manifest.sequence).map_err(of_io(data_dir))?;
-    let draft = target.own("rocksdb.new");
+    let (mut target, _lock) = create_and_lock(data_dir)?;
+    folders::check_room(data_dir, manifest.total_bytes())?;
+    Watermark::create(&target.register_name(WATERMARK), manifest.sequence)
+        .map_err(of_io(data_dir))?;
+    let draft = target.register_name("rocksdb.new");
     folders::new_folder(&draft).map_err(of_io(&draft))?;
-    let (mut done, of) = (0, manifest.bytes());
+    let mut done = 0;
+    let of = manifest.total_bytes();
     for file in &manifest.files {
         let to = match file.path.strip_prefix(STORE) {
             Some(name) => Some(draft.join(name.trim_start_matches('/'))),
-            None if file.path == TOKEN => Some(target.own(TOKEN)),
+            None if file.path == TOKEN => Some(target.register_name(TOKEN)),
             // The watermark is already written. Only verify the file.
             None => None,
         };
@@ -181,18 +185,18 @@ fn restore_source(
             done += bytes;
             watch(BackupProgress::Copying { bytes: done, of })
         };
-        check_file(from, file, source.copy(file, to.as_deref(), piece))?;
+        check_file(from, file, source.copy_file(file, to.as_deref(), piece))?;
     }
-    folders::sync(&draft)?;
-    let frozen = ReadOnlyStore::at(&draft, manifest.sequence, options, None)?;
-    let report = fsck::check(&frozen, decoders, &mut |progress| {
+    folders::sync_folder(&draft)?;
+    let frozen = ReadOnlyStore::open_at(&draft, manifest.sequence, options, None)?;
+    let report = fsck::check_store(&frozen, decoders, &mut |progress| {
         watch(BackupProgress::Checking(progress))
     })?;
     let tokens = token_names(&frozen)?;
     drop(frozen);
-    let store = target.own(STORE);
+    let store = target.register_name(STORE);
     fs::rename(&draft, &store).map_err(of_io(&store))?;
-    target.keep()?;
+    target.keep_contents()?;
     Ok(RestoreReport {
         manifest,
         report,
@@ -202,14 +206,15 @@ fn restore_source(
 
 /// The names of the tokens in a store.
 fn token_names(store: &ReadOnlyStore) -> Result<Vec<String>, BackupError> {
-    let (range, mut names) = (keys::meta_of(MetaKind::Token), Vec::new());
-    let scanned = store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
+    let range = keys::meta_of(MetaKind::Token);
+    let mut names = Vec::new();
+    let result = store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
         names.extend(
             keys::parse_meta(key).map(|(_, name)| String::from_utf8_lossy(name).into_owned()),
         );
         ControlFlow::Continue(())
     });
-    scanned.map_err(fsck::CheckStop::from)?;
+    result.map_err(fsck::CheckStop::from)?;
     Ok(names)
 }
 
@@ -219,13 +224,13 @@ fn check_paths(from: &Path, manifest: &Manifest) -> Result<(), BackupError> {
         Some(name) => !name.is_empty() && !name.contains('/') && name != "..",
         None => path == WATERMARK || path == TOKEN,
     };
-    let unknown = manifest.files.iter().find(|file| !is_own(&file.path));
-    let Some(unknown) = unknown else {
+    let foreign_file = manifest.files.iter().find(|file| !is_own(&file.path));
+    let Some(foreign_file) = foreign_file else {
         return Ok(());
     };
     let problem = format!(
         "is damaged: its manifest names the file {:?}, which is not part of a backup",
-        unknown.path
+        foreign_file.path
     );
     Err(BackupError::Backup {
         backup: from.to_owned(),
@@ -267,12 +272,14 @@ fn check_file(
 }
 
 /// Creates and locks the data folder. It must not contain a store.
-pub(super) fn take(data_dir: &Path) -> Result<(TemporaryFolder, FolderLock), BackupError> {
+pub(super) fn create_and_lock(
+    data_dir: &Path,
+) -> Result<(TemporaryFolder, FolderLock), BackupError> {
     let had_lock = data_dir
         .join("lock")
         .try_exists()
         .map_err(of_io(data_dir))?;
-    let mut target = TemporaryFolder::make(data_dir)?;
+    let mut target = TemporaryFolder::create_folder(data_dir)?;
     for name in OURS {
         let path = data_dir.join(name);
         if path.try_exists().map_err(of_io(&path))? {
@@ -287,7 +294,7 @@ pub(super) fn take(data_dir: &Path) -> Result<(TemporaryFolder, FolderLock), Bac
         }
     }
     if !had_lock {
-        target.own("lock");
+        target.register_name("lock");
     }
-    Ok((target, FolderLock::take(data_dir)?))
+    Ok((target, FolderLock::acquire(data_dir)?))
 }

@@ -45,10 +45,10 @@ impl SealKey {
         let bytes: [u8; 32] = bytes
             .try_into()
             .map_err(|_| format!("a file with {KEY_FORM}"))?;
-        Self::derive(&bytes).ok_or_else(|| format!("a file with {KEY_FORM}"))
+        Self::derive_keys(&bytes).ok_or_else(|| format!("a file with {KEY_FORM}"))
     }
 
-    fn derive(key: &[u8; 32]) -> Option<Self> {
+    fn derive_keys(key: &[u8; 32]) -> Option<Self> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key);
         let [names, contents] =
             ["names of a backup", "contents of a backup"].map(|of| hmac::sign(&key, of.as_bytes()));
@@ -66,29 +66,26 @@ impl SealKey {
         hash
     }
 
-    /// The length of sealed bytes.
     pub(super) fn sealed_length(bytes: usize) -> usize {
         HEAD.len() + NONCE_LEN + bytes + AES_256_GCM.tag_len()
     }
 
     /// Seals the file `name`; [`None`] if the system has no random numbers.
-    pub(super) fn seal(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn seal_file(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
-        let mut sealed = Vec::with_capacity(Self::sealed_length(bytes.len()));
-        sealed.extend_from_slice(HEAD);
-        sealed.extend_from_slice(&nonce);
-        sealed.extend_from_slice(bytes);
-        let (nonce, aad) = (
-            Nonce::assume_unique_for_key(nonce),
-            Aad::from(name.as_bytes()),
-        );
+        let mut output = Vec::with_capacity(Self::sealed_length(bytes.len()));
+        output.extend_from_slice(HEAD);
+        output.extend_from_slice(&nonce);
+        output.extend_from_slice(bytes);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let aad = Aad::from(name.as_bytes());
         let tag = self
             .contents
-            .seal_in_place_separate_tag(nonce, aad, &mut sealed[HEAD.len() + NONCE_LEN..])
+            .seal_in_place_separate_tag(nonce, aad, &mut output[HEAD.len() + NONCE_LEN..])
             .ok()?;
-        sealed.extend_from_slice(tag.as_ref());
-        Some(sealed)
+        output.extend_from_slice(tag.as_ref());
+        Some(output)
     }
 
     /// Opens the file `name`; [`None`] if it is damaged or was sealed with another key.

@@ -61,7 +61,7 @@ struct SentFile {
 
 impl SentStore {
     /// The bytes of all files.
-    pub fn bytes(&self) -> u64 {
+    pub fn total_bytes(&self) -> u64 {
         self.files
             .iter()
             .map(|file| file.bytes)
@@ -99,7 +99,7 @@ struct Rate<'a> {
 
 impl Rate<'_> {
     /// The pause after so many more bytes.
-    fn pause(&mut self, bytes: usize) -> Duration {
+    fn pause_after(&mut self, bytes: usize) -> Duration {
         self.sent += bytes as u64;
         let due = Duration::from_secs_f64(self.sent as f64 / self.of_second.max(1) as f64);
         due.saturating_sub(self.clock.now().since(self.began))
@@ -117,10 +117,14 @@ impl Backups {
     }
 
     /// Sends the store as it is now to another node of the cluster. Blocks for a long time.
-    pub fn send(&self, _: &BackupPermit, to: &mut dyn Write) -> Result<SentStore, BackupError> {
-        let (frozen, guard) = self.freeze()?;
-        let applied =
-            applied(&frozen).map_err(|error| CheckStop::from(StoreError::damaged(error)))?;
+    pub fn send_store(
+        &self,
+        _: &BackupPermit,
+        to: &mut dyn Write,
+    ) -> Result<SentStore, BackupError> {
+        let (frozen, guard) = self.freeze_store()?;
+        let position =
+            last_applied(&frozen).map_err(|error| CheckStop::from(StoreError::damaged(error)))?;
         let mut files = Vec::new();
         for (path, bytes) in copy::files_in(&guard.0)? {
             let name = path
@@ -130,15 +134,15 @@ impl Backups {
                 .to_owned();
             files.push(SentFile { name, bytes });
         }
-        let sent = SentStore {
+        let head = SentStore {
             version: VERSION,
-            sequence: frozen.sequence(),
-            applied,
+            sequence: frozen.last_sequence(),
+            applied: position,
             files,
         };
         drop(frozen);
-        self.send_files(&sent, &guard, to)?;
-        Ok(sent)
+        self.send_files(&head, &guard, to)?;
+        Ok(head)
     }
 
     fn send_files(
@@ -167,15 +171,16 @@ impl Backups {
         for SentFile { name, bytes } in &sent.files {
             let path = frozen.0.join(name);
             let mut file = File::open(&path).map_err(of_io(&path))?;
-            let (mut left, mut crc) = (*bytes, crc32fast::Hasher::new());
+            let mut left = *bytes;
+            let mut crc = crc32fast::Hasher::new();
             while left > 0 {
                 let piece = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
                 let piece = &mut buffer[..piece];
                 file.read_exact(piece).map_err(of_io(&path))?;
                 crc.update(piece);
                 left -= piece.len() as u64;
-                pace.pause();
-                thread::sleep(rate.pause(piece.len()));
+                pace.pause_after_work();
+                thread::sleep(rate.pause_after(piece.len()));
                 if self.is_stopping() {
                     return Err(CheckStop::Canceled.into());
                 }
@@ -192,7 +197,7 @@ impl Backups {
 ///
 /// # Errors
 /// If the store is not whole, does not open or is refused, or cannot be written.
-pub fn receive(
+pub fn receive_store(
     data_dir: &Path,
     from: &mut dyn Read,
     options: &RocksOptions,
@@ -202,19 +207,19 @@ pub fn receive(
     let mut from = BufReader::with_capacity(PIECE, from);
     let head = read_head(&mut from)?;
     begin(&head)?;
-    let folder = received::arriving(data_dir);
+    let folder = received::arriving_folder(data_dir);
     folders::remove(&folder)?;
-    folders::check_room(data_dir, head.bytes())?;
+    folders::check_room(data_dir, head.total_bytes())?;
     folders::new_folder(&folder).map_err(of_io(&folder))?;
     let guard = FolderGuard(folder.clone());
     Watermark::create(&folder.join(WATERMARK), head.sequence).map_err(of_io(&folder))?;
     let store = folder.join(STORE);
     folders::new_folder(&store).map_err(of_io(&store))?;
-    let mut done = 0;
+    let mut bytes_done = 0;
     for file in &head.files {
         receive_file(&mut from, file, &store.join(&file.name), &mut |bytes| {
-            done += bytes;
-            arrived(done);
+            bytes_done += bytes;
+            arrived(bytes_done);
         })?;
     }
     if !from.fill_buf().map_err(TransferError::Early)?.is_empty() {
@@ -222,17 +227,17 @@ pub fn receive(
             "more was sent than was announced".to_owned(),
         ));
     }
-    folders::sync(&store)?;
-    folders::sync(&folder)?;
-    let opened = ReadOnlyStore::open(&folder, options)?;
-    let found = applied(&opened).map_err(TransferError::Damaged)?;
-    if (opened.sequence(), found) != (head.sequence, head.applied) {
+    folders::sync_folder(&store)?;
+    folders::sync_folder(&folder)?;
+    let store_copy = ReadOnlyStore::open(&folder, options)?;
+    let position = last_applied(&store_copy).map_err(TransferError::Damaged)?;
+    if (store_copy.last_sequence(), position) != (head.sequence, head.applied) {
         return Err(TransferError::Damaged(format!(
-            "it has applied {found} records instead of {}",
+            "it has applied {position} records instead of {}",
             head.applied
         )));
     }
-    drop(opened);
+    drop(store_copy);
     std::mem::forget(guard);
     Ok(head)
 }
@@ -269,7 +274,9 @@ fn receive_file(
     arrived: &mut dyn FnMut(u64),
 ) -> Result<(), TransferError> {
     let mut target = folders::new_file(to).map_err(of_io(to))?;
-    let (mut left, mut crc, mut buffer) = (file.bytes, crc32fast::Hasher::new(), vec![0; PIECE]);
+    let mut left = file.bytes;
+    let mut crc = crc32fast::Hasher::new();
+    let mut buffer = vec![0; PIECE];
     while left > 0 {
         let piece = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
         let read = from
@@ -289,9 +296,10 @@ fn receive_file(
 }
 
 fn check_crc(from: &mut dyn Read, found: u32, what: &str) -> Result<(), TransferError> {
-    let mut sent = [0; 4];
-    from.read_exact(&mut sent).map_err(TransferError::Early)?;
-    if u32::from_be_bytes(sent) == found {
+    let mut expected_crc = [0; 4];
+    from.read_exact(&mut expected_crc)
+        .map_err(TransferError::Early)?;
+    if u32::from_be_bytes(expected_crc) == found {
         return Ok(());
     }
     Err(TransferError::Damaged(format!(
@@ -300,9 +308,9 @@ fn check_crc(from: &mut dyn Read, found: u32, what: &str) -> Result<(), Transfer
 }
 
 /// The last record of the changelog that the store of a node has applied.
-fn applied(store: &ReadOnlyStore) -> Result<u64, String> {
+fn last_applied(store: &ReadOnlyStore) -> Result<u64, String> {
     let record = store
-        .get(Family::Meta, &keys::meta(MetaKind::Applied, b""))
+        .get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))
         .map_err(|error| error.to_string())?;
     let record = record.ok_or_else(|| "it is not the store of a node of a cluster".to_owned())?;
     AppliedPosition::decode(&record)

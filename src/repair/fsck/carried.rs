@@ -7,22 +7,22 @@ use gridhook_event::chunk::Chunk;
 use gridhook_store::{Family, WriteOp, keys};
 
 impl StoreCheck<'_> {
-    pub(super) fn carried(&mut self) -> Result<(), CheckStop> {
-        self.each(Family::Carried, |check, key, value| {
+    pub(super) fn check_carried(&mut self) -> Result<(), CheckStop> {
+        self.visit_records(Family::Carried, |check, key, value| {
             let Some((id, seq)) = keys::parse_carried(key) else {
-                check.report.wrong(format!(
+                check.report.add_problem(format!(
                     "the key of a carried event cannot be parsed: {key:02x?}"
                 ));
                 return Ok(());
             };
-            check.report.count("carried", 1);
+            check.report.add_count("carried", 1);
             let at = format!("partition {}: event {}", id.0, seq.0);
-            let read =
-                Chunk::decode(seq, Bytes::copy_from_slice(value)).and_then(|chunk| chunk.events());
+            let read = Chunk::decode(seq, Bytes::copy_from_slice(value))
+                .and_then(|chunk| chunk.decode_events());
             if let Err(error) = read {
                 check
                     .report
-                    .wrong(format!("{at} is carried and cannot be read: {error}"));
+                    .add_problem(format!("{at} is carried and cannot be read: {error}"));
             }
             let mut is_needed = false;
             for (family, range) in [
@@ -36,7 +36,7 @@ impl StoreCheck<'_> {
             }
             if !is_needed {
                 let what = format!("{at} is carried and not needed");
-                check.repairable(
+                check.add_repairable(
                     Repair::StrayCarried,
                     what,
                     WriteOp::Delete(Family::Carried, key.to_vec()),

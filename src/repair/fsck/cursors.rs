@@ -1,6 +1,6 @@
 //! Checks each cursor: its counters, its lanes and its jobs.
 
-use super::{CheckStop, CheckedLog, StoreCheck, subscription_name, sum, sum_of};
+use super::{CheckStop, CheckedLog, StoreCheck, checked_sum, subscription_name, sum_of};
 use gridhook_event::{Lane, Seq, SubscriptionKey};
 use gridhook_policy::record::{Counters, Cursor, LaneCursor};
 use gridhook_store::{
@@ -19,45 +19,45 @@ impl StoreCheck<'_> {
                     (Some(_), Ok(_)) => {}
                     (key, page) => check
                         .report
-                        .wrong(format!("a page of outcomes is damaged: {key:?} {page:?}")),
+                        .add_problem(format!("a page of outcomes is damaged: {key:?} {page:?}")),
                 }
                 Ok(())
             },
         )
     }
 
-    pub(super) fn cursors(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn check_cursors(&mut self) -> Result<(), CheckStop> {
         self.outcome_pages()?;
-        self.each(Family::Cursor, |check, key, value| {
+        self.visit_records(Family::Cursor, |check, key, value| {
             let Some(subscription_key) = keys::parse_cursor(key) else {
                 check
                     .report
-                    .wrong(format!("the key of a cursor cannot be parsed: {key:02x?}"));
+                    .add_problem(format!("the key of a cursor cannot be parsed: {key:02x?}"));
                 return Ok(());
             };
-            check.report.count("cursors", 1);
-            check.subscription(subscription_key)?.has_cursor = true;
+            check.report.add_count("cursors", 1);
+            check.subscription_mut(subscription_key)?.has_cursor = true;
             match Cursor::decode(value) {
                 Ok(cursor) => {
-                    let found = check.subscription(subscription_key)?;
+                    let found = check.subscription_mut(subscription_key)?;
                     (found.counters, found.next_due) =
                         (Some([cursor.counters, cursor.replayed]), cursor.next_due);
-                    check.cursor(subscription_key, &cursor);
+                    check.check_cursor(subscription_key, &cursor);
                 }
                 Err(error) => check
                     .report
-                    .wrong(format!("{}: {error}", subscription_name(subscription_key))),
+                    .add_problem(format!("{}: {error}", subscription_name(subscription_key))),
             }
             Ok(())
         })
     }
 
-    fn cursor(&mut self, subscription_key: SubscriptionKey, cursor: &Cursor) {
+    fn check_cursor(&mut self, subscription_key: SubscriptionKey, cursor: &Cursor) {
         let name = subscription_name(subscription_key);
         self.first_equation(&name, cursor.counters);
-        self.equations(&format!("{name}, all jobs"), cursor.replayed);
+        self.check_equations(&format!("{name}, all jobs"), cursor.replayed);
         for job in &cursor.jobs {
-            self.equations(&format!("{name}, job {}", job.lane.0), job.counters);
+            self.check_equations(&format!("{name}, job {}", job.lane.0), job.counters);
         }
         let log = self
             .logs
@@ -66,18 +66,18 @@ impl StoreCheck<'_> {
         let Some(CheckedLog { record, end }) = log else {
             return self
                 .report
-                .wrong(format!("{name} has a cursor, but its partition has no log"));
+                .add_problem(format!("{name} has a cursor, but its partition has no log"));
         };
         let end = end.map_or(record.next, |end| end.next.max(record.next));
-        if let Some(low) = cursor.low().filter(|low| *low < record.floor) {
+        if let Some(low) = cursor.first_unread().filter(|low| *low < record.floor) {
             let floor = record.floor.0;
-            self.report.wrong(format!(
+            self.report.add_problem(format!(
                 "{name} still needs event {}, but the log begins at {floor}",
                 low.0
             ));
         }
-        self.jobs(&name, cursor);
-        self.lanes(&name, &cursor.lanes, end);
+        self.check_jobs(&name, cursor);
+        self.check_lanes(&name, &cursor.lanes, end);
     }
 
     fn first_equation(
@@ -90,15 +90,15 @@ impl StoreCheck<'_> {
             ..
         }: Counters,
     ) {
-        if Some(passed) != sum([filtered, matched]) {
-            self.report.wrong(format!(
+        if Some(passed) != checked_sum([filtered, matched]) {
+            self.report.add_problem(format!(
                 "{name}: {passed} passed is not the sum of {filtered} filtered and \
                  {matched} matched"
             ));
         }
     }
 
-    fn equations(&mut self, name: &str, counters: Counters) {
+    fn check_equations(&mut self, name: &str, counters: Counters) {
         self.first_equation(name, counters);
         let Counters {
             matched,
@@ -109,15 +109,15 @@ impl StoreCheck<'_> {
             canceled,
             ..
         } = counters;
-        if Some(matched) != sum([delivered, pending, dead_lettered, dropped, canceled]) {
-            self.report.wrong(format!(
+        if Some(matched) != checked_sum([delivered, pending, dead_lettered, dropped, canceled]) {
+            self.report.add_problem(format!(
                 "{name}: {matched} matched is not the sum of its parts: {counters:?}"
             ));
         }
     }
 
     /// Each job has its own lane, each lane of jobs has a job, and the jobs' pending counts add up.
-    fn jobs(&mut self, name: &str, cursor: &Cursor) {
+    fn check_jobs(&mut self, name: &str, cursor: &Cursor) {
         for (index, job) in cursor.jobs.iter().enumerate() {
             let lane = job.lane.0;
             if !job.lane.is_job()
@@ -125,12 +125,12 @@ impl StoreCheck<'_> {
                     .iter()
                     .any(|other| other.lane == job.lane)
             {
-                self.report.wrong(format!(
+                self.report.add_problem(format!(
                     "{name}: a job has lane {lane}, which is not for jobs or is another job's"
                 ));
             }
             if job.state.has_ended() {
-                self.report.wrong(format!(
+                self.report.add_problem(format!(
                     "{name}: the cursor has the job {lane}, which is {}",
                     job.state
                 ));
@@ -141,26 +141,26 @@ impl StoreCheck<'_> {
             lanes.filter(|lane| lane.is_job() && cursor.jobs.iter().all(|job| job.lane != *lane))
         {
             self.report
-                .wrong(format!("{name} has lane {lane} without a job"));
+                .add_problem(format!("{name} has lane {lane} without a job"));
         }
         let pending = sum_of(cursor.jobs.iter().map(|job| job.counters.pending));
         if pending != Some(cursor.replayed.pending) {
             let total = cursor.replayed.pending;
-            self.report.wrong(format!(
+            self.report.add_problem(format!(
                 "{name}: all jobs have {total} pending, but their sum is {pending:?}"
             ));
         }
     }
 
     /// Exactly one lane, the live one, has no end. No event is in two lanes.
-    fn lanes(&mut self, name: &str, lanes: &[LaneCursor], end: Seq) {
+    fn check_lanes(&mut self, name: &str, lanes: &[LaneCursor], end: Seq) {
         let follow = lanes.iter().filter(|lane| lane.end.is_none()).count();
         let live = lanes
             .iter()
             .filter(|lane| lane.lane == Lane::LIVE && lane.end.is_none())
             .count();
         if (follow, live) != (1, 1) {
-            self.report.wrong(format!(
+            self.report.add_problem(format!(
                 "{name} has {live} live lanes and {follow} lanes without an end, instead of 1 and 1"
             ));
         }
@@ -172,13 +172,13 @@ impl StoreCheck<'_> {
         for (read, ends, Lane(lane)) in &parts {
             let upto = ends.unwrap_or(*read).max(*read);
             if upto > end {
-                self.report.wrong(format!(
+                self.report.add_problem(format!(
                     "{name} reads up to {} in lane {lane}, but the log ends at {}",
                     upto.0, end.0
                 ));
             }
             if let Some(ends) = ends.filter(|ends| ends < read) {
-                self.report.wrong(format!(
+                self.report.add_problem(format!(
                     "{name} has read up to {} in lane {lane}, which ends at {}",
                     read.0, ends.0
                 ));
@@ -187,9 +187,10 @@ impl StoreCheck<'_> {
         // Lanes that have reached their end read nothing. Jobs read events again.
         parts.retain(|(read, ends, lane)| !lane.is_job() && ends.is_none_or(|ends| *read < ends));
         for two in parts.windows(2) {
-            let ((_, ends, Lane(one)), (read, _, Lane(other))) = (two[0], two[1]);
+            let (_, ends, Lane(one)) = two[0];
+            let (read, _, Lane(other)) = two[1];
             if ends.is_none_or(|ends| ends > read) {
-                self.report.wrong(format!(
+                self.report.add_problem(format!(
                     "{name} reads event {} both in lane {one} and in lane {other}",
                     read.0
                 ));

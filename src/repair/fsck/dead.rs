@@ -13,16 +13,16 @@ use gridhook_store::{
 };
 
 impl StoreCheck<'_> {
-    pub(super) fn dead(&mut self) -> Result<(), CheckStop> {
-        self.each(Family::Dead, |check, key, value| {
+    pub(super) fn check_dead_letters(&mut self) -> Result<(), CheckStop> {
+        self.visit_records(Family::Dead, |check, key, value| {
             let Some((subscription_key, _, seq, lane)) = keys::parse_dead(key) else {
-                check.report.wrong(format!(
+                check.report.add_problem(format!(
                     "the key of a dead letter cannot be parsed: {key:02x?}"
                 ));
                 return Ok(());
             };
-            check.report.count("dead letters", 1);
-            check.subscription(subscription_key)?.dead += 1;
+            check.report.add_count("dead letters", 1);
+            check.subscription_mut(subscription_key)?.dead += 1;
             let at = format!(
                 "{}: event {} in lane {}",
                 subscription_name(subscription_key),
@@ -30,7 +30,7 @@ impl StoreCheck<'_> {
                 lane.0
             );
             if let Err(error) = DeadLetterRecord::decode(value) {
-                check.report.wrong(format!("{at}: {error}"));
+                check.report.add_problem(format!("{at}: {error}"));
             }
             check.is_there(subscription_key, seq, &format!("{at} is a dead letter"))?;
             let pin = keys::pin(
@@ -41,7 +41,7 @@ impl StoreCheck<'_> {
             );
             if check.store.get(Family::Pin, &pin)?.is_none() {
                 let what = format!("{at} is a dead letter and is not pinned");
-                check.repairable(
+                check.add_repairable(
                     Repair::MissingPin,
                     what,
                     WriteOp::Put(Family::Pin, pin, Bytes::new()),
@@ -51,12 +51,12 @@ impl StoreCheck<'_> {
         })
     }
 
-    pub(super) fn pins(&mut self) -> Result<(), CheckStop> {
-        self.each(Family::Pin, |check, key, _| {
+    pub(super) fn check_pins(&mut self) -> Result<(), CheckStop> {
+        self.visit_records(Family::Pin, |check, key, _| {
             match keys::parse_pin(key) {
                 Some((partition, _, subscription, _)) => {
                     check
-                        .subscription(SubscriptionKey {
+                        .subscription_mut(SubscriptionKey {
                             partition,
                             subscription,
                         })?
@@ -64,7 +64,7 @@ impl StoreCheck<'_> {
                 }
                 None => check
                     .report
-                    .wrong(format!("the key of a pin cannot be parsed: {key:02x?}")),
+                    .add_problem(format!("the key of a pin cannot be parsed: {key:02x?}")),
             }
             Ok(())
         })
@@ -78,7 +78,7 @@ impl StoreCheck<'_> {
                 if (check.decoders.handled)(value).is_none() {
                     check
                         .report
-                        .wrong(format!("dead-letter totals are damaged: {key:02x?}"));
+                        .add_problem(format!("dead-letter totals are damaged: {key:02x?}"));
                 }
                 Ok(())
             },

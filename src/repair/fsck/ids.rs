@@ -10,23 +10,23 @@ use gridhook_store::{
 };
 
 impl StoreCheck<'_> {
-    pub(super) fn ids(&mut self) -> Result<(), CheckStop> {
-        self.each(Family::Ids, |check, key, value| {
-            check.report.count("id filters", 1);
+    pub(super) fn check_ids(&mut self) -> Result<(), CheckStop> {
+        self.visit_records(Family::Ids, |check, key, value| {
+            check.report.add_count("id filters", 1);
             let (Some((id, block)), Some(found)) = (keys::parse_ids(key), IdFilter::decode(value))
             else {
                 check
                     .report
-                    .wrong(format!("an id filter is damaged: {key:02x?}"));
+                    .add_problem(format!("an id filter is damaged: {key:02x?}"));
                 return Ok(());
             };
             let floor = check
                 .logs
                 .get(&id)
                 .map_or(FloorRecord::ABANDONED, |log| log.record.floor);
-            match id_filter::missed(check.store, id, block, &found, floor) {
+            match id_filter::find_missed(check.store, id, block, &found, floor) {
                 Ok(Some(seq)) => {
-                    check.report.wrong(format!(
+                    check.report.add_problem(format!(
                         "partition {}: the id of event {} is missing in the filter of its block",
                         id.0, seq.0
                     ));
@@ -37,12 +37,12 @@ impl StoreCheck<'_> {
                 Err(error) => Err(error.into()),
             }
         })?;
-        self.each(Family::PublishedIds, |check, key, value| {
-            check.report.count("published ids", 1);
+        self.visit_records(Family::PublishedIds, |check, key, value| {
+            check.report.add_count("published ids", 1);
             if keys::parse_published_id(key).is_none() || PublishedId::decode(value).is_err() {
                 check
                     .report
-                    .wrong(format!("a published id is damaged: {key:02x?}"));
+                    .add_problem(format!("a published id is damaged: {key:02x?}"));
             }
             Ok(())
         })

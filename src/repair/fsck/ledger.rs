@@ -8,32 +8,39 @@ use gridhook_store::{
 };
 
 impl StoreCheck<'_> {
-    pub(super) fn ledger(&mut self) -> Result<(), CheckStop> {
-        self.each_in(Family::Ledger, &keys::ledgers(), |check, key, value| {
-            let (by_event, by_time) = (keys::parse_ledger(key), keys::parse_ledger_by_time(key));
-            let key = by_event.or(by_time);
-            match (key, key.map(|key| ledger_lines(key, value))) {
-                (Some(key), Some(Ok(lines))) if ledger::is_at(&lines, key, by_event.is_some()) => {
-                    check.report.count(
-                        "ledger lines",
-                        if by_time.is_some() {
-                            lines.len() as u64
-                        } else {
-                            0
-                        },
-                    );
+    pub(super) fn check_ledger(&mut self) -> Result<(), CheckStop> {
+        self.each_in(
+            Family::Ledger,
+            &keys::ledgers_range(),
+            |check, key, value| {
+                let by_event = keys::parse_ledger(key);
+                let by_time = keys::parse_ledger_by_time(key);
+                let key = by_event.or(by_time);
+                match (key, key.map(|key| ledger_lines(key, value))) {
+                    (Some(key), Some(Ok(lines)))
+                        if ledger::is_at(&lines, key, by_event.is_some()) =>
+                    {
+                        check.report.add_count(
+                            "ledger lines",
+                            if by_time.is_some() {
+                                lines.len() as u64
+                            } else {
+                                0
+                            },
+                        );
+                    }
+                    (key, lines) => check.report.add_problem(format!(
+                        "a ledger line is damaged or has another's key: {key:?} {lines:?}"
+                    )),
                 }
-                (key, lines) => check.report.wrong(format!(
-                    "a ledger line is damaged or has another's key: {key:?} {lines:?}"
-                )),
-            }
-            Ok(())
-        })?;
-        self.each(Family::Excerpt, |check, key, value| {
-            check.report.count("excerpts", 1);
+                Ok(())
+            },
+        )?;
+        self.visit_records(Family::Excerpt, |check, key, value| {
+            check.report.add_count("excerpts", 1);
             match (keys::parse_excerpt(key), Excerpt::decode(value)) {
                 (Some(_), Ok(_)) => {}
-                (key, excerpt) => check.report.wrong(format!(
+                (key, excerpt) => check.report.add_problem(format!(
                     "a response excerpt is damaged: {key:?} {excerpt:?}"
                 )),
             }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{CheckStop, CheckedLog, StoreCheck};
-use crate::counted;
+use crate::format_count;
 use gridhook_event::{
     PartitionId, Seq,
-    chunk::{Chunk, LogTail},
+    chunk::{Chunk, RunningTotals},
 };
 use gridhook_store::{
     Family,
@@ -18,14 +18,14 @@ use gridhook_store::{
 };
 
 impl StoreCheck<'_> {
-    pub(super) fn floors(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn check_floors(&mut self) -> Result<(), CheckStop> {
         self.each_in(
             Family::Meta,
             &keys::meta_of(MetaKind::Floor),
             |check, key, value| {
                 match (keys::parse_floor(key), FloorRecord::decode(value)) {
                     (Some(id), Ok(record)) => {
-                        check.report.count(
+                        check.report.add_count(
                             "partitions",
                             u64::from(record.floor != FloorRecord::ABANDONED),
                         );
@@ -33,10 +33,10 @@ impl StoreCheck<'_> {
                     }
                     (Some(id), Err(error)) => check
                         .report
-                        .wrong(format!("the floor of partition {}: {error}", id.0)),
+                        .add_problem(format!("the floor of partition {}: {error}", id.0)),
                     (None, _) => check
                         .report
-                        .wrong(format!("the key of a floor cannot be parsed: {key:02x?}")),
+                        .add_problem(format!("the key of a floor cannot be parsed: {key:02x?}")),
                 }
                 Ok(())
             },
@@ -47,7 +47,7 @@ impl StoreCheck<'_> {
             |check, key, value| {
                 match keys::parse_loss(key, value) {
                     Some((id, first, end)) => drop(check.losses.insert((id, first), end)),
-                    None => check.report.wrong(format!(
+                    None => check.report.add_problem(format!(
                         "the record of an accepted loss is damaged: {key:02x?}"
                     )),
                 }
@@ -56,17 +56,17 @@ impl StoreCheck<'_> {
         )
     }
 
-    pub(super) fn log(&mut self) -> Result<(), CheckStop> {
-        let checked = self.each(Family::Log, |check, key, value| {
-            check.chunk(key, value);
+    pub(super) fn check_log(&mut self) -> Result<(), CheckStop> {
+        let result = self.visit_records(Family::Log, |check, key, value| {
+            check.check_chunk(key, value);
             Ok(())
         });
         for (PartitionId(id), CheckedLog { record, end }) in &self.logs {
             let next = end.map_or(record.floor, |end| end.next);
-            let accepted = is_accepted(&self.losses, PartitionId(*id), next, record.next);
-            if record.floor != FloorRecord::ABANDONED && next < record.next && !accepted {
+            let is_accepted_loss = is_accepted(&self.losses, PartitionId(*id), next, record.next);
+            if record.floor != FloorRecord::ABANDONED && next < record.next && !is_accepted_loss {
                 let was = record.next.0;
-                self.report.wrong(format!(
+                self.report.add_problem(format!(
                     "partition {id}: the log ends at {}, but ended at {was} before",
                     next.0
                 ));
@@ -74,63 +74,67 @@ impl StoreCheck<'_> {
             if let Some(end) =
                 end.filter(|end| end.next == record.next && end.running != record.running)
             {
-                let (found, was) = (totals(end.running), totals(record.running));
-                self.report.wrong(format!(
+                let found = describe_totals(end.running);
+                let was = describe_totals(record.running);
+                self.report.add_problem(format!(
                     "partition {id}: the log ends after {found} instead of {was}"
                 ));
             }
         }
-        checked
+        result
     }
 
-    fn chunk(&mut self, key: &[u8], value: &[u8]) {
+    fn check_chunk(&mut self, key: &[u8], value: &[u8]) {
         let Some((id, first)) = keys::parse_log(key) else {
             return self
                 .report
-                .wrong(format!("the key of a chunk cannot be parsed: {key:02x?}"));
+                .add_problem(format!("the key of a chunk cannot be parsed: {key:02x?}"));
         };
         let at = format!("partition {}: the chunk at {}", id.0, first.0);
         let Some(log) = self.logs.get_mut(&id) else {
-            return self.report.wrong(format!("{at} belongs to no partition"));
+            return self
+                .report
+                .add_problem(format!("{at} belongs to no partition"));
         };
         if log.record.floor == FloorRecord::ABANDONED {
             return;
         }
         let chunk = match Chunk::decode(first, Bytes::copy_from_slice(value)) {
             Ok(chunk) => chunk,
-            Err(error) => return self.report.wrong(format!("{at}: {error}")),
+            Err(error) => return self.report.add_problem(format!("{at}: {error}")),
         };
         // Some chunks below the floor may still exist.
-        if chunk.end() <= log.record.floor {
+        if chunk.end_seq() <= log.record.floor {
             return;
         }
         let begins = log.end.map_or(log.record.floor, |end| end.next);
         let gap_is_known = is_accepted(&self.losses, id, begins, first);
         if first > begins && !gap_is_known {
             self.report
-                .wrong(format!("{at} follows a gap that begins at {}", begins.0));
+                .add_problem(format!("{at} follows a gap that begins at {}", begins.0));
         }
         if let Some(end) = log.end {
             if first < end.next {
-                self.report.wrong(format!(
+                self.report.add_problem(format!(
                     "{at} overlaps the chunk before it, which ends at {}",
                     end.next.0
                 ));
             } else if chunk.before != end.running && !(first > end.next && gap_is_known) {
-                let (found, says) = (totals(end.running), totals(chunk.before));
+                let found = describe_totals(end.running);
+                let says = describe_totals(chunk.before);
                 self.report
-                    .wrong(format!("{at} follows {found}, but its header says {says}"));
+                    .add_problem(format!("{at} follows {found}, but its header says {says}"));
             }
         }
-        if let Err(error) = chunk.events() {
-            self.report.wrong(format!("{at}: {error}"));
+        if let Err(error) = chunk.decode_events() {
+            self.report.add_problem(format!("{at}: {error}"));
         }
         log.end = Some(LogEnd {
-            next: chunk.end(),
-            running: chunk.after(),
+            next: chunk.end_seq(),
+            running: chunk.totals_after(),
         });
-        self.report.count("chunks", 1);
-        self.report.count("events", chunk.count.into());
+        self.report.add_count("chunks", 1);
+        self.report.add_count("events", chunk.count.into());
     }
 }
 
@@ -145,6 +149,10 @@ fn is_accepted(
     note.is_some_and(|((of, _), lost)| *of == id && *lost >= end)
 }
 
-fn totals(LogTail { count, bytes }: LogTail) -> String {
-    format!("{} in {}", counted(count, "event"), counted(bytes, "byte"))
+fn describe_totals(RunningTotals { count, bytes }: RunningTotals) -> String {
+    format!(
+        "{} in {}",
+        format_count(count, "event"),
+        format_count(bytes, "byte")
+    )
 }

@@ -8,9 +8,9 @@ use gridhook_store::{Family, WriteOp, keys, records::StoredRecord};
 
 impl StoreCheck<'_> {
     pub(super) fn check_pending(&mut self) -> Result<(), CheckStop> {
-        self.each(Family::Pending, |check, key, value| {
+        self.visit_records(Family::Pending, |check, key, value| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else {
-                check.report.wrong(format!(
+                check.report.add_problem(format!(
                     "the key of a pending delivery cannot be parsed: {key:02x?}"
                 ));
                 return Ok(());
@@ -19,8 +19,8 @@ impl StoreCheck<'_> {
                 partition,
                 subscription,
             };
-            check.report.count("pending deliveries", 1);
-            check.subscription(subscription_key)?.pending[usize::from(lane.is_job())] += 1;
+            check.report.add_count("pending deliveries", 1);
+            check.subscription_mut(subscription_key)?.pending[usize::from(lane.is_job())] += 1;
             let at = format!(
                 "{}: event {} in lane {}",
                 subscription_name(subscription_key),
@@ -29,21 +29,21 @@ impl StoreCheck<'_> {
             );
             match PendingDelivery::decode(value) {
                 Ok(PendingDelivery { due, .. }) => {
-                    let found = check.subscription(subscription_key)?;
+                    let found = check.subscription_mut(subscription_key)?;
                     found.first_due = Some(found.first_due.map_or(due, |first| first.min(due)));
                     let due_key = keys::due(subscription_key, due, lane, seq);
                     if check.store.get(Family::Due, &due_key)?.is_none() {
                         let what = format!(
                             "{at} is pending for {due} and has no due record for that time"
                         );
-                        check.repairable(
+                        check.add_repairable(
                             Repair::MissingDue,
                             what,
                             WriteOp::Put(Family::Due, due_key, bytes::Bytes::new()),
                         );
                     }
                 }
-                Err(error) => check.report.wrong(format!("{at}: {error}")),
+                Err(error) => check.report.add_problem(format!("{at}: {error}")),
             }
             check
                 .is_there(subscription_key, seq, &format!("{at} is pending"))
@@ -51,10 +51,10 @@ impl StoreCheck<'_> {
         })
     }
 
-    pub(super) fn due(&mut self) -> Result<(), CheckStop> {
-        self.each(Family::Due, |check, key, _| {
+    pub(super) fn check_due(&mut self) -> Result<(), CheckStop> {
+        self.visit_records(Family::Due, |check, key, _| {
             let Some((subscription_key, at, lane, seq)) = keys::parse_due(key) else {
-                check.report.wrong(format!(
+                check.report.add_problem(format!(
                     "the key of a due record cannot be parsed: {key:02x?}"
                 ));
                 return Ok(());

@@ -14,22 +14,22 @@ const ROUNDS: usize = 10_000;
 
 /// Checks the whole store and repairs what can be repaired without loss. Returns the report of the
 /// last pass.
-pub fn repair(
+pub fn repair_store(
     store: &dyn Store,
     decoders: RecordDecoders,
     watch: &mut CheckObserver<'_>,
 ) -> Result<CheckReport, CheckStop> {
-    let mut repaired = 0;
+    let mut repair_count = 0;
     for _ in 0..ROUNDS {
         let (mut report, repairs) = check_all(store, decoders, &mut |progress: CheckProgress| {
             watch(progress)
         })?;
         if repairs.0.is_empty() {
-            report.repaired = Some(repaired);
+            report.repaired = Some(repair_count);
             return Ok(report);
         }
         store.write(&repairs)?;
-        repaired += repairs.0.len() as u64;
+        repair_count += repairs.0.len() as u64;
     }
-    Err(StoreError::Failed(format!("problems remain after {repaired} repairs")).into())
+    Err(StoreError::Failed(format!("problems remain after {repair_count} repairs")).into())
 }

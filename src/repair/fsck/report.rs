@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::counted;
+use crate::format_count;
 
 /// The maximum number of findings in a report. Further ones are only counted.
 const FINDINGS_MAX: usize = 100;
@@ -47,7 +47,7 @@ impl Repair {
     ];
 
     /// Whether the repair deletes a record. That is done only if nothing else is wrong.
-    fn deletes(self) -> bool {
+    fn deletes_record(self) -> bool {
         match self {
             Self::StrayDue | Self::StrayPin | Self::StrayCarried => true,
             Self::MissingDue
@@ -69,7 +69,6 @@ pub struct Finding {
     pub repair: Option<Repair>,
 }
 
-/// The report of a check.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CheckReport {
@@ -133,16 +132,16 @@ impl CheckReport {
     /// Removes the repairs that delete records.
     pub(super) fn keep_leftovers(&mut self) {
         for finding in self.findings.iter_mut().chain(&mut self.leftovers) {
-            finding.repair = finding.repair.filter(|repair| !repair.deletes());
+            finding.repair = finding.repair.filter(|repair| !repair.deletes_record());
         }
     }
 
-    pub(super) fn count(&mut self, what: &'static str, by: u64) {
+    pub(super) fn add_count(&mut self, what: &'static str, by: u64) {
         *self.counts.entry(what.to_owned()).or_default() += by;
     }
 
     /// Reports a problem that cannot be repaired.
-    pub(super) fn wrong(&mut self, what: String) {
+    pub(super) fn add_problem(&mut self, what: String) {
         self.beyond_repair = true;
         add(
             &mut self.findings,
@@ -155,7 +154,7 @@ impl CheckReport {
     }
 
     /// Reports a problem that can be repaired.
-    pub(super) fn repairable(&mut self, repair: Repair, what: String) {
+    pub(super) fn add_repairable(&mut self, repair: Repair, what: String) {
         add(
             &mut self.findings,
             &mut self.omitted,
@@ -213,14 +212,14 @@ impl fmt::Display for CheckReport {
             writeln!(f, "left over: {} more", self.leftovers_omitted)?;
         }
         if let Some(repaired) = self.repaired {
-            writeln!(f, "{} repaired", counted(repaired, "record"))?;
+            writeln!(f, "{} repaired", format_count(repaired, "record"))?;
         }
         match (self.findings.len(), self.omitted) {
             (0, _) => f.write_str("the store is sound"),
             (listed, 0) => write!(
                 f,
                 "the store is not sound: {}",
-                counted(listed as u64, "problem")
+                format_count(listed as u64, "problem")
             ),
             (listed, omitted) => write!(
                 f,

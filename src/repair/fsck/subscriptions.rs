@@ -2,8 +2,8 @@
 
 use std::{collections::HashSet, mem};
 
-use super::{CheckStop, CheckedSubscription, Repair, StoreCheck, subscription_name, sum};
-use crate::counted;
+use super::{CheckStop, CheckedSubscription, Repair, StoreCheck, checked_sum, subscription_name};
+use crate::format_count;
 use gridhook_event::SubscriptionKey;
 use gridhook_policy::record::{Counters, Cursor};
 use gridhook_store::{
@@ -15,7 +15,7 @@ use gridhook_store::{
 impl StoreCheck<'_> {
     /// Checks that each filter version can be decoded. Other unreadable records of the control
     /// plane already prevent a start.
-    pub(super) fn filters(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn check_filters(&mut self) -> Result<(), CheckStop> {
         self.each_in(
             Family::Meta,
             &keys::meta_of(MetaKind::Filter),
@@ -25,7 +25,7 @@ impl StoreCheck<'_> {
                         String::from_utf8_lossy(key.get(2..).unwrap_or_default()).into_owned();
                     check
                         .report
-                        .wrong(format!("the filter version {name} cannot be read: {why}"));
+                        .add_problem(format!("the filter version {name} cannot be read: {why}"));
                 }
                 Ok(())
             },
@@ -33,7 +33,7 @@ impl StoreCheck<'_> {
     }
 
     /// Checks each subscription's cursor against its records.
-    pub(super) fn subscriptions(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn check_subscriptions(&mut self) -> Result<(), CheckStop> {
         for (subscription_key, found) in mem::take(&mut self.subscriptions) {
             let CheckedSubscription {
                 is_deleted,
@@ -43,21 +43,21 @@ impl StoreCheck<'_> {
                 ..
             } = found;
             match (has_cursor, is_deleted) {
-                (true, true) => self.report.wrong(format!(
+                (true, true) => self.report.add_problem(format!(
                     "{} was deleted and has a cursor",
                     subscription_name(subscription_key)
                 )),
                 (false, false) => {
-                    self.report.wrong(format!(
+                    self.report.add_problem(format!(
                         "{}: {} pending, {} and no cursor",
                         subscription_name(subscription_key),
                         own + jobs,
-                        counted(dead, "dead letter")
+                        format_count(dead, "dead letter")
                     ));
                 }
                 (true, false) | (false, true) => {}
             }
-            self.counts(subscription_key, &found)?;
+            self.check_counts(subscription_key, &found)?;
         }
         Ok(())
     }
@@ -65,7 +65,7 @@ impl StoreCheck<'_> {
     /// Compares `pending` and `dead_lettered` with the records. If only one of them is wrong, so
     /// that the counters add up with the counted value, it can be repaired. If the counters add up
     /// as they are, records are missing.
-    fn counts(
+    fn check_counts(
         &mut self,
         subscription_key: SubscriptionKey,
         found: &CheckedSubscription,
@@ -94,56 +94,59 @@ impl StoreCheck<'_> {
             ..
         } = counters;
         let adds_up = |pending, dead_lettered| {
-            sum([delivered, pending, dead_lettered, dropped, canceled])
+            checked_sum([delivered, pending, dead_lettered, dropped, canceled])
                 .is_some_and(|sum| sum == matched)
         };
         let is_wrong = !adds_up(pending, dead_lettered);
-        let totals_key = keys::meta(
+        let totals_key = keys::meta_key(
             MetaKind::DeadLetters,
             (self.decoders.name)(subscription_key).as_bytes(),
         );
         let totals = self.store.get(Family::Meta, &totals_key)?;
         // Unreadable totals were already reported.
-        let done = totals.map_or(Some(0), |totals| (self.decoders.handled)(&totals));
-        let counted_dead = done.map(|done| sum([done, dead]));
-        let dead_letters = sum([dead_lettered, replayed.dead_lettered]);
-        let mut repaired = counters;
+        let handled = totals.map_or(Some(0), |totals| (self.decoders.handled)(&totals));
+        let counted_dead = handled.map(|handled| checked_sum([handled, dead]));
+        let dead_letters = checked_sum([dead_lettered, replayed.dead_lettered]);
+        let mut corrected = counters;
         if replayed.pending != jobs {
-            self.report.wrong(format!(
+            self.report.add_problem(format!(
                 "{name}: {} pending of jobs, but {}",
                 replayed.pending,
-                counted(jobs, "record")
+                format_count(jobs, "record")
             ));
         }
         if pending != own {
-            let what = format!("{name}: {pending} pending, but {}", counted(own, "record"));
+            let what = format!(
+                "{name}: {pending} pending, but {}",
+                format_count(own, "record")
+            );
             if is_wrong && adds_up(own, dead_lettered) {
-                repaired.pending = own;
-                self.report.repairable(Repair::Pending, what);
+                corrected.pending = own;
+                self.report.add_repairable(Repair::Pending, what);
             } else {
-                self.report.wrong(what);
+                self.report.add_problem(what);
             }
         }
-        if let (Some(done), Some(counted_dead)) = (
-            done,
+        if let (Some(handled), Some(counted_dead)) = (
+            handled,
             counted_dead.filter(|counted| *counted != dead_letters),
         ) {
             let dead_letters = dead_letters.unwrap_or(u64::MAX);
             let what = format!(
-                "{name}: {dead_letters} dead-lettered is not the sum of {dead} waiting and {done} \
+                "{name}: {dead_letters} dead-lettered is not the sum of {dead} waiting and {handled} \
                  written or lost"
             );
             let own = counted_dead.and_then(|counted| counted.checked_sub(replayed.dead_lettered));
             match own.filter(|counted| is_wrong && adds_up(pending, *counted)) {
                 Some(counted_dead) => {
-                    repaired.dead_lettered = counted_dead;
-                    self.report.repairable(Repair::DeadLettered, what);
+                    corrected.dead_lettered = counted_dead;
+                    self.report.add_repairable(Repair::DeadLettered, what);
                 }
-                None => self.report.wrong(what),
+                None => self.report.add_problem(what),
             }
         }
-        if is_wrong && repaired == counters {
-            self.report.wrong(format!(
+        if is_wrong && corrected == counters {
+            self.report.add_problem(format!(
                 "{name}: {matched} matched is not the sum of its parts: {counters:?}"
             ));
         }
@@ -159,20 +162,20 @@ impl StoreCheck<'_> {
             let what = format!(
                 "{name}: the first pending delivery is due at {first}, but the cursor says {says}"
             );
-            self.report.repairable(Repair::NextDue, what);
+            self.report.add_repairable(Repair::NextDue, what);
         }
-        if (repaired, due) != (counters, next_due)
+        if (corrected, due) != (counters, next_due)
             && let Some(Ok(cursor)) = self
                 .store
                 .get(Family::Cursor, &keys::cursor(subscription_key))?
                 .map(|cursor| Cursor::decode(&cursor))
         {
             let cursor = Cursor {
-                counters: repaired,
+                counters: corrected,
                 next_due: due,
                 ..cursor
             };
-            self.keep(WriteOp::Put(
+            self.keep_operation(WriteOp::Put(
                 Family::Cursor,
                 keys::cursor(subscription_key),
                 cursor.encode().into(),
@@ -183,7 +186,7 @@ impl StoreCheck<'_> {
 
     fn report_pins(&mut self, name: &str, dead: u64, pins: u64) {
         if pins != dead {
-            self.report.wrong(unequal_pins(name, dead, pins));
+            self.report.add_problem(unequal_pins(name, dead, pins));
         }
     }
 
@@ -205,7 +208,7 @@ impl StoreCheck<'_> {
             },
         )?;
         let what = unequal_pins(&subscription_name(subscription_key), dead, pins);
-        self.each(Family::Pin, |check, key, _| {
+        self.visit_records(Family::Pin, |check, key, _| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pin(key) else {
                 return Ok(());
             };
@@ -219,7 +222,7 @@ impl StoreCheck<'_> {
                     "{what}: the pin of event {} in lane {} has no dead letter",
                     seq.0, lane.0
                 );
-                check.repairable(
+                check.add_repairable(
                     Repair::StrayPin,
                     what,
                     WriteOp::Delete(Family::Pin, key.to_vec()),
@@ -233,7 +236,7 @@ impl StoreCheck<'_> {
 fn unequal_pins(name: &str, dead: u64, pins: u64) -> String {
     format!(
         "{name}: {} waiting, but {} pinned",
-        counted(dead, "dead letter"),
-        counted(pins, "event")
+        format_count(dead, "dead letter"),
+        format_count(pins, "event")
     )
 }

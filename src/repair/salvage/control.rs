@@ -31,7 +31,7 @@ impl Salvage<'_> {
     /// Deletes records whose topic is missing, and collects the existing subscriptions.
     pub(super) fn control_records(&mut self) -> Result<(), CheckStop> {
         let mut topics = std::collections::BTreeMap::new();
-        self.each(
+        self.visit_range(
             Family::Meta,
             &keys::meta_of(MetaKind::Topic),
             |salvage, key, value| {
@@ -46,11 +46,11 @@ impl Salvage<'_> {
                         topics.insert(name.to_vec(), partitions);
                     }
                     None => {
-                        salvage.loss.record(format!(
+                        salvage.loss.add_record(format!(
                             "removed: the topic {}, which cannot be read",
                             display_name(name)
                         ));
-                        salvage.delete(Family::Meta, key.to_vec())?;
+                        salvage.delete_record(Family::Meta, key.to_vec())?;
                     }
                 }
                 Ok(())
@@ -62,7 +62,7 @@ impl Salvage<'_> {
             (MetaKind::DomainTopic, "domain topic"),
             (MetaKind::Proposal, "proposed event subscription"),
         ] {
-            self.each(Family::Meta, &keys::meta_of(kind), |salvage, key, value| {
+            self.visit_range(Family::Meta, &keys::meta_of(kind), |salvage, key, value| {
                 let Some((_, name)) = keys::parse_meta(key) else {
                     return Ok(());
                 };
@@ -73,18 +73,18 @@ impl Salvage<'_> {
                 let number = (salvage.control.subscription)(value);
                 match (topic, number) {
                     (None, _) => {
-                        salvage.loss.record(format!(
+                        salvage.loss.add_record(format!(
                             "removed: the {what} {}, whose topic is missing",
                             display_name(name)
                         ));
-                        return salvage.delete(Family::Meta, key.to_vec());
+                        return salvage.delete_record(Family::Meta, key.to_vec());
                     }
                     (Some(_), None) if kind == MetaKind::Subscription => {
-                        salvage.loss.record(format!(
+                        salvage.loss.add_record(format!(
                             "removed: the {what} {}, which cannot be read",
                             display_name(name)
                         ));
-                        return salvage.delete(Family::Meta, key.to_vec());
+                        return salvage.delete_record(Family::Meta, key.to_vec());
                     }
                     (Some(partitions), Some(subscription)) if kind == MetaKind::Subscription => {
                         wanted.extend(partitions.iter().map(|id| SubscriptionKey {
@@ -102,13 +102,13 @@ impl Salvage<'_> {
     }
 
     /// Makes sure that no number in use is assigned again.
-    pub(super) fn numbers(&mut self) -> Result<(), CheckStop> {
-        let mut found = None;
-        self.each(
+    pub(super) fn reserve_numbers(&mut self) -> Result<(), CheckStop> {
+        let mut last_number = None;
+        self.visit_range(
             Family::Meta,
             &keys::meta_of(MetaKind::Numbers),
             |_, _, value| {
-                found = Some(value.to_vec());
+                last_number = Some(value.to_vec());
                 Ok(())
             },
         )?;
@@ -120,13 +120,13 @@ impl Salvage<'_> {
             .copied()
             .unwrap_or(PartitionId(0));
         let (name, numbers) = (self.control.numbers)(
-            found.as_deref(),
+            last_number.as_deref(),
             partitions,
             SubscriptionId(self.subscriptions),
         );
-        Ok(self.put(
+        Ok(self.put_record(
             Family::Meta,
-            keys::meta(MetaKind::Numbers, name.as_bytes()),
+            keys::meta_key(MetaKind::Numbers, name.as_bytes()),
             numbers,
         )?)
     }

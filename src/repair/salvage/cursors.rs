@@ -17,26 +17,28 @@ impl Salvage<'_> {
     pub(super) fn known_cursors(&mut self) -> Result<(), CheckStop> {
         let known = self.cursors.keys().copied();
         let gone: Vec<SubscriptionKey> = known
-            .filter(|of| !self.wanted.contains(of) || !self.has(of.partition))
+            .filter(|of| !self.wanted.contains(of) || !self.has_partition(of.partition))
             .collect();
         for of in gone {
             self.cursors.remove(&of);
-            self.delete(Family::Cursor, keys::cursor(of))?;
-            let (subscription, partition) = (of.subscription.0, of.partition.0);
-            self.loss.record(format!(
+            self.delete_record(Family::Cursor, keys::cursor(of))?;
+            let subscription = of.subscription.0;
+            let partition = of.partition.0;
+            self.loss.add_record(format!(
                 "removed: the cursor of the unknown subscription {subscription} of partition \
                  {partition}"
             ));
-            self.put(Family::Meta, keys::reap(of), vec![1])?;
+            self.put_record(Family::Meta, keys::reap_key(of), vec![1])?;
         }
         for of in self.wanted.clone() {
             // A reused name gets a new number, so an existing subscription is not being removed.
-            if self.store.get(Family::Meta, &keys::reap(of))?.is_some() {
-                self.delete(Family::Meta, keys::reap(of))?;
+            if self.store.get(Family::Meta, &keys::reap_key(of))?.is_some() {
+                self.delete_record(Family::Meta, keys::reap_key(of))?;
             }
             if !self.cursors.contains_key(&of) {
-                let (subscription, partition) = (of.subscription.0, of.partition.0);
-                self.loss.record(format!(
+                let subscription = of.subscription.0;
+                let partition = of.partition.0;
+                self.loss.add_record(format!(
                     "new cursor: subscription {subscription} of partition {partition} reads the \
                      log again from its beginning, except events that have ended"
                 ));
@@ -61,17 +63,17 @@ impl Salvage<'_> {
     }
 
     /// Moves lanes up to the beginning of the log. Open events below it are given up.
-    pub(super) fn lanes(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn raise_lanes(&mut self) -> Result<(), CheckStop> {
         let mut cursors = std::mem::take(&mut self.cursors);
         for (of, cursor) in &mut cursors {
-            let floor = self.floor(of.partition);
+            let floor = self.floor_of_partition(of.partition);
             for lane in &mut cursor.lanes {
                 lane.read = lane.read.max(floor);
                 lane.end = lane.end.map(|end| end.max(lane.read));
                 lane.done.retain(|seq| *seq >= lane.read);
                 let below = lane.open.partition_point(|seq| *seq < floor);
                 for seq in lane.open.drain(..below) {
-                    self.loss.event(super::LostEvent {
+                    self.loss.add_event(super::LostEvent {
                         subscription: of.subscription.0,
                         partition: of.partition.0,
                         sequence: seq.0,
@@ -87,7 +89,7 @@ impl Salvage<'_> {
 
     /// Sets the counters to match the records: those of published events, of all jobs, and of each
     /// job.
-    pub(super) fn counters(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn set_counters(&mut self) -> Result<(), CheckStop> {
         for (of, mut cursor) in std::mem::take(&mut self.cursors) {
             let pending = |lane: Lane| self.pending.get(&(of, lane)).copied().unwrap_or_default();
             for job in &mut cursor.jobs {
@@ -106,9 +108,9 @@ impl Salvage<'_> {
             self.settle_dead_letters(of, &mut cursor)?;
             add_up(&mut cursor.replayed);
             add_up(&mut cursor.counters);
-            self.put(Family::Cursor, keys::cursor(of), cursor.encode())?;
+            self.put_record(Family::Cursor, keys::cursor(of), cursor.encode())?;
         }
-        self.numbers()
+        self.reserve_numbers()
     }
 
     /// Counts dead letters as lost if they are neither waiting nor written.
@@ -119,7 +121,7 @@ impl Salvage<'_> {
     ) -> Result<(), CheckStop> {
         let dead = self.dead.get(&of).copied().unwrap_or_default();
         let name = (self.decoders.name)(of);
-        let key = keys::meta(MetaKind::DeadLetters, name.as_bytes());
+        let key = keys::meta_key(MetaKind::DeadLetters, name.as_bytes());
         let totals = self.store.get(Family::Meta, &key)?;
         let done = totals
             .as_deref()
@@ -133,12 +135,13 @@ impl Salvage<'_> {
         let unlisted =
             missing.saturating_sub(self.dead_listed.get(&of).copied().unwrap_or_default());
         if unlisted > 0 {
-            let (subscription, partition) = (of.subscription.0, of.partition.0);
-            let dead_letters = crate::counted(unlisted, "dead letter");
+            let subscription = of.subscription.0;
+            let partition = of.partition.0;
+            let dead_letters = crate::format_count(unlisted, "dead letter");
             let what = format!(
                 "missing: {dead_letters} of subscription {subscription} of partition {partition}"
             );
-            self.loss.record(what);
+            self.loss.add_record(what);
         }
         let done = done.saturating_add(missing);
         let more = done.saturating_add(dead).saturating_sub(counted);
@@ -146,7 +149,7 @@ impl Salvage<'_> {
         counters.dead_lettered = counters.dead_lettered.saturating_add(more);
         counters.delivered = counters.delivered.saturating_sub(more);
         if totals.is_some() || done > 0 {
-            self.put(
+            self.put_record(
                 Family::Meta,
                 key,
                 (self.control.dead_letter_totals)(totals.as_deref(), done),
@@ -159,10 +162,8 @@ impl Salvage<'_> {
 /// Sets the pending count. Missing pending deliveries count as dropped; additional ones are
 /// subtracted from the delivered ones.
 fn set_pending(counters: &mut Counters, pending: u64) {
-    let (lost, again) = (
-        counters.pending.saturating_sub(pending),
-        pending.saturating_sub(counters.pending),
-    );
+    let lost = counters.pending.saturating_sub(pending);
+    let again = pending.saturating_sub(counters.pending);
     counters.pending = pending;
     counters.dropped = counters.dropped.saturating_add(lost);
     counters.delivered = counters.delivered.saturating_sub(again);

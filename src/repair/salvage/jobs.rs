@@ -8,7 +8,7 @@ use gridhook_policy::record::Cursor;
 use gridhook_store::{Family, keys};
 
 impl Salvage<'_> {
-    pub(super) fn jobs(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn salvage_jobs(&mut self) -> Result<(), CheckStop> {
         let mut cursors = std::mem::take(&mut self.cursors);
         for (of, cursor) in &mut cursors {
             self.jobs_of(*of, cursor)?;

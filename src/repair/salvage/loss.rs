@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::counted;
+use crate::format_count;
 use gridhook_store::damage::LogGap;
 
 /// The maximum number of listed entries of each kind. Further ones are only counted.
@@ -14,11 +14,8 @@ const LISTED_MAX: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LostEvent {
-    /// The subscription.
     pub subscription: u32,
-    /// The partition.
     pub partition: u32,
-    /// The event.
     pub sequence: u64,
     /// Whether it waited as a dead letter. Otherwise its delivery was pending.
     pub was_dead_letter: bool,
@@ -32,7 +29,6 @@ pub struct LossReport {
     pub acknowledged: Option<u64>,
     /// The last recovered change. Some changes before it may be missing.
     pub recovered: u64,
-    /// Gaps of logs.
     pub events: Vec<LogGap>,
     /// Other events that a subscription will not receive.
     pub pending_deliveries: Vec<LostEvent>,
@@ -43,15 +39,15 @@ pub struct LossReport {
 }
 
 impl LossReport {
-    pub(super) fn gap(&mut self, gap: LogGap) {
+    pub(super) fn add_gap(&mut self, gap: LogGap) {
         add(&mut self.events, &mut self.omitted, gap);
     }
 
-    pub(super) fn event(&mut self, event: LostEvent) {
+    pub(super) fn add_event(&mut self, event: LostEvent) {
         add(&mut self.pending_deliveries, &mut self.omitted, event);
     }
 
-    pub(super) fn record(&mut self, what: String) {
+    pub(super) fn add_record(&mut self, what: String) {
         add(&mut self.records, &mut self.omitted, what);
     }
 }
@@ -70,7 +66,7 @@ impl fmt::Display for LossReport {
         match self.acknowledged {
             Some(acknowledged) if acknowledged > recovered => {
                 let missing = acknowledged - recovered;
-                let missing = counted(missing, "change");
+                let missing = format_count(missing, "change");
                 writeln!(f, "missing: {missing}, {} to {acknowledged}", recovered + 1)?;
             }
             Some(_) => writeln!(
@@ -92,7 +88,7 @@ impl fmt::Display for LossReport {
             writeln!(
                 f,
                 "missing: {}, {first} to {last} of partition {partition}",
-                counted(*count, "event")
+                format_count(*count, "event")
             )?;
         }
         for LostEvent {

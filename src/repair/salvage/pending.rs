@@ -24,7 +24,7 @@ enum RecordState {
 
 impl Salvage<'_> {
     pub(super) fn pending_and_dead(&mut self) -> Result<(), CheckStop> {
-        self.all(Family::Pending, |salvage, key, _| {
+        self.visit_family(Family::Pending, |salvage, key, _| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else {
                 return Ok(());
             };
@@ -32,19 +32,19 @@ impl Salvage<'_> {
                 partition,
                 subscription,
             };
-            match salvage.state(of, lane, seq)? {
+            match salvage.record_state(of, lane, seq)? {
                 RecordState::Keep => *salvage.pending.entry((of, lane)).or_default() += 1,
                 RecordState::ReadAgain | RecordState::Unowned => {
-                    salvage.delete(Family::Pending, key.to_vec())?
+                    salvage.delete_record(Family::Pending, key.to_vec())?
                 }
                 RecordState::Lost => {
-                    salvage.lose(of, lane, seq, false)?;
-                    salvage.delete(Family::Pending, key.to_vec())?;
+                    salvage.record_lost_event(of, lane, seq, false)?;
+                    salvage.delete_record(Family::Pending, key.to_vec())?;
                 }
             }
             Ok(())
         })?;
-        self.all(Family::Dead, |salvage, key, _| {
+        self.visit_family(Family::Dead, |salvage, key, _| {
             let Some((of, _, seq, lane)) = keys::parse_dead(key) else {
                 return Ok(());
             };
@@ -54,18 +54,18 @@ impl Salvage<'_> {
                 return Ok(());
             }
             if let RecordState::Lost = state {
-                salvage.lose(of, lane, seq, true)?;
+                salvage.record_lost_event(of, lane, seq, true)?;
                 *salvage.dead_listed.entry(of).or_default() += 1;
             }
-            salvage.delete(
+            salvage.delete_record(
                 Family::Pin,
                 keys::pin(of.partition, seq, of.subscription, lane),
             )?;
-            salvage.delete(Family::Dead, key.to_vec())
+            salvage.delete_record(Family::Dead, key.to_vec())
         })?;
         self.flush()?;
         // Records that are not needed any more.
-        self.all(Family::Due, |salvage, key, _| {
+        self.visit_family(Family::Due, |salvage, key, _| {
             let Some((of, _, lane, seq)) = keys::parse_due(key) else {
                 return Ok(());
             };
@@ -73,14 +73,14 @@ impl Salvage<'_> {
             if salvage.store.get(Family::Pending, &pending)?.is_some() {
                 return Ok(());
             }
-            salvage.delete(Family::Due, key.to_vec())
+            salvage.delete_record(Family::Due, key.to_vec())
         })?;
         let mut waiting = std::collections::HashSet::new();
-        self.all(Family::Dead, |_, key, _| {
+        self.visit_family(Family::Dead, |_, key, _| {
             waiting.extend(keys::parse_dead(key).map(|(of, _, seq, lane)| (of, seq, lane)));
             Ok(())
         })?;
-        self.all(Family::Pin, |salvage, key, _| {
+        self.visit_family(Family::Pin, |salvage, key, _| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pin(key) else {
                 return Ok(());
             };
@@ -94,12 +94,12 @@ impl Salvage<'_> {
             )) {
                 return Ok(());
             }
-            salvage.delete(Family::Pin, key.to_vec())
+            salvage.delete_record(Family::Pin, key.to_vec())
         })?;
         Ok(())
     }
 
-    fn state(
+    fn record_state(
         &mut self,
         of: SubscriptionKey,
         lane: Lane,
@@ -114,7 +114,7 @@ impl Salvage<'_> {
         if comes_again(cursor, lane, seq) {
             return Ok(RecordState::ReadAgain);
         }
-        self.readable(of, seq)
+        self.event_state(of, seq)
     }
 
     /// A dead letter outlives its job.
@@ -124,29 +124,30 @@ impl Salvage<'_> {
         lane: Lane,
         seq: Seq,
     ) -> Result<RecordState, StoreError> {
-        match self.state(of, lane, seq)? {
-            RecordState::Unowned if self.cursors.contains_key(&of) => self.readable(of, seq),
+        match self.record_state(of, lane, seq)? {
+            RecordState::Unowned if self.cursors.contains_key(&of) => self.event_state(of, seq),
             state => Ok(state),
         }
     }
 
-    fn readable(&self, of: SubscriptionKey, seq: Seq) -> Result<RecordState, StoreError> {
-        match EventFinder::new(self.store, of.partition).find(seq) {
+    fn event_state(&self, of: SubscriptionKey, seq: Seq) -> Result<RecordState, StoreError> {
+        match EventFinder::new(self.store, of.partition).find_event(seq) {
             Ok(Some(_)) => Ok(RecordState::Keep),
             Ok(None) | Err(StoreError::Damaged(_)) => Ok(RecordState::Lost),
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
         }
     }
 
-    fn lose(
+    fn record_lost_event(
         &mut self,
         of: SubscriptionKey,
         lane: Lane,
         seq: Seq,
         was_dead_letter: bool,
     ) -> Result<(), StoreError> {
-        let (subscription, partition) = (of.subscription.0, of.partition.0);
-        self.loss.event(LostEvent {
+        let subscription = of.subscription.0;
+        let partition = of.partition.0;
+        self.loss.add_event(LostEvent {
             subscription,
             partition,
             sequence: seq.0,
@@ -158,10 +159,10 @@ impl Salvage<'_> {
         };
         let entry = LedgerEntry {
             at: self.now,
-            runs: vec![SeqRun::one(seq)],
+            runs: vec![SeqRun::single(seq)],
             what,
         };
-        ledger::put(
+        ledger::put_lines(
             &mut self.batch,
             of,
             &vec![LedgerLine {

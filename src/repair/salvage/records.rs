@@ -19,21 +19,21 @@ impl Salvage<'_> {
     /// Deletes the position in the changelog of a cluster: a copy from which any change may be
     /// missing, and whose cursors are set back, must not follow it again.
     pub(super) fn changelog_position(&mut self) -> Result<(), CheckStop> {
-        let key = keys::meta(MetaKind::Applied, b"");
+        let key = keys::meta_key(MetaKind::Applied, b"");
         if self.store.get(Family::Meta, &key)?.is_some() {
             let removed = "removed: the position in the changelog of its cluster, which the store \
                 follows no more";
-            self.loss.record(removed.to_owned());
-            self.delete(Family::Meta, key)?;
+            self.loss.add_record(removed.to_owned());
+            self.delete_record(Family::Meta, key)?;
         }
         Ok(())
     }
 
     /// Deletes unreadable records and collects the floors.
-    pub(super) fn unreadable(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn delete_unreadable(&mut self) -> Result<(), CheckStop> {
         let chunk = |seq, value: &[u8]| {
             Chunk::decode(seq, Bytes::copy_from_slice(value))
-                .and_then(|chunk| chunk.events())
+                .and_then(|chunk| chunk.decode_events())
                 .is_ok()
         };
         self.keep_if(Family::Log, |key, value| {
@@ -56,7 +56,7 @@ impl Salvage<'_> {
         self.keep_if(Family::Dead, |key, value| {
             keys::parse_dead(key).is_some() && DeadLetterRecord::decode(value).is_ok()
         })?;
-        self.keep_in(Family::Ledger, &keys::ledgers(), |key, value| {
+        self.keep_in(Family::Ledger, &keys::ledgers_range(), |key, value| {
             let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
             line.is_some_and(|line| ledger_lines(line, value).is_ok())
         })?;
@@ -66,7 +66,7 @@ impl Salvage<'_> {
         self.keep_if(Family::PublishedIds, |key, value| {
             keys::parse_published_id(key).is_some() && PublishedId::decode(value).is_ok()
         })?;
-        self.each(
+        self.visit_range(
             Family::Meta,
             &keys::meta_of(MetaKind::Floor),
             |salvage, key, value| match (keys::parse_floor(key), FloorRecord::decode(value)) {
@@ -78,7 +78,7 @@ impl Salvage<'_> {
             },
         )?;
         let decoders = self.decoders;
-        self.each(
+        self.visit_range(
             Family::Meta,
             &keys::meta_of(MetaKind::DeadLetters),
             |salvage, key, value| {
@@ -93,19 +93,23 @@ impl Salvage<'_> {
     }
 
     /// Deletes incomplete id filters. A block without a filter is searched in the log.
-    pub(super) fn ids(&mut self) -> Result<(), CheckStop> {
-        self.all(Family::Ids, |salvage, key, value| {
+    pub(super) fn delete_incomplete_ids(&mut self) -> Result<(), CheckStop> {
+        self.visit_family(Family::Ids, |salvage, key, value| {
             let is_whole = match (keys::parse_ids(key), IdFilter::decode(value)) {
-                (Some((id, block)), Some(found)) => {
-                    id_filter::missed(salvage.store, id, block, &found, salvage.floor(id))?
-                        .is_none()
-                }
+                (Some((id, block)), Some(found)) => id_filter::find_missed(
+                    salvage.store,
+                    id,
+                    block,
+                    &found,
+                    salvage.floor_of_partition(id),
+                )?
+                .is_none(),
                 (Some(_) | None, _) => false,
             };
             if is_whole {
                 Ok(())
             } else {
-                salvage.delete(Family::Ids, key.to_vec())
+                salvage.delete_record(Family::Ids, key.to_vec())
             }
         })?;
         Ok(())
@@ -116,7 +120,7 @@ impl Salvage<'_> {
         family: Family,
         is_whole: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
-        self.keep_in(family, &keys::all(family), is_whole)
+        self.keep_in(family, &keys::family_range(family), is_whole)
     }
 
     fn keep_in(
@@ -125,70 +129,76 @@ impl Salvage<'_> {
         range: &Range<Vec<u8>>,
         is_whole: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
-        self.each(family, range, |salvage, key, value| {
+        self.visit_range(family, range, |salvage, key, value| {
             if is_whole(key, value) {
                 return Ok(());
             }
-            salvage.loss.record(format!(
+            salvage.loss.add_record(format!(
                 "removed: an unreadable record of the family {}: {key:02x?}",
                 family.name()
             ));
-            salvage.delete(family, key.to_vec())
+            salvage.delete_record(family, key.to_vec())
         })
     }
 
     fn record_lost(&mut self, what: &str, key: &[u8]) -> Result<(), StoreError> {
         self.loss
-            .record(format!("removed: an unreadable {what} record: {key:02x?}"));
-        self.delete(Family::Meta, key.to_vec())
+            .add_record(format!("removed: an unreadable {what} record: {key:02x?}"));
+        self.delete_record(Family::Meta, key.to_vec())
     }
 
     /// Collects the first sequence of each partition above everything that any record mentions.
-    pub(super) fn mentioned(&mut self) -> Result<(), CheckStop> {
-        self.all(Family::Pending, |salvage, key, _| {
+    pub(super) fn collect_mentioned(&mut self) -> Result<(), CheckStop> {
+        self.visit_family(Family::Pending, |salvage, key, _| {
             keys::parse_pending(key).map_or(Ok(()), |(id, seq, of, _)| {
-                salvage.mention(id, seq.plus(1), of.0)
+                salvage.record_mention(id, seq.plus(1), of.0)
             })
         })?;
-        self.all(Family::Pin, |salvage, key, _| {
+        self.visit_family(Family::Pin, |salvage, key, _| {
             keys::parse_pin(key).map_or(Ok(()), |(id, seq, of, _)| {
-                salvage.mention(id, seq.plus(1), of.0)
+                salvage.record_mention(id, seq.plus(1), of.0)
             })
         })?;
-        self.all(Family::Due, |salvage, key, _| {
+        self.visit_family(Family::Due, |salvage, key, _| {
             keys::parse_due(key).map_or(Ok(()), |(of, _, _, seq)| {
-                salvage.mention(of.partition, seq.plus(1), of.subscription.0)
+                salvage.record_mention(of.partition, seq.plus(1), of.subscription.0)
             })
         })?;
-        self.all(Family::Dead, |salvage, key, _| {
+        self.visit_family(Family::Dead, |salvage, key, _| {
             keys::parse_dead(key).map_or(Ok(()), |(of, _, seq, _)| {
-                salvage.mention(of.partition, seq.plus(1), of.subscription.0)
+                salvage.record_mention(of.partition, seq.plus(1), of.subscription.0)
             })
         })?;
-        self.all(Family::Carried, |salvage, key, _| {
-            keys::parse_carried(key).map_or(Ok(()), |(id, seq)| salvage.mention(id, seq.plus(1), 0))
+        self.visit_family(Family::Carried, |salvage, key, _| {
+            keys::parse_carried(key).map_or(Ok(()), |(id, seq)| {
+                salvage.record_mention(id, seq.plus(1), 0)
+            })
         })?;
-        self.all(Family::PublishedIds, |salvage, key, value| {
+        self.visit_family(Family::PublishedIds, |salvage, key, value| {
             let (Some((id, _)), Ok(known)) =
                 (keys::parse_published_id(key), PublishedId::decode(value))
             else {
                 return Ok(());
             };
-            salvage.mention(id, known.seq.plus(1), 0)
+            salvage.record_mention(id, known.seq.plus(1), 0)
         })?;
-        self.each(Family::Ledger, &keys::ledgers(), |salvage, key, value| {
-            let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
-            let Some(Ok(lines)) = line.map(|line| ledger_lines(line, value)) else {
-                return Ok(());
-            };
-            let runs = lines.iter().flat_map(|line| &line.entry.runs);
-            let end = runs.map(|run| run.end()).max().unwrap_or(Seq::FIRST);
-            let of = line.map(|line| line.subscription_key);
-            of.map_or(Ok(()), |of| {
-                salvage.mention(of.partition, end, of.subscription.0)
-            })
-        })?;
-        self.all(Family::Cursor, |salvage, key, value| {
+        self.visit_range(
+            Family::Ledger,
+            &keys::ledgers_range(),
+            |salvage, key, value| {
+                let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
+                let Some(Ok(lines)) = line.map(|line| ledger_lines(line, value)) else {
+                    return Ok(());
+                };
+                let runs = lines.iter().flat_map(|line| &line.entry.runs);
+                let end = runs.map(|run| run.end_seq()).max().unwrap_or(Seq::FIRST);
+                let of = line.map(|line| line.subscription_key);
+                of.map_or(Ok(()), |of| {
+                    salvage.record_mention(of.partition, end, of.subscription.0)
+                })
+            },
+        )?;
+        self.visit_family(Family::Cursor, |salvage, key, value| {
             let (Some(of), Ok(cursor)) = (keys::parse_cursor(key), Cursor::decode(value)) else {
                 return Ok(());
             };
@@ -203,12 +213,17 @@ impl Salvage<'_> {
             });
             let end = ends.flatten().max().unwrap_or(Seq::FIRST);
             salvage.cursors.insert(of, cursor);
-            salvage.mention(of.partition, end, of.subscription.0)
+            salvage.record_mention(of.partition, end, of.subscription.0)
         })?;
         Ok(())
     }
 
-    fn mention(&mut self, id: PartitionId, end: Seq, subscription: u32) -> Result<(), StoreError> {
+    fn record_mention(
+        &mut self,
+        id: PartitionId,
+        end: Seq,
+        subscription: u32,
+    ) -> Result<(), StoreError> {
         self.subscriptions = self.subscriptions.max(subscription);
         let above = self.above.entry(id).or_default();
         *above = end.max(*above);
@@ -216,7 +231,7 @@ impl Salvage<'_> {
     }
 
     /// Whether a partition exists.
-    pub(super) fn has(&self, id: PartitionId) -> bool {
+    pub(super) fn has_partition(&self, id: PartitionId) -> bool {
         let record = self.parts.get(&id).map(|part| part.record);
         record.is_some_and(|record| {
             record.is_none_or(|record| record.floor != FloorRecord::ABANDONED)

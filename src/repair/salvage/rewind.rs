@@ -20,9 +20,9 @@ use gridhook_store::{Family, keys, records::ledger_lines};
 const DONE_MAX: usize = 1 << 19;
 
 impl Salvage<'_> {
-    pub(super) fn rewind(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn rewind_all(&mut self) -> Result<(), CheckStop> {
         let mut pending: BTreeMap<SubscriptionKey, u64> = BTreeMap::new();
-        self.all(Family::Pending, |salvage, key, _| {
+        self.visit_family(Family::Pending, |salvage, key, _| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else {
                 return Ok(());
             };
@@ -48,18 +48,19 @@ impl Salvage<'_> {
             if missing == 0 && !self.without_cursor.contains(of) {
                 continue;
             }
-            let floor = self.floor(of.partition);
+            let floor = self.floor_of_partition(of.partition);
             if missing > 0 {
-                let (subscription, partition) = (of.subscription.0, of.partition.0);
-                self.loss.record(format!(
+                let subscription = of.subscription.0;
+                let partition = of.partition.0;
+                self.loss.add_record(format!(
                     "missing: pending deliveries ({missing}) of subscription {subscription} of \
                      partition {partition}, whose events are unknown; it reads the log again from \
                      event {}, except events that have ended",
                     floor.0
                 ));
             }
-            let done = self.known_events(*of, floor)?;
-            rewind(cursor, floor, done);
+            let settled_seqs = self.known_events(*of, floor)?;
+            rewind_cursor(cursor, floor, settled_seqs);
             // They are counted again when they are read again.
             cursor.counters.pending -= missing;
         }
@@ -73,8 +74,8 @@ impl Salvage<'_> {
         of: SubscriptionKey,
         floor: Seq,
     ) -> Result<BTreeSet<Seq>, CheckStop> {
-        let mut known = BTreeSet::new();
-        self.each(Family::Ledger, &keys::ledger_of(of), |_, key, value| {
+        let mut known_seqs = BTreeSet::new();
+        self.visit_range(Family::Ledger, &keys::ledger_of(of), |_, key, value| {
             let Some(Ok(lines)) = keys::parse_ledger(key).map(|key| ledger_lines(key, value))
             else {
                 return Ok(());
@@ -83,8 +84,8 @@ impl Salvage<'_> {
                 .iter()
                 .filter(|line| !line.lane.is_job() && has_ended(&line.entry.what))
             {
-                let seqs = line.entry.runs.iter().flat_map(|run| run.seqs());
-                known.extend(seqs.filter(|seq| *seq >= floor).take(DONE_MAX));
+                let seqs = line.entry.runs.iter().flat_map(|run| run.iter_seqs());
+                known_seqs.extend(seqs.filter(|seq| *seq >= floor).take(DONE_MAX));
             }
             Ok(())
         })?;
@@ -94,28 +95,28 @@ impl Salvage<'_> {
             gridhook_event::SubscriptionId(0),
             Lane(0),
         )..keys::pending_below(of.partition, Seq(u64::MAX)).end;
-        self.each(Family::Pending, &range, |_, key, _| {
+        self.visit_range(Family::Pending, &range, |_, key, _| {
             let pending = keys::parse_pending(key)
                 .filter(|(_, _, subscription, _)| *subscription == of.subscription);
-            known.extend(
+            known_seqs.extend(
                 pending
                     .filter(|(.., lane)| !lane.is_job())
                     .map(|(_, seq, ..)| seq),
             );
             Ok(())
         })?;
-        self.each(Family::Dead, &keys::dead_of(of), |_, key, _| {
+        self.visit_range(Family::Dead, &keys::dead_of(of), |_, key, _| {
             let dead =
                 keys::parse_dead(key).filter(|(_, _, seq, lane)| *seq >= floor && !lane.is_job());
-            known.extend(dead.map(|(_, _, seq, _)| seq));
+            known_seqs.extend(dead.map(|(_, _, seq, _)| seq));
             Ok(())
         })?;
-        Ok(known.into_iter().take(DONE_MAX).collect())
+        Ok(known_seqs.into_iter().take(DONE_MAX).collect())
     }
 }
 
 /// Makes one lane read all published events from `floor` on.
-fn rewind(cursor: &mut Cursor, floor: Seq, done: BTreeSet<Seq>) {
+fn rewind_cursor(cursor: &mut Cursor, floor: Seq, done: BTreeSet<Seq>) {
     let live = LaneCursor {
         lane: Lane::LIVE,
         read: floor,

@@ -19,9 +19,9 @@ use gridhook_store::{
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Counts the unreadable ranges of each family.
-pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckStop> {
+pub(super) fn count_damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckStop> {
     let mut ranges = BTreeMap::new();
-    let range = keys::everything();
+    let range = keys::full_range();
     for family in Family::ALL {
         let mut count = 0;
         let visit = &mut |_: &[u8], _: &[u8]| ControlFlow::Continue(());
@@ -36,10 +36,10 @@ pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckS
 }
 
 /// Copies all readable records of `from`.
-pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
-    let range = keys::everything();
+pub(super) fn copy_readable(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
+    let range = keys::full_range();
     for family in Family::ALL {
-        let mut copied = Copied {
+        let mut copy = Copied {
             to,
             family,
             batch: Batch::default(),
@@ -62,7 +62,7 @@ pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
                 let last = last.get_or_insert_with(Vec::new);
                 last.clear();
                 last.extend_from_slice(key);
-                copied.put(key, value)
+                copy.put_record(key, value)
             },
             &mut |_| is_missing.set(true),
         )?;
@@ -71,22 +71,22 @@ pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
         }
         if family == Family::Log {
             for [before, behind] in gaps {
-                for (partition, first, end) in parts(before.as_deref(), behind.as_deref()) {
-                    copied.look_up(from, partition, first, end)?;
+                for (partition, first, end) in
+                    sequences_between(before.as_deref(), behind.as_deref())
+                {
+                    copy.look_up(from, partition, first, end)?;
                 }
             }
         }
-        copied.flush()?;
+        copy.flush()?;
     }
     Ok(())
 }
 
 /// The sequences that may be between two keys of the log.
-fn parts(before: Option<&[u8]>, behind: Option<&[u8]>) -> Vec<(PartitionId, Seq, Seq)> {
-    let (before, behind) = (
-        before.and_then(keys::parse_log),
-        behind.and_then(keys::parse_log),
-    );
+fn sequences_between(before: Option<&[u8]>, behind: Option<&[u8]>) -> Vec<(PartitionId, Seq, Seq)> {
+    let before = before.and_then(keys::parse_log);
+    let behind = behind.and_then(keys::parse_log);
     let upto = |seq: Seq| seq.0.saturating_add(LOOKUPS_MAX);
     match (before, behind) {
         (Some((id, first)), Some((same, end))) if id == same => {
@@ -109,9 +109,9 @@ struct Copied<'a> {
 }
 
 impl Copied<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
+    fn put_record(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
         // The new store has its own format record.
-        if self.family == Family::Meta && key == keys::meta(keys::MetaKind::Format, b"") {
+        if self.family == Family::Meta && key == keys::meta_key(keys::MetaKind::Format, b"") {
             return ControlFlow::Continue(());
         }
         self.bytes += key.len() + value.len();
@@ -138,7 +138,7 @@ impl Copied<'_> {
         for seq in (first.0..end.0).map(Seq) {
             let key = keys::log(id, seq);
             match from.get(Family::Log, &key) {
-                Ok(Some(value)) => drop(self.put(&key, &value)),
+                Ok(Some(value)) => drop(self.put_record(&key, &value)),
                 Ok(None) | Err(StoreError::Damaged(_)) => {}
                 Err(error) => return Err(error),
             }

@@ -61,7 +61,7 @@ impl RequestStage {
     pub(super) fn request_started(&self) {
         self.head_until.set(None);
         self.is_body_awaited.set(false);
-        self.peer.begin();
+        self.peer.begin_request();
     }
 
     /// The client of the connection.
@@ -200,7 +200,7 @@ impl ClientConnection {
 
 impl Drop for ClientConnection {
     fn drop(&mut self) {
-        self.stage.peer.end();
+        self.stage.peer.end_connection();
     }
 }
 
@@ -215,10 +215,10 @@ impl AsyncRead for ClientConnection {
         match &read {
             Poll::Pending => self.watch(cx)?,
             Poll::Ready(Ok(())) if buf.filled().len() == before && buf.remaining() > 0 => {
-                self.stage.peer.leave()
+                self.stage.peer.mark_closed()
             }
             Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(_)) => self.stage.peer.fail(),
+            Poll::Ready(Err(_)) => self.stage.peer.mark_failed(),
         }
         read
     }
@@ -252,7 +252,7 @@ impl AsyncWrite for ClientConnection {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         // The HTTP library flushes after it has written everything.
         if matches!(flushed, Poll::Ready(Ok(()))) && self.stage.spent.take() {
-            self.stage.peer.written();
+            self.stage.peer.mark_written();
         }
         flushed
     }

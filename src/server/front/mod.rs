@@ -438,7 +438,7 @@ fn secure_connection(stream: TlsStream<ClientConnection>) -> SecureConnection {
     let stage = stream.get_ref().0.stage();
     let inspect = move |read: &[u8]| {
         if read.is_empty() {
-            stage.peer().leave();
+            stage.peer().mark_closed();
         }
     };
     InspectReader::new(stream, Box::new(inspect))
@@ -533,9 +533,10 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                 let (called, refusal) =
                     match publisher.map(|publisher| publisher.check_host(request.request())) {
                         Some(Ok(called)) => (Some(called), None),
-                        Some(Err(refusal)) => {
-                            (None, publisher.map(|publisher| publisher.refuse(&refusal)))
-                        }
+                        Some(Err(refusal)) => (
+                            None,
+                            publisher.map(|publisher| publisher.respond_refused(&refusal)),
+                        ),
                         None => (None, None),
                     };
                 let stalled = || {

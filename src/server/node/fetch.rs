@@ -198,7 +198,7 @@ impl ClusterNode {
                     shard,
                     address,
                     applied = sent.applied,
-                    bytes = sent.bytes(),
+                    bytes = sent.total_bytes(),
                     "the store has arrived"
                 );
                 Ok(())
@@ -275,7 +275,7 @@ fn receive(
     let mut begin = |sent: &SentStore| {
         // From here on the changelog is kept for it.
         progress.flushed.store(sent.applied, Ordering::Release);
-        bytes.set(sent.bytes());
+        bytes.set(sent.total_bytes());
         progress.note_copy(Some(CopyProgress {
             received: 0,
             bytes: bytes.get(),
@@ -293,7 +293,7 @@ fn receive(
         piece: Bytes::new(),
     };
     let _turn = store.arriving();
-    let sent = backup::receive(
+    let sent = backup::receive_store(
         store.data_dir(),
         &mut pieces,
         store.options(),

@@ -310,7 +310,7 @@ async fn position(
         match ShardCopy::open(Arc::clone(&store) as _, log, options()) {
             Ok(copy) => {
                 store.note_watermark()?;
-                Ok(copy.position().sequence)
+                Ok(copy.applied_position().sequence)
             }
             Err(error) => {
                 let is_refused = !matches!(error, FollowError::Log(_)) && !is_lost(&error);
@@ -333,7 +333,7 @@ async fn position(
 /// what a restored one has applied. [`None`] for the store of a node, whose records would be lost.
 #[cfg(feature = "nats")]
 fn stream_begins(store: &LocalStore) -> Result<Option<u64>, ServerError> {
-    let applied = ShardCopy::applied(&*store.current()).map_err(journal::Error::from)?;
+    let applied = ShardCopy::read_applied(&*store.current()).map_err(journal::Error::from)?;
     Ok(match applied {
         None => Some(1),
         Some(_) if store.is_of_any_cluster() => None,
@@ -364,7 +364,7 @@ fn nats_tls(
     let trust = match authorities {
         Some(file) => {
             let version = settings::version(config.delivery.tls_minimum_version);
-            TlsTrust::of(&[TrustRoots::File(file.clone())], version)?
+            TlsTrust::load_roots(&[TrustRoots::File(file.clone())], version)?
         }
         None => settings::trust(config)?,
     };

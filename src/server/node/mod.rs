@@ -214,12 +214,12 @@ impl ClusterNode {
         let (progress, store) = (Arc::clone(&self.claim.progress), Arc::clone(&tenure.store));
         let epoch = store.epoch();
         actix_rt::spawn(async move {
-            while store.ended().is_none() {
+            while store.ownership_end().is_none() {
                 let expiry_paused = clock.expiry_is_paused();
                 if let Some(ClockRecord {
                     reported: Timestamp(time),
                     ..
-                }) = clock.past(None)
+                }) = clock.to_record(None)
                 {
                     progress.continue_clock(ShardPosition {
                         time,
@@ -585,7 +585,7 @@ impl EndGuard {
 
 /// Refuses the store of a node of a cluster.
 pub(super) fn check_unreplicated(store: &dyn Store) -> Result<(), ServerError> {
-    match ShardCopy::applied(store).map_err(journal::Error::from)? {
+    match ShardCopy::read_applied(store).map_err(journal::Error::from)? {
         Some(_) => Err(ClusterError::Replicated.into()),
         None => Ok(()),
     }

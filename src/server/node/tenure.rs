@@ -70,8 +70,8 @@ impl Tenure {
             Arc::clone(&self.failed),
         );
         Box::new(move |error: &StoreError| {
-            lease.end();
-            match store.ended() {
+            lease.end_for_good();
+            match store.ownership_end() {
                 None | Some(OwnershipEnd::Local(_)) => exit_on_store_error(error),
                 Some(end) => {
                     tracing::warn!(reason = %end, "this node does not own the store any more")
@@ -96,13 +96,13 @@ impl Tenure {
         let (stalled, reason) = watch::channel(None);
         let store = Arc::clone(&self.store);
         actix_rt::spawn(async move {
-            while store.ended().is_none() {
+            while store.ownership_end().is_none() {
                 let reason = if store.waits_for_space() {
                     StallReason::Full
                 } else {
                     StallReason::Unreachable
                 };
-                let reason = (store.waits() >= STALL_WAIT).then_some(reason);
+                let reason = (store.waiting_time() >= STALL_WAIT).then_some(reason);
                 stalled.send_if_modified(|stalled| std::mem::replace(stalled, reason) != reason);
                 tokio::time::sleep(STALL_INTERVAL).await;
             }
@@ -112,7 +112,7 @@ impl Tenure {
 
     /// Whether it has ended, and not by a failure of the local store.
     pub(crate) fn is_lost(&self) -> bool {
-        let end = self.store.ended();
+        let end = self.store.ownership_end();
         end.map_or_else(
             || self.lease.is_over(),
             |end| !matches!(end, OwnershipEnd::Local(_)),
@@ -121,19 +121,19 @@ impl Tenure {
 
     /// From now on nothing is sent or written.
     pub(crate) fn fence(&self) {
-        self.lease.end();
+        self.lease.end_for_good();
         self.store.stop();
     }
 
     /// Releases the changelog, so that the next owner need not wait. The journal must have ended.
     pub(crate) async fn release(&self) {
         let store = Arc::clone(&self.store);
-        let released = tokio::task::spawn_blocking(move || store.release());
+        let released = tokio::task::spawn_blocking(move || store.release_shard());
         if tokio::time::timeout(SYNC_INTERVAL, released).await.is_err() {
             tracing::warn!("the changelog was not released; the next owner fences it");
             self.store.stop();
         }
-        self.lease.end();
+        self.lease.end_for_good();
     }
 }
 
@@ -205,7 +205,7 @@ impl Ownership<'_> {
         if matches!(end, Some(TenureEnd::Lost)) {
             self.tenure.fence();
         }
-        self.tenure.lease.end();
+        self.tenure.lease.end_for_good();
         Err(end)
     }
 
@@ -251,11 +251,15 @@ pub(super) async fn report(
 ) {
     let rounds = TRIM_INTERVAL.as_secs() / SYNC_INTERVAL.as_secs();
     for round in 1.. {
-        if store.ended().is_some() {
+        if store.ownership_end().is_some() {
             return;
         }
-        progress.applied.store(store.applied(), Ordering::Release);
-        progress.flushed.store(store.flushed(), Ordering::Release);
+        progress
+            .applied
+            .store(store.applied_sequence(), Ordering::Release);
+        progress
+            .flushed
+            .store(store.flushed_sequence(), Ordering::Release);
         if round % rounds == 0 {
             trim(Arc::clone(&log), &progress, keep_bytes).await;
         }

@@ -95,7 +95,7 @@ async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> H
 }
 
 async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
-    let namespaces = control.registry().namespaces();
+    let namespaces = control.registry().list_namespaces();
     let led = namespaces.iter().filter(|namespace| !namespace.is_follower);
     HttpResponse::Ok().json(
         led.map(|namespace| namespace.name.to_string())
@@ -106,7 +106,7 @@ async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
 /// Sends the store to a node that cannot follow the changelog without it.
 async fn send_store(control: web::Data<Control>) -> HttpResponse {
     let permitted = match control.backups.clone() {
-        Some(backups) => backups.turn().map(|permit| (permit, backups)),
+        Some(backups) => backups.acquire_permit().map(|permit| (permit, backups)),
         None => Err(BackupError::Closed),
     };
     let (permit, backups) = match permitted {
@@ -119,11 +119,11 @@ async fn send_store(control: web::Data<Control>) -> HttpResponse {
             pieces,
             backups: Arc::clone(&backups),
         };
-        match backups.send(&permit, &mut sender) {
+        match backups.send_store(&permit, &mut sender) {
             Ok(sent) => {
                 tracing::info!(
                     applied = sent.applied,
-                    bytes = sent.bytes(),
+                    bytes = sent.total_bytes(),
                     "the store was sent to another node"
                 )
             }
@@ -166,7 +166,7 @@ impl io::Write for PieceSender {
 async fn answer_spread(control: web::Data<Control>) -> HttpResponse {
     let records = control
         .registry()
-        .topics()
+        .list_topics()
         .into_iter()
         .map(|topic| topic.record());
     let keys: Vec<String> = records
@@ -199,7 +199,10 @@ async fn take_leases_back(
     for (key, leases) in leases {
         let registry = control.registry();
         // The subscription may have been deleted.
-        if let (Some(topic), Some(shared)) = (registry.owner(key.partition), registry.shared(key)) {
+        if let (Some(topic), Some(shared)) = (
+            registry.topic_of_partition(key.partition),
+            registry.shared_state(key),
+        ) {
             shared.take_back_leases(leases);
             topic.ensure_actor(&shared);
         }
@@ -242,7 +245,7 @@ async fn publish(
     let Some(topic) = local_topics::find(control.registry(), &named.topic) else {
         return HttpResponse::NotFound().body(format!("there is no topic {}", named.topic));
     };
-    match publisher.forward(&topic, events).await {
+    match publisher.forward_events(&topic, events).await {
         Ok(()) => HttpResponse::Ok().finish(),
         Err(refusal) => HttpResponse::build(refusal.status().0).body(refusal.to_string()),
     }

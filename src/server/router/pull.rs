@@ -32,8 +32,8 @@ use crate::{
 use gridhook_pull::{
     NodeReceive, Peer,
     body::{LockTokensBody, ReceiveQuery, SettleResponse},
-    http::answer,
-    parts::{PartEvent, PartEvents, in_turn, settled, tokens_by_part},
+    http::success_response,
+    parts::{PartEvent, PartEvents, in_turn, merge_results, tokens_by_part},
 };
 
 /// The longest time for a look at a part. One whose owner does not answer is left out.
@@ -147,7 +147,7 @@ impl ThreadRouter {
         if !events.value.is_empty() {
             peer.unless_written(give_back);
         }
-        Ok(answer(
+        Ok(success_response(
             to_string(&events).expect("strings are always written"),
         ))
     }
@@ -214,7 +214,7 @@ impl ThreadRouter {
         };
         let mut next = tokio::select! {
             answer = answers.recv() => answer,
-            () = peer.gone() => None,
+            () = peer.wait_until_gone() => None,
             () = sleep_until(receive.until) => None,
             why = ended => return Err(unavailable(why)),
         };
@@ -318,7 +318,7 @@ impl ThreadRouter {
         let headers = outgoing.headers_mut();
         headers.insert(
             hop::RECEIVE_NAME,
-            HeaderValue::from_str(&how.header()).map_err(|_| NOT_FORWARDED)?,
+            HeaderValue::from_str(&how.to_header()).map_err(|_| NOT_FORWARDED)?,
         );
         // The body is read here.
         headers.remove(hyper::header::ACCEPT_ENCODING);
@@ -409,8 +409,8 @@ impl ThreadRouter {
         } else {
             unknown
         });
-        Ok(answer(
-            to_string(&settled(&given, results)).expect("strings are always written"),
+        Ok(success_response(
+            to_string(&merge_results(&given, results)).expect("strings are always written"),
         ))
     }
 

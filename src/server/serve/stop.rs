@@ -100,7 +100,7 @@ impl Running {
         } else {
             shutdown_timeout
         };
-        if !stores.settle(settle).await {
+        if !stores.finish_turns(settle).await {
             tracing::warn!(
                 "a dead-letter file is unfinished at the stop; the next start writes it again"
             );
@@ -114,7 +114,7 @@ impl Running {
         timekeeper.save();
         core.journal.close();
         // A write may wait for the changelog, and a second signal is heard meanwhile.
-        tokio::task::spawn_blocking(move || writer.join())
+        tokio::task::spawn_blocking(move || writer.join_all())
             .await
             .expect("joining threads does not panic");
         let is_of_process = end.is_of_process();

@@ -75,12 +75,12 @@ impl Watch {
         self.look_at_certificates(events, wall);
         let journal = journal.clone();
         let figures =
-            tokio::task::spawn_blocking(move || journal.figures().store?.free_bytes).await;
+            tokio::task::spawn_blocking(move || journal.read_figures().store?.free_bytes).await;
         if let Some(free) = figures.ok().flatten() {
             let is_low = free < self.disk_free_bytes;
             if is_low && !self.is_disk_low {
                 let data = json!({ "freeBytes": free, "limitBytes": self.disk_free_bytes });
-                events.report("Gridhook.DiskLow", "disk".to_owned(), None, data);
+                events.report_event("Gridhook.DiskLow", "disk".to_owned(), None, data);
             }
             self.is_disk_low = is_low;
         }
@@ -89,7 +89,7 @@ impl Watch {
     fn look_at_subscriptions(&mut self, registry: &Registry, events: &SystemEvents) {
         let before = self.subscriptions.take();
         let mut found = HashMap::new();
-        for topic in registry.topics() {
+        for topic in registry.list_topics() {
             for snapshot in topic.snapshots() {
                 let key = SubscriptionKey {
                     partition: topic.partition(),
@@ -131,7 +131,7 @@ impl Watch {
     }
 
     fn look_at_certificates(&mut self, events: &SystemEvents, wall: WallTime) {
-        let now = wall.timestamp();
+        let now = wall.to_timestamp();
         for ShownCertificate {
             name, not_after, ..
         } in (self.certificates)()
@@ -140,7 +140,7 @@ impl Watch {
                 && self.expiring.insert((name.clone(), not_after))
             {
                 let data = json!({ "name": name, "expires": not_after.to_event_grid(), "expired": not_after <= now });
-                events.report("Gridhook.CertificateNearExpiry", name, None, data);
+                events.report_event("Gridhook.CertificateNearExpiry", name, None, data);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Field, KeyKind, prefix, range_of, start};
+use super::{Field, KeyKind, prefix_range, range_of, start};
 use gridhook_event::{
     Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, codec::RecordReader,
 };
@@ -59,7 +59,6 @@ pub enum MetaKind {
 }
 
 impl MetaKind {
-    /// All kinds.
     pub const ALL: [Self; 18] = [
         Self::Format,
         Self::Topic,
@@ -83,13 +82,12 @@ impl MetaKind {
 }
 
 /// The key of a record in `meta`.
-pub fn meta(kind: MetaKind, name: &[u8]) -> Vec<u8> {
+pub fn meta_key(kind: MetaKind, name: &[u8]) -> Vec<u8> {
     let mut key = start(KeyKind::Meta, kind as u8);
     key.extend_from_slice(name);
     key
 }
 
-/// Parses a key of [`meta`].
 pub fn parse_meta(key: &[u8]) -> Option<(MetaKind, &[u8])> {
     let (kind, name) = key.strip_prefix(&[KeyKind::Meta as u8])?.split_first()?;
     let kind = MetaKind::ALL
@@ -98,17 +96,15 @@ pub fn parse_meta(key: &[u8]) -> Option<(MetaKind, &[u8])> {
     Some((kind, name))
 }
 
-/// The range of one kind in `meta`.
 pub fn meta_of(kind: MetaKind) -> Range<Vec<u8>> {
-    prefix(KeyKind::Meta, kind as u8)
+    prefix_range(KeyKind::Meta, kind as u8)
 }
 
 /// The key of the writer's state of a partition, in `meta`.
-pub fn floor(partition: PartitionId) -> Vec<u8> {
-    meta(MetaKind::Floor, &partition.0.to_be_bytes())
+pub fn floor_key(partition: PartitionId) -> Vec<u8> {
+    meta_key(MetaKind::Floor, &partition.0.to_be_bytes())
 }
 
-/// Parses a key of [`floor`].
 pub fn parse_floor(key: &[u8]) -> Option<PartitionId> {
     let (kind, name) = parse_meta(key)?;
     let name = name.try_into().ok()?;
@@ -116,32 +112,32 @@ pub fn parse_floor(key: &[u8]) -> Option<PartitionId> {
 }
 
 /// The key of a range of events that an operator accepted as lost, in `meta`.
-pub fn loss(partition: PartitionId, first: Seq) -> Vec<u8> {
+pub fn loss_key(partition: PartitionId, first: Seq) -> Vec<u8> {
     let mut name = Vec::new();
-    (partition, first).put(&mut name);
-    meta(MetaKind::Loss, &name)
+    (partition, first).append_to_key(&mut name);
+    meta_key(MetaKind::Loss, &name)
 }
 
-/// The value of [`loss`]: the sequence after the last lost event.
+/// The value of [`loss_key`]: the sequence after the last lost event.
 pub fn loss_value(end: Seq) -> Vec<u8> {
     end.0.to_be_bytes().to_vec()
 }
 
-/// Parses [`loss`] and [`loss_value`].
 pub fn parse_loss(key: &[u8], value: &[u8]) -> Option<(PartitionId, Seq, Seq)> {
     let (kind, name) = parse_meta(key)?;
-    let (mut name, mut value) = (RecordReader::new(name), RecordReader::new(value));
+    let mut name = RecordReader::new(name);
+    let mut value = RecordReader::new(value);
     let lost = (
-        PartitionId::take(&mut name)?,
-        Seq::take(&mut name)?,
-        Seq::take(&mut value)?,
+        PartitionId::take_from_key(&mut name)?,
+        Seq::take_from_key(&mut name)?,
+        Seq::take_from_key(&mut value)?,
     );
     (kind == MetaKind::Loss && name.is_empty() && value.is_empty()).then_some(lost)
 }
 
 /// The key of the job that removes the records of a deleted subscription.
-pub fn reap(subscription_key: SubscriptionKey) -> Vec<u8> {
-    meta(
+pub fn reap_key(subscription_key: SubscriptionKey) -> Vec<u8> {
+    meta_key(
         MetaKind::Job,
         format!(
             "{REAP}/{}/{}",
@@ -151,7 +147,6 @@ pub fn reap(subscription_key: SubscriptionKey) -> Vec<u8> {
     )
 }
 
-/// Parses a key of [`reap`].
 pub fn parse_reap(key: &[u8]) -> Option<SubscriptionKey> {
     let (_, name) = parse_meta(key)?;
     let mut parts = std::str::from_utf8(name).ok()?.split('/');
@@ -166,8 +161,8 @@ pub fn parse_reap(key: &[u8]) -> Option<SubscriptionKey> {
 }
 
 /// The range of the jobs that remove the records of deleted subscriptions.
-pub fn reaps() -> Range<Vec<u8>> {
-    range_of(meta(MetaKind::Job, format!("{REAP}/").as_bytes()))
+pub fn reaps_range() -> Range<Vec<u8>> {
+    range_of(meta_key(MetaKind::Job, format!("{REAP}/").as_bytes()))
 }
 
 /// The name of the totals of a subscription's dead letters.
@@ -180,7 +175,7 @@ pub fn dead_letters_name(subscription_key: SubscriptionKey) -> String {
 
 /// The key of the totals of a subscription's dead letters.
 pub fn dead_letters(subscription_key: SubscriptionKey) -> Vec<u8> {
-    meta(
+    meta_key(
         MetaKind::DeadLetters,
         dead_letters_name(subscription_key).as_bytes(),
     )
@@ -194,7 +189,6 @@ pub fn redrive_name(subscription_key: SubscriptionKey, lane: Lane) -> String {
     )
 }
 
-/// Parses a name of [`redrive_name`].
 pub fn parse_redrive_name(name: &str) -> Option<(SubscriptionKey, Lane)> {
     let (partition, rest) = name.split_once('/')?;
     let (subscription, lane) = rest.split_once('/')?;
@@ -207,8 +201,8 @@ pub fn parse_redrive_name(name: &str) -> Option<(SubscriptionKey, Lane)> {
 }
 
 /// The key of the progress record of a redrive.
-pub fn redrive(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
-    meta(
+pub fn redrive_key(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
+    meta_key(
         MetaKind::Redrive,
         redrive_name(subscription_key, lane).as_bytes(),
     )
@@ -228,7 +222,7 @@ pub fn ended_jobs_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
         "{ENDED}/{}/{}/",
         subscription_key.partition.0, subscription_key.subscription.0
     );
-    range_of(meta(MetaKind::Job, name.as_bytes()))
+    range_of(meta_key(MetaKind::Job, name.as_bytes()))
 }
 
 /// The name of a version of a subscription's filter in `meta`. Names sort like versions.
@@ -257,7 +251,6 @@ pub fn filters_of_partition(partition: PartitionId) -> String {
     format!("{:08x}/", partition.0)
 }
 
-/// Parses a name of [`filter_name`].
 pub fn parse_filter_name(name: &str) -> Option<(SubscriptionKey, u32)> {
     let mut parts = name
         .split('/')
@@ -267,6 +260,6 @@ pub fn parse_filter_name(name: &str) -> Option<(SubscriptionKey, u32)> {
         partition: PartitionId(number()?),
         subscription: SubscriptionId(number()?),
     };
-    let parsed = (subscription_key, number()?);
-    parts.next().is_none().then_some(parsed)
+    let filter_name = (subscription_key, number()?);
+    parts.next().is_none().then_some(filter_name)
 }

@@ -28,19 +28,21 @@ pub(super) fn read_chunkwise(
     end: Seq,
     bytes_max: usize,
 ) -> Result<LogSlice, StoreError> {
-    let (mut chunks, mut bytes, mut at) = (Vec::new(), 0, from);
+    let mut chunks = Vec::new();
+    let mut bytes = 0;
+    let mut at = from;
     if let Some(chunk) = chunk_containing(store, partition, from)? {
-        (at, bytes) = (chunk.end(), chunk.bytes_len());
+        (at, bytes) = (chunk.end_seq(), chunk.bytes_len());
         chunks.push(chunk);
     }
     while at < end && (bytes < bytes_max || chunks.is_empty()) {
         match look_up(store, partition, at)? {
             ChunkLookup::Chunk(chunk) => {
-                (at, bytes) = (chunk.end(), bytes + chunk.bytes_len());
+                (at, bytes) = (chunk.end_seq(), bytes + chunk.bytes_len());
                 chunks.push(chunk);
             }
             ChunkLookup::Nothing | ChunkLookup::Damaged if chunks.is_empty() => {
-                return gap(store, partition, from, end);
+                return find_gap(store, partition, from, end);
             }
             ChunkLookup::Nothing | ChunkLookup::Damaged => break,
         }
@@ -53,7 +55,7 @@ pub(super) fn read_chunkwise(
 }
 
 /// Returns the gap that starts at `from` and ends at the next readable chunk.
-fn gap(
+fn find_gap(
     store: &dyn Store,
     partition: PartitionId,
     from: Seq,
@@ -71,7 +73,7 @@ fn gap(
         at = at.plus(1);
     }
     if is_missing && let Some(damage) = store.damage() {
-        damage.lose(partition, from, at);
+        damage.record_loss(partition, from, at);
     }
     Ok(LogSlice {
         chunks: Vec::new(),
@@ -91,7 +93,7 @@ pub(super) fn chunk_containing(
         .map(Seq)
     {
         if let ChunkLookup::Chunk(chunk) = look_up(store, partition, first)? {
-            return Ok(Some(chunk).filter(|chunk| chunk.end() > seq));
+            return Ok(Some(chunk).filter(|chunk| chunk.end_seq() > seq));
         }
     }
     Ok(None)
@@ -122,7 +124,7 @@ fn look_up(
         .get(Family::Log, &key)
         .and_then(|value| value.map(|value| chunk_of(&key, value)).transpose())
     {
-        Ok(Some(chunk)) => Ok(if chunk.events().is_ok() {
+        Ok(Some(chunk)) => Ok(if chunk.decode_events().is_ok() {
             ChunkLookup::Chunk(chunk)
         } else {
             ChunkLookup::Damaged

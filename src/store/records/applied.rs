@@ -19,14 +19,14 @@ pub struct AppliedPosition {
 impl RecordLayout for AppliedPosition {
     const NAME: &'static str = "applied position";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_varint(out, self.sequence);
         out.extend_from_slice(&self.chain.to_be_bytes());
         put_varint(out, self.epoch);
         put_varint(out, self.number);
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             sequence: reader.varint()?,
             chain: reader.u32()?,

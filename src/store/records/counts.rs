@@ -24,19 +24,19 @@ pub(super) fn put_counts(
 ) {
     put_varint(out, failed.len() as u64);
     for (outcome, times) in failed {
-        out.push(outcome.byte());
+        out.push(outcome.to_byte());
         put_varint(out, *times);
     }
     for reasons in [dead_lettered, dropped] {
         put_varint(out, reasons.len() as u64);
         for (reason, times) in reasons {
-            out.extend(reason.bytes());
+            out.extend(reason.to_bytes());
             put_varint(out, *times);
         }
     }
     put_varint(out, leases.len() as u64);
     for (step, times) in leases {
-        out.push(step.byte());
+        out.push(step.to_byte());
         put_varint(out, *times);
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn take_counts(reader: &mut RecordReader<'_>) -> Option<OutcomeCounts
         failed: take_map(reader, take_outcome)?,
         dead_lettered: take_map(reader, take_reason)?,
         dropped: take_map(reader, take_reason)?,
-        leases: take_map(reader, |reader| reader.u8().and_then(StepKind::of_byte))?,
+        leases: take_map(reader, |reader| reader.u8().and_then(StepKind::from_byte))?,
     })
 }
 
@@ -56,7 +56,8 @@ fn take_map<K: Ord>(
 ) -> Option<BTreeMap<K, u64>> {
     let mut map = BTreeMap::new();
     for _ in 0..reader.varint()? {
-        let (key, times) = (key(reader)?, reader.varint().filter(|times| *times > 0)?);
+        let key = key(reader)?;
+        let times = reader.varint().filter(|times| *times > 0)?;
         if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
             return None;
         }

@@ -67,7 +67,7 @@ impl RecordLayout for Cursor {
 
     const OLDEST: u8 = 5;
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         let PaceRecord {
             healthy,
             failed,
@@ -76,7 +76,7 @@ impl RecordLayout for Cursor {
             requested_by,
             failing_since,
         } = self.pace;
-        let held = match self.held {
+        let hold_flags = match self.held {
             None => 0,
             Some(HeldBy::ByOperator) => HELD,
             Some(HeldBy::Gone) => GONE,
@@ -87,7 +87,9 @@ impl RecordLayout for Cursor {
         let has = has
             | flag(!self.filtered_out.is_empty(), HAS_FILTERED_OUT)
             | flag(self.began != Seq::default(), HAS_BEGUN);
-        out.push(held | has | flag(paced, PACED) | flag(self.next_due.is_some(), HAS_NEXT_DUE));
+        out.push(
+            hold_flags | has | flag(paced, PACED) | flag(self.next_due.is_some(), HAS_NEXT_DUE),
+        );
         if let Some(due) = self.next_due {
             put_time(out, due);
         }
@@ -100,16 +102,16 @@ impl RecordLayout for Cursor {
         put_wait(out, not_before, requested_by);
         put_time_or_none(out, failing_since);
         put_health(out, self.health);
-        for counter in counters(&self.counters) {
+        for counter in counter_fields(&self.counters) {
             put_varint(out, counter);
         }
-        for counter in counters(&self.replayed) {
+        for counter in counter_fields(&self.replayed) {
             put_varint(out, counter);
         }
         put_varint(out, self.jobs_begun.into());
         put_varint(out, self.jobs.len() as u64);
         for job in &self.jobs {
-            job.put(out);
+            job.write_fields(out);
         }
         put_varint(out, self.lanes.len() as u64);
         for lane in &self.lanes {
@@ -127,9 +129,9 @@ impl RecordLayout for Cursor {
         put_counts(out, &self.counts);
     }
 
-    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let flags = reader.u8()?;
-        let held = match (flags & HELD != 0, flags & GONE != 0) {
+        let hold = match (flags & HELD != 0, flags & GONE != 0) {
             (false, false) => None,
             (true, false) => Some(HeldBy::ByOperator),
             (false, true) => Some(HeldBy::Gone),
@@ -146,7 +148,7 @@ impl RecordLayout for Cursor {
         } else {
             Some(Rate(reader.varint()?))
         };
-        let failed = if flags & HAS_FAILED == 0 {
+        let last_failure = if flags & HAS_FAILED == 0 {
             None
         } else {
             Some(take_time(reader)?)
@@ -167,20 +169,20 @@ impl RecordLayout for Cursor {
         let health = take_health(kind, reader)?;
         let pace = PaceRecord {
             healthy,
-            failed,
+            failed: last_failure,
             paced: flags & PACED != 0,
             not_before,
             requested_by,
             failing_since,
         };
         let counters = take_counters(reader)?;
-        let replayed = take_counters(reader)?;
+        let job_counters = take_counters(reader)?;
         let jobs_begun = u16::try_from(reader.varint()?).ok()?;
         let mut jobs = Vec::new();
         for _ in 0..reader.varint()? {
             // A job in a cursor has no version of its own: a new form of it is a new version of the
             // cursor.
-            jobs.push(Job::take(Job::VERSION, reader)?);
+            jobs.push(Job::read_fields(Job::VERSION, reader)?);
         }
         let mut lanes = Vec::new();
         for _ in 0..reader.varint()? {
@@ -203,9 +205,9 @@ impl RecordLayout for Cursor {
             lanes,
             health,
             pace,
-            held,
+            held: hold,
             counters,
-            replayed,
+            replayed: job_counters,
             jobs,
             jobs_begun,
             next_due,
@@ -233,10 +235,8 @@ fn put_filtered_out(
 }
 
 fn take_filtered_out(reader: &mut RecordReader<'_>) -> Option<FilteredOut> {
-    let (lane, version) = (
-        Lane(u16::try_from(reader.varint()?).ok()?),
-        take_u32(reader)?,
-    );
+    let lane = Lane(u16::try_from(reader.varint()?).ok()?);
+    let version = take_u32(reader)?;
     let first = reader.varint()?;
     let length = reader.varint().filter(|length| *length > 0)?;
     Some(FilteredOut {
@@ -281,7 +281,7 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
             until,
             consecutive_suspensions,
         } => {
-            out.extend([1, cause.byte()]);
+            out.extend([1, cause.to_byte()]);
             put_time(out, since);
             put_time(out, until);
             put_varint(out, consecutive_suspensions.into());
@@ -291,7 +291,7 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
             since,
             consecutive_suspensions,
         } => {
-            out.extend([2, cause.byte()]);
+            out.extend([2, cause.to_byte()]);
             put_time(out, since);
             put_varint(out, consecutive_suspensions.into());
         }
@@ -304,13 +304,13 @@ fn take_health(kind: u8, reader: &mut RecordReader<'_>) -> Option<Health> {
             failures: take_u32(reader)?,
         }),
         1 => Some(Health::Suspended {
-            cause: reader.u8().and_then(Failure::of_byte)?,
+            cause: reader.u8().and_then(Failure::from_byte)?,
             since: take_time(reader)?,
             until: take_time(reader)?,
             consecutive_suspensions: take_u32(reader)?,
         }),
         2 => Some(Health::Probing {
-            cause: reader.u8().and_then(Failure::of_byte)?,
+            cause: reader.u8().and_then(Failure::from_byte)?,
             since: take_time(reader)?,
             consecutive_suspensions: take_u32(reader)?,
         }),
@@ -319,7 +319,7 @@ fn take_health(kind: u8, reader: &mut RecordReader<'_>) -> Option<Health> {
 }
 
 /// The counters in the order in which they are stored.
-pub(super) fn counters(counters: &Counters) -> [u64; 11] {
+pub(super) fn counter_fields(counters: &Counters) -> [u64; 11] {
     let Counters {
         passed,
         filtered,
@@ -397,7 +397,7 @@ fn put_runs(out: &mut Vec<u8>, ascending: &[Seq]) {
     for run in runs {
         put_varint(out, run.first.0 - end.0);
         put_varint(out, run.count.into());
-        end = run.end();
+        end = run.end_seq();
     }
 }
 

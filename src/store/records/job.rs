@@ -7,7 +7,7 @@
 
 use super::{
     RecordLayout,
-    cursor::{counters, take_counters},
+    cursor::{counter_fields, take_counters},
     put_time, take_time,
 };
 use gridhook_event::{
@@ -22,7 +22,7 @@ use gridhook_policy::record::{
 impl RecordLayout for Job {
     const NAME: &'static str = "job";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_varint(out, self.lane.0.into());
         // A byte is never reused, neither of a kind nor of a state.
         match self.kind {
@@ -46,12 +46,12 @@ impl RecordLayout for Job {
             JobState::Completed => 4,
             JobState::Canceled => 5,
         });
-        for counter in counters(&self.counters) {
+        for counter in counter_fields(&self.counters) {
             put_varint(out, counter);
         }
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let lane = Lane(u16::try_from(reader.varint()?).ok()?);
         let kind = match reader.u8()? {
             1 => JobKind::Replay {
@@ -71,7 +71,8 @@ impl RecordLayout for Job {
             1 => Some(Rate(reader.varint()?)),
             _ => return None,
         };
-        let (began, changed) = (take_time(reader)?, take_time(reader)?);
+        let began = take_time(reader)?;
+        let changed = take_time(reader)?;
         let state = match reader.u8()? {
             1 => JobState::Running,
             2 => JobState::Paused,

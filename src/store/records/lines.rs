@@ -27,12 +27,10 @@ pub struct EncodedLine<'a> {
 }
 
 impl EncodedLines {
-    /// The number of lines.
-    pub fn count(&self) -> u32 {
+    pub fn line_count(&self) -> u32 {
         self.count
     }
 
-    /// Adds a line.
     pub fn push(
         &mut self,
         LedgerLine {
@@ -53,23 +51,21 @@ impl EncodedLines {
         self.bytes.reserve(LINE_BYTES);
         put_varint(&mut self.bytes, lane.0.into());
         put_varint(&mut self.bytes, attempt.into());
-        entry.put(&mut self.bytes);
+        entry.write_fields(&mut self.bytes);
     }
 
-    /// Adds lines.
-    pub fn append(&mut self, later: &Self) {
+    pub fn append_later(&mut self, later: &Self) {
         self.count += later.count;
         self.bytes.extend_from_slice(&later.bytes);
     }
 
-    /// Removes the lines before `mark`.
     pub fn remove_before(&mut self, mark: LinesMark) {
         self.count -= mark.count;
         self.bytes.drain(..mark.bytes);
     }
 
     /// The end of the lines so far.
-    pub fn mark(&self) -> LinesMark {
+    pub fn current_mark(&self) -> LinesMark {
         LinesMark {
             count: self.count,
             bytes: self.bytes.len(),
@@ -78,7 +74,7 @@ impl EncodedLines {
 
     /// The lines. [`None`] if they cannot be decoded, which [`OutcomePage`](super::OutcomePage)'s
     /// decoder has excluded.
-    pub fn decode(&self) -> Option<Vec<LedgerLine>> {
+    pub fn decode_lines(&self) -> Option<Vec<LedgerLine>> {
         let mut reader = RecordReader::new(&self.bytes);
         let mut lines = Vec::new();
         for _ in 0..self.count {
@@ -88,7 +84,10 @@ impl EncodedLines {
     }
 
     /// The lines, as those of a subscription.
-    pub fn of(&self, subscription_key: SubscriptionKey) -> impl Iterator<Item = EncodedLine<'_>> {
+    pub fn for_subscription(
+        &self,
+        subscription_key: SubscriptionKey,
+    ) -> impl Iterator<Item = EncodedLine<'_>> {
         let mut reader = RecordReader::new(&self.bytes);
         // They were encoded here, or decoded when a page was read.
         let mut next =
@@ -99,9 +98,9 @@ impl EncodedLines {
 
 impl From<Vec<LedgerLine>> for EncodedLines {
     fn from(lines: Vec<LedgerLine>) -> Self {
-        let mut encoded = Self::default();
-        lines.iter().for_each(|line| encoded.push(line));
-        encoded
+        let mut lines_out = Self::default();
+        lines.iter().for_each(|line| lines_out.push(line));
+        lines_out
     }
 }
 
@@ -114,10 +113,11 @@ impl<'a> EncodedLine<'a> {
         let at = take_time(reader)?;
         let what = *reader.rest().first()?;
         take_event(reader)?;
-        let (mut first, mut end) = (None, Seq(0));
+        let mut first = None;
+        let mut end = Seq(0);
         take_runs(reader, |run| {
             first.get_or_insert(run.first);
-            end = run.end();
+            end = run.end_seq();
         })?;
         let key = LineKey {
             subscription_key,
@@ -128,10 +128,8 @@ impl<'a> EncodedLine<'a> {
             what,
         };
         let after = reader.rest().len();
-        let (bytes, entry) = (
-            &rest[..rest.len() - after],
-            &from_entry[..from_entry.len() - after],
-        );
+        let bytes = &rest[..rest.len() - after];
+        let entry = &from_entry[..from_entry.len() - after];
         Some(Self {
             key,
             end,
@@ -140,8 +138,7 @@ impl<'a> EncodedLine<'a> {
         })
     }
 
-    /// The line.
-    pub fn decode(&self) -> LedgerLine {
+    pub fn decode_line(&self) -> LedgerLine {
         take_line(&mut RecordReader::new(self.bytes)).expect("lines can be decoded")
     }
 }
@@ -172,7 +169,7 @@ pub struct LinesMark {
 
 impl LinesMark {
     /// The number of lines before it.
-    pub fn count(self) -> u32 {
+    pub fn line_count(self) -> u32 {
         self.count
     }
 }

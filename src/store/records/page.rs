@@ -40,7 +40,6 @@ pub struct OutcomePage {
 /// The part of a page that is about one subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageEntry {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
     /// Its entries in pages up to this number are in records of their own, which were written with
     /// this page.
@@ -51,7 +50,6 @@ pub struct PageEntry {
     pub lines: EncodedLines,
 }
 
-/// A cursor in a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageCursor {
     /// The whole cursor, encoded.
@@ -68,7 +66,8 @@ impl PageCursor {
         };
         let mut changes = Vec::with_capacity(cursor.len());
         changes.extend_from_slice(&crc32fast::hash(cursor).to_be_bytes());
-        let (mut old, mut new) = (&before[..], &cursor[..]);
+        let mut old = &before[..];
+        let mut new = &cursor[..];
         while let Some(first) = first_change(old, new) {
             let mut end = first + 1;
             while let Some(next) =
@@ -89,19 +88,20 @@ impl PageCursor {
     }
 
     /// The cursor; [`None`] if it follows another one than `before`.
-    pub fn after(&self, before: Option<&Bytes>) -> Option<Bytes> {
+    pub fn cursor_after(&self, before: Option<&Bytes>) -> Option<Bytes> {
         let changes = match self {
             Self::Whole(cursor) => return Some(cursor.clone()),
             Self::Changes(changes) => changes,
         };
         let mut reader = RecordReader::new(changes);
         let checksum = reader.u32()?;
-        let (mut cursor, mut at) = (before?.to_vec(), 0usize);
+        let mut cursor = before?.to_vec();
+        let mut at = 0usize;
         while !reader.is_empty() {
             at = at.checked_add(usize::try_from(reader.varint()?).ok()?)?;
-            let changed = take_field(&mut reader)?;
-            let end = at.checked_add(changed.len())?;
-            cursor.get_mut(at..end)?.copy_from_slice(changed);
+            let patch = take_field(&mut reader)?;
+            let end = at.checked_add(patch.len())?;
+            cursor.get_mut(at..end)?.copy_from_slice(patch);
             at = end;
         }
         (crc32fast::hash(&cursor) == checksum).then(|| cursor.into())
@@ -111,7 +111,8 @@ impl PageCursor {
 /// The first byte that differs between two cursors of the same length.
 fn first_change(old: &[u8], new: &[u8]) -> Option<usize> {
     // Most bytes stay, so words are compared first.
-    let (words, others) = (old.as_chunks::<8>().0, new.as_chunks::<8>().0);
+    let words = old.as_chunks::<8>().0;
+    let others = new.as_chunks::<8>().0;
     let same = words
         .iter()
         .zip(others)
@@ -124,7 +125,7 @@ fn first_change(old: &[u8], new: &[u8]) -> Option<usize> {
 impl RecordLayout for OutcomePage {
     const NAME: &'static str = "outcome page";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         let ascends = self
             .entries
             .is_sorted_by(|entry, next| entry.subscription_key < next.subscription_key);
@@ -161,14 +162,12 @@ impl RecordLayout for OutcomePage {
         }
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
-        let ended = reader.varint()?;
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+        let newest_end = reader.varint()?;
         let mut entries: Vec<PageEntry> = Vec::new();
         for _ in 0..reader.varint()? {
-            let (partition, subscription) = (
-                PartitionId(take_u32(reader)?),
-                SubscriptionId(take_u32(reader)?),
-            );
+            let partition = PartitionId(take_u32(reader)?);
+            let subscription = SubscriptionId(take_u32(reader)?);
             let subscription_key = SubscriptionKey {
                 partition,
                 subscription,
@@ -178,7 +177,7 @@ impl RecordLayout for OutcomePage {
                 .is_none_or(|last| last.subscription_key < subscription_key)
                 .then_some(())?;
             let flags = reader.u8()?;
-            let stored = if flags & HAS_STORED == 0 {
+            let stored_cursor = if flags & HAS_STORED == 0 {
                 None
             } else {
                 Some(reader.varint()?)
@@ -197,16 +196,19 @@ impl RecordLayout for OutcomePage {
             };
             if lines.count > 0 {
                 lines.bytes.extend_from_slice(take_field(reader)?);
-                lines.decode()?;
+                lines.decode_lines()?;
             }
             entries.push(PageEntry {
                 subscription_key,
-                stored,
+                stored: stored_cursor,
                 cursor,
                 lines,
             });
         }
-        Some(Self { ended, entries })
+        Some(Self {
+            ended: newest_end,
+            entries,
+        })
     }
 }
 

@@ -25,7 +25,7 @@ pub struct IdDigest(pub u64, pub u64);
 impl IdDigest {
     /// The digest of an event: of its id; in CloudEvents, of its `source` too; in a domain, of its
     /// domain topic too.
-    pub fn of(event: &Event) -> Self {
+    pub fn from_event(event: &Event) -> Self {
         #[derive(Deserialize)]
         struct CloudEventSource<'a> {
             #[serde(borrow)]
@@ -92,7 +92,7 @@ impl PublishedId {
 impl RecordLayout for PublishedId {
     const NAME: &'static str = "published id";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_time(out, self.accepted);
         put_time(out, self.until);
         put_varint(out, self.seq.0);
@@ -100,7 +100,7 @@ impl RecordLayout for PublishedId {
         put_time_or_none(out, self.last);
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             accepted: take_time(reader)?,
             until: take_time(reader)?,

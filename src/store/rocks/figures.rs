@@ -30,8 +30,8 @@ impl RocksStore {
             .ok()
             .flatten()
             .unwrap_or_default();
-        let ticker = |name| ticker(&text, name);
-        let log = self.family(Family::Log);
+        let ticker = |name| parse_ticker(&text, name);
+        let log = self.column_family(Family::Log);
         let of_log = |name| {
             self.db
                 .property_int_value_cf(log, name)
@@ -64,7 +64,7 @@ impl RocksStore {
     }
 
     fn figures_of(&self, family: Family) -> FamilyFigures {
-        let handle = self.family(family);
+        let handle = self.column_family(family);
         let whole = |name| {
             self.db
                 .property_int_value_cf(handle, name)
@@ -91,7 +91,7 @@ impl RocksStore {
 }
 
 /// Parses a counter of the statistics. A line is `rocksdb.wal.synced COUNT : 12`.
-fn ticker(text: &str, name: &str) -> u64 {
+fn parse_ticker(text: &str, name: &str) -> u64 {
     let of = |line: &str| {
         line.strip_prefix(name)?
             .trim()

@@ -2,7 +2,7 @@
 //! below their partition's floor, and published ids whose window of duplicate detection has ended.
 //!
 //! Invariants: a floor only rises; a removed record is below a floor that was durable before
-//! [`PartitionFloors::raise`] was called; a chunk that reaches over the floor, or that cannot be
+//! [`PartitionFloors::raise_floor`] was called; a chunk that reaches over the floor, or that cannot be
 //! read, is kept. Each compaction uses the floors as they were when it began; they can only have
 //! risen since.
 
@@ -37,12 +37,12 @@ pub(super) struct PartitionFloors {
 
 impl PartitionFloors {
     /// Raises a floor. A lower one is ignored.
-    pub(super) fn raise(&self, partition: PartitionId, floor: Seq) {
+    pub(super) fn raise_floor(&self, partition: PartitionId, floor: Seq) {
         // Every change is one insert, so the map is consistent even if a thread panicked with the
         // lock.
         let mut floors = self.floors.write().unwrap_or_else(PoisonError::into_inner);
-        let known = Arc::make_mut(&mut *floors).entry(partition).or_default();
-        *known = floor.max(*known);
+        let current = Arc::make_mut(&mut *floors).entry(partition).or_default();
+        *current = floor.max(*current);
     }
 
     /// Published ids whose windows have ended at `now` may be removed.
@@ -70,14 +70,13 @@ impl CompactionFilterFactory for PartitionFloors {
     }
 }
 
-/// The filter of one compaction.
 pub(super) struct FloorFilter {
     floors: Arc<HashMap<PartitionId, Seq>>,
     ids_until: Timestamp,
 }
 
 impl FloorFilter {
-    fn discards(&self, key: &[u8], value: &[u8]) -> Option<bool> {
+    fn decide_removal(&self, key: &[u8], value: &[u8]) -> Option<bool> {
         if let Some((partition, block)) = keys::parse_ids(key) {
             return Some(id_filter::end_of(block) <= *self.floors.get(&partition)?);
         }
@@ -96,7 +95,7 @@ impl FloorFilter {
 
 impl CompactionFilter for FloorFilter {
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
-        match self.discards(key, value) {
+        match self.decide_removal(key, value) {
             Some(true) => CompactionDecision::Remove,
             Some(false) | None => CompactionDecision::Keep,
         }

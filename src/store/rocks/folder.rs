@@ -57,7 +57,7 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    pub fn take(path: &Path) -> Result<Self, OpenError> {
+    pub fn acquire(path: &Path) -> Result<Self, OpenError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -69,7 +69,7 @@ impl FolderLock {
             folder: path.to_owned(),
             source,
         })?;
-        lock(path, &mut file)?;
+        lock_file(path, &mut file)?;
         match note_process(&mut file) {
             Ok(()) => {}
             // The process id is informative only. The lock is valid without it, and a full disk
@@ -98,7 +98,7 @@ impl FolderLock {
                 });
             }
         }
-        match Self::take(path) {
+        match Self::acquire(path) {
             Err(OpenError::Folder { .. }) => {}
             taken => return taken.map(Some),
         }
@@ -106,7 +106,7 @@ impl FolderLock {
             folder: path.to_owned(),
             source,
         })?;
-        lock(path, &mut file).map(|()| Some(Self { file }))
+        lock_file(path, &mut file).map(|()| Some(Self { file }))
     }
 }
 
@@ -116,16 +116,16 @@ impl FolderLock {
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
-    let mut taken = file.try_lock();
+fn lock_file(path: &Path, file: &mut File) -> Result<(), OpenError> {
+    let mut result = file.try_lock();
     for _ in 1..LOCK_TRIES {
-        if !matches!(taken, Err(TryLockError::WouldBlock)) {
+        if !matches!(result, Err(TryLockError::WouldBlock)) {
             break;
         }
         thread::sleep(LOCK_PAUSE);
-        taken = file.try_lock();
+        result = file.try_lock();
     }
-    match taken {
+    match result {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
@@ -147,7 +147,7 @@ fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
 
 impl DataFolder {
     /// Creates the folder, if there is none, and takes its lock.
-    pub(super) fn hold(path: &Path) -> Result<Self, OpenError> {
+    pub(super) fn create_and_lock(path: &Path) -> Result<Self, OpenError> {
         let made = DirBuilder::new()
             .recursive(true)
             .mode(PRIVATE_FOLDER)
@@ -158,7 +158,7 @@ impl DataFolder {
         })?;
         Ok(Self {
             path: path.to_owned(),
-            lock: FolderLock::take(path)?,
+            lock: FolderLock::acquire(path)?,
         })
     }
 
@@ -174,7 +174,7 @@ impl DataFolder {
 
     /// The families that are not compacted. An unreadable file counts as none: the next failed
     /// compaction writes it again.
-    pub(super) fn spared(&self) -> BTreeSet<Family> {
+    pub(super) fn uncompacted_families(&self) -> BTreeSet<Family> {
         let names = std::fs::read_to_string(self.path.join(SPARED)).unwrap_or_default();
         Family::ALL
             .into_iter()
@@ -204,13 +204,13 @@ impl DataFolder {
     /// call returns false.
     pub(super) fn is_copied(&self) -> io::Result<bool> {
         let path = self.path.join(PLACE);
-        let stored = match std::fs::read_to_string(&path) {
+        let recorded_place = match std::fs::read_to_string(&path) {
             Ok(stored) => Some(stored),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        if let Some(stored) = &stored
-            && *stored == place_of(&File::open(&path)?)?
+        if let Some(recorded_place) = &recorded_place
+            && *recorded_place == place_of(&File::open(&path)?)?
         {
             return Ok(false);
         }
@@ -218,15 +218,15 @@ impl DataFolder {
         file.write_all(place_of(&file)?.as_bytes())?;
         file.sync_all()?;
         // A file that was truncated by a full disk proves nothing.
-        Ok(stored.is_some_and(|stored| stored.ends_with('\n')))
+        Ok(recorded_place.is_some_and(|place| place.ends_with('\n')))
     }
 
-    fn ballast(&self) -> PathBuf {
+    fn ballast_path(&self) -> PathBuf {
         self.path.join("ballast")
     }
 
     fn has_ballast(&self) -> bool {
-        std::fs::metadata(self.ballast()).is_ok_and(|file| file.len() >= BALLAST)
+        std::fs::metadata(self.ballast_path()).is_ok_and(|file| file.len() >= BALLAST)
     }
 
     /// Checks that the file system still accepts changes.
@@ -276,7 +276,7 @@ impl DataFolder {
     }
 
     fn make_ballast(&self) -> io::Result<()> {
-        let file = new_file(&self.ballast())?;
+        let file = new_file(&self.ballast_path())?;
         if fallocate(&file, FallocateFlags::empty(), 0, BALLAST).is_err() {
             return self.drop_ballast().map(drop);
         }
@@ -285,7 +285,7 @@ impl DataFolder {
 
     /// Removes the ballast. Returns whether there was one.
     pub(super) fn drop_ballast(&self) -> io::Result<bool> {
-        match std::fs::remove_file(self.ballast()) {
+        match std::fs::remove_file(self.ballast_path()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -297,12 +297,12 @@ impl DataFolder {
 /// of creation.
 fn place_of(file: &File) -> io::Result<String> {
     let meta = file.metadata()?;
-    let created = meta
+    let creation = meta
         .created()
         .ok()
         .and_then(|created| created.duration_since(UNIX_EPOCH).ok());
-    Ok(match created {
-        Some(created) => format!("{} {}\n", meta.ino(), created.as_nanos()),
+    Ok(match creation {
+        Some(creation) => format!("{} {}\n", meta.ino(), creation.as_nanos()),
         None => format!("{}\n", meta.ino()),
     })
 }

@@ -64,11 +64,11 @@ impl ReadOnlyStore {
                 acknowledged,
             });
         }
-        Self::at(&folder.join(STORE), acknowledged, wanted, lock)
+        Self::open_at(&folder.join(STORE), acknowledged, wanted, lock)
     }
 
     /// Opens RocksDB's folder `store`, which must contain all changes up to `acknowledged`.
-    pub fn at(
+    pub fn open_at(
         store: &Path,
         acknowledged: u64,
         wanted: &RocksOptions,
@@ -76,10 +76,10 @@ impl ReadOnlyStore {
     ) -> Result<Self, OpenError> {
         let refuse = |error| open::of_store(store, error);
         let db = open_db(store, wanted).map_err(refuse)?;
-        let recovered = db.latest_sequence_number();
-        if recovered < acknowledged {
+        let last_sequence = db.latest_sequence_number();
+        if last_sequence < acknowledged {
             return Err(OpenError::Behind {
-                recovered,
+                recovered: last_sequence,
                 acknowledged,
             });
         }
@@ -111,31 +111,33 @@ impl ReadOnlyStore {
                 &mut |_| {},
             )
         };
-        self.pages.load(scan, |_| Ok(()))
+        self.pages.load_pages(scan, |_| Ok(()))
     }
 
     /// The sequence number of the last change that the store contains.
-    pub fn sequence(&self) -> u64 {
+    pub fn last_sequence(&self) -> u64 {
         self.db.latest_sequence_number()
     }
 
     /// [`None`] for a family that an older program did not create.
-    fn family(&self, family: Family) -> Option<&ColumnFamily> {
+    fn column_family(&self, family: Family) -> Option<&ColumnFamily> {
         self.db.cf_handle(family.name())
     }
 }
 
 fn open_db(store: &Path, wanted: &RocksOptions) -> Result<DB, StoreError> {
-    let of_all = options::store(wanted).map_err(of_rocksdb)?;
+    let of_all = options::store_options(wanted).map_err(of_rocksdb)?;
     let cache = Cache::new_lru_cache(wanted.cache_bytes);
     let mut families = Vec::new();
     for name in DB::list_cf(&of_all, store).map_err(of_rocksdb)? {
         let ours = Family::ALL.into_iter().find(|family| family.name() == name);
         let options = match ours {
             // Nothing is compacted here, so the filter needs no floors.
-            Some(family) => options::family(family, wanted, &cache, &PartitionFloors::default())
-                .map_err(of_rocksdb)?,
-            None => options::unused(),
+            Some(family) => {
+                options::family_options(family, wanted, &cache, &PartitionFloors::default())
+                    .map_err(of_rocksdb)?
+            }
+            None => options::unused_family_options(),
         };
         families.push(ColumnFamilyDescriptor::new(name, options));
     }
@@ -150,7 +152,10 @@ impl Store for ReadOnlyStore {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        match (self.pages.cursor(family, key), self.family(family)) {
+        match (
+            self.pages.find_cursor(family, key),
+            self.column_family(family),
+        ) {
             (None, Some(family)) => read::get(&self.db, family, key),
             (cursor, _) => Ok(cursor),
         }
@@ -163,11 +168,11 @@ impl Store for ReadOnlyStore {
         upper: &[u8],
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
-        let Some(found) = self.family(family) else {
+        let Some(found) = self.column_family(family) else {
             return Ok(());
         };
-        self.pages.scan(family, from, upper, visit, |visit| {
-            read::scan(&self.db, found, ReadOptions::default(), from, upper, visit)
+        self.pages.scan_merged(family, from, upper, visit, |visit| {
+            read::scan_records(&self.db, found, ReadOptions::default(), from, upper, visit)
         })
     }
 
@@ -177,11 +182,11 @@ impl Store for ReadOnlyStore {
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        let Some(found) = self.family(family) else {
+        let Some(found) = self.column_family(family) else {
             return Ok(None);
         };
-        let last = read::last(&self.db, found, ReadOptions::default(), lower, upper)?;
-        Ok(self.pages.last(family, lower, upper, last))
+        let last = read::last_record(&self.db, found, ReadOptions::default(), lower, upper)?;
+        Ok(self.pages.last_record(family, lower, upper, last))
     }
 
     fn drop_log(&self, _: PartitionId, _: Seq) -> Result<(), StoreError> {

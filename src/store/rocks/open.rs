@@ -17,7 +17,7 @@ use super::{
     floors::PartitionFloors,
     folder::DataFolder,
     of_rocksdb,
-    options::{self, synced},
+    options::{self, synced_writes},
     pages::Pages,
     received,
     trim::Trimmer,
@@ -25,7 +25,7 @@ use super::{
 use crate::{
     Family, Store, StoreError,
     keys::{self, MetaKind},
-    migrate::{self, migrate},
+    migrate::{self, migrate_store},
     records::{FloorRecord, StoredRecord},
     watermark::{Watermark, WatermarkFile},
 };
@@ -49,15 +49,23 @@ const NICENESS: i32 = 5;
 const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
 
 pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, OpenError> {
-    let folder = DataFolder::hold(path)?;
-    received::settle(path).map_err(|source| of_io(&folder, source))?;
+    let folder = DataFolder::create_and_lock(path)?;
+    received::finish_arrival(path).map_err(|source| of_io(&folder, source))?;
     let watermark = find_watermark(&folder, wanted)?;
     let floors = PartitionFloors::default();
-    let spared = folder.spared();
+    let uncompacted = folder.uncompacted_families();
     let store = path.join(STORE);
     remove(&path.join(FROZEN)).map_err(|source| of_io(&folder, source))?;
     sync_logs(&store).map_err(|source| of_io(&folder, source))?;
-    let open_store = || open_db(options::store(wanted), &store, wanted, &floors, &spared);
+    let open_store = || {
+        open_db(
+            options::store_options(wanted),
+            &store,
+            wanted,
+            &floors,
+            &uncompacted,
+        )
+    };
     let db = match open_store() {
         // Opening needs a few kilobytes for a new log and a new manifest. The ballast frees them.
         Err(StoreError::Full)
@@ -70,21 +78,22 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
         opened => opened,
     };
     let db = db.map_err(|error| of_store(path, error))?;
-    let (recovered, acknowledged) = (db.latest_sequence_number(), watermark.sequence());
+    let recovered = db.latest_sequence_number();
+    let acknowledged = watermark.last_sequence();
     if recovered < acknowledged {
         return Err(OpenError::Behind {
             recovered,
             acknowledged,
         });
     }
-    let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
+    let rocks = wrap_database(db, wanted, floors, watermark, recovered, folder);
     let older = match check_format(&rocks, path) {
         Err(OpenError::Older { found, .. }) => Some(found),
         checked => checked.map(|()| None)?,
     };
     rocks.load_pages().map_err(|error| of_store(path, error))?;
     if let Some(found) = older {
-        migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS)
+        migrate_store(&rocks, found, migrate::OLDEST, &migrate::STEPS)
             .map_err(|error| of_store(path, error))?;
     }
     check_families(&store)?;
@@ -113,7 +122,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
 }
 
 /// Wraps RocksDB after it opened and recovered.
-fn wrap(
+fn wrap_database(
     db: DB,
     wanted: &RocksOptions,
     floors: PartitionFloors,
@@ -127,7 +136,7 @@ fn wrap(
         db,
         options: *wanted,
         writes: WriteModes {
-            synced: synced(),
+            synced: synced_writes(),
             ..WriteModes::default()
         },
         floors,
@@ -137,7 +146,7 @@ fn wrap(
         full: AtomicBool::new(false),
         short: AtomicBool::new(false),
         failed: OnceLock::new(),
-        spared: Mutex::new(folder.spared()),
+        spared: Mutex::new(folder.uncompacted_families()),
         folder,
     }
 }
@@ -148,20 +157,20 @@ pub(super) fn open_damaged(
     path: &Path,
     wanted: &RocksOptions,
 ) -> Result<(RocksStore, u64), OpenError> {
-    let folder = DataFolder::hold(path)?;
+    let folder = DataFolder::create_and_lock(path)?;
     let floors = PartitionFloors::default();
     let db = open_db(
-        options::damaged(wanted),
+        options::damaged_store_options(wanted),
         &path.join(STORE),
         wanted,
         &floors,
         &Family::ALL.into(),
     );
     let db = db.map_err(|error| of_store(path, error))?;
-    let recovered = db.latest_sequence_number();
-    let watermark = Watermark::create(&path.join("watermark"), recovered)
+    let last_sequence = db.latest_sequence_number();
+    let watermark = Watermark::create(&path.join("watermark"), last_sequence)
         .map_err(|source| of_io(&folder, source))?;
-    let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
+    let rocks = wrap_database(db, wanted, floors, watermark, last_sequence, folder);
     match check_format(&rocks, path) {
         // An unreadable format record is taken for one of the formats that a store with these
         // families can have, and a format that is too old for a server is read, because every
@@ -173,7 +182,7 @@ pub(super) fn open_damaged(
         .store_readable_pages()
         .map_err(|error| of_store(path, error))?;
     check_families(&path.join(STORE))?;
-    Ok((rocks, recovered))
+    Ok((rocks, last_sequence))
 }
 
 /// Reads the watermark, and makes the store if there is none. This is the first check: a store
@@ -185,8 +194,8 @@ fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermar
         .join(STORE)
         .try_exists()
         .map_err(|source| of_io(folder, source))?;
-    let found = Watermark::open(&file).map_err(|source| of_io(folder, source))?;
-    match (found, exists) {
+    let watermark_file = Watermark::open(&file).map_err(|source| of_io(folder, source))?;
+    match (watermark_file, exists) {
         (WatermarkFile::Whole(watermark), true) => Ok(watermark),
         (WatermarkFile::Missing, true) => Err(OpenError::NoWatermark {
             file,
@@ -196,10 +205,10 @@ fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermar
             file,
             problem: "is damaged",
         }),
-        (WatermarkFile::Whole(watermark), false) if watermark.sequence() > 0 => {
+        (WatermarkFile::Whole(watermark), false) if watermark.last_sequence() > 0 => {
             Err(OpenError::Behind {
                 recovered: 0,
-                acknowledged: watermark.sequence(),
+                acknowledged: watermark.last_sequence(),
             })
         }
         (WatermarkFile::Missing | WatermarkFile::Whole(_), false) => {
@@ -227,8 +236,8 @@ fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenErro
     let meta = db
         .cf_handle(Family::Meta.name())
         .expect("every family was opened with the store");
-    let key = keys::meta(MetaKind::Format, b"");
-    db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced())
+    let key = keys::meta_key(MetaKind::Format, b"");
+    db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced_writes())
         .map_err(|error| refuse(of_rocksdb(error)))
 }
 
@@ -270,23 +279,31 @@ fn open_db(
 ) -> Result<DB, StoreError> {
     let options_of_all = options.map_err(of_rocksdb)?;
     let cache = Cache::new_lru_cache(wanted.cache_bytes);
-    let mut families = vec![ColumnFamilyDescriptor::new(UNUSED, options::unused())];
+    let mut families = vec![ColumnFamilyDescriptor::new(
+        UNUSED,
+        options::unused_family_options(),
+    )];
     for family in Family::ALL {
-        let mut options = options::family(family, wanted, &cache, floors).map_err(of_rocksdb)?;
+        let mut options =
+            options::family_options(family, wanted, &cache, floors).map_err(of_rocksdb)?;
         options.set_disable_auto_compactions(spared.contains(&family));
         families.push(ColumnFamilyDescriptor::new(family.name(), options));
     }
     if store.join("CURRENT").is_file() {
         for name in unknown_families(store)? {
-            families.push(ColumnFamilyDescriptor::new(name, options::unused()));
+            families.push(ColumnFamilyDescriptor::new(
+                name,
+                options::unused_family_options(),
+            ));
         }
     }
-    nicer(|| DB::open_cf_descriptors(&options_of_all, store, families)).map_err(of_rocksdb)
+    run_with_low_priority(|| DB::open_cf_descriptors(&options_of_all, store, families))
+        .map_err(of_rocksdb)
 }
 
 /// Runs `open` on a thread whose priority is lower by [`NICENESS`]. The threads that RocksDB starts
 /// inherit that.
-fn nicer<T: Send>(open: impl FnOnce() -> T + Send) -> T {
+fn run_with_low_priority<T: Send>(open: impl FnOnce() -> T + Send) -> T {
     let run = || {
         lower_priority();
         open()
@@ -295,19 +312,19 @@ fn nicer<T: Send>(open: impl FnOnce() -> T + Send) -> T {
         let thread = std::thread::Builder::new()
             .name("open".to_owned())
             .spawn_scoped(scope, run);
-        let opened = thread
+        let result = thread
             .expect("a process that cannot start a thread cannot start")
             .join();
-        opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
 /// Lowers the priority of this thread. On other systems than Linux a thread has none of its own.
 fn lower_priority() {
     if cfg!(target_os = "linux") {
-        let lowered = getpriority_process(None)
+        let result = getpriority_process(None)
             .and_then(|niceness| setpriority_process(None, niceness + NICENESS));
-        if let Err(error) = lowered {
+        if let Err(error) = result {
             tracing::debug!(%error, "the priority of RocksDB's threads stays as it is");
         }
     }
@@ -320,20 +337,20 @@ fn unknown_families(store: &Path) -> Result<Vec<String>, StoreError> {
 }
 
 pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenError> {
-    let found = store
-        .get(Family::Meta, &keys::meta(MetaKind::Format, b""))
+    let format_bytes = store
+        .get(Family::Meta, &keys::meta_key(MetaKind::Format, b""))
         .map_err(|error| of_store(folder, error))?
         .ok_or_else(|| OpenError::Damaged("its format is missing".to_owned()))?;
     // These four bytes are the same in every format, because they identify it.
-    let found = <[u8; 4]>::try_from(&found[..]).map(u32::from_be_bytes);
-    match found {
+    let format_number = <[u8; 4]>::try_from(&format_bytes[..]).map(u32::from_be_bytes);
+    match format_number {
         Ok(FORMAT) => Ok(()),
-        Ok(found) if found > FORMAT => Err(OpenError::Newer {
-            found,
+        Ok(format_number) if format_number > FORMAT => Err(OpenError::Newer {
+            found: format_number,
             known: FORMAT,
         }),
-        Ok(found) if found >= migrate::OLDEST => Err(OpenError::Older {
-            found,
+        Ok(format_number) if format_number >= migrate::OLDEST => Err(OpenError::Older {
+            found: format_number,
             known: FORMAT,
         }),
         Ok(_) | Err(_) => Err(OpenError::Damaged("its format is unknown".to_owned())),
@@ -341,8 +358,8 @@ pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenE
 }
 
 pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
-    let unknown = unknown_families(store).map_err(|error| of_store(store, error))?;
-    match unknown.first() {
+    let others = unknown_families(store).map_err(|error| of_store(store, error))?;
+    match others.first() {
         None => Ok(()),
         Some(name) => Err(OpenError::Damaged(format!(
             "it has a family {name:?} that is not of its format"
@@ -353,24 +370,24 @@ pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
 /// Loads the floors. Until then the compaction filter keeps everything.
 fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
     let range = keys::meta_of(MetaKind::Floor);
-    let mut damaged = None;
-    let scanned = rocks.scan(
+    let mut problem = None;
+    let result = rocks.scan(
         Family::Meta,
         &range.start,
         &range.end,
         &mut |key, value| match (keys::parse_floor(key), FloorRecord::decode(value)) {
             (Some(partition), Ok(record)) => {
-                rocks.floors.raise(partition, record.floor);
+                rocks.floors.raise_floor(partition, record.floor);
                 ControlFlow::Continue(())
             }
             (None, _) | (_, Err(_)) => {
-                damaged = Some(format!("the floor under the key {key:?} cannot be read"));
+                problem = Some(format!("the floor under the key {key:?} cannot be read"));
                 ControlFlow::Break(())
             }
         },
     );
-    scanned.map_err(|error| of_store(rocks.folder.path(), error))?;
-    damaged.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
+    result.map_err(|error| of_store(rocks.folder.path(), error))?;
+    problem.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
 }
 
 pub(super) fn of_store(folder: &Path, error: StoreError) -> OpenError {

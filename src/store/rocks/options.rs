@@ -89,21 +89,20 @@ impl Default for RocksOptions {
 }
 
 /// The options of all writes. Writes with different options would not share a sync.
-pub(super) fn synced() -> WriteOptions {
+pub(super) fn synced_writes() -> WriteOptions {
     let mut options = WriteOptions::default();
     options.set_sync(true);
     options
 }
 
-/// Options for creating a store.
 pub(super) fn new_store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
-    let mut options = store(set)?;
+    let mut options = store_options(set)?;
     options.create_if_missing(true);
     Ok(options)
 }
 
 /// Options for the whole store. They do not create a missing store.
-pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
+pub(super) fn store_options(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     // The first option lets a store open on a full disk; the second refuses a store whose older
     // logs are missing.
     let mut options = Options::default()
@@ -137,8 +136,8 @@ pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
 
 /// Options for a copy of a damaged store, from which everything readable is recovered. Recovered
 /// records are flushed at once, so the damaged logs are not read again.
-pub(super) fn damaged(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
-    let mut options = store(set)?
+pub(super) fn damaged_store_options(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
+    let mut options = store_options(set)?
         .get_options_from_string("track_and_verify_wals=false;avoid_flush_during_recovery=false")?;
     // Recovery up to the first damage is not enough: RocksDB refuses it if any family was flushed
     // after that point.
@@ -151,14 +150,13 @@ pub(super) fn damaged(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
 
 /// Options for an unused family. Its buffer must be small too: RocksDB recovers from a full disk
 /// only when the largest buffer of any family is free, and its default is 64 MiB.
-pub(super) fn unused() -> Options {
+pub(super) fn unused_family_options() -> Options {
     let mut options = Options::default();
     options.set_write_buffer_size(BUFFER);
     options
 }
 
-/// Options for one family.
-pub(super) fn family(
+pub(super) fn family_options(
     family: Family,
     wanted: &RocksOptions,
     cache: &Cache,
@@ -200,7 +198,8 @@ pub(super) fn family(
             table.set_block_size(16 << 10);
             // Most events are delivered and removed before they reach the third level, so nothing
             // is compressed on the way there. Only a backlog is.
-            let (new, old) = (DBCompressionType::None, DBCompressionType::Lz4);
+            let new = DBCompressionType::None;
+            let old = DBCompressionType::Lz4;
             options.set_compression_type(old);
             options.set_compression_per_level(&[new, new, old]);
             options.set_target_file_size_base(LOG_FILE);

@@ -7,8 +7,8 @@
 //! earlier if there are many.
 //!
 //! Invariants:
-//! - What a reader sees is as if each outcome had its records at once: [`Pages::cursor`] and
-//!   [`Pages::scan`] add what memory has. After a kill, [`Pages::load`] reads it from the pages.
+//! - What a reader sees is as if each outcome had its records at once: [`Pages::find_cursor`] and
+//!   [`Pages::scan_merged`] add what memory has. After a kill, [`Pages::load_pages`] reads it from the pages.
 //! - A cursor may be what has changed since the one in the page before: both become records in the
 //!   same write.
 //! - A subscription's outcomes become records in one write with a page that says so, so that no
@@ -79,12 +79,13 @@ struct Outcomes<'a> {
 impl Pages {
     /// Reads the pages of a store. `unreadable` decides what follows from a page that cannot be
     /// decoded.
-    pub(super) fn load(
+    pub(super) fn load_pages(
         &self,
         scan: impl FnOnce(&mut Visit<'_>) -> Result<(), StoreError>,
         mut unreadable: impl FnMut(String) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let (mut pages, mut refused) = (BTreeMap::new(), Ok(()));
+        let mut pages = BTreeMap::new();
+        let mut refused = Ok(());
         scan(&mut |key, value| {
             match (keys::parse_outcome_page(key), OutcomePage::decode(value)) {
                 (Some(number), Ok(page)) => _ = pages.insert(number, (page, value.len())),
@@ -101,19 +102,19 @@ impl Pages {
             }
         })?;
         refused?;
-        let mut state = self.state();
-        let ended = pages
+        let mut state = self.lock_state();
+        let newest_end = pages
             .values()
             .map(|(page, _)| page.ended)
             .max()
             .unwrap_or(0);
-        let mut found = BTreeMap::<SubscriptionKey, Vec<(u64, PageEntry)>>::new();
+        let mut entries = BTreeMap::<SubscriptionKey, Vec<(u64, PageEntry)>>::new();
         for (number, (page, bytes)) in pages {
             state.last = number;
             state.bytes += bytes;
             state.pages.insert(number, bytes);
-            for entry in page.entries.into_iter().filter(|_| number > ended) {
-                let parts = found.entry(entry.subscription_key).or_default();
+            for entry in page.entries.into_iter().filter(|_| number > newest_end) {
+                let parts = entries.entry(entry.subscription_key).or_default();
                 parts.retain(|(of, _)| entry.stored.is_none_or(|stored| *of > stored));
                 parts.push((number, entry));
             }
@@ -126,13 +127,13 @@ impl Pages {
                 lines,
                 ..
             },
-        ) in found.into_values().flatten()
+        ) in entries.into_values().flatten()
         {
             let before = state
                 .unstored
                 .get(&subscription_key)
                 .and_then(|known| known.cursor.as_ref());
-            let after = cursor.as_ref().map(|cursor| cursor.after(before));
+            let after = cursor.as_ref().map(|cursor| cursor.cursor_after(before));
             if after == Some(None) {
                 unreadable(format!(
                     "a page before page {number} of outcomes is missing"
@@ -144,30 +145,30 @@ impl Pages {
     }
 
     /// The cursor under a key, if it is in a page.
-    pub(super) fn cursor(&self, family: Family, key: &[u8]) -> Option<Bytes> {
+    pub(super) fn find_cursor(&self, family: Family, key: &[u8]) -> Option<Bytes> {
         let key = (family == Family::Cursor)
             .then(|| keys::parse_cursor(key))
             .flatten()?;
-        self.state().unstored.get(&key)?.cursor.clone()
+        self.lock_state().unstored.get(&key)?.cursor.clone()
     }
 
     /// The last record of a range, of which `last` is in no page.
-    pub(super) fn last(
+    pub(super) fn last_record(
         &self,
         family: Family,
         lower: &[u8],
         upper: &[u8],
         last: Option<(Vec<u8>, Bytes)>,
     ) -> Option<(Vec<u8>, Bytes)> {
-        let paged = self.records(family, lower, upper).pop_last();
+        let page_record = self.records_in_range(family, lower, upper).pop_last();
         // Of two with the same key, that of a page is the newer one.
         let is_newer =
             |(key, _): &(Vec<u8>, Bytes)| last.as_ref().is_none_or(|(last, _)| key >= last);
-        paged.filter(is_newer).or(last)
+        page_record.filter(is_newer).or(last)
     }
 
     /// Visits the records of a range that `scan` visits, and those that pages have.
-    pub(super) fn scan(
+    pub(super) fn scan_merged(
         &self,
         family: Family,
         from: &[u8],
@@ -176,21 +177,28 @@ impl Pages {
         scan: impl FnOnce(&mut Visit<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         // Before the scan: a record that is stored meanwhile is met twice, and not never.
-        let mut paged = self.records(family, from, upper).into_iter().peekable();
-        if paged.peek().is_none() {
+        let mut page_records = self
+            .records_in_range(family, from, upper)
+            .into_iter()
+            .peekable();
+        if page_records.peek().is_none() {
             return scan(visit);
         }
         let mut is_ended = false;
         scan(&mut |key, value| {
-            while let Some((paged, value)) = paged.next_if(|(paged, _)| &paged[..] < key) {
-                if visit(&paged, &value).is_break() {
+            while let Some((page_key, value)) =
+                page_records.next_if(|(page_key, _)| &page_key[..] < key)
+            {
+                if visit(&page_key, &value).is_break() {
                     is_ended = true;
                     return ControlFlow::Break(());
                 }
             }
             // The cursor of a page is the newer one.
             let is_newer = family == Family::Cursor
-                && paged.peek().is_some_and(|(paged, _)| &paged[..] == key);
+                && page_records
+                    .peek()
+                    .is_some_and(|(page_key, _)| &page_key[..] == key);
             if is_newer {
                 return ControlFlow::Continue(());
             }
@@ -198,30 +206,37 @@ impl Pages {
             is_ended = flow.is_break();
             flow
         })?;
-        while !is_ended && let Some((key, value)) = paged.next() {
+        while !is_ended && let Some((key, value)) = page_records.next() {
             is_ended = visit(&key, &value).is_break();
         }
         Ok(())
     }
 
     /// The records of a range that pages have.
-    fn records(&self, family: Family, from: &[u8], upper: &[u8]) -> BTreeMap<Vec<u8>, Bytes> {
+    fn records_in_range(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+    ) -> BTreeMap<Vec<u8>, Bytes> {
         let mut records = BTreeMap::new();
         if !has_outcomes(family) {
             return records;
         }
-        let state = self.state();
-        let one =
+        let state = self.lock_state();
+        let only_key =
             keys::subscription_of(from).filter(|one| keys::subscription_of(upper) == Some(*one));
-        let known: Vec<(&SubscriptionKey, &Unstored)> = match &one {
-            Some(one) => state.unstored.get_key_value(one).into_iter().collect(),
+        let candidates: Vec<(&SubscriptionKey, &Unstored)> = match &only_key {
+            Some(only_key) => state.unstored.get_key_value(only_key).into_iter().collect(),
             None => state.unstored.iter().collect(),
         };
-        for (key, known) in known {
+        for (key, candidates) in candidates {
             let mut batch = Batch::default();
             match family {
-                Family::Ledger => batch.outcome_records(*key, None, &known.lines),
-                _ => batch.outcome_records(*key, known.cursor.clone(), &EncodedLines::default()),
+                Family::Ledger => batch.outcome_records(*key, None, &candidates.lines),
+                _ => {
+                    batch.outcome_records(*key, candidates.cursor.clone(), &EncodedLines::default())
+                }
             }
             for op in batch.0 {
                 if let WriteOp::Put(_, key, value) = op
@@ -234,10 +249,11 @@ impl Pages {
         records
     }
 
-    /// Decides how a batch is written. Each plan ends with [`Pages::written`] or
-    /// [`Pages::refused`].
-    pub(super) fn plan<'a>(&self, batch: &'a Batch) -> PlannedWrite<'a> {
-        let (mut has_records, mut has_any) = (false, false);
+    /// Decides how a batch is written. Each plan ends with [`Pages::finish_write`] or
+    /// [`Pages::cancel_write`].
+    pub(super) fn plan_write<'a>(&self, batch: &'a Batch) -> PlannedWrite<'a> {
+        let mut has_records = false;
+        let mut has_any = false;
         for op in &batch.0 {
             has_any |= matches!(op, WriteOp::Outcomes(..));
             has_records |= op
@@ -245,7 +261,7 @@ impl Pages {
                 .is_some_and(|(family, _)| has_outcomes(family));
         }
         if has_records {
-            return self.plan_records(batch.records());
+            return self.plan_records(batch.without_outcomes());
         }
         if !has_any {
             return PlannedWrite {
@@ -254,25 +270,25 @@ impl Pages {
                 page: None,
             };
         }
-        let mut state = self.state();
-        let mut plan = state.begin();
+        let mut state = self.lock_state();
+        let mut plan = state.begin_plan();
         state.store_or_page(&mut plan, outcomes_of(batch));
-        state.finish(plan, Cow::Borrowed(batch))
+        state.finish_plan(plan, Cow::Borrowed(batch))
     }
 
     /// Plans a batch of records: what pages have of its subscriptions becomes records before it.
     fn plan_records<'a>(&self, batch: Cow<'a, Batch>) -> PlannedWrite<'a> {
-        let mut state = self.state();
-        let mut changed = BTreeSet::new();
+        let mut state = self.lock_state();
+        let mut keys_changed = BTreeSet::new();
         if !state.unstored.is_empty() {
             let keys = batch
                 .0
                 .iter()
                 .filter_map(WriteOp::family_and_key)
                 .filter(|(family, _)| has_outcomes(*family));
-            changed.extend(keys.filter_map(|(_, key)| keys::subscription_of(key)));
+            keys_changed.extend(keys.filter_map(|(_, key)| keys::subscription_of(key)));
         }
-        while changed
+        while keys_changed
             .iter()
             .any(|key| state.unstored.get(key).is_some_and(Unstored::is_busy))
         {
@@ -281,34 +297,34 @@ impl Pages {
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        let mut plan = state.begin();
-        for key in changed
+        let mut plan = state.begin_plan();
+        for key in keys_changed
             .into_iter()
             .filter(|key| state.unstored.contains_key(key))
             .collect::<Vec<_>>()
         {
-            state.store(&mut plan, key, Outcomes::default());
+            state.store_outcomes(&mut plan, key, Outcomes::default());
         }
-        state.finish(plan, batch)
+        state.finish_plan(plan, batch)
     }
 
     /// Plans a write of all that pages have, as records.
     pub(super) fn plan_all(&self) -> PlannedWrite<'static> {
-        let mut state = self.state();
-        let mut plan = state.begin();
+        let mut state = self.lock_state();
+        let mut plan = state.begin_plan();
         let all: Vec<SubscriptionKey> = state.order.iter().map(|(_, key)| *key).collect();
         all.into_iter()
-            .for_each(|key| state.store(&mut plan, key, Outcomes::default()));
-        state.finish(plan, Cow::Owned(Batch::default()))
+            .for_each(|key| state.store_outcomes(&mut plan, key, Outcomes::default()));
+        state.finish_plan(plan, Cow::Owned(Batch::default()))
     }
 
     /// The planned write is durable.
-    pub(super) fn written(&self, write: PlannedWrite<'_>) {
+    pub(super) fn finish_write(&self, write: PlannedWrite<'_>) {
         let Some(page) = write.page else { return };
-        let mut state = self.state();
+        let mut state = self.lock_state();
         state.writing.remove(&page.number);
         for key in &page.storing {
-            state.stored(*key);
+            state.forget_stored(*key);
         }
         for (key, cursor, lines) in page.added {
             state.add(page.number, key, cursor, lines);
@@ -320,9 +336,9 @@ impl Pages {
     }
 
     /// The planned write was refused.
-    pub(super) fn refused(&self, write: PlannedWrite<'_>) {
+    pub(super) fn cancel_write(&self, write: PlannedWrite<'_>) {
         let Some(page) = write.page else { return };
-        let mut state = self.state();
+        let mut state = self.lock_state();
         state.writing.remove(&page.number);
         for key in &page.storing {
             if let Some(known) = state.unstored.get_mut(key) {
@@ -343,7 +359,7 @@ impl Pages {
     }
 
     /// The state changes only where nothing can panic in between.
-    fn state(&self) -> MutexGuard<'_, PagesState> {
+    fn lock_state(&self) -> MutexGuard<'_, PagesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -356,18 +372,18 @@ impl RocksStore {
     ) -> Result<(), StoreError> {
         let written = self
             .db
-            .write_opt(self.encode(&planned), mode)
+            .write_opt(self.encode_write(&planned), mode)
             .map_err(of_rocksdb);
-        let checked = || {
+        let write = || {
             self.folder
                 .check_writable()
                 .map_err(|error| StoreError::Failed(error.to_string()))
         };
-        if let Err(error) = written.and_then(|()| checked()) {
-            self.pages.refused(planned);
-            return Err(self.refuse(error));
+        if let Err(error) = written.and_then(|()| write()) {
+            self.pages.cancel_write(planned);
+            return Err(self.record_failed_write(error));
         }
-        self.pages.written(planned);
+        self.pages.finish_write(planned);
         self.full.store(false, Ordering::Release);
         Ok(())
     }
@@ -377,7 +393,8 @@ impl RocksStore {
         let range = keys::outcome_pages();
         let scan =
             |visit: &mut Visit<'_>| self.scan(Family::Cursor, &range.start, &range.end, visit);
-        self.pages.load(scan, |what| Err(StoreError::Damaged(what)))
+        self.pages
+            .load_pages(scan, |what| Err(StoreError::Damaged(what)))
     }
 
     /// Reads the pages of outcomes that can be read, and makes records of what they have.
@@ -393,7 +410,7 @@ impl RocksStore {
                 &mut |_| {},
             )
         };
-        self.pages.load(scan, |_| Ok(()))?;
+        self.pages.load_pages(scan, |_| Ok(()))?;
         self.write_planned(self.pages.plan_all(), &self.writes.synced)
     }
 }
@@ -419,7 +436,7 @@ fn outcomes_of(batch: &Batch) -> Vec<(SubscriptionKey, Outcomes<'_>)> {
         match all.last_mut().filter(|(last, _)| last == key) {
             Some((_, outcomes)) => {
                 outcomes.cursor = cursor.as_ref().or(outcomes.cursor);
-                outcomes.lines.to_mut().append(lines);
+                outcomes.lines.to_mut().append_later(lines);
             }
             None => all.push((
                 *key,

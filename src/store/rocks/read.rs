@@ -9,8 +9,8 @@ use super::of_rocksdb;
 use crate::{StoreError, Visit};
 
 pub(super) fn get(db: &DB, family: &ColumnFamily, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-    let found = db.get_pinned_cf(family, key).map_err(of_rocksdb)?;
-    Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+    let pinned_value = db.get_pinned_cf(family, key).map_err(of_rocksdb)?;
+    Ok(pinned_value.map(|value| Bytes::copy_from_slice(&value)))
 }
 
 /// Reads records together: in the order of their keys, each filter and block is read once.
@@ -29,14 +29,14 @@ pub(super) fn get_all(
 }
 
 /// For reads that do not fill the block cache.
-pub(super) fn apart() -> ReadOptions {
+pub(super) fn uncached_options() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);
     options
 }
 
 /// Visits the records from `from` to below `upper`.
-pub(super) fn scan(
+pub(super) fn scan_records(
     db: &DB,
     family: &ColumnFamily,
     mut options: ReadOptions,
@@ -56,7 +56,7 @@ pub(super) fn scan(
     records.status().map_err(of_rocksdb)
 }
 
-pub(super) fn last(
+pub(super) fn last_record(
     db: &DB,
     family: &ColumnFamily,
     mut options: ReadOptions,

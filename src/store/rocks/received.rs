@@ -27,28 +27,28 @@ const WATERMARK: &str = "watermark";
 
 /// The folder in `data_dir` for a store that arrives, with its watermark. The next opening of the
 /// store removes it.
-pub fn arriving(data_dir: &Path) -> PathBuf {
+pub fn arriving_folder(data_dir: &Path) -> PathBuf {
     data_dir.join(ARRIVING)
 }
 
 /// From now on the store that has arrived is that of `data_dir`. Its files must be synced, and the
 /// store of the folder closed.
-pub fn accept(data_dir: &Path) -> io::Result<()> {
-    File::open(arriving(data_dir))?.sync_all()?;
-    fs::rename(arriving(data_dir), data_dir.join(ARRIVED))?;
+pub fn accept_arrived(data_dir: &Path) -> io::Result<()> {
+    File::open(arriving_folder(data_dir))?.sync_all()?;
+    fs::rename(arriving_folder(data_dir), data_dir.join(ARRIVED))?;
     File::open(data_dir)?.sync_all()
 }
 
 /// Removes what has not arrived as a whole, and puts a store that was accepted in its place. May be
 /// repeated after any of its steps.
-pub(super) fn settle(data_dir: &Path) -> io::Result<()> {
-    remove(&arriving(data_dir))?;
-    let arrived = data_dir.join(ARRIVED);
-    let store = arrived.join(STORE);
+pub(super) fn finish_arrival(data_dir: &Path) -> io::Result<()> {
+    remove(&arriving_folder(data_dir))?;
+    let arrival = data_dir.join(ARRIVED);
+    let store = arrival.join(STORE);
     if store.try_exists()? {
         remove(&data_dir.join(STORE))?;
         if_there(fs::rename(
-            arrived.join(WATERMARK),
+            arrival.join(WATERMARK),
             data_dir.join(WATERMARK),
         ))?;
         // It names families of the store before.
@@ -57,7 +57,7 @@ pub(super) fn settle(data_dir: &Path) -> io::Result<()> {
         fs::rename(store, data_dir.join(STORE))?;
         File::open(data_dir)?.sync_all()?;
     }
-    remove(&arrived)
+    remove(&arrival)
 }
 
 fn if_there(done: io::Result<()>) -> io::Result<()> {

@@ -29,22 +29,26 @@ pub(super) struct Trimmer {
 impl Trimmer {
     pub(super) fn start(db: Arc<DB>) -> Self {
         let (floors, risen) = mpsc::channel();
-        let failed = Arc::<Failed>::default();
-        let failed_in_thread = Arc::clone(&failed);
+        let failure = Arc::<Failed>::default();
+        let failed_in_thread = Arc::clone(&failure);
         let thread = std::thread::Builder::new()
             .name("trim".to_owned())
             .spawn(move || run(&db, &risen, &failed_in_thread))
             .expect("a process that cannot start a thread cannot start");
         Self {
             floors: Some(floors),
-            failed,
+            failed: failure,
             thread: Some(thread),
         }
     }
 
     /// Schedules deleting the files below `floor`. Returns the error of an earlier deletion, if
     /// there was one.
-    pub(super) fn raise(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+    pub(super) fn schedule_deletion(
+        &self,
+        partition: PartitionId,
+        floor: Seq,
+    ) -> Result<(), StoreError> {
         if let Some(error) = self
             .failed
             .lock()
@@ -95,7 +99,9 @@ fn drop_files(db: &DB, partition: PartitionId, floor: Seq) -> Result<(), StoreEr
         .expect("every family was opened with the store");
     let below = keys::log_below(partition, floor);
     // What is about to be deleted would only displace other blocks from the cache.
-    let Some((key, chunk)) = read::last(db, log, read::apart(), &below.start, &below.end)? else {
+    let Some((key, chunk)) =
+        read::last_record(db, log, read::uncached_options(), &below.start, &below.end)?
+    else {
         return Ok(());
     };
     let Some((_, first)) = keys::parse_log(&key) else {

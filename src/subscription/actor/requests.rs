@@ -13,13 +13,13 @@ impl SubscriptionActor {
             .then(|| self.shared.next_request())
             .flatten()
         {
-            let refused = match &request {
-                ActorRequest::Command(command) => self.core.refuses(*command),
+            let refusal = match &request {
+                ActorRequest::Command(command) => self.core.command_problem(*command),
                 ActorRequest::Retry(_) => self.core.refuses_retry(now),
                 ActorRequest::Page(page) => self.core.refuses_dead_letters(page.lane),
             };
-            if let Some(why) = refused {
-                self.shared.refuse(why);
+            if let Some(why) = refusal {
+                self.shared.refuse_command(why);
                 continue;
             }
             let is_ending_wait = matches!(
@@ -29,15 +29,15 @@ impl SubscriptionActor {
             let input = match request {
                 ActorRequest::Command(command) => {
                     // The job begins before the core says what is to be written.
-                    self.shared.accept(self.core.next_job(command));
+                    self.shared.accept_command(self.core.next_job(command));
                     Input::Command(command)
                 }
                 ActorRequest::Retry(request) => Input::Retry(request),
                 ActorRequest::Page(page) => Input::Redrive(page),
             };
-            self.absorb(input, now);
+            self.process_input(input, now);
             if let Some(wait) = self.plan.retry_after.as_ref().filter(|_| is_ending_wait) {
-                wait.end();
+                wait.end_wait();
             }
         }
     }

@@ -36,7 +36,11 @@ impl Matches {
 
     /// Adds the next event with the positions of its subscriptions, in ascending order.
     pub fn push(&mut self, positions: &[u32]) {
-        if !self.sets.last().is_some_and(|last| last.is(positions)) {
+        if !self
+            .sets
+            .last()
+            .is_some_and(|last| last.has_exactly(positions))
+        {
             for position in positions {
                 let word = *position as usize / WORD;
                 if self.all.len() <= word {
@@ -50,17 +54,17 @@ impl Matches {
     }
 
     /// The positions of the subscriptions that get any of the events.
-    pub fn readers(&self) -> impl Iterator<Item = u32> {
-        bits(&self.all)
+    pub fn reader_positions(&self) -> impl Iterator<Item = u32> {
+        iter_bits(&self.all)
     }
 
     /// Whether the subscription at `position` gets any of the events.
-    pub(super) fn has(&self, position: u32) -> bool {
+    pub(super) fn matches_any(&self, position: u32) -> bool {
         has_bit(&self.all, position)
     }
 
     /// The events within `part` that the subscription at `position` gets.
-    pub(super) fn of(
+    pub(super) fn matches_within(
         &self,
         position: u32,
         part: std::ops::Range<usize>,
@@ -71,7 +75,7 @@ impl Matches {
             match last {
                 Some((known, is_in)) if known == set => is_in,
                 Some(_) | None => {
-                    let is_in = self.sets[set as usize].has(position);
+                    let is_in = self.sets[set as usize].contains_position(position);
                     last = Some((set, is_in));
                     is_in
                 }
@@ -79,11 +83,11 @@ impl Matches {
         })
     }
 
-    pub(super) fn memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let sets: usize = self
             .sets
             .iter()
-            .map(|set| size_of::<PositionSet>() + set.memory())
+            .map(|set| size_of::<PositionSet>() + set.memory_bytes())
             .sum();
         sets + size_of_val(&self.of[..]) + size_of_val(&self.all[..])
     }
@@ -106,7 +110,7 @@ impl PositionSet {
     }
 
     /// Whether it has exactly these positions.
-    fn is(&self, positions: &[u32]) -> bool {
+    fn has_exactly(&self, positions: &[u32]) -> bool {
         match self {
             Self::Word(word) => word_of(positions) == Some(*word),
             Self::Few(few) => **few == *positions,
@@ -118,7 +122,7 @@ impl PositionSet {
         }
     }
 
-    fn has(&self, position: u32) -> bool {
+    fn contains_position(&self, position: u32) -> bool {
         match self {
             Self::Word(word) => has_bit(&[*word], position),
             Self::Few(positions) => positions.binary_search(&position).is_ok(),
@@ -126,7 +130,7 @@ impl PositionSet {
         }
     }
 
-    fn memory(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         match self {
             Self::Word(_) => 0,
             Self::Few(positions) => size_of_val(&positions[..]),
@@ -151,10 +155,10 @@ fn has_bit(words: &[u64], position: u32) -> bool {
         .is_some_and(|bits| bits & 1 << (position % 64) != 0)
 }
 
-fn bits(words: &[u64]) -> impl Iterator<Item = u32> {
+fn iter_bits(words: &[u64]) -> impl Iterator<Item = u32> {
     words.iter().zip(0..).flat_map(|(bits, word)| {
-        let lowest_removed = |bits: &u64| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
-        let rest = std::iter::successors(Some(*bits).filter(|bits| *bits != 0), lowest_removed);
+        let without_lowest = |bits: &u64| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
+        let rest = std::iter::successors(Some(*bits).filter(|bits| *bits != 0), without_lowest);
         rest.map(move |bits| word * u64::BITS + bits.trailing_zeros())
     })
 }

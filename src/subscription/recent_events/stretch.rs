@@ -26,7 +26,7 @@ impl SubscriptionPositions {
         positions
     }
 
-    pub(super) fn position(&self, subscription: SubscriptionId, version: u32) -> Option<u32> {
+    pub(super) fn position_of(&self, subscription: SubscriptionId, version: u32) -> Option<u32> {
         self.by_subscription
             .get(&subscription)
             .filter(|(_, known)| *known == version)
@@ -50,19 +50,19 @@ pub struct MatchedChunk {
 }
 
 impl MatchedChunk {
-    pub(super) fn end(&self) -> Seq {
+    pub(super) fn end_seq(&self) -> Seq {
         self.first.plus(self.events.len() as u64)
     }
 
     /// Memory use. For small events, the offsets of their parts and the match sets are larger than
     /// the bytes.
-    pub(super) fn memory(&self) -> usize {
-        self.bytes + EventBlock::memory_of(self.events.len()) + self.matches.memory()
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes + EventBlock::memory_of(self.events.len()) + self.matches.memory_bytes()
     }
 
     pub(super) fn readers(&self) -> impl Iterator<Item = SubscriptionId> {
         self.matches
-            .readers()
+            .reader_positions()
             .map(|position| self.matched_for.all[position as usize])
     }
 }
@@ -80,8 +80,8 @@ pub(super) struct EvictedRange {
 impl EvictedRange {
     /// Extends the range by a chunk that follows it.
     pub(super) fn extend(&mut self, chunk: &MatchedChunk) {
-        self.end = chunk.end();
-        for position in chunk.matches.readers() {
+        self.end = chunk.end_seq();
+        for position in chunk.matches.reader_positions() {
             let position = position as usize;
             if self.parts.len() <= position {
                 self.parts.resize(position + 1, Seq(0));
@@ -91,7 +91,7 @@ impl EvictedRange {
     }
 
     /// Appends the range that follows it.
-    pub(super) fn append(&mut self, later: Self) {
+    pub(super) fn append_later(&mut self, later: Self) {
         self.end = later.end;
         if self.parts.len() < later.parts.len() {
             self.parts.resize(later.parts.len(), Seq(0));
@@ -108,7 +108,7 @@ impl EvictedRange {
             .is_some_and(|part| upto < *part)
     }
 
-    pub(super) fn memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.parts.capacity() * size_of::<Seq>()
     }
 }
@@ -116,38 +116,37 @@ impl EvictedRange {
 #[derive(Debug)]
 pub(super) enum LogStretch {
     /// With the number of subscriptions that have not read it yet.
-    Unread(MatchedChunk, usize),
-    Gone(EvictedRange),
+    Cached(MatchedChunk, usize),
+    Evicted(EvictedRange),
 }
 
 impl LogStretch {
-    pub(super) fn first(&self) -> Seq {
+    pub(super) fn first_seq(&self) -> Seq {
         match self {
-            Self::Unread(chunk, _) => chunk.first,
-            Self::Gone(gone) => gone.first,
+            Self::Cached(chunk, _) => chunk.first,
+            Self::Evicted(range) => range.first,
         }
     }
 
-    pub(super) fn end(&self) -> Seq {
+    pub(super) fn end_seq(&self) -> Seq {
         match self {
-            Self::Unread(chunk, _) => chunk.end(),
-            Self::Gone(gone) => gone.end,
+            Self::Cached(chunk, _) => chunk.end_seq(),
+            Self::Evicted(range) => range.end,
         }
     }
 
     pub(super) fn matched_for(&self) -> &Arc<SubscriptionPositions> {
         match self {
-            Self::Unread(chunk, _) => &chunk.matched_for,
-            Self::Gone(gone) => &gone.matched_for,
+            Self::Cached(chunk, _) => &chunk.matched_for,
+            Self::Evicted(gone) => &gone.matched_for,
         }
     }
 
-    /// Memory use.
-    pub(super) fn memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + match self {
-                Self::Unread(chunk, _) => chunk.memory(),
-                Self::Gone(gone) => gone.memory(),
+                Self::Cached(chunk, _) => chunk.memory_bytes(),
+                Self::Evicted(range) => range.memory_bytes(),
             }
     }
 
@@ -157,8 +156,8 @@ impl LogStretch {
         matched_for: &Arc<SubscriptionPositions>,
     ) -> Option<&mut EvictedRange> {
         match self {
-            Self::Gone(gone) if Arc::ptr_eq(&gone.matched_for, matched_for) => Some(gone),
-            Self::Gone(_) | Self::Unread(..) => None,
+            Self::Evicted(gone) if Arc::ptr_eq(&gone.matched_for, matched_for) => Some(gone),
+            Self::Evicted(_) | Self::Cached(..) => None,
         }
     }
 }

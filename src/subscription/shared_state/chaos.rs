@@ -9,13 +9,13 @@ use crate::SubscriptionActor;
 
 impl SharedState {
     /// The actor of the current incarnation.
-    pub fn mailbox(&self) -> Option<Addr<SubscriptionActor>> {
-        self.lock().mailbox.clone()
+    pub fn actor_address(&self) -> Option<Addr<SubscriptionActor>> {
+        self.lock_inner().mailbox.clone()
     }
 
     /// Makes the actor panic the next `times` times that this event is the current event.
-    pub fn poison(&self, event_id: &str, times: u32) {
-        self.lock().suspects.get_or_insert_default().poison =
+    pub fn poison_event(&self, event_id: &str, times: u32) {
+        self.lock_inner().suspects.get_or_insert_default().poison =
             Some(Box::new((event_id.to_owned(), times)));
         self.has_poison.store(true, Ordering::Release);
     }
@@ -23,7 +23,7 @@ impl SharedState {
     /// Removes all faults of this subscription.
     pub fn clear_faults(&self) {
         self.has_poison.store(false, Ordering::Release);
-        if let Some(suspects) = &mut self.lock().suspects {
+        if let Some(suspects) = &mut self.lock_inner().suspects {
             suspects.poison = None;
         }
         self.doomed.store(0, Ordering::Relaxed);
@@ -31,7 +31,7 @@ impl SharedState {
 
     /// Aborts the task of a request in flight. False if there is none.
     pub fn kill_delivery(&self) -> bool {
-        let inner = self.lock();
+        let inner = self.lock_inner();
         let task = inner
             .requests
             .values()

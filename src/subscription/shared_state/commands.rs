@@ -13,7 +13,6 @@ use super::SharedState;
 use gridhook_event::Lane;
 use gridhook_policy::record::{Command, CommandRefused, RedrivePage, RetryRequest};
 
-/// The result of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandResult {
     /// The job that the command began.
@@ -72,7 +71,7 @@ impl CommandQueue {
     }
 
     /// A new incarnation begins: it takes again what no write contains.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_incarnation(&mut self) {
         self.waiting.retain(|waiting| waiting.request.is_some());
         self.taken = 0;
     }
@@ -106,7 +105,7 @@ pub(crate) struct WrittenCommands(Vec<WaitingRequest>);
 
 impl WrittenCommands {
     /// The write is durable.
-    pub(crate) fn answer(self) {
+    pub(crate) fn send_results(self) {
         for WaitingRequest { result, reply, .. } in self.0 {
             // The requester may have gone. The command took effect all the same.
             reply.send(Ok(result)).ok();
@@ -117,13 +116,13 @@ impl WrittenCommands {
 impl SharedState {
     /// Passes an operator's command to the actor. The answer arrives once the command is durable,
     /// or at once if it is refused.
-    pub fn command(
+    pub fn submit_command(
         &self,
         command: Command,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         let answer = inner.commands.push(ActorRequest::Command(command));
-        self.wake(inner);
+        self.wake_actor(inner);
         answer
     }
 
@@ -133,28 +132,28 @@ impl SharedState {
         &self,
         page: RedrivePage,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         let answer = inner.commands.push(ActorRequest::Page(Box::new(page)));
-        self.wake(inner);
+        self.wake_actor(inner);
         answer
     }
 
     /// Passes pending deliveries that are to be retried now. The answer arrives once they are
     /// durably due, or at once if that is refused.
-    pub fn retry(
+    pub fn submit_retry(
         &self,
         request: RetryRequest,
     ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         let answer = inner.commands.push(ActorRequest::Retry(request));
-        self.wake(inner);
+        self.wake_actor(inner);
         answer
     }
 
-    /// Takes the next request. Its answer follows from [`SharedState::accept`] or
-    /// [`SharedState::refuse`].
+    /// Takes the next request. Its answer follows from [`SharedState::accept_command`] or
+    /// [`SharedState::refuse_command`].
     pub fn next_request(&self) -> Option<ActorRequest> {
-        let queue = &mut self.lock().commands;
+        let queue = &mut self.lock_inner().commands;
         let next = queue.waiting.get_mut(queue.taken)?;
         queue.taken += 1;
         match &next.request {
@@ -165,8 +164,8 @@ impl SharedState {
     }
 
     /// The core takes the last request, which begins this job. The next write contains it.
-    pub fn accept(&self, job: Option<Lane>) {
-        let queue = &mut self.lock().commands;
+    pub fn accept_command(&self, job: Option<Lane>) {
+        let queue = &mut self.lock_inner().commands;
         if let Some(last) = queue
             .taken
             .checked_sub(1)
@@ -177,8 +176,8 @@ impl SharedState {
     }
 
     /// The core refuses the last request.
-    pub fn refuse(&self, why: CommandRefused) {
-        let queue = &mut self.lock().commands;
+    pub fn refuse_command(&self, why: CommandRefused) {
+        let queue = &mut self.lock_inner().commands;
         if let Some(last) = queue.taken.checked_sub(1) {
             queue.taken = last;
             if let Some(refused) = queue.waiting.remove(last) {

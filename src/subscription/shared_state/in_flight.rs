@@ -16,7 +16,7 @@ impl SharedState {
     /// Notes a request that is about to be sent. False if a later incarnation has begun: then it
     /// must not be sent.
     pub fn begin_request(&self, incarnation: Incarnation, request: Arc<OutgoingBatch>) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         if inner.incarnation != incarnation {
             return false;
         }
@@ -29,36 +29,35 @@ impl SharedState {
         };
         inner.requests.insert(request.id, Box::new(in_flight));
         drop(inner);
-        self.meter().sent(&request);
+        self.meter().record_sent(&request);
         true
     }
 
-    /// Sets the task that makes the request.
     pub fn set_task(&self, id: RequestId, task: AbortHandle) {
-        if let Some(in_flight) = self.lock().requests.get_mut(id) {
+        if let Some(in_flight) = self.lock_inner().requests.get_mut(id) {
             in_flight.task = Some(task);
         }
     }
 
     /// Sets the span of the attempt.
     pub fn set_span(&self, id: RequestId, span: SpanContext) {
-        if let Some(in_flight) = self.lock().requests.get_mut(id) {
+        if let Some(in_flight) = self.lock_inner().requests.get_mut(id) {
             in_flight.span = Some(span);
         }
     }
 
     /// Those of these requests that have a span.
-    pub fn traced(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
-        let inner = self.lock();
-        let found = ids.iter().filter_map(|id| inner.requests.get(*id));
-        found
+    pub fn traced_requests(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
+        let inner = self.lock_inner();
+        let requests = ids.iter().filter_map(|id| inner.requests.get(*id));
+        requests
             .filter_map(|in_flight| Some((Arc::clone(&in_flight.request), in_flight.span.clone()?)))
             .collect()
     }
 
     /// Notes the result of a request. Only the first call for a request counts.
-    pub fn finished(&self, id: RequestId, answer: RequestResult) {
-        let mut inner = self.lock();
+    pub fn record_result(&self, id: RequestId, answer: RequestResult) {
+        let mut inner = self.lock_inner();
         let Some(in_flight) = inner
             .requests
             .get_mut(id)
@@ -76,21 +75,22 @@ impl SharedState {
                 request: id,
                 answer,
             }));
-        self.wake(inner);
+        self.wake_actor(inner);
     }
 
     /// A request timed out and waits for a late response. [`SharedState::end_late`] reports its
     /// end.
     pub fn mark_late(&self, id: RequestId) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         let Some(in_flight) = inner.requests.get_mut(id) else {
             return;
         };
-        let (request, task) = (Arc::clone(&in_flight.request), in_flight.task.take());
+        let request = Arc::clone(&in_flight.request);
+        let task = in_flight.task.take();
         let cut = inner
             .late_requests
             .get_or_insert_default()
-            .begin(request, task);
+            .add_request(request, task);
         drop(inner);
         if let Some(cut) = cut {
             cut.abort();
@@ -99,18 +99,18 @@ impl SharedState {
 
     /// The wait for a late response ended; `taken` says whether a success arrived.
     pub fn end_late(&self, id: RequestId, taken: bool) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         let Some(late) = &mut inner.late_requests else {
             return;
         };
-        let Some(request) = late.end(id).filter(|_| taken) else {
+        let Some(request) = late.remove_request(id).filter(|_| taken) else {
             return;
         };
         late.late_success(Arc::clone(&request));
         inner
             .reports
             .push(SharedStateMessage::Input(Input::Late { request }));
-        self.wake(inner);
+        self.wake_actor(inner);
     }
 
     /// A write of `incarnation` is durable: outcomes of requests, late successes (`late`), and
@@ -123,29 +123,29 @@ impl SharedState {
         detached: &[(RequestId, DetachedEvents)],
         settled: &[(Lane, Seq)],
     ) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         if let Some(suspects) = &mut inner.suspects {
-            suspects.settle(settled);
+            suspects.settle_suspects(settled);
         }
         for (id, events) in detached {
             if let Some(in_flight) = inner.requests.get_mut(*id) {
-                Arc::make_mut(&mut in_flight.request).detach(events);
+                Arc::make_mut(&mut in_flight.request).detach_events(events);
             }
         }
         for id in requests {
             inner.requests.remove(*id);
         }
         if let Some(late_requests) = &mut inner.late_requests {
-            late.iter().for_each(|id| late_requests.settled(*id));
+            late.iter().for_each(|id| late_requests.forget_request(*id));
         }
         inner.progressed |= !requests.is_empty();
         if inner.incarnation == incarnation {
             // An incarnation has one write in the journal at a time.
             inner.writing = false;
-            self.view().ending.clear();
+            self.lock_view().ending.clear();
             inner.written = true;
             if inner.awaits_write {
-                self.wake(inner);
+                self.wake_actor(inner);
             }
         }
     }

@@ -36,7 +36,7 @@ struct LateRequestEntry {
 
 impl LateRequests {
     /// Adds a request. Returns the task of the request that must be aborted for it.
-    pub(super) fn begin(
+    pub(super) fn add_request(
         &mut self,
         request: Arc<OutgoingBatch>,
         task: Option<AbortHandle>,
@@ -50,7 +50,7 @@ impl LateRequests {
     }
 
     /// Removes a request. [`None`] if it was aborted before.
-    pub(super) fn end(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
+    pub(super) fn remove_request(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
         Some(self.waiting.remove(&id)?.request)
     }
 
@@ -65,7 +65,7 @@ impl LateRequests {
     }
 
     /// The late success of this request is durable.
-    pub(super) fn settled(&mut self, id: RequestId) {
+    pub(super) fn forget_request(&mut self, id: RequestId) {
         self.successes.remove(&id);
     }
 

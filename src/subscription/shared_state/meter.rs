@@ -20,18 +20,18 @@ const OPENING: usize = 3;
 
 #[derive(Debug)]
 pub(super) struct SubscriptionMeter {
-    wait: Histogram<{ WAITS.ranges() }>,
-    batch: Histogram<{ EVENTS.ranges() }>,
-    response: Histogram<{ DURATIONS.ranges() }>,
+    wait: Histogram<{ WAITS.range_count() }>,
+    batch: Histogram<{ EVENTS.range_count() }>,
+    response: Histogram<{ DURATIONS.range_count() }>,
     /// The phases of opening a connection. Created with the first: subscriptions with the same
     /// endpoint share them.
     opening: OnceLock<Box<[PhaseHistogram; OPENING]>>,
     /// The phases of each request.
     exchange: [PhaseHistogram; PHASE_NAMES.len() - OPENING],
-    delivery: Histogram<{ WAITS.ranges() }>,
+    delivery: Histogram<{ WAITS.range_count() }>,
 }
 
-type PhaseHistogram = Histogram<{ PHASES.ranges() }>;
+type PhaseHistogram = Histogram<{ PHASES.range_count() }>;
 
 /// A snapshot of the histograms.
 #[derive(Clone, Debug)]
@@ -52,11 +52,11 @@ pub struct SubscriptionMeasures {
 impl Default for SubscriptionMeasures {
     fn default() -> Self {
         Self {
-            wait: HistogramCounts::none(&WAITS),
-            batch: HistogramCounts::none(&EVENTS),
-            response: HistogramCounts::none(&DURATIONS),
-            phases: std::array::from_fn(|_| HistogramCounts::none(&PHASES)),
-            delivery: HistogramCounts::none(&WAITS),
+            wait: HistogramCounts::without_values(&WAITS),
+            batch: HistogramCounts::without_values(&EVENTS),
+            response: HistogramCounts::without_values(&DURATIONS),
+            phases: std::array::from_fn(|_| HistogramCounts::without_values(&PHASES)),
+            delivery: HistogramCounts::without_values(&WAITS),
         }
     }
 }
@@ -73,23 +73,21 @@ impl SubscriptionMeter {
         }
     }
 
-    /// A request is sent.
-    pub(super) fn sent(&self, request: &OutgoingBatch) {
+    pub(super) fn record_sent(&self, request: &OutgoingBatch) {
         self.batch.observe(request.events as u64);
         // An event of a job waits for its job by design, so it is not late.
         let could = |item: &SendItem| item.due.unwrap_or(item.appended);
         if let Some(first) = request.items.first().filter(|item| !item.lane.is_job()) {
-            self.wait.took(request.sent.since(could(first)));
+            self.wait.observe_duration(request.sent.since(could(first)));
         }
     }
 
-    /// A request has a result.
     pub(super) fn on_response(&self, request: &OutgoingBatch, answer: &RequestResult) {
         if answer.outcome == Outcome::Aborted {
             // gridhook aborted it: it says nothing about the endpoint.
             return;
         }
-        self.response.took(answer.latency);
+        self.response.observe_duration(answer.latency);
         let RequestPhases {
             name,
             connection,
@@ -97,29 +95,29 @@ impl SubscriptionMeter {
             first_byte,
             body,
         } = answer.phases;
-        let opened = [name, connection, tls];
-        if opened.iter().any(Option::is_some) {
+        let opening_times = [name, connection, tls];
+        if opening_times.iter().any(Option::is_some) {
             let opening = self
                 .opening
                 .get_or_init(|| Box::new(std::array::from_fn(|_| Histogram::new(&PHASES))));
-            observe(opening, opened);
+            observe_phases(opening, opening_times);
         }
-        observe(&self.exchange, [first_byte, body]);
+        observe_phases(&self.exchange, [first_byte, body]);
         let oldest = request
             .items
             .first()
             .filter(|item| !item.lane.is_job() && answer.outcome == Outcome::Delivered);
         if let Some(oldest) = oldest {
             self.delivery
-                .took(request.sent.after(answer.latency).since(oldest.appended));
+                .observe_duration(request.sent.after(answer.latency).since(oldest.appended));
         }
     }
 
-    fn measured(&self) -> SubscriptionMeasures {
-        let none = || HistogramCounts::none(&PHASES);
+    fn read_measures(&self) -> SubscriptionMeasures {
+        let no_counts = || HistogramCounts::without_values(&PHASES);
         let [dns, connect, tls] = match self.opening.get() {
             Some(opening) => opening.each_ref().map(Histogram::counts),
-            None => [none(), none(), none()],
+            None => [no_counts(), no_counts(), no_counts()],
         };
         let [first_byte, body] = self.exchange.each_ref().map(Histogram::counts);
         SubscriptionMeasures {
@@ -132,18 +130,18 @@ impl SubscriptionMeter {
     }
 }
 
-fn observe<const N: usize>(histograms: &[PhaseHistogram; N], took: [Option<Elapsed>; N]) {
+fn observe_phases<const N: usize>(histograms: &[PhaseHistogram; N], took: [Option<Elapsed>; N]) {
     for (histogram, took) in histograms.iter().zip(took) {
         if let Some(took) = took {
-            histogram.took(took.time());
+            histogram.observe_duration(took.to_duration());
         }
     }
 }
 
 impl SharedState {
     /// The measurements; [`None`] if no request was sent since the process started.
-    pub fn measured(&self) -> Option<SubscriptionMeasures> {
-        self.meter.get().map(|meter| meter.measured())
+    pub fn read_measures(&self) -> Option<SubscriptionMeasures> {
+        self.meter.get().map(|meter| meter.read_measures())
     }
 
     /// The number of responses by range of response times; empty if no request was sent since the

@@ -50,9 +50,9 @@ impl PullQueue {
 
     /// A new incarnation begins: it receives all waiting clients, and the claims that no earlier
     /// incarnation took.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_incarnation(&mut self) {
         self.inputs.retain(|input| matches!(input, Input::Claim(_)));
-        let untaken: BTreeSet<u64> = self
+        let waiting_claims: BTreeSet<u64> = self
             .inputs
             .iter()
             .filter_map(|input| {
@@ -63,7 +63,7 @@ impl PullQueue {
                 }
             })
             .collect();
-        self.claims.retain(|id, _| untaken.contains(id));
+        self.claims.retain(|id, _| waiting_claims.contains(id));
         self.inputs.extend(
             self.waiting
                 .iter()
@@ -71,7 +71,7 @@ impl PullQueue {
         );
     }
 
-    pub(super) fn take(&mut self) -> VecDeque<Input> {
+    pub(super) fn take_inputs(&mut self) -> VecDeque<Input> {
         std::mem::take(&mut self.inputs)
     }
 }
@@ -100,7 +100,7 @@ pub struct WaitingClient {
 
 impl WaitingClient {
     /// The events, once there are any. Empty if the client must ask again.
-    pub async fn events(&mut self) -> Received {
+    pub async fn next_events(&mut self) -> Received {
         // The sender is dropped with the subscription.
         (&mut self.answer).await.unwrap_or_default()
     }
@@ -110,7 +110,7 @@ impl Drop for WaitingClient {
     fn drop(&mut self) {
         self.answer.close();
         let left = self.answer.try_recv().unwrap_or_default();
-        let mut inner = self.shared.lock();
+        let mut inner = self.shared.lock_inner();
         let Some(queue) = &mut inner.queue else {
             return;
         };
@@ -121,21 +121,21 @@ impl Drop for WaitingClient {
             queue.inputs.push_back(give_back(left));
         }
         if !queue.inputs.is_empty() {
-            self.shared.wake(inner);
+            self.shared.wake_actor(inner);
         }
     }
 }
 
 impl SharedState {
     /// Waits for up to `events_max` events.
-    pub fn receive(self: &Arc<Self>, events_max: u32) -> WaitingClient {
+    pub fn receive_events(self: &Arc<Self>, events_max: u32) -> WaitingClient {
         let (reply, answer) = oneshot::channel();
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         let queue = inner.queue.get_or_insert_default();
         let id = ReceiveId(queue.next());
         queue.waiting.insert(id, (events_max, reply));
         queue.inputs.push_back(Input::Receive(id, events_max));
-        self.wake(inner);
+        self.wake_actor(inner);
         WaitingClient {
             shared: Arc::clone(self),
             id,
@@ -145,47 +145,46 @@ impl SharedState {
 
     /// Passes a client's claim on its leases to the actor. The answer arrives once it is durable,
     /// and never if the actor panics before that.
-    pub fn claim(
+    pub fn claim_leases(
         &self,
         action: LeaseAction,
         leases: Vec<Lease>,
     ) -> oneshot::Receiver<Vec<LeaseResult>> {
         let (reply, answer) = oneshot::channel();
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         let queue = inner.queue.get_or_insert_default();
         let id = queue.next();
         queue.claims.insert(id, reply);
         queue
             .inputs
             .push_back(Input::Claim(LeaseClaim { id, action, leases }));
-        self.wake(inner);
+        self.wake_actor(inner);
         answer
     }
 
     /// Returns the events of an answer that did not reach its client. They do not count as an
     /// attempt.
     pub fn take_back_leases(&self, leases: Vec<Lease>) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         inner
             .queue
             .get_or_insert_default()
             .inputs
             .push_back(taken_back(leases));
-        self.wake(inner);
+        self.wake_actor(inner);
     }
 
     /// Whether a client may receive events at once, as far as the last write says: a part of the
     /// log is unread, or a pending delivery is due.
     pub fn may_have_events(&self, now: Timestamp) -> bool {
-        let end = self.lock().end;
+        let end = self.lock_inner().end;
         self.read_state(|state| {
             state.low < end || state.cursor.next_due.is_some_and(|due| due <= now)
         })
     }
 
-    /// How many clients wait.
-    pub fn waiting(&self) -> usize {
-        self.lock()
+    pub fn waiting_clients(&self) -> usize {
+        self.lock_inner()
             .queue
             .as_ref()
             .map_or(0, |queue| queue.waiting.len())
@@ -193,7 +192,7 @@ impl SharedState {
 
     /// Whether no actor runs. The topic's actor starts one when it learns of work.
     pub fn has_no_actor(&self) -> bool {
-        self.lock()
+        self.lock_inner()
             .mailbox
             .as_ref()
             .is_none_or(|mailbox| !mailbox.connected())
@@ -203,7 +202,7 @@ impl SharedState {
     /// input that takes them back.
     pub fn hand_over(&self, to: ReceiveId, events: Received) -> Option<Input> {
         let waiting = self
-            .lock()
+            .lock_inner()
             .queue
             .as_mut()
             .and_then(|queue| queue.waiting.remove(&to));
@@ -217,7 +216,7 @@ impl SharedState {
     /// Answers a claim.
     pub fn report_results(&self, to: u64, verdicts: Vec<LeaseResult>) {
         if let Some(reply) = self
-            .lock()
+            .lock_inner()
             .queue
             .as_mut()
             .and_then(|queue| queue.claims.remove(&to))

@@ -68,7 +68,7 @@ impl Suspects {
     }
 
     /// A new incarnation begins. Returns the event that it must quarantine.
-    pub(super) fn begin(&mut self) -> Option<SendItem> {
+    pub(super) fn begin_incarnation(&mut self) -> Option<SendItem> {
         let (item, id) = *self
             .current_event
             .take()
@@ -133,14 +133,14 @@ impl Suspects {
             None => true,
         };
         let suspects = self.suspects.iter();
-        let settled = suspects.filter(|(of, suspect)| {
+        let settled_suspects = suspects.filter(|(of, suspect)| {
             !suspect.pending && cursor.is_some_and(|cursor| is_passed(cursor, of))
         });
-        settled.map(|(of, _)| *of).collect()
+        settled_suspects.map(|(of, _)| *of).collect()
     }
 
     /// These suspects are settled durably.
-    pub(super) fn settle(&mut self, settled: &[(Lane, Seq)]) {
+    pub(super) fn settle_suspects(&mut self, settled: &[(Lane, Seq)]) {
         for of in settled {
             self.suspects.remove(of);
         }
@@ -158,7 +158,7 @@ struct CurrentEvent<'a> {
 impl Drop for CurrentEvent<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let mut inner = self.shared.lock();
+            let mut inner = self.shared.lock_inner();
             inner.suspects.get_or_insert_default().current_event =
                 Some(Box::new((self.item, self.event.id().into_owned())));
         }
@@ -184,7 +184,7 @@ impl SharedState {
 
     /// Panics if chaos makes the actor panic on this event.
     pub fn panic_if_poisoned(&self, event: &Event) {
-        let mut inner = self.lock();
+        let mut inner = self.lock_inner();
         if let Some((poisoned, times)) = inner
             .suspects
             .as_mut()
@@ -200,19 +200,19 @@ impl SharedState {
 
     /// The quarantined events of a lane. Usually empty.
     pub fn quarantined_seqs(&self, lane: Lane) -> Vec<Seq> {
-        let inner = self.lock();
+        let inner = self.lock_inner();
         let suspects = inner
             .suspects
             .iter()
             .flat_map(|suspects| &suspects.suspects);
-        let quarantined =
+        let fatal_suspects =
             suspects.filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
-        quarantined.map(|((_, seq), _)| *seq).collect()
+        fatal_suspects.map(|((_, seq), _)| *seq).collect()
     }
 
     /// The events that were quarantined.
-    pub fn quarantined(&self) -> QuarantinedEvents {
-        self.lock()
+    pub fn quarantined_events(&self) -> QuarantinedEvents {
+        self.lock_inner()
             .suspects
             .as_ref()
             .map(|suspects| suspects.quarantined.clone())
@@ -221,15 +221,15 @@ impl SharedState {
 
     /// How many events were quarantined.
     pub fn quarantined_count(&self) -> u64 {
-        self.lock()
+        self.lock_inner()
             .suspects
             .as_ref()
             .map_or(0, |suspects| suspects.quarantined.count)
     }
 
     /// How many suspects are not settled yet.
-    pub fn suspects(&self) -> usize {
-        self.lock()
+    pub fn suspect_count(&self) -> usize {
+        self.lock_inner()
             .suspects
             .as_ref()
             .map_or(0, |suspects| suspects.suspects.len())

@@ -28,7 +28,8 @@ pub struct SubscriptionState {
 impl SubscriptionState {
     /// The state for a cursor in a log that ends at `end`.
     pub(super) fn new(cursor: Cursor, endpoint: EndpointView, end: Seq) -> Self {
-        let (low, own_low) = (cursor.low().unwrap_or(end), cursor.own_low().unwrap_or(end));
+        let low = cursor.first_unread().unwrap_or(end);
+        let own_low = cursor.own_low().unwrap_or(end);
         Self {
             low,
             own_low,
@@ -40,7 +41,7 @@ impl SubscriptionState {
 
     /// How many events of a log that ends at `end` the subscription has not passed, and the first
     /// of them.
-    pub fn backlog(&self, end: Seq) -> (u64, Option<Seq>) {
+    pub fn count_backlog(&self, end: Seq) -> (u64, Option<Seq>) {
         let lanes = || self.cursor.own_lanes();
         let unread = lanes()
             .map(|lane| lane.read)
@@ -63,24 +64,23 @@ impl SubscriptionState {
 }
 
 impl SharedState {
-    /// The current state.
-    pub fn state(&self) -> SubscriptionState {
-        self.view().clone()
+    pub fn current_state(&self) -> SubscriptionState {
+        self.lock_view().clone()
     }
 
     /// What `read` makes of the current state. Copies nothing, for lists of thousands.
     pub fn read_state<T>(&self, read: impl FnOnce(&SubscriptionState) -> T) -> T {
-        read(&self.view())
+        read(&self.lock_view())
     }
 
     /// The first position of the log that the subscription may still read, without its jobs.
     pub fn own_low(&self) -> Seq {
-        self.view().own_low
+        self.lock_view().own_low
     }
 
     /// The end of what the live lane has read; [`None`] before it exists.
     pub fn live_read(&self) -> Option<Seq> {
-        self.view()
+        self.lock_view()
             .cursor
             .lanes
             .iter()
@@ -90,7 +90,7 @@ impl SharedState {
 
     /// The kind of the running job with this lane.
     pub fn job_kind(&self, lane: Lane) -> Option<JobKind> {
-        self.view()
+        self.lock_view()
             .cursor
             .jobs
             .iter()
@@ -107,17 +107,13 @@ impl SharedState {
             open: Vec::new(),
             done: Vec::new(),
         };
-        let end = || self.lock().end;
-        let (low, own_low) = (
-            cursor.low().unwrap_or_else(end),
-            cursor.own_low().unwrap_or_else(end),
-        );
-        let mut view = self.view();
+        let end = || self.lock_inner().end;
+        let low = cursor.first_unread().unwrap_or_else(end);
+        let own_low = cursor.own_low().unwrap_or_else(end);
+        let mut view = self.lock_view();
         // The vectors keep their memory, because each write comes here.
-        let (mut lanes, mut jobs) = (
-            std::mem::take(&mut view.cursor.lanes),
-            std::mem::take(&mut view.cursor.jobs),
-        );
+        let mut lanes = std::mem::take(&mut view.cursor.lanes);
+        let mut jobs = std::mem::take(&mut view.cursor.jobs);
         lanes.clear();
         lanes.extend(cursor.lanes.iter().map(bare));
         jobs.clone_from(&cursor.jobs);
@@ -133,11 +129,11 @@ impl SharedState {
 
     /// Notes a job whose end is being written.
     pub fn job_ends(&self, job: &Job) {
-        self.view().ending.push(job.clone());
+        self.lock_view().ending.push(job.clone());
     }
 
     /// The holder of the other lock may take this one, but not the reverse.
-    pub(super) fn view(&self) -> MutexGuard<'_, SubscriptionState> {
+    pub(super) fn lock_view(&self) -> MutexGuard<'_, SubscriptionState> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

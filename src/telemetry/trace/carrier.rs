@@ -16,7 +16,7 @@ struct TraceContextAttributes<'a> {
 }
 
 impl TraceContextAttributes<'_> {
-    fn context(&self) -> Option<SpanContext> {
+    fn read_context(&self) -> Option<SpanContext> {
         SpanContext::parse(self.traceparent.as_deref()?, self.tracestate.as_deref())
     }
 }
@@ -25,11 +25,11 @@ impl TraceContextAttributes<'_> {
 pub fn of_event(event: &[u8]) -> Option<SpanContext> {
     serde_json::from_slice::<TraceContextAttributes<'_>>(event)
         .ok()?
-        .context()
+        .read_context()
 }
 
 /// The context of the first event in an array that has one.
 pub fn of_first(events: &[u8]) -> Option<SpanContext> {
     let events: Vec<TraceContextAttributes<'_>> = serde_json::from_slice(events).ok()?;
-    events.iter().find_map(TraceContextAttributes::context)
+    events.iter().find_map(TraceContextAttributes::read_context)
 }

@@ -32,9 +32,7 @@ impl fmt::Display for SpanId {
 /// The context that a span passes to its children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanContext {
-    /// The trace.
     pub trace: TraceId,
-    /// The span.
     pub span: SpanId,
     /// Whether the trace is recorded.
     pub is_sampled: bool,
@@ -48,15 +46,15 @@ impl SpanContext {
     pub fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
         let parent = parent.trim();
         let bytes = parent.as_bytes();
-        let version = hex(parent.get(..2)?)?;
+        let version = parse_hex(parent.get(..2)?)?;
         // A later version may continue after a hyphen.
         let is_whole = bytes.len() == LEN || (version > 0 && bytes.get(LEN) == Some(&b'-'));
         if version == 0xff || !is_whole || [2, 35, 52].iter().any(|index| bytes[*index] != b'-') {
             return None;
         }
-        let trace = hex(parent.get(3..35)?).filter(|trace| *trace != 0)?;
-        let span = hex(parent.get(36..52)?).filter(|span| *span != 0)?;
-        let flags = hex(parent.get(53..LEN)?)?;
+        let trace = parse_hex(parent.get(3..35)?).filter(|trace| *trace != 0)?;
+        let span = parse_hex(parent.get(36..52)?).filter(|span| *span != 0)?;
+        let flags = parse_hex(parent.get(53..LEN)?)?;
         let plain = |state: &&str| {
             (1..=STATE_BYTES_MAX).contains(&state.len())
                 && state.bytes().all(|byte| matches!(byte, b' '..=b'~'))
@@ -71,7 +69,7 @@ impl SpanContext {
     }
 
     /// The header `traceparent`.
-    pub fn parent(&self) -> String {
+    pub fn to_traceparent(&self) -> String {
         format!(
             "00-{}-{}-{:02x}",
             self.trace,
@@ -81,10 +79,10 @@ impl SpanContext {
     }
 
     /// The form that is stored beside an event: both headers with a space between.
-    pub fn stored(&self) -> String {
+    pub fn to_stored(&self) -> String {
         match &self.state {
-            Some(state) => format!("{} {state}", self.parent()),
-            None => self.parent(),
+            Some(state) => format!("{} {state}", self.to_traceparent()),
+            None => self.to_traceparent(),
         }
     }
 
@@ -98,7 +96,7 @@ impl SpanContext {
 }
 
 /// Parses lower-case digits, as W3C requires.
-fn hex(digits: &str) -> Option<u128> {
+fn parse_hex(digits: &str) -> Option<u128> {
     let is_lower = digits
         .bytes()
         .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));

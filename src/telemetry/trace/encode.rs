@@ -11,12 +11,16 @@ const STATUS_ERROR: u32 = 2;
 
 /// The body of an export request for `spans` of this server. A collector has spans of other
 /// machines, too, so their times are those of `to_wall`.
-pub fn encode(spans: &[Span], server: &str, to_wall: impl Fn(Timestamp) -> WallTime) -> Vec<u8> {
+pub fn encode_spans(
+    spans: &[Span],
+    server: &str,
+    to_wall: impl Fn(Timestamp) -> WallTime,
+) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let resource = [
-        attribute("service.name", &"gridhook".into()),
-        attribute("service.version", &version.into()),
-        attribute("service.instance.id", &server.into()),
+        encode_attribute("service.name", &"gridhook".into()),
+        encode_attribute("service.version", &version.into()),
+        encode_attribute("service.instance.id", &server.into()),
     ];
     let scope = json!({"name": "gridhook", "version": version});
     let spans: Vec<Json> = spans.iter().map(|span| span_json(span, &to_wall)).collect();
@@ -34,12 +38,12 @@ fn span_json(span: &Span, to_wall: &impl Fn(Timestamp) -> WallTime) -> Json {
     }
     json["name"] = span.name.as_str().into();
     json["kind"] = (span.kind as u32).into();
-    json["startTimeUnixNano"] = nanos(to_wall(span.began)).into();
-    json["endTimeUnixNano"] = nanos(to_wall(span.ended)).into();
+    json["startTimeUnixNano"] = unix_nanos(to_wall(span.began)).into();
+    json["endTimeUnixNano"] = unix_nanos(to_wall(span.ended)).into();
     json["attributes"] = span
         .attributes
         .iter()
-        .map(|(key, value)| attribute(key, value))
+        .map(|(key, value)| encode_attribute(key, value))
         .collect();
     if !span.links.is_empty() {
         json["links"] = span.links.iter().map(context_json).collect();
@@ -59,7 +63,7 @@ fn context_json(context: &SpanContext) -> Json {
     json
 }
 
-fn attribute(key: &str, value: &AttributeValue) -> Json {
+fn encode_attribute(key: &str, value: &AttributeValue) -> Json {
     let value = match value {
         AttributeValue::Text(text) => json!({"stringValue": text}),
         AttributeValue::Number(number) => json!({"intValue": number.to_string()}),
@@ -67,6 +71,6 @@ fn attribute(key: &str, value: &AttributeValue) -> Json {
     json!({"key": key, "value": value})
 }
 
-fn nanos(wall: WallTime) -> String {
+fn unix_nanos(wall: WallTime) -> String {
     wall.since_epoch().as_nanos().to_string()
 }

@@ -16,7 +16,7 @@ use std::{
 
 use reqwest::{Client, Url, header::CONTENT_TYPE, redirect};
 
-use super::{Span, Tracer, TracerShared, encode};
+use super::{Span, Tracer, TracerShared, encode_spans};
 use gridhook_clock::Clock;
 use gridhook_config::Telemetry;
 
@@ -48,7 +48,7 @@ pub fn start(
         return Ok(None);
     };
     let (queue, spans) = mpsc::sync_channel(settings.queue_spans);
-    let shared = Arc::new(TracerShared {
+    let state = Arc::new(TracerShared {
         queue,
         share: settings.sample_share,
         closing: false.into(),
@@ -70,7 +70,7 @@ pub fn start(
         .enable_all()
         .build()?;
     let work = ExportWork {
-        shared: Arc::clone(&shared),
+        shared: Arc::clone(&state),
         spans,
         clock,
         batch_delay: settings.batch_delay,
@@ -90,7 +90,7 @@ pub fn start(
             // An error means that `close` no longer waits.
             end.send(()).ok();
         })?;
-    let tracer = Tracer(Some(shared));
+    let tracer = Tracer(Some(state));
     Ok(Some((
         tracer.clone(),
         TraceExporter {
@@ -111,7 +111,7 @@ impl TraceExporter {
         if in_time && self.thread.join().is_err() {
             tracing::error!("the thread that exports spans panicked");
         }
-        if let Some(counts) = self.tracer.counts() {
+        if let Some(counts) = self.tracer.span_counts() {
             tracing::info!(
                 counts.exported,
                 counts.dropped,
@@ -134,16 +134,16 @@ impl ExportWork {
     /// Runs on a thread of its own, so it may block between two requests.
     async fn run(self, post: &ExportRequest) {
         let mut was_accepted = true;
-        while let Some(batch) = self.gather() {
+        while let Some(batch) = self.next_batch() {
             let count = batch.len() as u64;
-            let sent = post.send(&batch, &self.clock).await;
-            let counter = if sent.is_ok() {
+            let result = post.send_batch(&batch, &self.clock).await;
+            let counter = if result.is_ok() {
                 &self.shared.exported
             } else {
                 &self.shared.failed
             };
             counter.fetch_add(count, Ordering::Relaxed);
-            match &sent {
+            match &result {
                 Err(error) if was_accepted => {
                     tracing::warn!(url = %post.url, %error, "span export fails: spans are dropped")
                 }
@@ -152,12 +152,12 @@ impl ExportWork {
                 }
                 Ok(()) | Err(_) => {}
             }
-            was_accepted = sent.is_ok();
+            was_accepted = result.is_ok();
         }
     }
 
     /// The next batch, once it is full or its time is over; [`None`] at the end.
-    fn gather(&self) -> Option<Vec<Span>> {
+    fn next_batch(&self) -> Option<Vec<Span>> {
         let mut batch = Vec::new();
         let mut due = None;
         loop {
@@ -191,14 +191,17 @@ struct ExportRequest {
 }
 
 impl ExportRequest {
-    async fn send(&self, batch: &[Span], clock: &Clock) -> Result<(), String> {
-        let body = encode(batch, &self.server, |at| clock.to_wall(at));
+    async fn send_batch(&self, batch: &[Span], clock: &Clock) -> Result<(), String> {
+        let body = encode_spans(batch, &self.server, |at| clock.to_wall(at));
         let request = self
             .client
             .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .body(body);
-        let response = request.send().await.map_err(|error| chain(&error))?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error| describe_sources(&error))?;
         if response.status().is_success() {
             Ok(())
         } else {
@@ -208,7 +211,7 @@ impl ExportRequest {
 }
 
 /// An error with its sources. The error itself says only that the request failed.
-fn chain(error: &dyn std::error::Error) -> String {
+fn describe_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -28,7 +28,7 @@ use std::sync::{
 
 pub use self::{
     context::{SpanContext, SpanId, TraceId},
-    encode::encode,
+    encode::encode_spans,
     export::{TraceExporter, start},
     span::{AttributeValue, Span, SpanKind},
 };
@@ -67,7 +67,7 @@ impl Tracer {
 
     /// The context of a new span below `parent`, or of a new trace; [`None`] if it is not recorded.
     pub fn new_context(&self, parent: Option<&SpanContext>) -> Option<SpanContext> {
-        let shared = self.0.as_ref()?;
+        let tracer_state = self.0.as_ref()?;
         let span = SpanId(fastrand::u64(1..));
         match parent {
             Some(parent) => parent.is_sampled.then(|| SpanContext {
@@ -76,7 +76,7 @@ impl Tracer {
             }),
             None => {
                 let trace = TraceId(fastrand::u128(1..));
-                let is_sampled = is_in(trace, shared.share);
+                let is_sampled = is_in(trace, tracer_state.share);
                 is_sampled.then_some(SpanContext {
                     trace,
                     span,
@@ -88,7 +88,7 @@ impl Tracer {
     }
 
     /// Records a finished span.
-    pub fn record(&self, span: Span) {
+    pub fn record_span(&self, span: Span) {
         let Some(shared) = &self.0 else { return };
         if shared.queue.try_send(span).is_err() {
             shared.dropped.fetch_add(1, Ordering::Relaxed);
@@ -96,11 +96,11 @@ impl Tracer {
     }
 
     /// The counts; [`None`] if spans are not recorded.
-    pub fn counts(&self) -> Option<SpanCounts> {
-        let shared = self.0.as_ref()?;
+    pub fn span_counts(&self) -> Option<SpanCounts> {
+        let state = self.0.as_ref()?;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let [exported, dropped, failed] =
-            [&shared.exported, &shared.dropped, &shared.failed].map(count);
+            [&state.exported, &state.dropped, &state.failed].map(count);
         Some(SpanCounts {
             exported,
             dropped,

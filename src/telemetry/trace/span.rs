@@ -14,12 +14,9 @@ pub enum SpanKind {
     Client = 3,
 }
 
-/// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeValue {
-    /// A text.
     Text(String),
-    /// A number.
     Number(i64),
 }
 
@@ -52,7 +49,7 @@ const TEXT_BYTES_MAX: usize = 256;
 
 impl AttributeValue {
     /// A text of an event, truncated.
-    pub fn cut(text: &str) -> Self {
+    pub fn truncated(text: &str) -> Self {
         Self::Text(text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned())
     }
 }
@@ -60,19 +57,15 @@ impl AttributeValue {
 /// A finished span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its context.
     pub context: SpanContext,
     /// Its parent; [`None`] if it begins its trace.
     pub parent: Option<SpanId>,
     /// The operation, in two words.
     pub name: String,
-    /// Its kind.
     pub kind: SpanKind,
     /// Its start.
     pub began: Timestamp,
-    /// Its end.
     pub ended: Timestamp,
-    /// Its attributes.
     pub attributes: Vec<(&'static str, AttributeValue)>,
     /// Related spans of other traces.
     pub links: Vec<SpanContext>,

@@ -4,21 +4,21 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use super::{Evaluated, EvaluationScope, Expression, Function, lazy, scoped};
+use super::{Evaluated, EvaluationScope, Expression, Function, lazy_function, scoped_function};
 use crate::{EvaluationError, kind_of};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
-    lazy("filter", 2..=2, filter),
-    lazy("groupBy", 2..=2, group_by),
-    lazy("lambda", 1..=usize::MAX, |_, _| Err(EvaluationError::invalid("lambda is only allowed as \
+    lazy_function("filter", 2..=2, filter),
+    lazy_function("groupBy", 2..=2, group_by),
+    lazy_function("lambda", 1..=usize::MAX, |_, _| Err(EvaluationError::invalid("lambda is only allowed as \
         an argument of map, filter, reduce, sort, toObject, groupBy and mapValues"))),
-    scoped("lambdaVariables", 1..=1, |scope, a| variable(scope, a.text(0)?)),
-    lazy("map", 2..=2, map),
-    lazy("mapValues", 2..=2, map_values),
-    lazy("reduce", 3..=3, reduce),
-    lazy("sort", 2..=2, sort),
-    lazy("toObject", 2..=3, to_object),
+    scoped_function("lambdaVariables", 1..=1, |scope, a| variable_name(scope, a.text_argument(0)?)),
+    lazy_function("map", 2..=2, map),
+    lazy_function("mapValues", 2..=2, map_values),
+    lazy_function("reduce", 3..=3, reduce),
+    lazy_function("sort", 2..=2, sort),
+    lazy_function("toObject", 2..=3, to_object),
 ];
 
 /// A lambda and the scope that it sees.
@@ -63,7 +63,7 @@ impl<'a> Lambda<'a> {
     }
 
     /// The result for these values. A lambda may leave out the last variables.
-    fn call(&self, values: &[&Value]) -> Evaluated {
+    fn call_with(&self, values: &[&Value]) -> Evaluated {
         if self.variables.len() > values.len() {
             let problem = format!(
                 "a lambda has {} variables; allowed are {}",
@@ -82,11 +82,11 @@ impl<'a> Lambda<'a> {
             local: &local,
             ..*self.scope
         }
-        .expression(self.body)
+        .evaluate_expression(self.body)
     }
 
-    fn holds(&self, values: &[&Value]) -> Result<bool, EvaluationError> {
-        let result = self.call(values)?;
+    fn is_true_for(&self, values: &[&Value]) -> Result<bool, EvaluationError> {
+        let result = self.call_with(values)?;
         let problem = || {
             EvaluationError::invalid(format!(
                 "a lambda returns {}; allowed is a boolean",
@@ -96,8 +96,8 @@ impl<'a> Lambda<'a> {
         result.as_bool().ok_or_else(problem)
     }
 
-    fn key(&self, value: &Value) -> Result<String, EvaluationError> {
-        let result = self.call(&[value])?;
+    fn group_key(&self, value: &Value) -> Result<String, EvaluationError> {
+        let result = self.call_with(&[value])?;
         let problem = || {
             EvaluationError::invalid(format!(
                 "a lambda returns {}; allowed is a string",
@@ -108,7 +108,7 @@ impl<'a> Lambda<'a> {
     }
 }
 
-fn variable(scope: &EvaluationScope<'_>, name: &str) -> Evaluated {
+fn variable_name(scope: &EvaluationScope<'_>, name: &str) -> Evaluated {
     let all = scope.local.lambdas.iter().rev();
     let value = all
         .into_iter()
@@ -119,11 +119,11 @@ fn variable(scope: &EvaluationScope<'_>, name: &str) -> Evaluated {
     })
 }
 
-fn list(
+fn list_argument(
     scope: &EvaluationScope<'_>,
     expression: &Expression,
 ) -> Result<Vec<Value>, EvaluationError> {
-    match scope.expression(expression)? {
+    match scope.evaluate_expression(expression)? {
         Value::Array(list) => Ok(list),
         other => Err(EvaluationError::invalid(format!(
             "the first argument is {}; allowed is an array",
@@ -134,29 +134,29 @@ fn list(
 
 fn map(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
-    let list = list(scope, &arguments[0])?;
+    let list = list_argument(scope, &arguments[0])?;
     list.iter()
         .enumerate()
-        .map(|(index, one)| lambda.call(&[one, &index.into()]))
+        .map(|(index, one)| lambda.call_with(&[one, &index.into()]))
         .collect()
 }
 
 fn filter(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
-    let mut kept = Vec::new();
-    for (index, one) in list(scope, &arguments[0])?.into_iter().enumerate() {
-        if lambda.holds(&[&one, &index.into()])? {
-            kept.push(one);
+    let mut items = Vec::new();
+    for (index, one) in list_argument(scope, &arguments[0])?.into_iter().enumerate() {
+        if lambda.is_true_for(&[&one, &index.into()])? {
+            items.push(one);
         }
     }
-    Ok(kept.into())
+    Ok(items.into())
 }
 
 fn reduce(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[2])?;
-    let mut result = scope.expression(&arguments[1])?;
-    for (index, one) in list(scope, &arguments[0])?.iter().enumerate() {
-        result = lambda.call(&[&result, one, &index.into()])?;
+    let mut result = scope.evaluate_expression(&arguments[1])?;
+    for (index, one) in list_argument(scope, &arguments[0])?.iter().enumerate() {
+        result = lambda.call_with(&[&result, one, &index.into()])?;
     }
     Ok(result)
 }
@@ -164,12 +164,12 @@ fn reduce(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
 /// Sorts with a lambda that says whether the first of two elements comes first.
 fn sort(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
-    let mut sorted = list(scope, &arguments[0])?;
+    let mut items = list_argument(scope, &arguments[0])?;
     let mut failure = None;
-    sorted.sort_by(|first, second| {
+    items.sort_by(|first, second| {
         match (
-            lambda.holds(&[first, second]),
-            lambda.holds(&[second, first]),
+            lambda.is_true_for(&[first, second]),
+            lambda.is_true_for(&[second, first]),
         ) {
             (Ok(true), Ok(false)) => Ordering::Less,
             (Ok(false), Ok(true)) => Ordering::Greater,
@@ -180,7 +180,7 @@ fn sort(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
             }
         }
     });
-    failure.map_or(Ok(sorted.into()), Err)
+    failure.map_or(Ok(items.into()), Err)
 }
 
 fn to_object(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
@@ -190,11 +190,11 @@ fn to_object(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated
         .map(|argument| Lambda::read(scope, argument))
         .transpose()?;
     let mut object = Map::new();
-    for one in list(scope, &arguments[0])? {
+    for one in list_argument(scope, &arguments[0])? {
         let result = value
             .as_ref()
-            .map_or_else(|| Ok(one.clone()), |value| value.call(&[&one]))?;
-        object.insert(key.key(&one)?, result);
+            .map_or_else(|| Ok(one.clone()), |value| value.call_with(&[&one]))?;
+        object.insert(key.group_key(&one)?, result);
     }
     Ok(object.into())
 }
@@ -202,9 +202,9 @@ fn to_object(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated
 fn group_by(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let key = Lambda::read(scope, &arguments[1])?;
     let mut groups: Map<String, Value> = Map::new();
-    for one in list(scope, &arguments[0])? {
+    for one in list_argument(scope, &arguments[0])? {
         let group = groups
-            .entry(key.key(&one)?)
+            .entry(key.group_key(&one)?)
             .or_insert_with(|| Value::Array(Vec::new()));
         group
             .as_array_mut()
@@ -216,14 +216,14 @@ fn group_by(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated 
 
 fn map_values(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
-    let Value::Object(object) = scope.expression(&arguments[0])? else {
+    let Value::Object(object) = scope.evaluate_expression(&arguments[0])? else {
         return Err(EvaluationError::invalid(
             "the first argument of mapValues is not an object; allowed is an object",
         ));
     };
-    let mapped: Result<Map<_, _>, _> = object
+    let result: Result<Map<_, _>, _> = object
         .into_iter()
-        .map(|(key, value)| Ok((key, lambda.call(&[&value])?)))
+        .map(|(key, value)| Ok((key, lambda.call_with(&[&value])?)))
         .collect();
-    Ok(mapped?.into())
+    Ok(result?.into())
 }

@@ -2,33 +2,33 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Arguments, Evaluated, Function, MANY, values};
-use crate::{entry, kind_of};
+use super::{Arguments, Evaluated, Function, MANY, eager_function};
+use crate::{find_entry, kind_of};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
-    values("array", 1..=1, |a| Ok(if a.value(0)?.is_array() { a.value(0)?.clone() } else { json!([a.value(0)?]) })),
-    values("concat", 0..=MANY, concat),
-    values("contains", 2..=2, contains),
-    values("createArray", 0..=MANY, |a| Ok(a.values.clone().into())),
-    values("createObject", 0..=MANY, create_object),
-    values("empty", 1..=1, |a| Ok((a.value(0)?.is_null() || length(a)? == 0).into())),
-    values("first", 1..=1, |a| edge(a, false)),
-    values("flatten", 1..=1, flatten),
-    values("intersection", 2..=MANY, intersection),
-    values("items", 1..=1, items),
-    values("last", 1..=1, |a| edge(a, true)),
-    values("length", 1..=1, |a| Ok(length(a)?.into())),
-    values("objectKeys", 1..=1, |a| Ok(a.object(0)?.keys().map(|key| Value::from(key.as_str())).collect())),
-    values("range", 2..=2, range),
-    values("shallowMerge", 1..=1, shallow_merge),
-    values("skip", 2..=2, |a| cut(a, true)),
-    values("take", 2..=2, |a| cut(a, false)),
-    values("tryGet", 2..=MANY, try_get),
-    values("tryIndexFromEnd", 2..=2, |a| Ok(from_end(a)?.unwrap_or_default())),
-    values("indexFromEnd", 2..=2, |a| from_end(a)?.ok_or_else(|| a.invalid("the index is outside \
+    eager_function("array", 1..=1, |a| Ok(if a.value_argument(0)?.is_array() { a.value_argument(0)?.clone() } else { json!([a.value_argument(0)?]) })),
+    eager_function("concat", 0..=MANY, concat),
+    eager_function("contains", 2..=2, contains),
+    eager_function("createArray", 0..=MANY, |a| Ok(a.values.clone().into())),
+    eager_function("createObject", 0..=MANY, create_object),
+    eager_function("empty", 1..=1, |a| Ok((a.value_argument(0)?.is_null() || length(a)? == 0).into())),
+    eager_function("first", 1..=1, |a| first_or_last(a, false)),
+    eager_function("flatten", 1..=1, flatten),
+    eager_function("intersection", 2..=MANY, intersection),
+    eager_function("items", 1..=1, items),
+    eager_function("last", 1..=1, |a| first_or_last(a, true)),
+    eager_function("length", 1..=1, |a| Ok(length(a)?.into())),
+    eager_function("objectKeys", 1..=1, |a| Ok(a.object_argument(0)?.keys().map(|key| Value::from(key.as_str())).collect())),
+    eager_function("range", 2..=2, range),
+    eager_function("shallowMerge", 1..=1, shallow_merge),
+    eager_function("skip", 2..=2, |a| take_or_skip(a, true)),
+    eager_function("take", 2..=2, |a| take_or_skip(a, false)),
+    eager_function("tryGet", 2..=MANY, try_get),
+    eager_function("tryIndexFromEnd", 2..=2, |a| Ok(from_end(a)?.unwrap_or_default())),
+    eager_function("indexFromEnd", 2..=2, |a| from_end(a)?.ok_or_else(|| a.invalid_call("the index is outside \
         of the array"))),
-    values("union", 1..=MANY, union),
+    eager_function("union", 1..=MANY, union),
 ];
 
 /// Maximum number of elements of `range`, as in Azure.
@@ -38,21 +38,21 @@ fn concat(a: &Arguments<'_>) -> Evaluated {
     if a.values.first().is_some_and(Value::is_array) {
         let mut all = Vec::new();
         for index in 0..a.len() {
-            all.extend(a.list(index)?.iter().cloned());
+            all.extend(a.list_argument(index)?.iter().cloned());
         }
         return Ok(all.into());
     }
-    let texts = a.texts(0)?;
-    a.reserve(texts.iter().map(String::len).sum())?;
+    let texts = a.text_arguments(0)?;
+    a.reserve_size(texts.iter().map(String::len).sum())?;
     Ok(texts.concat().into())
 }
 
 fn contains(a: &Arguments<'_>) -> Evaluated {
-    let is_there = match a.value(0)? {
+    let is_there = match a.value_argument(0)? {
         Value::String(text) => text.contains(&a.as_text(1)?),
-        Value::Array(list) => list.contains(a.value(1)?),
-        Value::Object(object) => entry(object, &a.as_text(1)?).is_some(),
-        _ => return Err(a.wrong(0, "a string, an array or an object")),
+        Value::Array(list) => list.contains(a.value_argument(1)?),
+        Value::Object(object) => find_entry(object, &a.as_text(1)?).is_some(),
+        _ => return Err(a.wrong_argument(0, "a string, an array or an object")),
     };
     Ok(is_there.into())
 }
@@ -60,50 +60,50 @@ fn contains(a: &Arguments<'_>) -> Evaluated {
 fn create_object(a: &Arguments<'_>) -> Evaluated {
     let mut object = Map::new();
     if a.len() % 2 == 1 {
-        return Err(a.invalid(format!(
+        return Err(a.invalid_call(format!(
             "it has {} arguments; allowed is a value for each key",
             a.len()
         )));
     }
     for (index, pair) in a.values.chunks_exact(2).enumerate() {
-        object.insert(a.text(2 * index)?.to_owned(), pair[1].clone());
+        object.insert(a.text_argument(2 * index)?.to_owned(), pair[1].clone());
     }
     Ok(object.into())
 }
 
 fn length(a: &Arguments<'_>) -> Result<usize, crate::EvaluationError> {
-    match a.value(0)? {
+    match a.value_argument(0)? {
         Value::String(text) => Ok(text.chars().count()),
         Value::Array(list) => Ok(list.len()),
         Value::Object(object) => Ok(object.len()),
-        _ => Err(a.wrong(0, "a string, an array or an object")),
+        _ => Err(a.wrong_argument(0, "a string, an array or an object")),
     }
 }
 
-fn edge(a: &Arguments<'_>, is_last: bool) -> Evaluated {
-    match a.value(0)? {
+fn first_or_last(a: &Arguments<'_>, is_last: bool) -> Evaluated {
+    match a.value_argument(0)? {
         Value::String(text) => {
-            let found = if is_last {
+            let item = if is_last {
                 text.chars().next_back()
             } else {
                 text.chars().next()
             };
-            Ok(found.map(String::from).unwrap_or_default().into())
+            Ok(item.map(String::from).unwrap_or_default().into())
         }
         Value::Array(list) => Ok(if is_last { list.last() } else { list.first() }
             .cloned()
             .unwrap_or_default()),
-        _ => Err(a.wrong(0, "a string or an array")),
+        _ => Err(a.wrong_argument(0, "a string or an array")),
     }
 }
 
 fn flatten(a: &Arguments<'_>) -> Evaluated {
     let mut all = Vec::new();
-    for one in a.list(0)? {
+    for one in a.list_argument(0)? {
         let list = one.as_array();
         all.extend(
             list.ok_or_else(|| {
-                a.invalid(format!(
+                a.invalid_call(format!(
                     "an element is {}; allowed is an array",
                     kind_of(one)
                 ))
@@ -115,11 +115,11 @@ fn flatten(a: &Arguments<'_>) -> Evaluated {
 }
 
 fn intersection(a: &Arguments<'_>) -> Evaluated {
-    if a.value(0)?.is_array() {
+    if a.value_argument(0)?.is_array() {
         let mut common: Vec<Value> = Vec::new();
-        for one in a.list(0)? {
+        for one in a.list_argument(0)? {
             let is_in_all = (1..a.len())
-                .map(|index| Ok(a.list(index)?.contains(one)))
+                .map(|index| Ok(a.list_argument(index)?.contains(one)))
                 .collect::<Result<Vec<_>, _>>()?;
             if is_in_all.into_iter().all(|is_in| is_in) && !common.contains(one) {
                 common.push(one.clone());
@@ -127,17 +127,17 @@ fn intersection(a: &Arguments<'_>) -> Evaluated {
         }
         return Ok(common.into());
     }
-    let mut common = a.object(0)?.clone();
+    let mut common = a.object_argument(0)?.clone();
     for index in 1..a.len() {
-        let other = a.object(index)?;
-        common.retain(|key, value| entry(other, key) == Some(value));
+        let other = a.object_argument(index)?;
+        common.retain(|key, value| find_entry(other, key) == Some(value));
     }
     Ok(common.into())
 }
 
 /// The pairs of an object in the order of their keys.
 fn items(a: &Arguments<'_>) -> Evaluated {
-    let mut pairs: Vec<(&String, &Value)> = a.object(0)?.iter().collect();
+    let mut pairs: Vec<(&String, &Value)> = a.object_argument(0)?.iter().collect();
     pairs.sort_by_key(|(key, _)| key.to_lowercase());
     Ok(pairs
         .into_iter()
@@ -146,9 +146,10 @@ fn items(a: &Arguments<'_>) -> Evaluated {
 }
 
 fn range(a: &Arguments<'_>) -> Evaluated {
-    let (start, count) = (a.whole(0)?, a.whole(1)?);
+    let start = a.integer_argument(0)?;
+    let count = a.integer_argument(1)?;
     if !(0..=RANGE_MAX).contains(&count) || start.checked_add(count).is_none() {
-        return Err(a.invalid(format!(
+        return Err(a.invalid_call(format!(
             "the count is {count}; allowed are 0 to {RANGE_MAX}"
         )));
     }
@@ -156,38 +157,38 @@ fn range(a: &Arguments<'_>) -> Evaluated {
 }
 
 fn shallow_merge(a: &Arguments<'_>) -> Evaluated {
-    let mut merged = Map::new();
-    for one in a.list(0)? {
+    let mut object_out = Map::new();
+    for one in a.list_argument(0)? {
         let object = one.as_object();
         let object = object.ok_or_else(|| {
-            a.invalid(format!(
+            a.invalid_call(format!(
                 "an element is {}; allowed is an object",
                 kind_of(one)
             ))
         })?;
-        merged.extend(object.clone());
+        object_out.extend(object.clone());
     }
-    Ok(merged.into())
+    Ok(object_out.into())
 }
 
 /// The elements or characters behind the first ones, or those.
-fn cut(a: &Arguments<'_>, is_skip: bool) -> Evaluated {
-    let count = usize::try_from(a.whole(1)?.max(0)).unwrap_or(usize::MAX);
-    match a.value(0)? {
+fn take_or_skip(a: &Arguments<'_>, is_skip: bool) -> Evaluated {
+    let count = usize::try_from(a.integer_argument(1)?.max(0)).unwrap_or(usize::MAX);
+    match a.value_argument(0)? {
         Value::String(text) if is_skip => Ok(text.chars().skip(count).collect::<String>().into()),
         Value::String(text) => Ok(text.chars().take(count).collect::<String>().into()),
         Value::Array(list) if is_skip => Ok(list.iter().skip(count).cloned().collect()),
         Value::Array(list) => Ok(list.iter().take(count).cloned().collect()),
-        _ => Err(a.wrong(0, "a string or an array")),
+        _ => Err(a.wrong_argument(0, "a string or an array")),
     }
 }
 
 /// The value behind several keys and indexes, or null.
 fn try_get(a: &Arguments<'_>) -> Evaluated {
-    let mut value = a.value(0)?;
+    let mut value = a.value_argument(0)?;
     for key in &a.values[1..] {
         let next = match (value, key) {
-            (Value::Object(object), Value::String(name)) => entry(object, name),
+            (Value::Object(object), Value::String(name)) => find_entry(object, name),
             (Value::Array(list), Value::Number(index)) => index
                 .as_u64()
                 .and_then(|index| list.get(usize::try_from(index).ok()?)),
@@ -198,7 +199,7 @@ fn try_get(a: &Arguments<'_>) -> Evaluated {
                     kind_of(other),
                     kind_of(key)
                 );
-                return Err(a.invalid(problem));
+                return Err(a.invalid_call(problem));
             }
         };
         let Some(next) = next else {
@@ -211,8 +212,10 @@ fn try_get(a: &Arguments<'_>) -> Evaluated {
 
 /// The element at a place that is counted from the end, from 1.
 fn from_end(a: &Arguments<'_>) -> Result<Option<Value>, crate::EvaluationError> {
-    let list = a.list(0)?;
-    let place = usize::try_from(a.whole(1)?).ok().filter(|place| *place > 0);
+    let list = a.list_argument(0)?;
+    let place = usize::try_from(a.integer_argument(1)?)
+        .ok()
+        .filter(|place| *place > 0);
     Ok(place
         .and_then(|place| list.get(list.len().checked_sub(place)?))
         .cloned())
@@ -220,10 +223,10 @@ fn from_end(a: &Arguments<'_>) -> Result<Option<Value>, crate::EvaluationError> 
 
 /// All elements of arrays once, or objects merged in depth.
 fn union(a: &Arguments<'_>) -> Evaluated {
-    if a.value(0)?.is_array() {
+    if a.value_argument(0)?.is_array() {
         let mut all: Vec<Value> = Vec::new();
         for index in 0..a.len() {
-            for one in a.list(index)? {
+            for one in a.list_argument(index)? {
                 if !all.contains(one) {
                     all.push(one.clone());
                 }
@@ -231,11 +234,11 @@ fn union(a: &Arguments<'_>) -> Evaluated {
         }
         return Ok(all.into());
     }
-    let mut merged = Map::new();
+    let mut object_out = Map::new();
     for index in 0..a.len() {
-        merge(&mut merged, a.object(index)?);
+        merge(&mut object_out, a.object_argument(index)?);
     }
-    Ok(merged.into())
+    Ok(object_out.into())
 }
 
 fn merge(target: &mut Map<String, Value>, other: &Map<String, Value>) {

@@ -18,7 +18,6 @@ use crate::parameters;
 
 type Evaluated = Result<Value, EvaluationError>;
 
-/// A function.
 struct Function {
     name: &'static str,
     /// How many arguments it takes.
@@ -35,7 +34,7 @@ enum Body {
     Lazy(fn(&EvaluationScope<'_>, &[Expression]) -> Evaluated),
 }
 
-const fn values(
+const fn eager_function(
     name: &'static str,
     arguments: RangeInclusive<usize>,
     body: fn(&Arguments<'_>) -> Evaluated,
@@ -47,7 +46,7 @@ const fn values(
     }
 }
 
-const fn scoped(
+const fn scoped_function(
     name: &'static str,
     arguments: RangeInclusive<usize>,
     body: fn(&EvaluationScope<'_>, &Arguments<'_>) -> Evaluated,
@@ -59,7 +58,7 @@ const fn scoped(
     }
 }
 
-const fn lazy(
+const fn lazy_function(
     name: &'static str,
     arguments: RangeInclusive<usize>,
     body: fn(&EvaluationScope<'_>, &[Expression]) -> Evaluated,
@@ -111,8 +110,11 @@ const REFUSED: [(&str, &str); 9] = [
     ("parseCidr", "there are no networks"),
 ];
 
-/// Calls a function.
-pub(crate) fn call(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -> Evaluated {
+pub(crate) fn call_function(
+    scope: &EvaluationScope<'_>,
+    name: &str,
+    arguments: &[Expression],
+) -> Evaluated {
     if name.contains('.') {
         return call_own(scope, name, arguments);
     }
@@ -121,20 +123,21 @@ pub(crate) fn call(scope: &EvaluationScope<'_>, name: &str, arguments: &[Express
         .into_iter()
         .find(|function| function.name.eq_ignore_ascii_case(name))
     else {
-        return resource::list_action(scope, name, arguments).unwrap_or_else(|| Err(unknown(name)));
+        return resource::list_action(scope, name, arguments)
+            .unwrap_or_else(|| Err(unknown_function(name)));
     };
     let count = arguments.len();
     if !function.arguments.contains(&count) {
         return Err(EvaluationError::invalid(format!(
             "{} has {count} arguments; {}",
             function.name,
-            allowed(&function.arguments)
+            describe_range(&function.arguments)
         )));
     }
     let evaluate = || {
         let values: Result<_, _> = arguments
             .iter()
-            .map(|argument| scope.expression(argument))
+            .map(|argument| scope.evaluate_expression(argument))
             .collect();
         Ok(Arguments {
             scope,
@@ -149,7 +152,7 @@ pub(crate) fn call(scope: &EvaluationScope<'_>, name: &str, arguments: &[Express
     }
 }
 
-fn allowed(arguments: &RangeInclusive<usize>) -> String {
+fn describe_range(arguments: &RangeInclusive<usize>) -> String {
     match (*arguments.start(), *arguments.end()) {
         (least, most) if least == most => format!("allowed are {least}"),
         (least, MANY) => format!("allowed are {least} or more"),
@@ -157,11 +160,11 @@ fn allowed(arguments: &RangeInclusive<usize>) -> String {
     }
 }
 
-fn unknown(name: &str) -> EvaluationError {
-    let refused = REFUSED
+fn unknown_function(name: &str) -> EvaluationError {
+    let refusal = REFUSED
         .iter()
         .find(|(known, _)| known.eq_ignore_ascii_case(name));
-    EvaluationError::invalid(match refused {
+    EvaluationError::invalid(match refusal {
         Some((known, reason)) => format!("the function {known} is not supported: {reason}"),
         None => format!(
             "the function {name} is not known; allowed are {}",
@@ -176,12 +179,12 @@ fn call_own(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -
     let function = function
         .ok_or_else(|| EvaluationError::invalid(format!("the template has no function {name}")))?;
     let empty = Vec::new();
-    let declared = function["parameters"].as_array().unwrap_or(&empty);
-    if declared.len() != arguments.len() {
+    let declarations = function["parameters"].as_array().unwrap_or(&empty);
+    if declarations.len() != arguments.len() {
         let problem = format!(
             "{name} has {} arguments; allowed are {}",
             arguments.len(),
-            declared.len()
+            declarations.len()
         );
         return Err(EvaluationError::invalid(problem));
     }
@@ -189,22 +192,23 @@ fn call_own(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -
         functions: scope.frame.functions.clone(),
         ..Default::default()
     };
-    for (parameter, argument) in declared.iter().zip(arguments) {
-        let known = parameter["name"].as_str().unwrap_or_default().to_owned();
-        let value = scope.expression(argument)?;
-        parameters::check_type(parameter, &value)
-            .map_err(|error| error.at(format!("the parameter {known} of {name}")))?;
+    for (parameter, argument) in declarations.iter().zip(arguments) {
+        let parameter_name = parameter["name"].as_str().unwrap_or_default().to_owned();
+        let value = scope.evaluate_expression(argument)?;
+        parameters::check_type(parameter, &value).map_err(|error| {
+            error.with_location(format!("the parameter {parameter_name} of {name}"))
+        })?;
         frame
             .parameters
-            .insert(known, super::evaluate::Parameter::Given(value));
+            .insert(parameter_name, super::evaluate::Parameter::Given(value));
     }
     let own = EvaluationScope {
         frame: &frame,
         local: &Local::default(),
         shared: scope.shared,
     };
-    own.value(&function["output"]["value"])
-        .map_err(|error| error.at(format!("the function {name}")))
+    own.evaluate_value(&function["output"]["value"])
+        .map_err(|error| error.with_location(format!("the function {name}")))
 }
 
 /// The arguments of a call.
@@ -220,32 +224,32 @@ impl Arguments<'_> {
     }
 
     /// An error that names the function.
-    fn invalid(&self, what: impl std::fmt::Display) -> EvaluationError {
+    fn invalid_call(&self, what: impl std::fmt::Display) -> EvaluationError {
         EvaluationError::invalid(format!("{}: {what}", self.function))
     }
 
-    fn wrong(&self, index: usize, allowed: &str) -> EvaluationError {
+    fn wrong_argument(&self, index: usize, allowed: &str) -> EvaluationError {
         let kind = self.values.get(index).map_or("missing", kind_of);
-        self.invalid(format!(
+        self.invalid_call(format!(
             "the argument {} is {kind}; allowed is {allowed}",
             index + 1
         ))
     }
 
-    fn value(&self, index: usize) -> Result<&Value, EvaluationError> {
+    fn value_argument(&self, index: usize) -> Result<&Value, EvaluationError> {
         self.values
             .get(index)
-            .ok_or_else(|| self.wrong(index, "a value"))
+            .ok_or_else(|| self.wrong_argument(index, "a value"))
     }
 
-    fn text(&self, index: usize) -> Result<&str, EvaluationError> {
-        self.value(index)?
+    fn text_argument(&self, index: usize) -> Result<&str, EvaluationError> {
+        self.value_argument(index)?
             .as_str()
-            .ok_or_else(|| self.wrong(index, "a string"))
+            .ok_or_else(|| self.wrong_argument(index, "a string"))
     }
 
     /// The text of an argument from `from` on, of each.
-    fn texts(&self, from: usize) -> Result<Vec<String>, EvaluationError> {
+    fn text_arguments(&self, from: usize) -> Result<Vec<String>, EvaluationError> {
         (from..self.len())
             .map(|index| self.as_text(index))
             .collect()
@@ -253,39 +257,41 @@ impl Arguments<'_> {
 
     /// A string, or a number or boolean as text.
     fn as_text(&self, index: usize) -> Result<String, EvaluationError> {
-        match self.value(index)? {
+        match self.value_argument(index)? {
             Value::String(text) => Ok(text.clone()),
             value @ (Value::Number(_) | Value::Bool(_)) => Ok(text::text_of(value)),
-            Value::Null | Value::Array(_) | Value::Object(_) => Err(self.wrong(index, "a string")),
+            Value::Null | Value::Array(_) | Value::Object(_) => {
+                Err(self.wrong_argument(index, "a string"))
+            }
         }
     }
 
-    fn whole(&self, index: usize) -> Result<i64, EvaluationError> {
-        self.value(index)?
+    fn integer_argument(&self, index: usize) -> Result<i64, EvaluationError> {
+        self.value_argument(index)?
             .as_i64()
-            .ok_or_else(|| self.wrong(index, "a whole number"))
+            .ok_or_else(|| self.wrong_argument(index, "a whole number"))
     }
 
-    fn flag(&self, index: usize) -> Result<bool, EvaluationError> {
-        self.value(index)?
+    fn bool_argument(&self, index: usize) -> Result<bool, EvaluationError> {
+        self.value_argument(index)?
             .as_bool()
-            .ok_or_else(|| self.wrong(index, "a boolean"))
+            .ok_or_else(|| self.wrong_argument(index, "a boolean"))
     }
 
-    fn list(&self, index: usize) -> Result<&Vec<Value>, EvaluationError> {
-        self.value(index)?
+    fn list_argument(&self, index: usize) -> Result<&Vec<Value>, EvaluationError> {
+        self.value_argument(index)?
             .as_array()
-            .ok_or_else(|| self.wrong(index, "an array"))
+            .ok_or_else(|| self.wrong_argument(index, "an array"))
     }
 
-    fn object(&self, index: usize) -> Result<&Map<String, Value>, EvaluationError> {
-        self.value(index)?
+    fn object_argument(&self, index: usize) -> Result<&Map<String, Value>, EvaluationError> {
+        self.value_argument(index)?
             .as_object()
-            .ok_or_else(|| self.wrong(index, "an object"))
+            .ok_or_else(|| self.wrong_argument(index, "an object"))
     }
 
     /// Refuses a result of this size, if it is too large.
-    fn reserve(&self, size: usize) -> Result<(), EvaluationError> {
-        self.scope.shared.reserve(size)
+    fn reserve_size(&self, size: usize) -> Result<(), EvaluationError> {
+        self.scope.shared.reserve_size(size)
     }
 }

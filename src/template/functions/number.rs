@@ -5,54 +5,55 @@ use std::cmp::Ordering;
 use serde_json::Value;
 
 use super::{
-    Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, lazy, scoped, values,
+    Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, eager_function,
+    lazy_function, scoped_function,
 };
 use crate::{EvaluationError, kind_of};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
-    values("add", 2..=2, |a| compute(a, i64::checked_add)),
-    lazy("and", 2..=MANY, |scope, arguments| combine(scope, "and", arguments, false)),
-    values("bool", 1..=1, to_bool),
-    lazy("coalesce", 1..=MANY, coalesce),
-    scoped("copyIndex", 0..=2, copy_index),
-    values("div", 2..=2, |a| compute(a, i64::checked_div)),
-    values("equals", 2..=2, |a| Ok((a.value(0)? == a.value(1)?).into())),
-    values("false", 0..=0, |_| Ok(false.into())),
-    values("float", 1..=1, to_float),
-    values("greater", 2..=2, |a| compare(a, |order| order == Ordering::Greater)),
-    values("greaterOrEquals", 2..=2, |a| compare(a, |order| order != Ordering::Less)),
-    lazy("if", 3..=3, choose),
-    values("int", 1..=1, to_int),
-    values("less", 2..=2, |a| compare(a, |order| order == Ordering::Less)),
-    values("lessOrEquals", 2..=2, |a| compare(a, |order| order != Ordering::Greater)),
-    values("max", 1..=MANY, |a| extreme(a, Ordering::Greater)),
-    values("min", 1..=MANY, |a| extreme(a, Ordering::Less)),
-    values("mod", 2..=2, |a| compute(a, i64::checked_rem)),
-    values("mul", 2..=2, |a| compute(a, i64::checked_mul)),
-    values("not", 1..=1, |a| Ok((!a.flag(0)?).into())),
-    values("null", 0..=0, |_| Ok(Value::Null)),
-    lazy("or", 2..=MANY, |scope, arguments| combine(scope, "or", arguments, true)),
-    values("sub", 2..=2, |a| compute(a, i64::checked_sub)),
-    values("true", 0..=0, |_| Ok(true.into())),
+    eager_function("add", 2..=2, |a| compute_checked(a, i64::checked_add)),
+    lazy_function("and", 2..=MANY, |scope, arguments| combine_until(scope, "and", arguments, false)),
+    eager_function("bool", 1..=1, to_bool),
+    lazy_function("coalesce", 1..=MANY, coalesce),
+    scoped_function("copyIndex", 0..=2, copy_index),
+    eager_function("div", 2..=2, |a| compute_checked(a, i64::checked_div)),
+    eager_function("equals", 2..=2, |a| Ok((a.value_argument(0)? == a.value_argument(1)?).into())),
+    eager_function("false", 0..=0, |_| Ok(false.into())),
+    eager_function("float", 1..=1, to_float),
+    eager_function("greater", 2..=2, |a| compare(a, |order| order == Ordering::Greater)),
+    eager_function("greaterOrEquals", 2..=2, |a| compare(a, |order| order != Ordering::Less)),
+    lazy_function("if", 3..=3, choose),
+    eager_function("int", 1..=1, to_int),
+    eager_function("less", 2..=2, |a| compare(a, |order| order == Ordering::Less)),
+    eager_function("lessOrEquals", 2..=2, |a| compare(a, |order| order != Ordering::Greater)),
+    eager_function("max", 1..=MANY, |a| min_or_max(a, Ordering::Greater)),
+    eager_function("min", 1..=MANY, |a| min_or_max(a, Ordering::Less)),
+    eager_function("mod", 2..=2, |a| compute_checked(a, i64::checked_rem)),
+    eager_function("mul", 2..=2, |a| compute_checked(a, i64::checked_mul)),
+    eager_function("not", 1..=1, |a| Ok((!a.bool_argument(0)?).into())),
+    eager_function("null", 0..=0, |_| Ok(Value::Null)),
+    lazy_function("or", 2..=MANY, |scope, arguments| combine_until(scope, "or", arguments, true)),
+    eager_function("sub", 2..=2, |a| compute_checked(a, i64::checked_sub)),
+    eager_function("true", 0..=0, |_| Ok(true.into())),
 ];
 
-fn compute(a: &Arguments<'_>, operation: fn(i64, i64) -> Option<i64>) -> Evaluated {
-    let result = operation(a.whole(0)?, a.whole(1)?);
+fn compute_checked(a: &Arguments<'_>, operation: fn(i64, i64) -> Option<i64>) -> Evaluated {
+    let result = operation(a.integer_argument(0)?, a.integer_argument(1)?);
     result
         .map(Value::from)
-        .ok_or_else(|| a.invalid("the result is no whole number of 64 bits"))
+        .ok_or_else(|| a.invalid_call("the result is no whole number of 64 bits"))
 }
 
 /// Evaluates arguments until one has the value that decides.
-fn combine(
+fn combine_until(
     scope: &EvaluationScope<'_>,
     name: &str,
     arguments: &[Expression],
     decisive: bool,
 ) -> Evaluated {
     for argument in arguments {
-        match scope.expression(argument)? {
+        match scope.evaluate_expression(argument)? {
             Value::Bool(value) if value == decisive => return Ok(decisive.into()),
             Value::Bool(_) => {}
             other => {
@@ -67,9 +68,9 @@ fn combine(
 }
 
 fn choose(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
-    match scope.expression(&arguments[0])? {
-        Value::Bool(true) => scope.expression(&arguments[1]),
-        Value::Bool(false) => scope.expression(&arguments[2]),
+    match scope.evaluate_expression(&arguments[0])? {
+        Value::Bool(true) => scope.evaluate_expression(&arguments[1]),
+        Value::Bool(false) => scope.evaluate_expression(&arguments[2]),
         other => Err(EvaluationError::invalid(format!(
             "if: the condition is {}; allowed is a boolean",
             kind_of(&other)
@@ -79,7 +80,7 @@ fn choose(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
 
 fn coalesce(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     for argument in arguments {
-        let value = scope.expression(argument)?;
+        let value = scope.evaluate_expression(argument)?;
         if !value.is_null() {
             return Ok(value);
         }
@@ -99,23 +100,23 @@ fn copy_index(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
         None => copies.last(),
     };
     let (_, index) = current.ok_or_else(|| match name {
-        Some(name) => a.invalid(format!("there is no loop '{name}' around it")),
-        None => a.invalid("there is no loop around it"),
+        Some(name) => a.invalid_call(format!("there is no loop '{name}' around it")),
+        None => a.invalid_call("there is no loop around it"),
     })?;
     let offset = match (name.is_some(), a.len()) {
-        (true, 2) => a.whole(1)?,
-        (false, 1) => a.whole(0)?,
+        (true, 2) => a.integer_argument(1)?,
+        (false, 1) => a.integer_argument(0)?,
         (true, _) | (false, 0) => 0,
-        (false, _) => return Err(a.wrong(0, "the name of a loop")),
+        (false, _) => return Err(a.wrong_argument(0, "the name of a loop")),
     };
     index
         .checked_add(offset)
         .map(Value::from)
-        .ok_or_else(|| a.invalid("the offset is too large"))
+        .ok_or_else(|| a.invalid_call("the offset is too large"))
 }
 
 fn to_bool(a: &Arguments<'_>) -> Evaluated {
-    let value = match a.value(0)? {
+    let value = match a.value_argument(0)? {
         Value::Bool(value) => Some(*value),
         Value::Number(number) => Some(number.as_i64() != Some(0)),
         Value::String(text) => ["false", "true"]
@@ -126,11 +127,11 @@ fn to_bool(a: &Arguments<'_>) -> Evaluated {
     };
     value
         .map(Value::from)
-        .ok_or_else(|| a.wrong(0, "true, false or a number"))
+        .ok_or_else(|| a.wrong_argument(0, "true, false or a number"))
 }
 
 fn to_int(a: &Arguments<'_>) -> Evaluated {
-    let value = match a.value(0)? {
+    let value = match a.value_argument(0)? {
         Value::Number(number) => number
             .as_i64()
             .or_else(|| number.as_f64().map(|number| number as i64)),
@@ -139,11 +140,11 @@ fn to_int(a: &Arguments<'_>) -> Evaluated {
     };
     value
         .map(Value::from)
-        .ok_or_else(|| a.wrong(0, "a whole number, or text that is one"))
+        .ok_or_else(|| a.wrong_argument(0, "a whole number, or text that is one"))
 }
 
 fn to_float(a: &Arguments<'_>) -> Evaluated {
-    let value = match a.value(0)? {
+    let value = match a.value_argument(0)? {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text
             .trim()
@@ -154,11 +155,11 @@ fn to_float(a: &Arguments<'_>) -> Evaluated {
     };
     value
         .map(Value::from)
-        .ok_or_else(|| a.wrong(0, "a number, or text that is one"))
+        .ok_or_else(|| a.wrong_argument(0, "a number, or text that is one"))
 }
 
 fn compare(a: &Arguments<'_>, holds: fn(Ordering) -> bool) -> Evaluated {
-    let order = match (a.value(0)?, a.value(1)?) {
+    let order = match (a.value_argument(0)?, a.value_argument(1)?) {
         (Value::Number(first), Value::Number(second)) => match (first.as_i64(), second.as_i64()) {
             (Some(first), Some(second)) => Some(first.cmp(&second)),
             _ => first
@@ -171,10 +172,10 @@ fn compare(a: &Arguments<'_>, holds: fn(Ordering) -> bool) -> Evaluated {
     };
     order
         .map(|order| holds(order).into())
-        .ok_or_else(|| a.invalid("allowed are two numbers or two strings"))
+        .ok_or_else(|| a.invalid_call("allowed are two numbers or two strings"))
 }
 
-fn extreme(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
+fn min_or_max(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
     let list: &[Value] = match a.values.as_slice() {
         [Value::Array(list)] => list,
         all => all,
@@ -182,7 +183,7 @@ fn extreme(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
     let mut best: Option<i64> = None;
     for value in list {
         let number = value.as_i64().ok_or_else(|| {
-            a.invalid(format!(
+            a.invalid_call(format!(
                 "a value is {}; allowed are whole numbers",
                 kind_of(value)
             ))
@@ -192,5 +193,5 @@ fn extreme(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
             .or(Some(number));
     }
     best.map(Value::from)
-        .ok_or_else(|| a.invalid("the array is empty"))
+        .ok_or_else(|| a.invalid_call("the array is empty"))
 }

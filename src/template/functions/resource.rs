@@ -2,28 +2,28 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, scoped};
+use super::{Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, scoped_function};
 use crate::{EvaluationError, StateKey};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
-    scoped("deployer", 0..=0, |scope, _| Ok(json!({"tenantId": scope.shared.context.tenant, "objectId": scope.shared.context.tenant}))),
-    scoped("deployment", 0..=0, deployment),
-    scoped("environment", 0..=0, |scope, _| Ok(scope.shared.context.environment.clone())),
-    scoped("extensionResourceId", 3..=MANY, |_, a| Ok(format!("{}{}", a.text(0)?, provider_path(a, 1)?).into())),
-    scoped("fail", 1..=1, |_, a| Err(a.invalid(a.text(0)?))),
-    scoped("parameters", 1..=1, |scope, a| scope.parameter(a.text(0)?)),
-    scoped("pickZones", 3..=5, |_, _| Ok(json!([]))),
-    scoped("providers", 1..=2, providers),
-    scoped("reference", 1..=3, reference),
-    scoped("references", 1..=2, references),
-    scoped("resourceGroup", 0..=0, resource_group),
-    scoped("resourceId", 2..=MANY, resource_id),
-    scoped("subscription", 0..=0, subscription),
-    scoped("subscriptionResourceId", 2..=MANY, subscription_resource_id),
-    scoped("tenant", 0..=0, tenant),
-    scoped("tenantResourceId", 2..=MANY, |_, a| Ok(provider_path(a, 0)?.into())),
-    scoped("variables", 1..=1, |scope, a| scope.variable(a.text(0)?)),
+    scoped_function("deployer", 0..=0, |scope, _| Ok(json!({"tenantId": scope.shared.context.tenant, "objectId": scope.shared.context.tenant}))),
+    scoped_function("deployment", 0..=0, deployment),
+    scoped_function("environment", 0..=0, |scope, _| Ok(scope.shared.context.environment.clone())),
+    scoped_function("extensionResourceId", 3..=MANY, |_, a| Ok(format!("{}{}", a.text_argument(0)?, provider_path(a, 1)?).into())),
+    scoped_function("fail", 1..=1, |_, a| Err(a.invalid_call(a.text_argument(0)?))),
+    scoped_function("parameters", 1..=1, |scope, a| scope.parameter_value(a.text_argument(0)?)),
+    scoped_function("pickZones", 3..=5, |_, _| Ok(json!([]))),
+    scoped_function("providers", 1..=2, providers),
+    scoped_function("reference", 1..=3, reference),
+    scoped_function("references", 1..=2, references),
+    scoped_function("resourceGroup", 0..=0, resource_group),
+    scoped_function("resourceId", 2..=MANY, resource_id),
+    scoped_function("subscription", 0..=0, subscription),
+    scoped_function("subscriptionResourceId", 2..=MANY, subscription_resource_id),
+    scoped_function("tenant", 0..=0, tenant),
+    scoped_function("tenantResourceId", 2..=MANY, |_, a| Ok(provider_path(a, 0)?.into())),
+    scoped_function("variables", 1..=1, |scope, a| scope.variable_value(a.text_argument(0)?)),
 ];
 
 fn deployment(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
@@ -34,7 +34,8 @@ fn deployment(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
 }
 
 fn resource_group(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
-    let (frame, context) = (scope.frame, scope.shared.context);
+    let frame = scope.frame;
+    let context = scope.shared.context;
     Ok(json!({
         "id": format!("/subscriptions/{}/resourceGroups/{}", frame.subscription, frame.resource_group),
         "name": frame.resource_group,
@@ -64,8 +65,8 @@ fn tenant(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
 
 /// `/providers/TYPE/NAME…`, from the argument with the type on.
 fn provider_path(a: &Arguments<'_>, at: usize) -> Result<String, EvaluationError> {
-    let kind = a.text(at)?;
-    let names = a.texts(at + 1)?;
+    let kind = a.text_argument(at)?;
+    let names = a.text_arguments(at + 1)?;
     let mut words = kind.split('/');
     let provider = words.next().unwrap_or_default();
     let types: Vec<&str> = words.collect();
@@ -75,7 +76,7 @@ fn provider_path(a: &Arguments<'_>, at: usize) -> Result<String, EvaluationError
             types.len(),
             names.len()
         );
-        return Err(a.invalid(problem));
+        return Err(a.invalid_call(problem));
     }
     let pairs: String = types
         .iter()
@@ -94,7 +95,7 @@ fn place_of_type(a: &Arguments<'_>, most: usize) -> Result<usize, EvaluationErro
         .position(|value| value.as_str().is_some_and(|text| text.contains('/')));
     place
         .filter(|place| *place <= most)
-        .ok_or_else(|| a.invalid("it has no type such as Microsoft.EventGrid/topics"))
+        .ok_or_else(|| a.invalid_call("it has no type such as Microsoft.EventGrid/topics"))
 }
 
 /// `resourceId('Microsoft.EventGrid/topics', 'orders')`, with an optional Azure subscription and
@@ -104,8 +105,8 @@ fn resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let own = [&scope.frame.subscription, &scope.frame.resource_group].map(String::as_str);
     let [subscription, group] = match at {
         0 => own,
-        1 => [own[0], a.text(0)?],
-        _ => [a.text(0)?, a.text(1)?],
+        1 => [own[0], a.text_argument(0)?],
+        _ => [a.text_argument(0)?, a.text_argument(1)?],
     };
     Ok(format!(
         "/subscriptions/{subscription}/resourceGroups/{group}{}",
@@ -119,7 +120,7 @@ fn subscription_resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> E
     let subscription = if at == 0 {
         &scope.frame.subscription
     } else {
-        a.text(0)?
+        a.text_argument(0)?
     };
     Ok(format!("/subscriptions/{subscription}{}", provider_path(a, at)?).into())
 }
@@ -127,14 +128,14 @@ fn subscription_resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> E
 fn providers(_: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let kind = |name: &str| json!({"resourceType": name, "locations": ["local"], "apiVersions": ["2025-02-15"]});
     match a.len() {
-        1 => Ok(json!({"namespace": a.text(0)?, "resourceTypes": []})),
-        _ => Ok(kind(a.text(1)?)),
+        1 => Ok(json!({"namespace": a.text_argument(0)?, "resourceTypes": []})),
+        _ => Ok(kind(a.text_argument(1)?)),
     }
 }
 
 /// The ids that a symbolic name, a name in the template or an id stands for.
 fn ids_of(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Result<Vec<String>, EvaluationError> {
-    let given = a.text(0)?;
+    let given = a.text_argument(0)?;
     if given.starts_with('/') {
         return Ok(vec![given.to_owned()]);
     }
@@ -156,33 +157,39 @@ fn ids_of(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Result<Vec<String>,
         Some((provider, _)) if provider.contains('.') => {
             Ok(vec![format!("{group}/providers/{given}")])
         }
-        _ => Err(a.invalid(format!("the template has no resource '{given}'"))),
+        _ => Err(a.invalid_call(format!("the template has no resource '{given}'"))),
     }
 }
 
-fn state(scope: &EvaluationScope<'_>, key: StateKey) -> Evaluated {
-    let known = scope.shared.states.borrow().get(&key).cloned();
-    known.ok_or(EvaluationError::Unknown(key))
+fn read_state(scope: &EvaluationScope<'_>, key: StateKey) -> Evaluated {
+    let state = scope.shared.states.borrow().get(&key).cloned();
+    state.ok_or(EvaluationError::Unknown(key))
 }
 
 /// The properties of a resource, or the whole resource with `Full`.
 fn reference(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let ids = ids_of(scope, a)?;
     let [id] = &ids[..] else {
-        return Err(a.invalid(format!(
+        return Err(a.invalid_call(format!(
             "'{}' is a loop; use references, or name one of its resources",
-            a.text(0)?
+            a.text_argument(0)?
         )));
     };
     let is_whole = a.values.iter().skip(1).any(is_full);
-    Ok(referred(state(scope, StateKey::get(id))?, is_whole))
+    Ok(referred_part(
+        read_state(scope, StateKey::get(id))?,
+        is_whole,
+    ))
 }
 
 fn references(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let is_whole = a.values.iter().skip(1).any(is_full);
-    let states = ids_of(scope, a)?
-        .into_iter()
-        .map(|id| Ok(referred(state(scope, StateKey::get(&id))?, is_whole)));
+    let states = ids_of(scope, a)?.into_iter().map(|id| {
+        Ok(referred_part(
+            read_state(scope, StateKey::get(&id))?,
+            is_whole,
+        ))
+    });
     states.collect()
 }
 
@@ -192,7 +199,7 @@ fn is_full(argument: &Value) -> bool {
         .is_some_and(|text| text.eq_ignore_ascii_case("full"))
 }
 
-fn referred(mut state: Value, is_whole: bool) -> Value {
+fn referred_part(mut state: Value, is_whole: bool) -> Value {
     if is_whole {
         state
     } else {
@@ -223,7 +230,7 @@ fn evaluate_action(
 ) -> Evaluated {
     let values: Result<Vec<Value>, _> = arguments
         .iter()
-        .map(|argument| scope.expression(argument))
+        .map(|argument| scope.evaluate_expression(argument))
         .collect();
     let a = Arguments {
         scope,
@@ -231,9 +238,9 @@ fn evaluate_action(
         values: values?,
     };
     let [id] = &ids_of(scope, &a)?[..] else {
-        return Err(a.invalid("the name is that of a loop"));
+        return Err(a.invalid_call("the name is that of a loop"));
     };
-    state(
+    read_state(
         scope,
         StateKey {
             id: id.to_ascii_lowercase(),

@@ -5,37 +5,39 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use ring::digest;
 use serde_json::Value;
 
-use super::{Arguments, Evaluated, EvaluationScope, Function, MANY, scoped, values};
+use super::{
+    Arguments, Evaluated, EvaluationScope, Function, MANY, eager_function, scoped_function,
+};
 use crate::kind_of;
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
-    values("base64", 1..=1, |a| Ok(STANDARD.encode(a.text(0)?).into())),
-    values("base64ToJson", 1..=1, |a| parse_json(a, &decode(a)?)),
-    values("base64ToString", 1..=1, |a| Ok(decode(a)?.into())),
-    values("dataUri", 1..=1, |a| Ok(format!("data:text/plain;charset=utf8;base64,{}", STANDARD.encode(a.text(0)?)).into())),
-    values("dataUriToString", 1..=1, data_uri_to_string),
-    values("endsWith", 2..=2, |a| Ok(a.text(0)?.to_lowercase().ends_with(&a.text(1)?.to_lowercase()).into())),
-    values("format", 1..=MANY, format_text),
-    values("guid", 1..=MANY, |a| Ok(name_based_uuid(&a.texts(0)?.join("-")).into())),
-    values("indexOf", 2..=2, |a| index_of(a, false)),
-    values("join", 2..=2, join),
-    values("json", 1..=1, |a| parse_json(a, a.text(0)?)),
-    values("lastIndexOf", 2..=2, |a| index_of(a, true)),
-    scoped("newGuid", 0..=0, new_guid),
-    values("padLeft", 2..=3, pad_left),
-    values("replace", 3..=3, replace),
-    values("split", 2..=2, split),
-    values("startsWith", 2..=2, |a| Ok(a.text(0)?.to_lowercase().starts_with(&a.text(1)?.to_lowercase()).into())),
-    values("string", 1..=1, |a| Ok(text_of(a.value(0)?).into())),
-    values("substring", 2..=3, substring),
-    values("toLower", 1..=1, |a| Ok(a.text(0)?.to_lowercase().into())),
-    values("toUpper", 1..=1, |a| Ok(a.text(0)?.to_uppercase().into())),
-    values("trim", 1..=1, |a| Ok(a.text(0)?.trim().into())),
-    values("uniqueString", 1..=MANY, |a| Ok(unique_text(&a.texts(0)?.join("-")).into())),
-    values("uri", 2..=2, join_uri),
-    values("uriComponent", 1..=1, |a| Ok(utf8_percent_encode(a.text(0)?, COMPONENT).to_string().into())),
-    values("uriComponentToString", 1..=1, |a| Ok(percent_decode_str(a.text(0)?).decode_utf8_lossy().into_owned().into())),
+    eager_function("base64", 1..=1, |a| Ok(STANDARD.encode(a.text_argument(0)?).into())),
+    eager_function("base64ToJson", 1..=1, |a| parse_json(a, &decode_base64(a)?)),
+    eager_function("base64ToString", 1..=1, |a| Ok(decode_base64(a)?.into())),
+    eager_function("dataUri", 1..=1, |a| Ok(format!("data:text/plain;charset=utf8;base64,{}", STANDARD.encode(a.text_argument(0)?)).into())),
+    eager_function("dataUriToString", 1..=1, data_uri_to_string),
+    eager_function("endsWith", 2..=2, |a| Ok(a.text_argument(0)?.to_lowercase().ends_with(&a.text_argument(1)?.to_lowercase()).into())),
+    eager_function("format", 1..=MANY, format_text),
+    eager_function("guid", 1..=MANY, |a| Ok(name_based_uuid(&a.text_arguments(0)?.join("-")).into())),
+    eager_function("indexOf", 2..=2, |a| index_of(a, false)),
+    eager_function("join", 2..=2, join),
+    eager_function("json", 1..=1, |a| parse_json(a, a.text_argument(0)?)),
+    eager_function("lastIndexOf", 2..=2, |a| index_of(a, true)),
+    scoped_function("newGuid", 0..=0, new_guid),
+    eager_function("padLeft", 2..=3, pad_left),
+    eager_function("replace", 3..=3, replace),
+    eager_function("split", 2..=2, split),
+    eager_function("startsWith", 2..=2, |a| Ok(a.text_argument(0)?.to_lowercase().starts_with(&a.text_argument(1)?.to_lowercase()).into())),
+    eager_function("string", 1..=1, |a| Ok(text_of(a.value_argument(0)?).into())),
+    eager_function("substring", 2..=3, substring),
+    eager_function("toLower", 1..=1, |a| Ok(a.text_argument(0)?.to_lowercase().into())),
+    eager_function("toUpper", 1..=1, |a| Ok(a.text_argument(0)?.to_uppercase().into())),
+    eager_function("trim", 1..=1, |a| Ok(a.text_argument(0)?.trim().into())),
+    eager_function("uniqueString", 1..=MANY, |a| Ok(unique_text(&a.text_arguments(0)?.join("-")).into())),
+    eager_function("uri", 2..=2, join_uri),
+    eager_function("uriComponent", 1..=1, |a| Ok(utf8_percent_encode(a.text_argument(0)?, COMPONENT).to_string().into())),
+    eager_function("uriComponentToString", 1..=1, |a| Ok(percent_decode_str(a.text_argument(0)?).decode_utf8_lossy().into_owned().into())),
 ];
 
 /// The characters that `uriComponent` escapes.
@@ -58,27 +60,27 @@ pub(super) fn text_of(value: &Value) -> String {
     }
 }
 
-fn decode(a: &Arguments<'_>) -> Result<String, crate::EvaluationError> {
+fn decode_base64(a: &Arguments<'_>) -> Result<String, crate::EvaluationError> {
     let bytes = STANDARD
-        .decode(a.text(0)?)
-        .map_err(|_| a.invalid("the argument is not base64"))?;
+        .decode(a.text_argument(0)?)
+        .map_err(|_| a.invalid_call("the argument is not base64"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn parse_json(a: &Arguments<'_>, text: &str) -> Evaluated {
     // The error of the parser would show a part of the text, which may be secret.
-    serde_json::from_str(text).map_err(|_| a.invalid("the argument is not JSON"))
+    serde_json::from_str(text).map_err(|_| a.invalid_call("the argument is not JSON"))
 }
 
 fn data_uri_to_string(a: &Arguments<'_>) -> Evaluated {
     let problem = || {
-        a.invalid(
+        a.invalid_call(
             "the argument is not a data URI; expected, for example, \
              data:text/plain;base64,SGVsbG8=",
         )
     };
     let (head, data) = a
-        .text(0)?
+        .text_argument(0)?
         .strip_prefix("data:")
         .and_then(|rest| rest.split_once(','))
         .ok_or_else(problem)?;
@@ -94,7 +96,7 @@ fn data_uri_to_string(a: &Arguments<'_>) -> Evaluated {
 
 /// `format('{0}-{1:D3}', …)`: `{{` and `}}` stand for brackets.
 fn format_text(a: &Arguments<'_>) -> Evaluated {
-    let pattern = a.text(0)?;
+    let pattern = a.text_argument(0)?;
     let mut text = String::new();
     let mut rest = pattern;
     while let Some(at) = rest.find(['{', '}']) {
@@ -107,10 +109,11 @@ fn format_text(a: &Arguments<'_>) -> Evaluated {
             continue;
         }
         let item = rest.split_once('}').filter(|_| bracket == "{");
-        let (item, after) = item
-            .ok_or_else(|| a.invalid("a bracket of the pattern has no partner; write {{ or }}"))?;
+        let (item, after) = item.ok_or_else(|| {
+            a.invalid_call("a bracket of the pattern has no partner; write {{ or }}")
+        })?;
         text.push_str(&format_item(a, item)?);
-        a.reserve(text.len())?;
+        a.reserve_size(text.len())?;
         rest = after;
     }
     text.push_str(rest);
@@ -132,12 +135,12 @@ fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::Evaluatio
         .ok()
         .filter(|width: &i32| width.unsigned_abs() <= 1_000);
     let (Some(index), Some(width)) = (index, width) else {
-        return Err(a.invalid(format!(
+        return Err(a.invalid_call(format!(
             "{{{item}}} is not an item of a pattern; expected, for example, {{0}}"
         )));
     };
     let missing = || {
-        a.invalid(format!(
+        a.invalid_call(format!(
             "the pattern has {{{index}}}, and there are {} values",
             a.len() - 1
         ))
@@ -160,7 +163,7 @@ fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::Evaluatio
         (Some('X'), Some(number)) => format!("{number:0digits$X}"),
         (Some('x'), Some(number)) => format!("{number:0digits$x}"),
         _ => {
-            return Err(a.invalid(format!(
+            return Err(a.invalid_call(format!(
                 "the format '{form}' is not supported for {}; allowed are D and X for whole \
                  numbers",
                 kind_of(value)
@@ -204,7 +207,7 @@ fn new_guid(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
 /// The 13 characters that Azure derives from a text: MurmurHash3 in a variant of 64 bits, in
 /// base 32.
 fn unique_text(text: &str) -> String {
-    let mut hash = murmur(text.as_bytes());
+    let mut hash = murmur_hash(text.as_bytes());
     let mut unique = String::new();
     for _ in 0..13 {
         unique.push(char::from(
@@ -215,7 +218,7 @@ fn unique_text(text: &str) -> String {
     unique
 }
 
-fn murmur(data: &[u8]) -> u64 {
+fn murmur_hash(data: &[u8]) -> u64 {
     const C1: u32 = 0x239b_961b;
     const C2: u32 = 0xab0e_9789;
     let first = |word: u32| word.wrapping_mul(C1).rotate_left(15).wrapping_mul(C2);
@@ -250,14 +253,14 @@ fn murmur(data: &[u8]) -> u64 {
     let length = data.len() as u32;
     low = (low ^ length).wrapping_add(high ^ length);
     high = (high ^ length).wrapping_add(low);
-    low = scramble(low);
-    high = scramble(high);
+    low = scramble_word(low);
+    high = scramble_word(high);
     low = low.wrapping_add(high);
     high = high.wrapping_add(low);
     u64::from(high) << 32 | u64::from(low)
 }
 
-fn scramble(word: u32) -> u32 {
+fn scramble_word(word: u32) -> u32 {
     let word = (word ^ word >> 16).wrapping_mul(0x85eb_ca6b);
     let word = (word ^ word >> 13).wrapping_mul(0xc2b2_ae35);
     word ^ word >> 16
@@ -265,18 +268,19 @@ fn scramble(word: u32) -> u32 {
 
 /// The place of a text without regard to case, or of an element; -1 without one.
 fn index_of(a: &Arguments<'_>, is_last: bool) -> Evaluated {
-    if let Value::Array(list) = a.value(0)? {
-        let wanted = a.value(1)?;
+    if let Value::Array(list) = a.value_argument(0)? {
+        let value = a.value_argument(1)?;
         let place = if is_last {
-            list.iter().rposition(|one| one == wanted)
+            list.iter().rposition(|one| one == value)
         } else {
-            list.iter().position(|one| one == wanted)
+            list.iter().position(|one| one == value)
         };
         return Ok(place
             .map_or(-1, |place| i64::try_from(place).unwrap_or(-1))
             .into());
     }
-    let (text, wanted) = (a.text(0)?.to_lowercase(), a.text(1)?.to_lowercase());
+    let text = a.text_argument(0)?.to_lowercase();
+    let wanted = a.text_argument(1)?.to_lowercase();
     let place = if is_last {
         text.rfind(&wanted)
     } else {
@@ -290,19 +294,19 @@ fn index_of(a: &Arguments<'_>, is_last: bool) -> Evaluated {
 
 fn join(a: &Arguments<'_>) -> Evaluated {
     let mut text = String::new();
-    let separator = a.text(1)?;
-    for (index, one) in a.list(0)?.iter().enumerate() {
+    let separator = a.text_argument(1)?;
+    for (index, one) in a.list_argument(0)?.iter().enumerate() {
         text.push_str(if index > 0 { separator } else { "" });
         text.push_str(&text_of(one));
-        a.reserve(text.len())?;
+        a.reserve_size(text.len())?;
     }
     Ok(text.into())
 }
 
 fn pad_left(a: &Arguments<'_>) -> Evaluated {
     let text = a.as_text(0)?;
-    let width = usize::try_from(a.whole(1)?).unwrap_or(0);
-    a.reserve(width)?;
+    let width = usize::try_from(a.integer_argument(1)?).unwrap_or(0);
+    a.reserve_size(width)?;
     let padding = if a.len() > 2 {
         a.as_text(2)?
     } else {
@@ -311,26 +315,28 @@ fn pad_left(a: &Arguments<'_>) -> Evaluated {
     let missing = width.saturating_sub(text.chars().count());
     match padding.chars().count() {
         1 => Ok(format!("{}{text}", padding.repeat(missing)).into()),
-        count => Err(a.invalid(format!("the padding has {count} characters; allowed is 1"))),
+        count => Err(a.invalid_call(format!("the padding has {count} characters; allowed is 1"))),
     }
 }
 
 fn replace(a: &Arguments<'_>) -> Evaluated {
-    let (text, old, new) = (a.text(0)?, a.text(1)?, a.text(2)?);
+    let text = a.text_argument(0)?;
+    let old = a.text_argument(1)?;
+    let new = a.text_argument(2)?;
     if old.is_empty() {
-        return Err(a.invalid("the text to replace is empty"));
+        return Err(a.invalid_call("the text to replace is empty"));
     }
-    a.reserve(text.len().saturating_mul(new.len().max(1)) / old.len())?;
+    a.reserve_size(text.len().saturating_mul(new.len().max(1)) / old.len())?;
     Ok(text.replace(old, new).into())
 }
 
 fn split(a: &Arguments<'_>) -> Evaluated {
-    let separators: Vec<&str> = match a.value(1)? {
+    let separators: Vec<&str> = match a.value_argument(1)? {
         Value::String(one) => vec![one],
         Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
-        _ => return Err(a.wrong(1, "a string or an array of strings")),
+        _ => return Err(a.wrong_argument(1, "a string or an array of strings")),
     };
-    let mut parts = vec![a.text(0)?];
+    let mut parts = vec![a.text_argument(0)?];
     for separator in separators
         .into_iter()
         .filter(|separator| !separator.is_empty())
@@ -344,12 +350,12 @@ fn split(a: &Arguments<'_>) -> Evaluated {
 }
 
 fn substring(a: &Arguments<'_>) -> Evaluated {
-    let chars: Vec<char> = a.text(0)?.chars().collect();
-    let start = usize::try_from(a.whole(1)?)
+    let chars: Vec<char> = a.text_argument(0)?.chars().collect();
+    let start = usize::try_from(a.integer_argument(1)?)
         .ok()
         .filter(|start| *start <= chars.len());
     let start = start.ok_or_else(|| {
-        a.invalid(format!(
+        a.invalid_call(format!(
             "the start is outside of a string of {} characters",
             chars.len()
         ))
@@ -358,11 +364,11 @@ fn substring(a: &Arguments<'_>) -> Evaluated {
     if a.len() < 3 {
         return Ok(rest.iter().collect::<String>().into());
     }
-    let length = usize::try_from(a.whole(2)?)
+    let length = usize::try_from(a.integer_argument(2)?)
         .ok()
         .filter(|length| *length <= rest.len());
     let length = length.ok_or_else(|| {
-        a.invalid(format!(
+        a.invalid_call(format!(
             "the length is more than the {} characters behind the start",
             rest.len()
         ))
@@ -372,10 +378,11 @@ fn substring(a: &Arguments<'_>) -> Evaluated {
 
 /// Joins a base and a relative URI: what follows the last slash of the base is replaced.
 fn join_uri(a: &Arguments<'_>) -> Evaluated {
-    let (base, relative) = (a.text(0)?, a.text(1)?);
+    let base = a.text_argument(0)?;
+    let relative = a.text_argument(1)?;
     let (scheme, rest) = base
         .split_once("://")
-        .ok_or_else(|| a.invalid("the base has no scheme such as https://"))?;
+        .ok_or_else(|| a.invalid_call("the base has no scheme such as https://"))?;
     let host = rest.split('/').next().unwrap_or_default();
     let folder = rest.rsplit_once('/').map_or(host, |(folder, _)| folder);
     let start = if relative.starts_with('/') {

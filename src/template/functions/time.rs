@@ -6,25 +6,25 @@ use jiff::{
 };
 use serde_json::Value;
 
-use super::{Arguments, Evaluated, Function, scoped, values};
+use super::{Arguments, Evaluated, Function, eager_function, scoped_function};
 use crate::EvaluationError;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    values("dateTimeAdd", 2..=3, add),
-    values("dateTimeFromEpoch", 1..=1, from_epoch),
-    values("dateTimeToEpoch", 1..=1, |a| {
-        Ok(instant(a, 0)?.as_second().into())
+    eager_function("dateTimeAdd", 2..=3, add),
+    eager_function("dateTimeFromEpoch", 1..=1, from_epoch),
+    eager_function("dateTimeToEpoch", 1..=1, |a| {
+        Ok(time_argument(a, 0)?.as_second().into())
     }),
-    scoped("utcNow", 0..=1, |scope, a| {
-        format(a, scope.shared.context.now, 0, "yyyyMMddTHHmmssZ")
+    scoped_function("utcNow", 0..=1, |scope, a| {
+        format_time(a, scope.shared.context.now, 0, "yyyyMMddTHHmmssZ")
     }),
 ];
 
-fn instant(a: &Arguments<'_>, index: usize) -> Result<Timestamp, EvaluationError> {
-    let text = a.text(index)?;
+fn time_argument(a: &Arguments<'_>, index: usize) -> Result<Timestamp, EvaluationError> {
+    let text = a.text_argument(index)?;
     let basic = || jiff::civil::DateTime::strptime("%Y%m%dT%H%M%SZ", text).ok();
     let civil = || text.parse::<jiff::civil::DateTime>().ok().or_else(basic);
-    let spaced = || {
+    let with_space = || {
         text.strip_suffix('Z')?
             .parse::<jiff::civil::DateTime>()
             .ok()
@@ -35,43 +35,45 @@ fn instant(a: &Arguments<'_>, index: usize) -> Result<Timestamp, EvaluationError
             .ok()
             .map(|zoned| zoned.timestamp())
     };
-    let parsed = text
+    let instant = text
         .parse()
         .ok()
         .or_else(|| civil().and_then(in_utc))
-        .or_else(|| spaced().and_then(in_utc));
-    parsed.ok_or_else(|| a.wrong(index, "a date and time such as 2030-01-31T12:00:00Z"))
+        .or_else(|| with_space().and_then(in_utc));
+    instant.ok_or_else(|| a.wrong_argument(index, "a date and time such as 2030-01-31T12:00:00Z"))
 }
 
 fn add(a: &Arguments<'_>) -> Evaluated {
     let span: Span = a
-        .text(1)?
+        .text_argument(1)?
         .parse()
-        .map_err(|_| a.wrong(1, "a duration such as P1DT2H"))?;
-    let zoned = instant(a, 0)?.to_zoned(TimeZone::UTC).checked_add(span);
+        .map_err(|_| a.wrong_argument(1, "a duration such as P1DT2H"))?;
+    let zoned = time_argument(a, 0)?
+        .to_zoned(TimeZone::UTC)
+        .checked_add(span);
     let sum = zoned
-        .map_err(|_| a.invalid("the result is outside of the calendar"))?
+        .map_err(|_| a.invalid_call("the result is outside of the calendar"))?
         .timestamp();
-    format(a, sum, 2, "yyyy-MM-ddTHH:mm:ssZ")
+    format_time(a, sum, 2, "yyyy-MM-ddTHH:mm:ssZ")
 }
 
 fn from_epoch(a: &Arguments<'_>) -> Evaluated {
-    let at = Timestamp::from_second(a.whole(0)?)
-        .map_err(|_| a.invalid("the number is outside of the calendar"))?;
-    Ok(render(at, "yyyy-MM-ddTHH:mm:ssZ")
-        .map_err(|problem| a.invalid(problem))?
+    let at = Timestamp::from_second(a.integer_argument(0)?)
+        .map_err(|_| a.invalid_call("the number is outside of the calendar"))?;
+    Ok(render_pattern(at, "yyyy-MM-ddTHH:mm:ssZ")
+        .map_err(|problem| a.invalid_call(problem))?
         .into())
 }
 
 /// The time in the format of an argument, or in the default.
-fn format(a: &Arguments<'_>, at: Timestamp, index: usize, default: &str) -> Evaluated {
-    let pattern = if a.len() > index && !a.value(index)?.is_null() {
-        a.text(index)?
+fn format_time(a: &Arguments<'_>, at: Timestamp, index: usize, default: &str) -> Evaluated {
+    let pattern = if a.len() > index && !a.value_argument(index)?.is_null() {
+        a.text_argument(index)?
     } else {
         default
     };
     Ok(Value::String(
-        render(at, pattern).map_err(|problem| a.invalid(problem))?,
+        render_pattern(at, pattern).map_err(|problem| a.invalid_call(problem))?,
     ))
 }
 
@@ -115,7 +117,7 @@ const LETTERS: [(&str, &str); 21] = [
 const PATTERN_CHARS_MAX: usize = 200;
 
 /// The time in a format of .NET.
-fn render(at: Timestamp, pattern: &str) -> Result<String, String> {
+fn render_pattern(at: Timestamp, pattern: &str) -> Result<String, String> {
     let pattern = STANDARD
         .iter()
         .find(|(letter, _)| *letter == pattern)

@@ -110,9 +110,9 @@ fn a_second_owner_fences_the_first(log: Arc<dyn Changelog>, other: Arc<dyn Chang
             first.write(&batch("k", 2, 0)),
             Err(StoreError::Failed(_))
         ));
-        assert_eq!(first.ended(), Some(&OwnershipEnd::Fenced));
+        assert_eq!(first.ownership_end(), Some(&OwnershipEnd::Fenced));
     }
-    assert_eq!(first.release(), Err(OwnershipEnd::Fenced));
+    assert_eq!(first.release_shard(), Err(OwnershipEnd::Fenced));
     assert_eq!(
         (contents(&local), other.bounds().expect("reachable").last),
         (before, last),
@@ -166,10 +166,10 @@ fn a_fenced_owner_follows_without_a_new_copy(log: Arc<dyn Changelog>, other: Arc
 fn a_released_shard_has_no_owner(log: Arc<dyn Changelog>, other: Arc<dyn Changelog>) {
     let (first, local) = owner(&log, "a");
     first.write(&batch("k", 1, 0)).expect("it owns the shard");
-    assert_eq!(first.release(), Ok(()));
-    assert_eq!(first.release(), Err(OwnershipEnd::Released));
+    assert_eq!(first.release_shard(), Ok(()));
+    assert_eq!(first.release_shard(), Err(OwnershipEnd::Released));
     assert!(first.write(&batch("k", 2, 0)).is_err());
-    assert_eq!(first.ended(), Some(&OwnershipEnd::Released));
+    assert_eq!(first.ownership_end(), Some(&OwnershipEnd::Released));
     let (second, copied) = owner(&other, "b");
     assert_eq!(data(&local), data(&copied));
     second.write(&batch("k", 3, 0)).expect("it owns the shard");
@@ -191,7 +191,7 @@ fn a_batch_is_written_with_all_its_operations(log: Arc<dyn Changelog>, other: Ar
     assert_eq!(written.len(), Family::ALL.len() - 1);
     assert_eq!(data(&owner(&other, "b").1), written);
     assert_eq!(
-        first.applied(),
+        first.applied_sequence(),
         first.epoch() + log.bounds().expect("reachable").last - 2
     );
 }
@@ -210,8 +210,8 @@ fn the_synced_position_of_the_local_store_is_known_once_it_is_synced() {
     let log: Arc<dyn Changelog> = Arc::new(MemoryChangelog::default());
     let (first, _) = owner(&log, "a");
     first.write(&batch("k", 1, 0)).expect("it owns the shard");
-    assert_eq!((first.applied(), first.flushed()), (2, 0));
+    assert_eq!((first.applied_sequence(), first.flushed_sequence()), (2, 0));
     first.note_watermark().expect("noted");
     first.write(&batch("k", 1, 0)).expect("it owns the shard");
-    assert_eq!((first.applied(), first.flushed()), (3, 2));
+    assert_eq!((first.applied_sequence(), first.flushed_sequence()), (3, 2));
 }

@@ -48,7 +48,10 @@ fn a_copy_is_behind_what_it_applied_until_a_batch_is_complete() {
     let mut copy = ShardCopy::open(Arc::new(store.clone()), Arc::clone(&log), OPTIONS)
         .expect("the log is whole");
     assert_eq!(copy.catch_up().expect("the log is whole").sequence, 2);
-    assert_eq!((memory.records().len(), copy.position().sequence), (4, 2));
+    assert_eq!(
+        (memory.records().len(), copy.applied_position().sequence),
+        (4, 2)
+    );
     // What lies up to its position may be trimmed.
     memory.drop_first(2);
     drop(take(&log, &store, "b").expect("it has the rest"));
@@ -86,7 +89,11 @@ fn a_copy_frees_the_log_below_the_floors_that_it_applies() {
         floor: Seq(15),
         ..FloorRecord::default()
     };
-    batch.put(Family::Meta, keys::floor(PartitionId(1)), record.encode());
+    batch.put(
+        Family::Meta,
+        keys::floor_key(PartitionId(1)),
+        record.encode(),
+    );
     first.write(&batch).expect("it owns the shard");
     let store = MemoryStore::new();
     let mut copy =
@@ -102,7 +109,7 @@ fn a_store_on_disk_that_lost_its_unsynced_tail_follows_the_log_again() {
     let open = |folder: &Path| {
         let rocks =
             RocksStore::open(folder, &RocksOptions::default()).expect("whole up to its watermark");
-        let (clock, _hand) = Clock::manual(Timestamp(1_000_000));
+        let (clock, _hand) = Clock::new_manual(Timestamp(1_000_000));
         ReplicatedStore::open(Arc::new(rocks), Arc::clone(&log), "a", clock, OPTIONS)
             .expect("no longer than the log")
     };
@@ -117,10 +124,13 @@ fn a_store_on_disk_that_lost_its_unsynced_tail_follows_the_log_again() {
     copy_folder(folder.path(), killed.path()).expect("copied");
     (20..40).for_each(|value| write(&first, value).expect("it owns the shard"));
     let last = memory.records().len() as u64;
-    assert_eq!(first.applied(), last);
+    assert_eq!(first.applied_sequence(), last);
     let again = open(killed.path());
-    assert_eq!((again.epoch(), again.applied()), (last + 1, last + 1));
+    assert_eq!(
+        (again.epoch(), again.applied_sequence()),
+        (last + 1, last + 1)
+    );
     let mut found = data(&again);
-    found.remove(&(Family::Meta, keys::meta(MetaKind::Format, b"")));
+    found.remove(&(Family::Meta, keys::meta_key(MetaKind::Format, b"")));
     assert_eq!(found, data(&owner(&log, "b").1));
 }

@@ -121,7 +121,7 @@ fn stopped_while_it_writes(
         first.write(&batch("k", 1, 0)),
         Err(StoreError::Failed(_))
     ));
-    assert_eq!(first.ended(), Some(&OwnershipEnd::Stopped));
+    assert_eq!(first.ownership_end(), Some(&OwnershipEnd::Stopped));
     assert_eq!(data(&local).len(), 0, "nothing is known of it");
     (first, local)
 }
@@ -241,7 +241,7 @@ fn a_log_that_was_shortened_deleted_or_trimmed_is_refused_by_name() {
     .assert_eq(&refused(&log, &local));
     assert!(first.write(&batch("k", 9, 0)).is_err());
     assert_eq!(
-        first.ended(),
+        first.ownership_end(),
         Some(&OwnershipEnd::Shorter {
             last: 2,
             acknowledged: 4
@@ -255,7 +255,7 @@ fn a_log_that_was_shortened_deleted_or_trimmed_is_refused_by_name() {
     ]
     .assert_eq(&refused(&log, &local));
     assert!(first.write(&batch("k", 9, 0)).is_err());
-    assert_eq!(first.ended(), Some(&OwnershipEnd::Missing));
+    assert_eq!(first.ownership_end(), Some(&OwnershipEnd::Missing));
 
     // Another log in the place of this one, as long as it or longer.
     let (memory, log, first, local) = three();
@@ -272,7 +272,7 @@ fn a_log_that_was_shortened_deleted_or_trimmed_is_refused_by_name() {
     ]
     .assert_eq(&refused(&log, &local));
     assert!(first.write(&batch("k", 9, 0)).is_err());
-    assert_eq!(first.ended(), Some(&OwnershipEnd::Fenced));
+    assert_eq!(first.ownership_end(), Some(&OwnershipEnd::Fenced));
 
     let (memory, log, first, local) = three();
     memory.drop_first(2);
@@ -461,7 +461,10 @@ fn an_owner_whose_local_store_fails_writes_nothing_more_and_catches_up_later() {
         first.write(&batch("k", 1, 0)),
         Err(StoreError::Failed(_))
     ));
-    assert!(matches!(first.ended(), Some(OwnershipEnd::Local(_))));
+    assert!(matches!(
+        first.ownership_end(),
+        Some(OwnershipEnd::Local(_))
+    ));
     assert!(first.write(&batch("k", 2, 0)).is_err());
     drop(take(&log, &local, "a").expect("the log is ahead"));
     assert_eq!(
@@ -486,7 +489,7 @@ fn nothing_is_appended_after_a_stop() {
     let (first, _) = owner(&log, "a");
     first.stop();
     assert_eq!(
-        first.ended(),
+        first.ownership_end(),
         Some(&OwnershipEnd::Stopped),
         "without a write, too"
     );
@@ -494,7 +497,7 @@ fn nothing_is_appended_after_a_stop() {
         first.write(&batch("k", 1, 0)),
         Err(StoreError::Failed(_))
     ));
-    assert_eq!(first.release(), Err(OwnershipEnd::Stopped));
+    assert_eq!(first.release_shard(), Err(OwnershipEnd::Stopped));
     assert_eq!(memory.appends(), 1, "the fence alone");
 }
 
@@ -503,9 +506,9 @@ fn a_shard_is_given_up_on_a_full_log_too() {
     let (memory, log) = log();
     let (first, _) = owner(&log, "a");
     memory.fail([AppendFault::Full]);
-    assert_eq!(first.release(), Ok(()));
+    assert_eq!(first.release_shard(), Ok(()));
     assert_eq!(
-        (first.ended(), memory.records().len()),
+        (first.ownership_end(), memory.records().len()),
         (Some(&OwnershipEnd::Released), 1)
     );
 }
@@ -513,19 +516,19 @@ fn a_shard_is_given_up_on_a_full_log_too() {
 #[test]
 fn an_owner_is_confirmed_when_it_sent_what_was_acknowledged() {
     let (memory, log) = log();
-    let (clock, hand) = Clock::manual(Timestamp(1_000_000));
+    let (clock, hand) = Clock::new_manual(Timestamp(1_000_000));
     let store = Arc::new(MemoryStore::new());
     let first =
         ReplicatedStore::open(store, Arc::clone(&log), "a", clock, OPTIONS).expect("a new log");
-    assert_eq!(first.confirmed(), Timestamp(1_000_000));
+    assert_eq!(first.confirmed_at(), Timestamp(1_000_000));
     hand.advance(std::time::Duration::from_secs(1));
-    assert_eq!(first.confirmed(), Timestamp(1_000_000));
+    assert_eq!(first.confirmed_at(), Timestamp(1_000_000));
     first.write(&batch("k", 1, 0)).expect("it owns the shard");
-    assert_eq!(first.confirmed(), Timestamp(2_000_000));
+    assert_eq!(first.confirmed_at(), Timestamp(2_000_000));
     hand.advance(std::time::Duration::from_secs(1));
     memory.fail([AppendFault::Crash]);
     assert!(first.write(&batch("k", 1, 0)).is_err());
-    assert_eq!(first.confirmed(), Timestamp(2_000_000));
+    assert_eq!(first.confirmed_at(), Timestamp(2_000_000));
 }
 
 #[derive(Clone, Debug)]
@@ -588,7 +591,7 @@ fn run(steps: &[Step]) -> TestCaseResult {
                     Err(StoreError::Full) => {}
                     // An earlier attempt may have arrived before the owner died: the log tells.
                     Err(_) => {
-                        prop_assert!(current.ended().is_some());
+                        prop_assert!(current.ownership_end().is_some());
                         let (store, _observer) = take_over(&log, MemoryStore::new())?;
                         let (key, value) = entry(&batch);
                         if data(&store).get(&key) == Some(&value) {
@@ -598,7 +601,7 @@ fn run(steps: &[Step]) -> TestCaseResult {
                     }
                 }
             }
-            Step::Release => drop(current.release()),
+            Step::Release => drop(current.release_shard()),
             Step::ZombieWrites => {
                 for (zombie, store) in &former {
                     let before = (memory.records().len(), contents(store));
@@ -629,7 +632,7 @@ fn run(steps: &[Step]) -> TestCaseResult {
             }
         }
         prop_assert!(
-            current.applied() <= memory.records().len() as u64,
+            current.applied_sequence() <= memory.records().len() as u64,
             "ahead of the log"
         );
     }

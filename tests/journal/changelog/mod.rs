@@ -52,7 +52,7 @@ fn take(
     store: &MemoryStore,
     node: &str,
 ) -> Result<ReplicatedStore, FollowError> {
-    let (clock, _hand) = Clock::manual(Timestamp(1_000_000));
+    let (clock, _hand) = Clock::new_manual(Timestamp(1_000_000));
     ReplicatedStore::open(
         Arc::new(store.clone()),
         Arc::clone(log),
@@ -107,6 +107,6 @@ fn entry(batch: &Batch) -> ((Family, Vec<u8>), Bytes) {
 /// The same without the position in the log.
 fn data(store: &dyn Store) -> Contents {
     let mut contents = contents(store);
-    contents.remove(&(Family::Meta, keys::meta(MetaKind::Applied, b"")));
+    contents.remove(&(Family::Meta, keys::meta_key(MetaKind::Applied, b"")));
     contents
 }

@@ -12,7 +12,7 @@ pub(super) type Records = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
 pub(super) fn records(store: &MemoryStore) -> Records {
     let mut found = Records::new();
     for family in Family::ALL {
-        let range = keys::all(family);
+        let range = keys::family_range(family);
         let visit = &mut |key: &[u8], value: &[u8]| {
             found.insert((family, key.to_vec()), value.to_vec());
             ControlFlow::Continue(())
@@ -25,7 +25,7 @@ pub(super) fn records(store: &MemoryStore) -> Records {
 }
 
 fn mend(store: &MemoryStore) -> CheckReport {
-    fsck::repair(store, decoders(), &mut |_| ControlFlow::Continue(()))
+    fsck::repair_store(store, record_decoders(), &mut |_| ControlFlow::Continue(()))
         .expect("memory can be read and written")
 }
 
@@ -175,7 +175,7 @@ fn a_look_that_is_called_off_ends_and_mends_nothing() {
             attempt: 1,
             what: 3,
         };
-        put(&store, Family::Ledger, keys::ledger(key), line.clone());
+        put(&store, Family::Ledger, keys::ledger_key(key), line.clone());
     }
     let before = records(&store);
     let mut asked = Vec::new();
@@ -183,8 +183,8 @@ fn a_look_that_is_called_off_ends_and_mends_nothing() {
         asked.push((progress.at, progress.records));
         ControlFlow::Break(())
     };
-    let looked = fsck::check(&store, decoders(), &mut watch);
-    let mended = fsck::repair(&store, decoders(), &mut watch);
+    let looked = fsck::check_store(&store, record_decoders(), &mut watch);
+    let mended = fsck::repair_store(&store, record_decoders(), &mut watch);
     assert!(matches!(
         (&looked, &mended),
         (
@@ -225,7 +225,7 @@ pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
         MetaChange::Subscribe(ONE, None),
         MetaChange::Subscribe(TWO, None),
     ];
-    queue.wait(queue.journal.change(made));
+    queue.wait(queue.journal.write_meta_changes(made));
     for part in events.chunks(7) {
         queue.publish(part.len());
     }

@@ -14,7 +14,7 @@ use super::{
 
 fn accept(store: &MemoryStore) -> (LossReport, CheckReport) {
     let looked = &mut |_| ControlFlow::Continue(());
-    salvage::salvage(store, decoders(), control_records(), START, looked)
+    salvage::salvage_store(store, record_decoders(), control_records(), START, looked)
         .expect("memory can be read and written")
 }
 
@@ -24,26 +24,26 @@ fn known(store: &MemoryStore) {
     put(
         store,
         Family::Meta,
-        keys::meta(MetaKind::Topic, b"orders"),
+        keys::meta_key(MetaKind::Topic, b"orders"),
         json(r#"{"partitions":[1]}"#),
     );
     put(
         store,
         Family::Meta,
-        keys::meta(MetaKind::Subscription, b"orders/one"),
+        keys::meta_key(MetaKind::Subscription, b"orders/one"),
         json(r#"{"number":1}"#),
     );
     put(
         store,
         Family::Meta,
-        keys::meta(MetaKind::Subscription, b"orders/two"),
+        keys::meta_key(MetaKind::Subscription, b"orders/two"),
         json(r#"{"number":2}"#),
     );
     let numbers = json(r#"{"partitions":1,"subscriptions":2}"#);
     put(
         store,
         Family::Meta,
-        keys::meta(MetaKind::Numbers, b"numbers"),
+        keys::meta_key(MetaKind::Numbers, b"numbers"),
         numbers,
     );
 }
@@ -60,8 +60,8 @@ fn a_sound_store_loses_nothing() {
     let mut after = records(&store);
     // The floor record now has the sequence of the next event.
     after.insert(
-        (Family::Meta, keys::floor(PARTITION)),
-        before[&(Family::Meta, keys::floor(PARTITION))].clone(),
+        (Family::Meta, keys::floor_key(PARTITION)),
+        before[&(Family::Meta, keys::floor_key(PARTITION))].clone(),
     );
     assert!(after == before);
 }
@@ -71,7 +71,7 @@ fn a_salvaged_copy_of_a_changelog_is_one_no_more() {
     let (store, queue) = used();
     queue.stop();
     known(&store);
-    let key = keys::meta(MetaKind::Applied, b"");
+    let key = keys::meta_key(MetaKind::Applied, b"");
     let position = AppliedPosition {
         sequence: 7,
         ..AppliedPosition::default()
@@ -100,7 +100,7 @@ fn each_missing_event_is_reported() {
     delete(
         &store,
         Family::Meta,
-        keys::meta(MetaKind::Subscription, b"orders/two"),
+        keys::meta_key(MetaKind::Subscription, b"orders/two"),
     );
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
@@ -197,11 +197,11 @@ fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
         "from where one still reads to where the other has"
     );
     let queue = Fixture::at(&store);
-    let published = queue.wait(
-        queue
-            .journal
-            .publish(PARTITION, sealed(&[("yes", 10)]), None),
-    );
+    let published = queue.wait(queue.journal.append_events(
+        PARTITION,
+        sealed(&[("yes", 10)]),
+        None,
+    ));
     assert_eq!(published.first, Seq(40));
     assert_sound(&store, "events follow the gap");
     queue.housekeep();
@@ -224,7 +224,7 @@ fn is_asked_for(store: &MemoryStore, seq: u64) -> bool {
 
 /// The floor of the log.
 fn floor(store: &MemoryStore) -> Seq {
-    FloorRecord::decode(&value(store, Family::Meta, &keys::floor(PARTITION)))
+    FloorRecord::decode(&value(store, Family::Meta, &keys::floor_key(PARTITION)))
         .expect("whole")
         .floor
 }
@@ -239,7 +239,7 @@ fn is_there(store: &MemoryStore, seq: u64) -> bool {
             let (_, first) = keys::parse_log(&key)?;
             gridhook::event::chunk::Chunk::decode(first, value).ok()
         });
-    chunk.is_some_and(|chunk| chunk.end() > Seq(seq))
+    chunk.is_some_and(|chunk| chunk.end_seq() > Seq(seq))
         || store
             .get(Family::Carried, &carried(seq))
             .expect("readable")
@@ -254,7 +254,7 @@ fn above(store: &MemoryStore) -> Seq {
             Some(
                 gridhook::event::chunk::Chunk::decode(first, value.into())
                     .ok()?
-                    .end(),
+                    .end_seq(),
             )
         }
         Family::Cursor => Cursor::decode(&value)
@@ -320,7 +320,7 @@ proptest! {
         let (again, _) = accept(&store);
         prop_assert_eq!(again, LossReport::default());
         let queue = Fixture::at(&store);
-        let published = queue.wait(queue.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
+        let published = queue.wait(queue.journal.append_events(PARTITION, sealed(&[("yes", 10)]), None));
         prop_assert!(published.first >= above, "{:?} of {:?}: {}", published.first, above, loss);
         queue.housekeep();
         queue.stop();

@@ -21,7 +21,7 @@ pub(super) fn layered(store: Arc<dyn Store>) -> Arc<dyn Store> {
     let Some(log) = LOG.with_borrow(Clone::clone) else {
         return store;
     };
-    let (clock, _hand) = Clock::manual(START);
+    let (clock, _hand) = Clock::new_manual(START);
     let options = ReplicationOptions {
         record_bytes_max: 100,
         ..ReplicationOptions::default()

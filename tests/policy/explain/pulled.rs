@@ -7,7 +7,7 @@ use gridhook::{
     event::{Lane, Seq},
     policy::{
         PullSettings, SubscriptionSettings,
-        explain::{ExplainInput, StoredEvent, explain},
+        explain::{ExplainInput, StoredEvent, explain_event},
         outcome::{LastOutcome, Outcome},
         record::{Counters, Cursor, EndpointView, HeldBy, LaneCursor, PendingDelivery},
     },
@@ -62,7 +62,7 @@ fn check(
         },
         ..Cursor::default()
     };
-    let explanation = explain(ExplainInput {
+    let explanation = explain_event(ExplainInput {
         settings: &settings,
         cursor: &cursor,
         endpoint: &EndpointView::default(),

@@ -16,15 +16,15 @@ fn alone(filters: &[Filter], event: &Event) -> Vec<usize> {
 }
 
 fn candidates(filters: &[Filter], event: &Event) -> Vec<usize> {
-    FilterIndex::new(filters).candidates(&EventView::new(event))
+    FilterIndex::new(filters).find_candidates(&EventView::new(event))
 }
 
 fn by_index(index: &FilterIndex, filters: &[Filter], event: &Event) -> Vec<usize> {
-    let view = index.view(event);
+    let view = index.view_event(event);
     index
-        .candidates(&view)
+        .find_candidates(&view)
         .into_iter()
-        .filter(|place| filters[*place].passes(&view))
+        .filter(|place| filters[*place].matches_view(&view))
         .collect()
 }
 
@@ -180,7 +180,7 @@ proptest! {
             // Also where the strings of the index are not known.
             let view = EventView::new(event);
             let found: Vec<usize> =
-                index.candidates(&view).into_iter().filter(|place| filters[*place].passes(&view)).collect();
+                index.find_candidates(&view).into_iter().filter(|place| filters[*place].matches_view(&view)).collect();
             prop_assert_eq!(found, alone(&filters, event), "{:?}", event);
         }
     }
@@ -238,9 +238,9 @@ fn data_is_not_read_where_no_candidate_asks_for_it() {
         let view = EventView::new(&event);
         let index = FilterIndex::new(filters);
         let matched = index
-            .candidates(&view)
+            .find_candidates(&view)
             .into_iter()
-            .filter(|place| filters[*place].passes(&view))
+            .filter(|place| filters[*place].matches_view(&view))
             .count();
         (matched, view.bytes_read() > 0)
     };
@@ -377,9 +377,9 @@ fn a_search_of_many_strings_in_a_long_text_is_made_in_parts_and_finds_the_same()
     );
     let view = index.searched_view(&event, Some(&scan));
     let found: Vec<usize> = index
-        .candidates(&view)
+        .find_candidates(&view)
         .into_iter()
-        .filter(|place| filters[*place].passes(&view))
+        .filter(|place| filters[*place].matches_view(&view))
         .collect();
     assert_eq!(found, alone(&filters, &event));
     assert!(

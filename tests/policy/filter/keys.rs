@@ -168,7 +168,7 @@ fn the_keys_of_a_custom_event_are_mapped_names_and_its_own() {
 fn keys_that_a_schema_does_not_have_are_reported() {
     let shown = |key: &str, schema| {
         FilterKey::from(key.to_owned())
-            .check(schema)
+            .check_schema(schema)
             .map_err(|error| error.to_string())
     };
     for key in [
@@ -252,7 +252,7 @@ fn a_key_is_not_in_the_language_json_path() {
         ("data.items[*].id", false),
     ] {
         for schema in [Schema::EventGrid, Schema::CloudEvents, Schema::Custom] {
-            let checked = FilterKey::from(key.to_owned()).check(schema);
+            let checked = FilterKey::from(key.to_owned()).check_schema(schema);
             let is_json_path = checked.is_err_and(|error| error.to_string().contains("JSONPath"));
             assert_eq!(is_json_path, !is_taken, "{key}");
         }

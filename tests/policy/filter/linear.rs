@@ -20,13 +20,13 @@ const LONG: usize = 1_000_000;
 fn match_all(filters: &[Filter], data: &str) -> (u128, usize) {
     let (index, event, clock) = (FilterIndex::new(filters), with_data(data), Clock::system());
     // The first event builds what is built once.
-    index.candidates(&index.view(&event));
+    index.find_candidates(&index.view_event(&event));
     let before = clock.now();
-    let view = index.view(&event);
+    let view = index.view_event(&event);
     let matched = index
-        .candidates(&view)
+        .find_candidates(&view)
         .into_iter()
-        .filter(|place| filters[*place].passes(&view))
+        .filter(|place| filters[*place].matches_view(&view))
         .count();
     (clock.now().since(before).as_millis(), matched)
 }
@@ -156,9 +156,9 @@ fn an_index_that_is_changed_finds_what_a_new_one_finds() {
     // Several blocks; some filters go, others come.
     for range in [0..500, 0..501, 100..501, 400..800, 0..4, 3..4] {
         let filters: Vec<Filter> = range.clone().map(|number| of(&text(number))).collect();
-        index = index.renewed(&filters);
+        index = index.rebuild(&filters);
         let found: Vec<usize> = index
-            .candidates(&index.view(&event))
+            .find_candidates(&index.view_event(&event))
             .into_iter()
             .map(|place| place + range.start)
             .collect();
@@ -193,11 +193,11 @@ fn deep_keys_read_an_event_no_more_often_than_flat_ones() {
     for order in [depths, backwards, vec![DEPTH]] {
         let filters: Vec<Filter> = order.iter().map(|depth| one(*depth)).collect();
         let index = FilterIndex::new(&filters);
-        let view = index.view(&event);
+        let view = index.view_event(&event);
         let matched: Vec<usize> = order
             .into_iter()
             .zip(&filters)
-            .filter(|(_, of)| of.passes(&view))
+            .filter(|(_, of)| of.matches_view(&view))
             .map(|(depth, _)| depth)
             .collect();
         assert_eq!(matched, [DEPTH]);

@@ -101,7 +101,7 @@ fn advanced(value: &Value, on_arrays: bool) -> Filter {
 }
 
 fn verdict(filter: &Filter, event: &Event) -> String {
-    match filter.explain(event) {
+    match filter.explain_mismatch(event) {
         FilterResult::Match => "match".to_owned(),
         FilterResult::Stopped { clause, why, seen } => {
             format!("{clause}: {why}; {}", seen.unwrap_or("nothing".to_owned()))

@@ -3,7 +3,7 @@
 use gridhook::{
     event::{
         Event, Lane, RequestId, Seq,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, batch,
@@ -21,9 +21,12 @@ use super::{
 fn found(from: u64, upto: u64, events: u64) -> Input {
     let event = |seq: u64| -> Event {
         let chunk = sealed(&[("yes", 1)]).remove(0);
-        let chunk =
-            Chunk::decode(Seq(seq), chunk.stamp(START, LogTail::default())).expect("a sound chunk");
-        chunk.events().expect("a sound event").remove(0)
+        let chunk = Chunk::decode(
+            Seq(seq),
+            chunk.stamp_record(START, RunningTotals::default()),
+        )
+        .expect("a sound chunk");
+        chunk.decode_events().expect("a sound event").remove(0)
     };
     let events = (from..from + events).map(event).collect();
     Input::Read {
@@ -69,8 +72,8 @@ fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
         ..Cursor::default()
     };
     let mut core =
-        Subscription::recover(settings, &cursor, Seq(50), Vec::new(), RequestId(1), START);
-    let mut absorb = |input| core.absorb(input, START, Jitter(0.0));
+        Subscription::from_records(settings, &cursor, Seq(50), Vec::new(), RequestId(1), START);
+    let mut absorb = |input| core.process_input(input, START, Jitter(0.0));
     let handed = |step: CoreStep| match &step.effects[..] {
         [Effect::HandOver { to, events }] => Some((to.0, events.len())),
         _ => None,

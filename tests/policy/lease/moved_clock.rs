@@ -5,7 +5,7 @@ use std::time::Duration;
 use gridhook::{
     event::{
         Event, Lane, RequestId, Seq, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         Effect, Input, PullSettings, Subscription, SubscriptionSettings,
@@ -25,9 +25,9 @@ const KEY: (Lane, Seq) = (Lane::LIVE, Seq(1));
 
 fn event() -> Event {
     let chunk = sealed(&[("yes", 1)]).remove(0);
-    let chunk =
-        Chunk::decode(KEY.1, chunk.stamp(START, LogTail::default())).expect("a sound chunk");
-    chunk.events().expect("a sound event").remove(0)
+    let chunk = Chunk::decode(KEY.1, chunk.stamp_record(START, RunningTotals::default()))
+        .expect("a sound chunk");
+    chunk.decode_events().expect("a sound event").remove(0)
 }
 
 const LOCK: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ fn holding(until: Timestamp, attempts_max: u32) -> Subscription {
         next_due: Some(until),
         ..Cursor::default()
     };
-    Subscription::recover(settings, &cursor, Seq(2), Vec::new(), RequestId(1), START)
+    Subscription::from_records(settings, &cursor, Seq(2), Vec::new(), RequestId(1), START)
 }
 
 /// The first receipt, locked until then.
@@ -81,7 +81,7 @@ fn pending(until: Timestamp) -> PendingDelivery {
 fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
     let until = START.after(RELEASED_FOR + Duration::from_secs(1));
     let mut core = holding(until, 10);
-    let mut absorb = |input, now| core.absorb(input, now, Jitter(0.0));
+    let mut absorb = |input, now| core.process_input(input, now, Jitter(0.0));
     let step = absorb(Input::Tick, START);
     assert!(
         matches!(step.effects[..], [Effect::ReadDue { .. }]),
@@ -95,7 +95,7 @@ fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
     }];
     let step = absorb(
         Input::DueRead {
-            of: Traffic::Own,
+            of: Traffic::Live,
             keys,
             all: true,
         },
@@ -172,7 +172,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
     for is_paused in [true, false] {
         let (mut core, later) = (holding(until, 1), START.after(day / 2));
         core.pause_expiry(is_paused);
-        let mut absorb = |input| core.absorb(input, later, Jitter(0.0));
+        let mut absorb = |input| core.process_input(input, later, Jitter(0.0));
         let step = absorb(Input::Tick);
         assert!(
             matches!(step.effects[..], [Effect::ReadDue { .. }]),
@@ -184,7 +184,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
             seq: KEY.1,
         }];
         let step = absorb(Input::DueRead {
-            of: Traffic::Own,
+            of: Traffic::Live,
             keys,
             all: true,
         });
@@ -203,7 +203,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         if !is_paused {
             continue;
         }
-        drop(core.absorb(Input::Durable, later, Jitter(0.0)));
+        drop(core.process_input(Input::Durable, later, Jitter(0.0)));
         assert_eq!(core.next_due(later), Some(longer));
         // Its client settles it.
         let lease = Lease {
@@ -217,9 +217,9 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
             action: LeaseAction::Acknowledge,
             leases: vec![lease],
         };
-        let step = core.absorb(Input::Claim(claim), later, Jitter(0.0));
+        let step = core.process_input(Input::Claim(claim), later, Jitter(0.0));
         assert!(step.write.is_some(), "it has ended");
-        let step = core.absorb(Input::Durable, later, Jitter(0.0));
+        let step = core.process_input(Input::Durable, later, Jitter(0.0));
         let done = matches!(&step.effects[..], [Effect::ReportResults { to: 7, verdicts }] if verdicts[..] == [LeaseResult::Done]);
         assert!(done, "{:?}", step.effects);
         assert_eq!(core.cursor().counters.pending, 0);

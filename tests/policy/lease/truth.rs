@@ -146,7 +146,7 @@ impl Truths {
             assert!(is_plain(*lane), "{lane:?}");
             let LedgerEntry { at, runs, what } = entry;
             assert!(*at <= now, "decided at {at}, and it is {now}");
-            for seq in runs.iter().flat_map(|run| run.seqs()) {
+            for seq in runs.iter().flat_map(|run| run.iter_seqs()) {
                 match what {
                     LedgerEvent::Lease(step) => *self.steps.entry(step.kind()).or_default() += 1,
                     LedgerEvent::GivenUp {

@@ -141,12 +141,12 @@ impl World {
             }),
             ..plain()
         };
-        let (memory, (clock, hand)) = (MemoryStore::new(), Clock::manual(START));
+        let (memory, (clock, hand)) = (MemoryStore::new(), Clock::new_manual(START));
         let (journal, writer) = start(&memory, &clock);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        let founded = journal.change(vec![
+        let founded = journal.write_meta_changes(vec![
             MetaChange::CreatePartition(PARTITION),
             MetaChange::Subscribe(SUBSCRIPTION_KEY, None),
         ]);
@@ -154,7 +154,7 @@ impl World {
         let opened = runtime
             .block_on(journal.open(SUBSCRIPTION_KEY))
             .expect("it is there");
-        let core = Subscription::recover(
+        let core = Subscription::from_records(
             settings.clone(),
             &opened.cursor,
             opened.end,
@@ -201,7 +201,7 @@ impl World {
     }
 
     fn end(&self) -> Seq {
-        self.journal.end(PARTITION).expect("founded").next
+        self.journal.log_end(PARTITION).expect("founded").next
     }
 
     pub(super) fn step(&mut self) {
@@ -254,7 +254,7 @@ impl World {
             .map(|(yes, of)| (subject(*yes, *of), self.dice.below(80)))
             .collect();
         let published = self
-            .wait(self.journal.publish(PARTITION, sealed(&events), None))
+            .wait(self.journal.append_events(PARTITION, sealed(&events), None))
             .expect("there is room");
         for (index, matches) in matching.into_iter().enumerate() {
             let seq = published.first.plus(index as u64);
@@ -443,7 +443,7 @@ impl World {
     /// Keys that are blocked.
     fn blocked(&self) -> usize {
         self.core
-            .endpoint(self.clock.now())
+            .view_endpoint(self.clock.now())
             .order
             .map_or(0, |order| order.blocked)
     }
@@ -483,7 +483,7 @@ impl World {
         };
         let CoreStep { write, effects } =
             self.core
-                .absorb(input, self.clock.now().after(ahead), Jitter(0.0));
+                .process_input(input, self.clock.now().after(ahead), Jitter(0.0));
         if let Some(mut write) = write {
             assert!(self.write.is_none(), "two writes at once");
             self.saboteur.ask(&mut write);
@@ -519,8 +519,8 @@ impl World {
         let (done, answer) = mpsc::channel();
         let done = Box::new(move |result| done.send(result).unwrap_or_default());
         self.journal
-            .append(self.owner, write.changes.clone(), WriteUrgency::Now, done);
-        self.wait(self.journal.change(Vec::new()))
+            .write_changes(self.owner, write.changes.clone(), WriteUrgency::Now, done);
+        self.wait(self.journal.write_meta_changes(Vec::new()))
             .expect("there is room");
         answer
             .try_recv()
@@ -535,7 +535,7 @@ impl World {
 
     fn check_disk(&self) {
         let disk = load(&self.memory, SUBSCRIPTION_KEY);
-        disk.check();
+        disk.check_counters();
         self.truths.check(&disk);
     }
 
@@ -561,7 +561,7 @@ impl World {
         self.write = None;
         let back = Duration::from_secs([0, 0, 1, 50, 3000][self.dice.below(5)]);
         let now = self.clock.now().before(back).max(START);
-        (self.clock, self.hand) = Clock::manual(now);
+        (self.clock, self.hand) = Clock::new_manual(now);
         self.truths.clock_set(now);
         self.memory = self.memory.crash(0);
         (self.journal, self.writer) = start(&self.memory, &self.clock);
@@ -581,7 +581,7 @@ impl World {
         // Claims of the last incarnation have no answer.
         self.claims.clear();
         let now = self.clock.now();
-        self.core = Subscription::recover(
+        self.core = Subscription::from_records(
             self.settings.clone(),
             &opened.cursor,
             opened.end,
@@ -637,7 +637,7 @@ impl World {
     fn check_end(&mut self) {
         let disk = load(&self.memory, SUBSCRIPTION_KEY);
         self.truths.check_end(&disk);
-        let waiting = self.wait(self.journal.reads().dead(
+        let waiting = self.wait(self.journal.reader_pool().read_dead_letters(
             SUBSCRIPTION_KEY,
             Timestamp::NEVER,
             usize::MAX,
@@ -650,7 +650,7 @@ impl World {
 
     pub(super) fn close(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 

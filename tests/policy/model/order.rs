@@ -123,7 +123,7 @@ impl OrderCheck {
         entry: &LedgerEntry,
         attempts: impl Fn(Seq) -> u32,
     ) {
-        for seq in entry.runs.iter().flat_map(|run| run.seqs()) {
+        for seq in entry.runs.iter().flat_map(|run| run.iter_seqs()) {
             let may_end = match reason {
                 Reason::Missing | Reason::Quarantined | Reason::BacklogExceeded => true,
                 Reason::TimeToLiveExceeded if attempts(seq) == 0 => true,
@@ -153,7 +153,7 @@ impl OrderCheck {
                     .iter()
                     .filter(|item| !item.lane.is_job())
                     .map(|item| item.seq);
-                items.chain(request.lingering.iter().map(|(seq, _)| *seq))
+                items.chain(request.detached_keys.iter().map(|(seq, _)| *seq))
             })
             .collect();
         let mut of_request: BTreeMap<String, Seq> = BTreeMap::new();

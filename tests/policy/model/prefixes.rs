@@ -6,7 +6,7 @@
 
 use gridhook::{
     repair::fsck,
-    storage::decoders,
+    storage::record_decoders,
     store::records::{FloorRecord, StoredRecord},
 };
 
@@ -21,14 +21,14 @@ impl Scenario {
             memory.write(batch).expect("an honest store writes");
         }
         let floor = memory
-            .get(Family::Meta, &gridhook::store::keys::floor(PARTITION))
+            .get(Family::Meta, &gridhook::store::keys::floor_key(PARTITION))
             .expect("readable");
         let floor = FloorRecord::decode(&floor.expect("founded"))
             .expect("whole")
             .floor;
         // RocksDB reads the floor when it opens.
         memory.drop_log(PARTITION, floor).expect("dropped");
-        let report = fsck::check(&memory, decoders(), &mut |_| {
+        let report = fsck::check_store(&memory, record_decoders(), &mut |_| {
             std::ops::ControlFlow::Continue(())
         })
         .expect("readable");
@@ -39,7 +39,7 @@ impl Scenario {
         scenario.retention = former.retention;
         scenario.without_replays = true;
         scenario.set_back = true;
-        (scenario.clock, scenario.hand) = Clock::manual(former.clock.now());
+        (scenario.clock, scenario.hand) = Clock::new_manual(former.clock.now());
         scenario.store = Arc::new(FaultyStore {
             memory,
             full: AtomicBool::new(false),
@@ -98,7 +98,7 @@ fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usiz
         next.assert_kept(&scenario.promised, kept + promised_later);
         next.heal();
         next.journal.close();
-        next.writer.join();
+        next.writer.join_all();
         tried += 1;
     }
     tried

@@ -332,7 +332,7 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
     }
     // Nobody but a node says who a caller is.
     let record = json!({
-        "name": "forged", "digest": gridhook::control::tokens::digest("ght_forged"), "roles": ["admin"], "scopes": [],
+        "name": "forged", "digest": gridhook::control::tokens::digest_text("ght_forged"), "roles": ["admin"], "scopes": [],
         "created": 0, "createdBy": "x", "expires": null, "lastUsed": null,
     });
     for (name, _) in &topics {

@@ -99,7 +99,7 @@ impl AdvancedFilterReader {
         let key = FilterKey::from(
             self.string_member("key", "the name of a property, such as data.total")?,
         );
-        key.check(schema)
+        key.check_schema(schema)
             .map_err(|error| InvalidRequest::new(self.under("key"), error.to_string()))?;
         let operator = self.operator(&name)?;
         // Some clients write an omitted member as null.

@@ -140,7 +140,7 @@ fn source_dynamic(
     };
     let source_field = FilterKey::from(field);
     source_field
-        .check(input)
+        .check_schema(input)
         .map_err(|error| invalid(error.to_string()))?;
     Ok(PropertySource::Dynamic { source_field })
 }

@@ -138,7 +138,7 @@ pub(super) fn delivery_schema(
     given: Option<&str>,
     input: Schema,
 ) -> Result<Schema, InvalidRequest> {
-    let possible = input.deliveries();
+    let possible = input.delivery_schemas();
     // A name of older API versions for the input schema of the topic, which is the default.
     let is_input = |given: &&str| given.eq_ignore_ascii_case("InputEventSchema");
     let Some(mut given) = given.filter(|given| !is_input(given)) else {
@@ -480,7 +480,7 @@ pub(super) fn ordering(
     };
     let key = FilterKey::from(given.clone());
     let is_useless = NO_ORDER_KEYS.contains(&given.to_lowercase().as_str());
-    if is_useless || key.check(input).is_err() {
+    if is_useless || key.check_schema(input).is_err() {
         let allowed = match input {
             Schema::EventGrid => "subject, topic and data.<path>",
             Schema::CloudEvents => "subject, source, an extension attribute and data.<path>",

@@ -260,7 +260,7 @@ impl RecordReader<'_> {
             order_key: order_key.map(Box::new),
             order_blocks,
             dead_letter: dead_letter.map(Box::new),
-            identities: identities.stored(),
+            identities: identities.into_stored(),
             labels: check::labels(properties.labels.unwrap_or_default())?,
             starts_from: properties
                 .starts_from

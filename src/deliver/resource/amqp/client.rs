@@ -22,11 +22,12 @@ use tokio::sync::Mutex;
 
 use crate::{
     Batch, Sender, Sent,
-    failure::failure,
+    error::{SenderError, UnreachableError},
+    failure::failure_result,
     request::RequestError,
     resource::{
         EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
-        shared::Shared, unreached, within,
+        send_within, shared::Shared, unreached_result,
     },
 };
 use gridhook_event::WallTime;
@@ -52,14 +53,19 @@ thread_local! {
 }
 
 /// A publisher for the exchange.
-pub(super) fn connect(
+pub(super) fn new_publisher(
     at: &Opening<'_>,
     exchange: &str,
     routing_key: &str,
-) -> Result<Rc<dyn Sender>, String> {
-    let link =
-        LINKS.with(|links| links.get(at.service().name.clone(), || Link::new(at).map(Rc::new)))?;
-    let short = |text: &str| ShortString::try_new(text).map_err(|error| error.to_string());
+) -> Result<Rc<dyn Sender>, SenderError> {
+    let link = LINKS.with(|links| {
+        links.get(at.require_service().name.clone(), || {
+            Link::new(at).map(Rc::new)
+        })
+    })?;
+    let short = |text: &str| {
+        ShortString::try_new(text).map_err(|error| SenderError::Name(error.to_string()))
+    };
     Ok(Rc::new(Publisher {
         link,
         exchange: short(exchange)?,
@@ -81,21 +87,21 @@ struct Link {
 }
 
 impl Link {
-    fn new(at: &Opening<'_>) -> Result<Self, String> {
-        let service = at.service();
+    fn new(at: &Opening<'_>) -> Result<Self, SenderError> {
+        let service = at.require_service();
         let url = &service.url;
         let is_tls = url.scheme() == "amqps";
         let login = match (
-            service.credential("username"),
-            service.credential("password"),
+            service.find_credential("username"),
+            service.find_credential("password"),
         ) {
             (Some(username), Some(password)) => (username, password),
             (None, None) => ("guest", "guest"),
             _ => {
-                return Err(format!(
-                    "delivery.resources.{} needs username and password, or neither",
-                    service.name
-                ));
+                return Err(SenderError::Credentials {
+                    service: service.name.clone(),
+                    needed: "username and password, or neither",
+                });
             }
         };
         let host = url.host_str().unwrap_or_default();
@@ -135,11 +141,11 @@ impl Link {
     }
 
     /// A new channel with confirms, on a new connection if there is none.
-    async fn channel(&self) -> Result<Channel, Error> {
+    async fn open_channel(&self) -> Result<Channel, Error> {
         let mut open = self.open.lock().await;
         let connection = match open.take().filter(|open| open.status().connected()) {
             Some(connection) => open.insert(connection),
-            None => open.insert(self.connection().await?),
+            None => open.insert(self.open_connection().await?),
         };
         let channel = connection.create_channel().await?;
         channel
@@ -148,8 +154,9 @@ impl Link {
         Ok(channel)
     }
 
-    async fn connection(&self) -> Result<Connection, Error> {
-        let (tls, is_tls) = (self.tls.clone(), self.is_tls);
+    async fn open_connection(&self) -> Result<Connection, Error> {
+        let tls = self.tls.clone();
+        let is_tls = self.is_tls;
         let properties = ConnectionProperties::default().with_connection_name("gridhook".into());
         let runtime = lapin::runtime::default_runtime()?;
         Connection::connector(
@@ -169,7 +176,7 @@ impl Link {
     }
 
     /// The result for an error of the client, with the HTTP status that means the same.
-    fn result(&self, error: &Error) -> RequestResult {
+    fn result_for_error(&self, error: &Error) -> RequestResult {
         let text = format!("{}: {error}", self.address);
         match error.kind() {
             ErrorKind::ProtocolError(error) => match error.get_id() {
@@ -182,13 +189,13 @@ impl Link {
                     result_of(413, text)
                 }
                 PRECONDITION_FAILED => result_of(400, text),
-                _ => failure(Failure::GenericError, text),
+                _ => failure_result(Failure::GenericError, text),
             },
-            ErrorKind::IOError(_) => unreached(Failure::SocketError, text),
+            ErrorKind::IOError(_) => unreached_result(Failure::SocketError, text),
             ErrorKind::InvalidChannelState(..)
             | ErrorKind::InvalidConnectionState(_)
-            | ErrorKind::MissingHeartbeatError => failure(Failure::SocketError, text),
-            _ => failure(Failure::GenericError, text),
+            | ErrorKind::MissingHeartbeatError => failure_result(Failure::SocketError, text),
+            _ => failure_result(Failure::GenericError, text),
         }
     }
 }
@@ -205,10 +212,10 @@ struct Publisher {
 type Message = (BasicProperties, Bytes);
 
 impl Publisher {
-    fn messages(&self, batch: &Batch) -> Result<Vec<Message>, RequestError> {
+    fn encode_messages(&self, batch: &Batch) -> Result<Vec<Message>, RequestError> {
         let message = |event| {
             let mut headers = FieldTable::default();
-            for (name, value) in self.target.headers(event, batch) {
+            for (name, value) in self.target.message_headers(event, batch) {
                 if let Ok(name) = ShortString::try_new(name) {
                     headers.insert(name, AMQPValue::LongString(value.into()));
                 }
@@ -223,21 +230,21 @@ impl Publisher {
                 Ok(kind) => properties.with_type(kind),
                 Err(_) => properties,
             };
-            Ok((properties, self.target.delivered(event)?))
+            Ok((properties, self.target.delivered_bytes(event)?))
         };
         batch.events.iter().map(message).collect()
     }
 
-    async fn publish(
+    async fn publish_messages(
         &self,
         messages: Vec<Message>,
         results: &EventResults,
     ) -> Result<(), RequestResult> {
-        let failed = |error| self.link.result(&error);
+        let failure = |error| self.link.result_for_error(&error);
         let mut idle = std::iter::from_fn(|| self.idle.borrow_mut().pop());
         let channel = match idle.find(|channel| channel.status().connected()) {
             Some(channel) => channel,
-            None => self.link.channel().await.map_err(failed)?,
+            None => self.link.open_channel().await.map_err(failure)?,
         };
         let options = BasicPublishOptions {
             mandatory: true,
@@ -246,7 +253,8 @@ impl Publisher {
         let mut confirms = Vec::with_capacity(messages.len());
         let mut problem = None;
         for (properties, body) in messages {
-            let (exchange, key) = (self.exchange.clone(), self.routing_key.clone());
+            let exchange = self.exchange.clone();
+            let key = self.routing_key.clone();
             match channel
                 .basic_publish(exchange, key, options, &body, properties)
                 .await
@@ -260,26 +268,26 @@ impl Publisher {
             }
         }
         for (index, confirm) in confirms.into_iter().enumerate() {
-            match confirm.await.map_err(failed)? {
-                Confirmation::Ack(None) => results.deliver(index),
+            match confirm.await.map_err(failure)? {
+                Confirmation::Ack(None) => results.mark_accepted(index),
                 Confirmation::Ack(Some(returned)) => {
                     let text = format!(
                         "no queue takes the routing key {}: {}",
                         self.routing_key, returned.reply_text
                     );
-                    results.fail(index, &result_of(NO_ROUTE_STATUS, text));
+                    results.mark_failed(index, &result_of(NO_ROUTE_STATUS, text));
                 }
                 Confirmation::Nack(_) => {
-                    results.fail(
+                    results.mark_failed(
                         index,
-                        &failure(Failure::Full, "the queue refused the message".to_owned()),
+                        &failure_result(Failure::Full, "the queue refused the message".to_owned()),
                     );
                 }
                 Confirmation::NotRequested => unreachable!("the channel has confirms"),
             }
         }
         match problem {
-            Some(error) => Err(failed(error)),
+            Some(error) => Err(failure(error)),
             None => {
                 self.idle.borrow_mut().push(channel);
                 Ok(())
@@ -288,9 +296,10 @@ impl Publisher {
     }
 
     /// Asks for the exchange or the queue. A missing one closes the channel.
-    async fn find(&self) -> Result<(), Error> {
-        let channel = self.link.channel().await?;
-        let (exchange, queue) = (self.exchange.clone(), self.routing_key.clone());
+    async fn check_target_exists(&self) -> Result<(), Error> {
+        let channel = self.link.open_channel().await?;
+        let exchange = self.exchange.clone();
+        let queue = self.routing_key.clone();
         if self.exchange.as_str().is_empty() {
             let options = QueueDeclareOptions {
                 passive: true,
@@ -318,25 +327,27 @@ impl Publisher {
 }
 
 impl Sender for Publisher {
-    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
-        let (messages, wait) = (self.messages(&batch), batch.wait);
+    fn send_batch(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
+        let messages = self.encode_messages(&batch);
+        let wait = batch.wait;
         let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
-            let publish =
-                async |messages, results: &EventResults| self.publish(messages, results).await;
+            let publish = async |messages, results: &EventResults| {
+                self.publish_messages(messages, results).await
+            };
             (
-                within(wait, &self.link.address, results, messages, publish).await,
+                send_within(wait, &self.link.address, results, messages, publish).await,
                 None,
             )
         })
     }
 
-    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         Box::pin(async {
-            self.find()
-                .await
-                .map_err(|error| self.link.result(&error).detail)
+            self.check_target_exists().await.map_err(|error| {
+                UnreachableError::Service(self.link.result_for_error(&error).detail)
+            })
         })
     }
 }

@@ -43,12 +43,13 @@ use super::ContentMode;
 use crate::{
     Batch, Sender, Sent,
     convert::delivered_bytes,
-    failure::failure,
+    error::{SenderError, UnreachableError},
+    failure::failure_result,
     identity::{AccessToken, TokenFailure},
     request::RequestError,
     resource::{
         EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
-        unreached, within,
+        send_within, unreached_result,
     },
 };
 use gridhook_event::{Schema, WallTime};
@@ -70,13 +71,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A producer for the topic.
-pub(super) fn connect(
+pub(super) fn new_producer(
     at: &Opening<'_>,
     topic: &str,
     mode: ContentMode,
-) -> Result<Rc<dyn Sender>, String> {
+) -> Result<Rc<dyn Sender>, SenderError> {
     Ok(Rc::new(Producer {
-        cluster: Rc::new(Cluster::of(at)?),
+        cluster: Rc::new(Cluster::from_settings(at)?),
         topic: topic.to_owned(),
         mode,
         target: at.target.clone(),
@@ -199,13 +200,17 @@ impl Problem {
 
 impl Producer {
     /// The connections, made if there are none, or if there is a new access token.
-    async fn opened(&self, wall: WallTime) -> Result<Rc<OpenTopic>, Problem> {
+    async fn open_topic(&self, wall: WallTime) -> Result<Rc<OpenTopic>, Problem> {
         let mut open = self.open.lock().await;
         let token = match &self.cluster.login {
             Login::Fixed(_) => None,
-            Login::Tokens(tokens) => {
-                Some(tokens.token(None, wall).await.map_err(Problem::Token)?.0)
-            }
+            Login::Tokens(tokens) => Some(
+                tokens
+                    .get_token(None, wall)
+                    .await
+                    .map_err(Problem::Token)?
+                    .0,
+            ),
         };
         let is_same = |open: &&Rc<OpenTopic>| match (&open.token, &token) {
             (Some(there), Some(token)) => Arc::ptr_eq(there, token),
@@ -214,14 +219,14 @@ impl Producer {
         if let Some(open) = open.as_ref().filter(is_same) {
             return Ok(Rc::clone(open));
         }
-        let opened = match self.cluster.open(&self.topic, token.clone()).await {
+        let topic = match self.cluster.open(&self.topic, token.clone()).await {
             Ok(opened) => opened,
             Err(problem) => {
                 self.forget_refused(&problem, token.as_ref(), wall).await;
                 return Err(problem);
             }
         };
-        Ok(Rc::clone(open.insert(Rc::new(opened))))
+        Ok(Rc::clone(open.insert(Rc::new(topic))))
     }
 
     /// Forgets the access token that the broker refused.
@@ -231,55 +236,59 @@ impl Producer {
         token: Option<&Arc<AccessToken>>,
         wall: WallTime,
     ) {
-        if let (Login::Tokens(tokens), Some(token), Some(401)) =
-            (&self.cluster.login, token, self.result(problem).status)
-        {
-            tokens.discard(token, wall).await;
+        if let (Login::Tokens(tokens), Some(token), Some(401)) = (
+            &self.cluster.login,
+            token,
+            self.result_for_problem(problem).status,
+        ) {
+            tokens.discard_token(token, wall).await;
         }
     }
 
     /// The connections to a topic with partitions. Tries again for a while.
-    async fn ready(&self, wall: WallTime) -> Result<Rc<OpenTopic>, RequestResult> {
-        let (limit, mut pauses) = (Instant::now() + RETRIES_MAX, Pauses(PAUSE));
+    async fn wait_for_topic(&self, wall: WallTime) -> Result<Rc<OpenTopic>, RequestResult> {
+        let limit = Instant::now() + RETRIES_MAX;
+        let mut pauses = Pauses(PAUSE);
         loop {
-            let problem = match self.opened(wall).await {
-                Ok(open) if open.count() > 0 => return Ok(open),
+            let problem = match self.open_topic(wall).await {
+                Ok(open) if open.partition_count() > 0 => return Ok(open),
                 Ok(open) => {
-                    self.discard(&open).await;
+                    self.discard_connections(&open).await;
                     Problem::Broker(BrokerError::UnknownTopicOrPartition)
                 }
                 Err(problem) => problem,
             };
             if !problem.is_temporary() || !pauses.next_by(limit).await {
-                return Err(self.result(&problem));
+                return Err(self.result_for_problem(&problem));
             }
         }
     }
 
     /// Writes the events, each partition's in one request.
-    async fn produce(
+    async fn produce_events(
         &self,
         batch: Batch,
         limit: Limit,
         results: &EventResults,
     ) -> Result<(), RequestResult> {
-        let open = self.ready(limit.wall).await?;
-        let batches = self.encode(&batch, open.count());
-        let batches = batches.map_err(|error| failure(Failure::GenericError, error.to_string()))?;
+        let open = self.wait_for_topic(limit.wall).await?;
+        let batches = self.encode_records(&batch, open.partition_count());
+        let batches =
+            batches.map_err(|error| failure_result(Failure::GenericError, error.to_string()))?;
         // The records have the events now.
         drop(batch);
         let write = async |(index, part): (usize, PartitionPart)| match self
-            .write(open.id(index), part.records, limit)
+            .write(open.partition_id(index), part.records, limit)
             .await
         {
             Ok(()) => part
                 .events
                 .into_iter()
-                .for_each(|event| results.deliver(event)),
+                .for_each(|event| results.mark_accepted(event)),
             Err(failed) => part
                 .events
                 .into_iter()
-                .for_each(|event| results.fail(event, &failed)),
+                .for_each(|event| results.mark_failed(event, &failed)),
         };
         // To the end, although one of them fails: records that arrive after the request was
         // repeated would be out of order.
@@ -301,10 +310,12 @@ impl Producer {
         }
         // If nobody waits for the answer any more, the session is gone with it.
         let mut session = state.session.take();
-        let (began, mut pauses, mut is_in_doubt) = (Instant::now(), Pauses(PAUSE), false);
+        let began = Instant::now();
+        let mut pauses = Pauses(PAUSE);
+        let mut is_in_doubt = false;
         loop {
             let problem = match self
-                .attempt(
+                .send_once(
                     partition,
                     &mut records,
                     &mut session,
@@ -314,7 +325,8 @@ impl Producer {
                 .await
             {
                 Ok(throttle) => {
-                    state.session = session.map(|session| session.behind(records.count()));
+                    state.session =
+                        session.map(|session| session.advance_by(records.record_count()));
                     state.throttled_until = throttle.map(|throttle| Instant::now() + throttle);
                     return Ok(());
                 }
@@ -331,14 +343,14 @@ impl Producer {
             };
             if !problem.is_temporary() || !pauses.next_by(end).await {
                 state.session = session.filter(|_| !is_in_doubt);
-                return Err(self.result(&problem));
+                return Err(self.result_for_problem(&problem));
             }
         }
     }
 
     /// Sends a request once. Returns how long the broker wants no other. `is_in_doubt` becomes true
     /// if the broker may have the records although the request has failed.
-    async fn attempt(
+    async fn send_once(
         &self,
         partition: i32,
         records: &mut RecordBatch,
@@ -346,9 +358,9 @@ impl Producer {
         wall: WallTime,
         is_in_doubt: &mut bool,
     ) -> Result<Option<Duration>, Problem> {
-        let open = self.opened(wall).await?;
-        let sent = async {
-            let link = open.leader(partition).await?;
+        let open = self.open_topic(wall).await?;
+        let sending = async {
+            let link = open.leader_connection(partition).await?;
             let session = match *session {
                 Some(session) => session,
                 None => *session.insert(new_session(link).await?),
@@ -356,35 +368,35 @@ impl Producer {
             let request = Produce {
                 topic: &self.topic,
                 partition,
-                batch: records.sealed(session),
+                batch: records.seal_at(session),
             };
             let response = link
-                .request(request)
+                .send_request(request)
                 .await
                 .map_err(Problem::from)
                 .and_then(throttle_of);
             *is_in_doubt |= response.as_ref().is_err_and(Problem::is_in_doubt);
             response
         };
-        let sent = sent.await;
-        match &sent {
+        let result = sending.await;
+        match &result {
             Ok(_) => {}
             // The connection is as good as before.
             Err(Problem::Broker(
                 BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge,
             )) => {}
             Err(problem) => {
-                self.discard(&open).await;
+                self.discard_connections(&open).await;
                 self.forget_refused(problem, open.token.as_ref(), wall)
                     .await;
             }
         }
-        sent
+        result
     }
 
     /// Ends the use of these connections: the next request makes others, to the partitions as they
     /// are then.
-    async fn discard(&self, used: &Rc<OpenTopic>) {
+    async fn discard_connections(&self, used: &Rc<OpenTopic>) {
         let mut open = self.open.lock().await;
         // Another request may have made new ones meanwhile.
         if open.as_ref().is_some_and(|open| Rc::ptr_eq(open, used)) {
@@ -393,7 +405,7 @@ impl Producer {
     }
 
     /// The records of the events, by the index of their partition among `count`.
-    fn encode(
+    fn encode_records(
         &self,
         batch: &Batch,
         count: usize,
@@ -433,15 +445,16 @@ impl Producer {
         let mut batches: BTreeMap<usize, PartitionPart> = BTreeMap::new();
         for (event_index, event) in batch.events.iter().enumerate() {
             let wire = delivered_bytes(event, schema)?;
-            let (mut headers, mut key) = (common.clone(), None);
-            for (name, value) in property::headers(&self.target.properties, Some(event)) {
+            let mut headers = common.clone();
+            let mut key = None;
+            for (name, value) in property::request_headers(&self.target.properties, Some(event)) {
                 if name.eq_ignore_ascii_case(PARTITION_KEY) {
                     key = Some(value.into_bytes());
                 } else {
                     headers.insert(name, value.into_bytes());
                 }
             }
-            let data = is_binary.then(|| binary(&wire, &mut headers));
+            let data = is_binary.then(|| decode_binary(&wire, &mut headers));
             let value = data.as_ref().map_or(Some(&*wire), Option::as_deref);
             let index = key.as_deref().map_or(turn, |key| partition_of(key, count));
             let new_part = || PartitionPart {
@@ -457,10 +470,12 @@ impl Producer {
     }
 
     /// The result for a problem, with the HTTP status that means the same.
-    fn result(&self, problem: &Problem) -> RequestResult {
-        let at = self.cluster.address();
+    fn result_for_problem(&self, problem: &Problem) -> RequestResult {
+        let at = self.cluster.configured_address();
         match problem {
-            Problem::Connection(text) => unreached(Failure::SocketError, format!("{at}: {text}")),
+            Problem::Connection(text) => {
+                unreached_result(Failure::SocketError, format!("{at}: {text}"))
+            }
             Problem::Login(text) => {
                 credential_refused(&self.cluster.service, &format!("{at}: {text}"))
             }
@@ -468,9 +483,11 @@ impl Producer {
                 credential_refused(&self.cluster.service, &format!("{at}: {problem}"))
             }
             Problem::Token(problem @ TokenFailure::Unavailable(_)) => {
-                failure(Failure::GenericError, format!("{at}: {problem}"))
+                failure_result(Failure::GenericError, format!("{at}: {problem}"))
             }
-            Problem::Version(text) => failure(Failure::GenericError, format!("{at}: {text}")),
+            Problem::Version(text) => {
+                failure_result(Failure::GenericError, format!("{at}: {text}"))
+            }
             Problem::Broker(BrokerError::UnknownTopicOrPartition) => result_of(
                 404,
                 format!("{at}: the topic {} does not exist", self.topic),
@@ -508,7 +525,7 @@ fn throttle_of(response: Produced) -> Result<Option<Duration>, Problem> {
 }
 
 impl Sender for Producer {
-    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
+    fn send_batch(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         Box::pin(async move {
             let wait = batch.wait;
             let limit = Limit {
@@ -516,24 +533,34 @@ impl Sender for Producer {
                 until: Instant::now() + wait,
             };
             let results = EventResults::new(&batch);
-            let produce =
-                async |batch, results: &EventResults| self.produce(batch, limit, results).await;
+            let produce = async |batch, results: &EventResults| {
+                self.produce_events(batch, limit, results).await
+            };
             (
-                within(wait, &self.cluster.address(), results, Ok(batch), produce).await,
+                send_within(
+                    wait,
+                    &self.cluster.configured_address(),
+                    results,
+                    Ok(batch),
+                    produce,
+                )
+                .await,
                 None,
             )
         })
     }
 
-    fn reach(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         Box::pin(async move {
-            let open = self
-                .opened(wall)
-                .await
-                .map_err(|problem| self.result(&problem).detail)?;
-            if open.count() == 0 {
-                self.discard(&open).await;
-                return Err(format!("the topic {} does not exist", self.topic));
+            let open = self.open_topic(wall).await.map_err(|problem| {
+                UnreachableError::Service(self.result_for_problem(&problem).detail)
+            })?;
+            if open.partition_count() == 0 {
+                self.discard_connections(&open).await;
+                return Err(UnreachableError::Service(format!(
+                    "the topic {} does not exist",
+                    self.topic
+                )));
             }
             Ok(())
         })
@@ -541,7 +568,7 @@ impl Sender for Producer {
 }
 
 /// The data of a CloudEvent; its attributes become headers.
-fn binary(wire: &[u8], headers: &mut BTreeMap<String, Vec<u8>>) -> Option<Vec<u8>> {
+fn decode_binary(wire: &[u8], headers: &mut BTreeMap<String, Vec<u8>>) -> Option<Vec<u8>> {
     let Ok(Value::Object(event)) = serde_json::from_slice(wire) else {
         return Some(wire.to_vec());
     };

@@ -18,6 +18,7 @@ use super::{
     wire::Session,
 };
 use crate::{
+    error::SenderError,
     identity::{AccessToken, TokenFailure, TokenSource},
     resource::Opening,
 };
@@ -77,7 +78,7 @@ impl Credentials {
     }
 
     /// The client's first message, which is its only one.
-    fn message(&self) -> Vec<u8> {
+    fn first_message(&self) -> Vec<u8> {
         match self {
             Self::Plain { username, password } => format!("\0{username}\0{password}").into_bytes(),
             Self::Bearer { token } => format!("n,,\x01auth=Bearer {token}\x01\x01").into_bytes(),
@@ -86,16 +87,16 @@ impl Credentials {
 
     async fn log_in(&self, link: &Link) -> Result<(), Problem> {
         let mechanism = self.mechanism();
-        let offered = link.request(SaslHandshake { mechanism }).await?;
-        if let Some(error) = offered.error {
-            let names = offered.names.join(", ");
+        let handshake = link.send_request(SaslHandshake { mechanism }).await?;
+        if let Some(error) = handshake.error {
+            let names = handshake.names.join(", ");
             return Err(Problem::Login(format!(
                 "{error:?}: {mechanism} is not among {names}"
             )));
         }
         let reply = link
-            .request(SaslAuthenticate {
-                message: self.message(),
+            .send_request(SaslAuthenticate {
+                message: self.first_message(),
             })
             .await?;
         if let Some(error) = reply.error {
@@ -124,11 +125,11 @@ pub(super) enum Login {
 }
 
 impl Login {
-    fn of(at: &Opening<'_>) -> Result<Self, String> {
-        let service = at.service();
-        let credential = |name| service.credential(name).map(str::to_owned);
+    fn from_service(at: &Opening<'_>) -> Result<Self, SenderError> {
+        let service = at.require_service();
+        let credential = |name| service.find_credential(name).map(str::to_owned);
         match (
-            at.tokens()?,
+            at.token_source()?,
             credential("token"),
             credential("username"),
             credential("password"),
@@ -139,11 +140,10 @@ impl Login {
                 Ok(Self::Fixed(Some(Credentials::Plain { username, password })))
             }
             (None, None, None, None) => Ok(Self::Fixed(None)),
-            _ => Err(format!(
-                "delivery.resources.{} needs username and password, or token, or token_audience, \
-                 or none of them",
-                service.name
-            )),
+            _ => Err(SenderError::Credentials {
+                service: service.name.clone(),
+                needed: "username and password, or token, or token_audience, or none of them",
+            }),
         }
     }
 }
@@ -160,19 +160,19 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// The cluster that the operator configured.
-    pub(super) fn of(at: &Opening<'_>) -> Result<Self, String> {
-        let url = &at.service().url;
+    pub(super) fn from_settings(at: &Opening<'_>) -> Result<Self, SenderError> {
+        let url = &at.require_service().url;
         Ok(Self {
-            service: at.service().name.clone(),
+            service: at.require_service().name.clone(),
             host: url.host_str().unwrap_or_default().to_owned(),
             port: url.port().unwrap_or(DEFAULT_PORT),
             tls: (url.scheme() == "kafkas").then(|| at.options.trust.config().into()),
-            login: Login::of(at)?,
+            login: Login::from_service(at)?,
         })
     }
 
     /// The address in the settings.
-    pub(super) fn address(&self) -> String {
+    pub(super) fn configured_address(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
@@ -182,8 +182,10 @@ impl Cluster {
         topic: &str,
         token: Option<Arc<AccessToken>>,
     ) -> Result<OpenTopic, Problem> {
-        let link = self.connect(&self.host, self.port, token.as_ref()).await?;
-        let ClusterMetadata { brokers, topics } = link.request(Metadata { topic }).await?;
+        let link = self
+            .connect_to(&self.host, self.port, token.as_ref())
+            .await?;
+        let ClusterMetadata { brokers, topics } = link.send_request(Metadata { topic }).await?;
         let brokers = brokers.into_iter().map(|broker| {
             let port = u16::try_from(broker.port).unwrap_or_default();
             (
@@ -213,7 +215,7 @@ impl Cluster {
         })
     }
 
-    async fn connect(
+    async fn connect_to(
         &self,
         host: &str,
         port: u16,
@@ -262,27 +264,28 @@ pub(super) struct OpenTopic {
 
 impl OpenTopic {
     /// How many partitions the topic has. 0: it does not exist.
-    pub(super) fn count(&self) -> usize {
+    pub(super) fn partition_count(&self) -> usize {
         self.partitions.len()
     }
 
     /// The id of the partition with this index.
-    pub(super) fn id(&self, index: usize) -> i32 {
+    pub(super) fn partition_id(&self, index: usize) -> i32 {
         self.partitions[index].id
     }
 
     /// The connection to the leader of a partition.
-    pub(super) async fn leader(&self, partition: i32) -> Result<&Link, Problem> {
-        let found = self.partitions.iter().find(|known| known.id == partition);
-        let found = found.ok_or(Problem::Broker(BrokerError::UnknownTopicOrPartition))?;
+    pub(super) async fn leader_connection(&self, partition: i32) -> Result<&Link, Problem> {
+        let partition_metadata = self.partitions.iter().find(|known| known.id == partition);
+        let partition_metadata =
+            partition_metadata.ok_or(Problem::Broker(BrokerError::UnknownTopicOrPartition))?;
         // A partition without a leader waits for its election.
         let broker = self
             .brokers
-            .get(&found.leader)
+            .get(&partition_metadata.leader)
             .ok_or(Problem::Broker(BrokerError::LeaderNotAvailable))?;
         let connect = || {
             self.cluster
-                .connect(&broker.host, broker.port, self.token.as_ref())
+                .connect_to(&broker.host, broker.port, self.token.as_ref())
         };
         broker.link.get_or_try_init(connect).await
     }
@@ -291,14 +294,18 @@ impl OpenTopic {
 /// A new producer id. A cluster that gives none, because it is old or does not allow it, gets
 /// records without one.
 pub(super) async fn new_session(link: &Link) -> Result<Session, Problem> {
-    let refused = match link.request(InitProducerId).await.map_err(Problem::from) {
+    let session_problem = match link
+        .send_request(InitProducerId)
+        .await
+        .map_err(Problem::from)
+    {
         Ok(Ok(producer)) => return Ok(Session::new(producer)),
         Ok(Err(error)) => Problem::Broker(error),
         Err(problem) => problem,
     };
-    match refused {
+    match session_problem {
         Problem::Version(_) | Problem::Broker(BrokerError::ClusterAuthorizationFailed) => {
-            tracing::warn!(problem = ?refused, "the Kafka cluster gives no producer id; a repeated \
+            tracing::warn!(problem = ?session_problem, "the Kafka cluster gives no producer id; a repeated \
                 request may repeat records");
             Ok(Session::without_id())
         }

@@ -156,13 +156,13 @@ impl<'a> Reader<'a> {
     pub(super) fn read_string(&mut self) -> Result<String, Truncated> {
         match self.read_i16()? {
             NULL_STRING => Ok(String::new()),
-            length => Ok(String::from_utf8_lossy(self.take(length.into())?).into_owned()),
+            length => Ok(String::from_utf8_lossy(self.take_bytes(length.into())?).into_owned()),
         }
     }
 
     pub(super) fn read_bytes(&mut self) -> Result<&'a [u8], Truncated> {
         let length = self.read_i32()?;
-        self.take(length)
+        self.take_bytes(length)
     }
 
     /// An array; an absent one is empty.
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    fn take(&mut self, length: i32) -> Result<&'a [u8], Truncated> {
+    fn take_bytes(&mut self, length: i32) -> Result<&'a [u8], Truncated> {
         let length = usize::try_from(length).map_err(|_| Truncated)?;
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(Truncated)?;
         self.0 = rest;
@@ -216,12 +216,12 @@ enum Pending {
 }
 
 impl Pending {
-    fn end(&mut self, cause: &ProtocolError) {
+    fn end_all(&mut self, cause: &ProtocolError) {
         // Every caller that waits for a response sees its sender dropped.
         *self = Self::Ended(cause.to_string());
     }
 
-    fn cause(&self) -> ProtocolError {
+    fn end_cause(&self) -> ProtocolError {
         match self {
             Self::Open(_) => ProtocolError::Ended("it was closed".to_owned()),
             Self::Ended(cause) => ProtocolError::Ended(cause.clone()),
@@ -261,12 +261,12 @@ impl Link {
             versions: first,
             task,
         };
-        link.versions = link.request(ApiVersions).await?;
+        link.versions = link.send_request(ApiVersions).await?;
         Ok(link)
     }
 
     /// Sends a request in the newest version that both have, and waits for its response.
-    pub(super) async fn request<R: Request>(
+    pub(super) async fn send_request<R: Request>(
         &self,
         request: R,
     ) -> Result<R::Response, ProtocolError> {
@@ -278,13 +278,15 @@ impl Link {
         let (sender, receiver) = oneshot::channel();
         match &mut *self.pending.borrow_mut() {
             Pending::Open(waiting) => waiting.insert(id, sender),
-            ended @ Pending::Ended(_) => return Err(ended.cause()),
+            ended @ Pending::Ended(_) => return Err(ended.end_cause()),
         };
         // The task that takes it may have ended; then it has dropped the sender of the response.
         self.frames
             .send(encode_frame(&api, version, id, &request))
             .ok();
-        let response = receiver.await.map_err(|_| self.pending.borrow().cause())?;
+        let response = receiver
+            .await
+            .map_err(|_| self.pending.borrow().end_cause())?;
         R::read_response(version, &mut Reader(&response))
             .map_err(|Truncated| ProtocolError::Malformed(api.name))
     }
@@ -327,12 +329,12 @@ async fn run_connection(
         }
         Ok(())
     };
-    let ended = tokio::select! {
+    let end = tokio::select! {
         ended = write => ended,
         ended = read_responses(BufReader::new(reader), &pending) => ended,
     };
-    if let Err(error) = ended {
-        pending.borrow_mut().end(&error);
+    if let Err(error) = end {
+        pending.borrow_mut().end_all(&error);
     }
 }
 

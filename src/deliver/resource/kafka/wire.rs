@@ -41,7 +41,7 @@ impl Session {
     }
 
     /// The position behind `count` more records.
-    pub(super) fn behind(self, count: i32) -> Self {
+    pub(super) fn advance_by(self, count: i32) -> Self {
         if !self.is_idempotent() {
             return self;
         }
@@ -121,20 +121,19 @@ impl RecordBatch {
         let mut bytes = Vec::with_capacity(at::RECORDS + capacity);
         bytes.resize(at::RECORDS, 0);
         let mut batch = Self { bytes, count: 0 };
-        batch.put(at::LEADER_EPOCH, (-1_i32).to_be_bytes());
-        batch.put(at::MAGIC, [MAGIC]);
+        batch.put_field(at::LEADER_EPOCH, (-1_i32).to_be_bytes());
+        batch.put_field(at::MAGIC, [MAGIC]);
         for field in [at::FIRST_TIMESTAMP, at::MAX_TIMESTAMP] {
-            batch.put(field, timestamp.to_be_bytes());
+            batch.put_field(field, timestamp.to_be_bytes());
         }
         batch
     }
 
     /// How many records it has.
-    pub(super) fn count(&self) -> i32 {
+    pub(super) fn record_count(&self) -> i32 {
         self.count
     }
 
-    /// Adds a record.
     pub(super) fn push(
         &mut self,
         key: Option<&[u8]>,
@@ -142,7 +141,7 @@ impl RecordBatch {
         headers: &RecordHeaders,
     ) {
         let offset = i64::from(self.count);
-        let sized = |part: Option<&[u8]>| {
+        let size_of = |part: Option<&[u8]>| {
             part.map_or(varint_len(-1), |part| {
                 varint_len(part.len() as i64) + part.len()
             })
@@ -150,8 +149,8 @@ impl RecordBatch {
         // One byte of attributes, and one for the difference of its timestamp: 0.
         let length = 2
             + varint_len(offset)
-            + sized(key)
-            + sized(value)
+            + size_of(key)
+            + size_of(value)
             + varint_len(headers.count)
             + headers.bytes.len();
         let out = &mut self.bytes;
@@ -168,41 +167,41 @@ impl RecordBatch {
     }
 
     /// The bytes of the batch at this position of a producer.
-    pub(super) fn sealed(&mut self, session: Session) -> &[u8] {
+    pub(super) fn seal_at(&mut self, session: Session) -> &[u8] {
         let Session { producer, sequence } = session;
-        self.put(
+        self.put_field(
             at::LENGTH,
             ((self.bytes.len() - at::LEADER_EPOCH) as i32).to_be_bytes(),
         );
-        self.put(at::LAST_OFFSET, (self.count - 1).to_be_bytes());
-        self.put(at::PRODUCER_ID, producer.id.to_be_bytes());
-        self.put(at::PRODUCER_EPOCH, producer.epoch.to_be_bytes());
-        self.put(at::SEQUENCE, sequence.to_be_bytes());
-        self.put(at::COUNT, self.count.to_be_bytes());
+        self.put_field(at::LAST_OFFSET, (self.count - 1).to_be_bytes());
+        self.put_field(at::PRODUCER_ID, producer.id.to_be_bytes());
+        self.put_field(at::PRODUCER_EPOCH, producer.epoch.to_be_bytes());
+        self.put_field(at::SEQUENCE, sequence.to_be_bytes());
+        self.put_field(at::COUNT, self.count.to_be_bytes());
         let crc = crc32c::crc32c(&self.bytes[at::ATTRIBUTES..]);
-        self.put(at::CRC, crc.to_be_bytes());
+        self.put_field(at::CRC, crc.to_be_bytes());
         &self.bytes
     }
 
-    fn put<const N: usize>(&mut self, offset: usize, field: [u8; N]) {
+    fn put_field<const N: usize>(&mut self, offset: usize, field: [u8; N]) {
         self.bytes[offset..offset + N].copy_from_slice(&field);
     }
 }
 
 /// The bits of a number with those of small negative ones low: 0, -1, 1, -2, 2 …
-fn zigzag(number: i64) -> u64 {
+fn zigzag_encode(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
 
 /// How many bytes [`put_varint`] appends.
 fn varint_len(number: i64) -> usize {
-    let bits = 64 - (zigzag(number) | 1).leading_zeros() as usize;
+    let bits = 64 - (zigzag_encode(number) | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
 /// Appends a number, seven bits a byte, the lowest first.
 fn put_varint(out: &mut Vec<u8>, number: i64) {
-    let mut left = zigzag(number);
+    let mut left = zigzag_encode(number);
     while left > 0x7f {
         out.push(left as u8 | 0x80);
         left >>= 7;

@@ -15,11 +15,12 @@ use url::Url;
 use self::wire::{Credentials, Login, OutgoingMessage, Reply, Wire, WireError};
 use crate::{
     Batch, Sender, Sent,
-    failure::failure,
+    error::{SenderError, UnreachableError},
+    failure::failure_result,
     request::RequestError,
     resource::{
         Connection, EventResults, Opening, ResourceTarget, content_type, credential_refused,
-        result_of, shared::Shared, unreached, within,
+        result_of, send_within, shared::Shared, unreached_result,
     },
 };
 use gridhook_event::WallTime;
@@ -42,8 +43,11 @@ thread_local! {
 }
 
 /// A publisher for the subject.
-pub(super) fn connect(at: &Opening<'_>, subject: &str) -> Result<Rc<dyn Sender>, String> {
-    let service = at.service();
+pub(super) fn new_publisher(
+    at: &Opening<'_>,
+    subject: &str,
+) -> Result<Rc<dyn Sender>, SenderError> {
+    let service = at.require_service();
     let link =
         LINKS.with(|links| links.get(service.name.clone(), || Link::new(at).map(Rc::new)))?;
     Ok(Rc::new(Publisher {
@@ -65,41 +69,41 @@ struct Link {
 }
 
 impl Link {
-    fn new(at: &Opening<'_>) -> Result<Self, String> {
-        let service = at.service();
+    fn new(at: &Opening<'_>) -> Result<Self, SenderError> {
+        let service = at.require_service();
         let mut tls = ClientConfig::clone(&at.options.trust.config());
         // They are those of HTTP.
         tls.alpn_protocols.clear();
         Ok(Self {
             service: service.name.clone(),
             url: service.url.clone(),
-            login: login(service)?,
+            login: new_login(service)?,
             tls: Arc::new(tls),
             open: Mutex::new(None),
         })
     }
 
     /// The connection, made if there is none.
-    async fn wire(&self) -> Result<Rc<Wire>, RequestResult> {
+    async fn connected_wire(&self) -> Result<Rc<Wire>, RequestResult> {
         let mut open = self.open.lock().await;
         if let Some(wire) = open.as_ref().filter(|wire| !wire.is_lost()) {
             return Ok(Rc::clone(wire));
         }
-        let connecting = Wire::connect(&self.url, &self.login, Arc::clone(&self.tls));
+        let connecting = Wire::connect_and_log_in(&self.url, &self.login, Arc::clone(&self.tls));
         let Ok(connected) = timeout(CONNECT_TIMEOUT, connecting).await else {
             let text = format!(
                 "{}: no connection within {} s",
                 self.url,
                 CONNECT_TIMEOUT.as_secs()
             );
-            return Err(unreached(Failure::TimedOut, text));
+            return Err(unreached_result(Failure::TimedOut, text));
         };
         let wire = connected.map_err(|error| {
             let text = format!("{}: {error}", self.url);
             match error {
                 WireError::Refused(_) => credential_refused(&self.service, &text),
-                WireError::UnknownName(_) => unreached(Failure::ResolutionError, text),
-                _ => unreached(Failure::SocketError, text),
+                WireError::UnknownName(_) => unreached_result(Failure::ResolutionError, text),
+                _ => unreached_result(Failure::SocketError, text),
             }
         })?;
         Ok(Rc::clone(open.insert(Rc::new(wire))))
@@ -108,8 +112,8 @@ impl Link {
 
 /// How the client authenticates: with a credentials file, with a token, with a user name and a
 /// password, or not at all.
-fn login(service: &Connection) -> Result<Login, String> {
-    let credential = |name| service.credential(name).map(str::to_owned);
+fn new_login(service: &Connection) -> Result<Login, SenderError> {
+    let credential = |name| service.find_credential(name).map(str::to_owned);
     match (
         credential("credentials"),
         credential("token"),
@@ -120,21 +124,15 @@ fn login(service: &Connection) -> Result<Login, String> {
             let credentials = Credentials::parse(&file);
             let credentials =
                 credentials.map(|credentials| Login::Credentials(Rc::new(credentials)));
-            credentials.ok_or_else(|| {
-                format!(
-                    "delivery.resources.{}.credentials is no credentials file of NATS",
-                    service.name
-                )
-            })
+            credentials.ok_or_else(|| SenderError::CredentialsFile(service.name.clone()))
         }
         (None, Some(token), None, None) => Ok(Login::Token(token)),
         (None, None, Some(user), Some(password)) => Ok(Login::Password { user, password }),
         (None, None, None, None) => Ok(Login::None),
-        _ => Err(format!(
-            "delivery.resources.{} needs credentials, or a token, or username and password, or \
-             none of them",
-            service.name
-        )),
+        _ => Err(SenderError::Credentials {
+            service: service.name.clone(),
+            needed: "credentials, or a token, or username and password, or none of them",
+        }),
     }
 }
 
@@ -145,12 +143,12 @@ struct Publisher {
 }
 
 impl Publisher {
-    fn messages(&self, batch: &Batch) -> Result<Vec<OutgoingMessage>, RequestError> {
+    fn encode_messages(&self, batch: &Batch) -> Result<Vec<OutgoingMessage>, RequestError> {
         let message = |event| {
-            let mut message = OutgoingMessage::new(self.target.delivered(event)?);
+            let mut message = OutgoingMessage::new(self.target.delivered_bytes(event)?);
             message.add_header("Nats-Msg-Id", &self.target.message_id(event, batch));
             message.add_header("content-type", content_type(self.target.schema));
-            for (name, value) in self.target.headers(event, batch) {
+            for (name, value) in self.target.message_headers(event, batch) {
                 message.add_header(&name, &value);
             }
             Ok(message)
@@ -158,26 +156,26 @@ impl Publisher {
         batch.events.iter().map(message).collect()
     }
 
-    async fn publish(
+    async fn publish_messages(
         &self,
         messages: Vec<OutgoingMessage>,
         results: &EventResults,
     ) -> Result<(), RequestResult> {
-        let wire = self.link.wire().await?;
+        let wire = self.link.connected_wire().await?;
         let note = |index, reply: &Reply| match self.check_reply(reply) {
-            Ok(()) => results.deliver(index),
-            Err(result) => results.fail(index, &result),
+            Ok(()) => results.mark_accepted(index),
+            Err(result) => results.mark_failed(index, &result),
         };
-        wire.request(&self.subject, messages, note)
+        wire.publish_and_wait(&self.subject, messages, note)
             .await
-            .map_err(|error| self.failure(&error))
+            .map_err(|error| self.failure_result(&error))
     }
 
-    fn failure(&self, error: &WireError) -> RequestResult {
+    fn failure_result(&self, error: &WireError) -> RequestResult {
         let text = format!("{}: {error}", self.link.url);
         match error {
             WireError::TooLarge(_) => result_of(413, text),
-            _ => failure(Failure::SocketError, text),
+            _ => failure_result(Failure::SocketError, text),
         }
     }
 
@@ -206,15 +204,19 @@ impl Publisher {
             .and_then(|code| u16::try_from(code).ok());
         Err(match (error["err_code"].as_u64(), status) {
             (Some(MESSAGE_TOO_LARGE), _) => result_of(413, text),
-            (Some(STORE_FAILED), _) => failure(Failure::Full, text),
+            (Some(STORE_FAILED), _) => failure_result(Failure::Full, text),
             (_, Some(status @ 400..=599)) => result_of(status, text),
-            _ => failure(Failure::GenericError, text),
+            _ => failure_result(Failure::GenericError, text),
         })
     }
 
     /// Asks whether a stream takes the subject.
-    async fn find_stream(&self) -> Result<(), String> {
-        let wire = self.link.wire().await.map_err(|result| result.detail)?;
+    async fn find_stream(&self) -> Result<(), UnreachableError> {
+        let wire = self
+            .link
+            .connected_wire()
+            .await
+            .map_err(|result| UnreachableError::Service(result.detail))?;
         let question = Bytes::from(json!({ "subject": self.subject }).to_string());
         let mut has_no_responders = true;
         let mut streams = Value::Null;
@@ -222,16 +224,20 @@ impl Publisher {
             has_no_responders = reply.has_no_responders;
             streams = serde_json::from_slice(&reply.payload).unwrap_or_default();
         };
-        let asked = wire
-            .request(
+        let replies = wire
+            .publish_and_wait(
                 "$JS.API.STREAM.NAMES",
                 vec![OutgoingMessage::new(question)],
                 note,
             )
             .await;
-        asked.map_err(|error| format!("{}: {error}", self.link.url))?;
+        replies
+            .map_err(|error| UnreachableError::Service(format!("{}: {error}", self.link.url)))?;
         if has_no_responders {
-            return Err(format!("{}: the server has no JetStream", self.link.url));
+            return Err(UnreachableError::Service(format!(
+                "{}: the server has no JetStream",
+                self.link.url
+            )));
         }
         let is_taken = streams["streams"]
             .as_array()
@@ -239,7 +245,7 @@ impl Publisher {
         if is_taken {
             Ok(())
         } else {
-            Err(no_stream(&self.subject))
+            Err(UnreachableError::Service(no_stream(&self.subject)))
         }
     }
 }
@@ -249,29 +255,31 @@ fn no_stream(subject: &str) -> String {
 }
 
 impl Sender for Publisher {
-    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
-        let (messages, wait) = (self.messages(&batch), batch.wait);
+    fn send_batch(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
+        let messages = self.encode_messages(&batch);
+        let wait = batch.wait;
         let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
-            let publish =
-                async |messages, results: &EventResults| self.publish(messages, results).await;
+            let publish = async |messages, results: &EventResults| {
+                self.publish_messages(messages, results).await
+            };
             (
-                within(wait, self.link.url.as_str(), results, messages, publish).await,
+                send_within(wait, self.link.url.as_str(), results, messages, publish).await,
                 None,
             )
         })
     }
 
-    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         Box::pin(async {
-            let found = timeout(REACH_TIMEOUT, self.find_stream()).await;
-            found.unwrap_or_else(|_| {
-                Err(format!(
+            let result = timeout(REACH_TIMEOUT, self.find_stream()).await;
+            result.unwrap_or_else(|_| {
+                Err(UnreachableError::Service(format!(
                     "{}: no response within {} s",
                     self.link.url,
                     REACH_TIMEOUT.as_secs()
-                ))
+                )))
             })
         })
     }

@@ -55,9 +55,9 @@ pub(super) struct Credentials {
 impl Credentials {
     /// Parses a credentials file of NATS.
     pub(super) fn parse(file: &str) -> Option<Self> {
-        let mut blocks = file.split("-----BEGIN ").skip(1).filter_map(block);
+        let mut blocks = file.split("-----BEGIN ").skip(1).filter_map(parse_block);
         let jwt = blocks.find_map(|(name, text)| (name == "NATS USER JWT").then_some(text))?;
-        let mut blocks = file.split("-----BEGIN ").skip(1).filter_map(block);
+        let mut blocks = file.split("-----BEGIN ").skip(1).filter_map(parse_block);
         let seed = blocks.find_map(|(name, text)| (name == "USER NKEY SEED").then_some(text))?;
         Some(Self {
             jwt: jwt.to_owned(),
@@ -67,7 +67,7 @@ impl Credentials {
 }
 
 /// The name of a block of a credentials file, and its first line.
-fn block(text: &str) -> Option<(&str, &str)> {
+fn parse_block(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = text.split_once("-----")?;
     Some((
         name,
@@ -125,7 +125,6 @@ impl From<std::io::Error> for WireError {
     }
 }
 
-/// A message to publish.
 pub(super) struct OutgoingMessage {
     headers: String,
     payload: Bytes,
@@ -198,8 +197,7 @@ struct WireState {
 }
 
 impl Wire {
-    /// Connects and logs in.
-    pub(super) async fn connect(
+    pub(super) async fn connect_and_log_in(
         url: &Url,
         login: &Login,
         tls: Arc<ClientConfig>,
@@ -239,15 +237,15 @@ impl Wire {
             }
         }
         let (reader, writer) = tokio::io::split(stream);
-        let shared = Rc::new(WireState {
+        let state = Rc::new(WireState {
             writer: Mutex::new(Some(writer)),
             waiting: RefCell::default(),
             next: Cell::new(0),
             is_lost: Cell::new(false),
         });
-        let task = actix_rt::spawn(follow(Rc::clone(&shared), reader, buffer));
+        let task = actix_rt::spawn(read_replies(Rc::clone(&state), reader, buffer));
         Ok(Self {
-            shared,
+            shared: state,
             task,
             inbox,
             max_payload: info.max_payload,
@@ -261,7 +259,7 @@ impl Wire {
 
     /// Publishes messages to `subject`, and passes each reply to `note` with the index of its
     /// message, also if the connection is lost before the others.
-    pub(super) async fn request(
+    pub(super) async fn publish_and_wait(
         &self,
         subject: &str,
         messages: Vec<OutgoingMessage>,
@@ -292,7 +290,8 @@ impl Wire {
             for message in messages {
                 replies.push(waiting.add());
                 let number = waiting.numbers.last().copied().unwrap_or_default();
-                let (head_len, len) = (message.headers.len() + 2, size(&message));
+                let head_len = message.headers.len() + 2;
+                let len = size(&message);
                 let line = format!(
                     "HPUB {subject} {}.{number} {head_len} {len}\r\n{}\r\n",
                     self.inbox, message.headers
@@ -381,7 +380,11 @@ fn connect_options(login: &Login, info: &ServerInfo) -> Value {
 }
 
 /// Reads until the connection ends, and hands each reply to its waiter.
-async fn follow(shared: Rc<WireState>, mut reader: ReadHalf<BoxedStream>, mut buffer: BytesMut) {
+async fn read_replies(
+    shared: Rc<WireState>,
+    mut reader: ReadHalf<BoxedStream>,
+    mut buffer: BytesMut,
+) {
     loop {
         match read_op(&mut reader, &mut buffer).await {
             Ok(Op::Message {

@@ -46,11 +46,11 @@ impl CheckCost {
     }
 
     /// The bound for data of this length.
-    pub(super) fn steps(self, bytes: usize) -> f64 {
+    pub(super) fn steps_for(self, bytes: usize) -> f64 {
         self.times * bytes as f64 + self.plus
     }
 
-    pub(super) fn scaled(self, by: f64) -> Self {
+    pub(super) fn scale(self, by: f64) -> Self {
         Self {
             times: self.times * by,
             plus: self.plus * by,
@@ -58,7 +58,7 @@ impl CheckCost {
     }
 
     /// Of this schema and another for the same data.
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         Self {
             times: self.times + other.times,
             plus: self.plus + other.plus,
@@ -66,7 +66,7 @@ impl CheckCost {
     }
 
     /// Of this schema and another for different parts of the data.
-    pub(super) fn beside(self, other: Self) -> Self {
+    pub(super) fn plus_disjoint(self, other: Self) -> Self {
         Self {
             times: self.times.max(other.times),
             plus: self.plus + other.plus,
@@ -74,7 +74,7 @@ impl CheckCost {
     }
 
     /// Of this schema for each part of the data. A part has two bytes or more.
-    pub(super) fn each(self) -> Self {
+    pub(super) fn for_each_part(self) -> Self {
         Self {
             times: self.times + self.plus / 2.0,
             plus: 1.0,
@@ -94,11 +94,11 @@ fn count_values(value: &Value) -> usize {
 ///
 /// # Errors
 /// It has too many positions.
-pub(super) fn pattern(pattern: &str) -> Result<CheckCost, String> {
+pub(super) fn pattern_cost(pattern: &str) -> Result<CheckCost, String> {
     let positions = PatternReader {
         rest: pattern.as_bytes(),
     }
-    .alternatives(0);
+    .count_alternatives(0);
     if positions > POSITIONS_MAX {
         let shown: String = pattern.chars().take(64).collect();
         return Err(format!(
@@ -130,22 +130,22 @@ impl PatternReader<'_> {
     }
 
     /// The positions up to the end of the group.
-    fn alternatives(&mut self, depth: usize) -> usize {
+    fn count_alternatives(&mut self, depth: usize) -> usize {
         let mut all = 0_usize;
         while let Some(byte) = self.next() {
-            let one = match byte {
+            let positions = match byte {
                 b')' => return all.max(1),
                 b'|' | b'^' | b'$' => continue,
                 b'(' if depth == GROUPS_MAX => return usize::MAX,
                 b'(' => {
                     self.skip_group_kind();
-                    self.alternatives(depth + 1)
+                    self.count_alternatives(depth + 1)
                 }
-                b'[' => self.class(),
-                b'\\' => self.escape(),
+                b'[' => self.read_class(),
+                b'\\' => self.read_escape(),
                 _ => 1,
             };
-            all = all.saturating_add(one.saturating_mul(self.repetitions()));
+            all = all.saturating_add(positions.saturating_mul(self.read_repetitions()));
         }
         all.max(1)
     }
@@ -163,7 +163,7 @@ impl PatternReader<'_> {
     }
 
     /// A class in brackets.
-    fn class(&mut self) -> usize {
+    fn read_class(&mut self) -> usize {
         while let Some(byte) = self.next().filter(|byte| *byte != b']') {
             if byte == b'\\' {
                 self.next();
@@ -172,7 +172,7 @@ impl PatternReader<'_> {
         1
     }
 
-    fn escape(&mut self) -> usize {
+    fn read_escape(&mut self) -> usize {
         let is_named = matches!(self.next(), Some(b'p' | b'P' | b'u' | b'x'));
         if is_named && self.rest.first() == Some(&b'{') {
             while self.next().is_some_and(|byte| byte != b'}') {}
@@ -181,12 +181,12 @@ impl PatternReader<'_> {
     }
 
     /// How often the last part is written out.
-    fn repetitions(&mut self) -> usize {
+    fn read_repetitions(&mut self) -> usize {
         let mut times = 1_usize;
         while let Some(byte) = self.rest.first() {
             match byte {
                 b'*' | b'+' | b'?' => self.rest = &self.rest[1..],
-                b'{' => match self.bounds() {
+                b'{' => match self.read_bounds() {
                     Some(most) => times = times.saturating_mul(most),
                     None => break,
                 },
@@ -197,7 +197,7 @@ impl PatternReader<'_> {
     }
 
     /// The larger bound of `{n}`, `{n,}` or `{n,m}`; [`None`] if the brace is a character.
-    fn bounds(&mut self) -> Option<usize> {
+    fn read_bounds(&mut self) -> Option<usize> {
         let end = self.rest.iter().position(|byte| *byte == b'}')?;
         let inside = std::str::from_utf8(&self.rest[1..end]).ok()?;
         let numbers = inside

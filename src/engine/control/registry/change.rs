@@ -31,7 +31,7 @@ use gridhook_store::keys::MetaKind;
 const NUMBERS: &str = "numbers";
 
 fn put_numbers(numbers: NextNumbers) -> MetaChange {
-    MetaChange::Put(MetaKind::Numbers, NUMBERS.to_owned(), json(&numbers))
+    MetaChange::Put(MetaKind::Numbers, NUMBERS.to_owned(), to_json(&numbers))
 }
 
 /// Why an endpoint may be called.
@@ -55,20 +55,22 @@ impl Registry {
 
     /// Deletes a topic and its subscriptions. False if it does not exist.
     pub async fn delete_topic(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
-        let (registry, name) = (Arc::clone(self), name.to_owned());
+        let registry = Arc::clone(self);
+        let name = name.to_owned();
         run_detached(async move { registry.remove_topic(&name).await }).await
     }
 
     /// Creates a subscription, which begins behind the newest event, or replaces its record.
     /// Assigns the number and the version. Does not validate the endpoint: if
-    /// [`Registry::needs_validation`] says so, call [`Registry::validate`] instead.
+    /// [`Registry::needs_validation`] says so, call [`Registry::validate_endpoint`] instead.
     pub async fn put_subscription(
         self: &Arc<Self>,
         topic: &str,
         record: SubscriptionRecord,
         basis: ChangeBasis,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
-        let (registry, topic) = (Arc::clone(self), topic.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
         run_detached(async move {
             registry
                 .make_subscription(&topic, record, ValidationPermission::Kept, basis)
@@ -84,7 +86,8 @@ impl Registry {
         topic: &str,
         record: SubscriptionRecord,
     ) -> Result<(), Error> {
-        let (registry, topic) = (Arc::clone(self), topic.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
         let permission = ValidationPermission::Granted(record.webhook.allowed_rate);
         let change = async move {
             registry
@@ -100,18 +103,22 @@ impl Registry {
         topic: &str,
         name: &str,
     ) -> Result<bool, Error> {
-        let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
+        let name = name.to_owned();
         run_detached(async move { registry.remove_subscription(&topic, &name, None).await }).await
     }
 
     /// Deletes a subscription if it has expired. False if it has not, or does not exist.
-    pub async fn expire(
+    pub async fn delete_if_expired(
         self: &Arc<Self>,
         topic: &str,
         name: &str,
         now: Timestamp,
     ) -> Result<bool, Error> {
-        let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
+        let name = name.to_owned();
         run_detached(async move { registry.remove_subscription(&topic, &name, Some(now)).await })
             .await
     }
@@ -124,30 +131,30 @@ impl Registry {
     /// Deletes what no record names: a crash interrupted a change of several shards. There may be
     /// only one now.
     pub(super) fn discard_unnamed(&mut self, subscriptions: impl Iterator<Item = SubscriptionKey>) {
-        let named = self
+        let names = self
             .partitions
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         let partitions = self
             .journal
-            .partitions()
+            .list_partitions()
             .into_iter()
-            .filter(|partition| !named.contains_key(partition));
+            .filter(|partition| !names.contains_key(partition));
         let mut changes: Vec<MetaChange> = subscriptions.map(MetaChange::Unsubscribe).collect();
         changes.extend(partitions.map(MetaChange::DeletePartition));
         if !changes.is_empty() {
             tracing::warn!(?changes, "completing a change that a crash interrupted");
-            self.journal.discard(changes);
+            self.journal.discard_unnamed(changes);
         }
     }
 
     async fn make_topic(&self, mut record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
         let mut numbers = self.numbers.lock().await;
         // Checked here because a topic without subscriptions makes no plan.
-        self.edition(&record.edition)?;
+        self.require_edition(&record.edition)?;
         self.check_namespace(&record)?;
         let key = record.key();
-        let Some(topic) = self.topic(&key) else {
+        let Some(topic) = self.find_topic(&key) else {
             let max = self.rules.topics_max;
             if self
                 .topics
@@ -166,7 +173,7 @@ impl Registry {
                 ..*numbers
             };
             record.partitions = vec![partition];
-            let put = MetaChange::Put(MetaKind::Topic, key, json(&record));
+            let put = MetaChange::Put(MetaKind::Topic, key, to_json(&record));
             // A number is assigned once, even if the change is refused: some of it may be written.
             *numbers = next;
             write_changes(
@@ -185,37 +192,37 @@ impl Registry {
         record.partitions = vec![topic.partition()];
         let record = Arc::new(record);
         let mut plans = Vec::new();
-        for child in topic.children() {
+        for child in topic.list_children() {
             plans.push((
                 Arc::clone(&child),
-                self.plan(&record, Arc::clone(&child.shared.plan().record))?,
+                self.new_plan(&record, Arc::clone(&child.shared.plan().record))?,
             ));
         }
         write_changes(
             &self.journal,
-            vec![MetaChange::Put(MetaKind::Topic, key, json(&*record))],
+            vec![MetaChange::Put(MetaKind::Topic, key, to_json(&*record))],
         )
         .await?;
         topic.set_record(record);
         for (child, plan) in plans {
             child.shared.set_plan(plan);
         }
-        topic.changed();
+        topic.notify_changed();
         Ok(topic)
     }
 
     async fn remove_topic(&self, name: &str) -> Result<bool, Error> {
         let _guard = self.numbers.lock().await;
-        let Some(topic) = self.topic(name) else {
+        let Some(topic) = self.find_topic(name) else {
             return Ok(false);
         };
-        write_changes(&self.journal, Self::deletion(&topic)).await?;
-        self.forget(&topic);
+        write_changes(&self.journal, Self::deletion_changes(&topic)).await?;
+        self.forget_topic(&topic);
         Ok(true)
     }
 
     /// The changes that delete a topic and everything below it.
-    pub(super) fn deletion(topic: &Arc<TopicHandle>) -> Vec<MetaChange> {
+    pub(super) fn deletion_changes(topic: &Arc<TopicHandle>) -> Vec<MetaChange> {
         let key = topic.record().key();
         let mut changes = vec![
             MetaChange::Delete(MetaKind::Topic, key.clone()),
@@ -225,26 +232,27 @@ impl Registry {
             topic
                 .domain_topics()
                 .iter()
-                .map(|below| domain::delete(topic, &below.name)),
+                .map(|below| domain::delete_change(topic, &below.name)),
         );
         changes.extend(
             topic
-                .children()
+                .list_children()
                 .iter()
-                .flat_map(|child| unsubscribe(&key, child)),
+                .flat_map(|child| deletion_of_subscription(&key, child)),
         );
         changes.extend(
             topic
-                .proposals()
+                .list_proposals()
                 .iter()
-                .filter_map(|proposal| topic.withdraw(&proposal.record.key())),
+                .filter_map(|proposal| topic.withdrawal_change(&proposal.record.key())),
         );
         changes
     }
 
     /// Removes a deleted topic from memory, stops its actors and notifies its endpoints.
-    pub(super) fn forget(&self, topic: &Arc<TopicHandle>) {
-        let (key, children) = (topic.record().key(), topic.children());
+    pub(super) fn forget_topic(&self, topic: &Arc<TopicHandle>) {
+        let key = topic.record().key();
+        let children = topic.list_children();
         self.topics
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -253,7 +261,7 @@ impl Registry {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&topic.partition());
-        topic.end();
+        topic.stop_all();
         for child in children {
             self.notify_deleted(topic, &child.shared.plan());
         }
@@ -268,7 +276,7 @@ impl Registry {
         basis: ChangeBasis,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let mut numbers = self.numbers.lock().await;
-        let topic = self.known(topic)?;
+        let topic = self.require_topic(topic)?;
         let key = record.key();
         self.check_basis(&topic, &key, &basis)?;
         let name = format!("{}/{key}", topic.record().key());
@@ -310,27 +318,36 @@ impl Registry {
             }
         }
         let record = Arc::new(record);
-        let plan = self.plan(&topic.record(), Arc::clone(&record))?;
-        plan.check(&self.rules.delivery)
+        let plan = self.new_plan(&topic.record(), Arc::clone(&record))?;
+        plan.check_rules(&self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
         let subscription_key = SubscriptionKey {
             partition: topic.partition(),
             subscription: record.number,
         };
-        let known = before
+        let previous_record = before
             .as_ref()
             .map(|child| Arc::clone(&child.shared.plan().record));
         changes.extend(
-            filter_versions::change(&self.journal, subscription_key, known.as_deref(), &record)
-                .await?,
+            filter_versions::version_changes(
+                &self.journal,
+                subscription_key,
+                previous_record.as_deref(),
+                &record,
+            )
+            .await?,
         );
         changes.push(MetaChange::Put(
             MetaKind::Subscription,
             name,
-            json(&*record),
+            to_json(&*record),
         ));
-        changes.extend(topic.withdraw(&key));
-        changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
+        changes.extend(topic.withdrawal_change(&key));
+        changes.extend(
+            domain_topic
+                .iter()
+                .map(|first| domain::put_change(&topic, first)),
+        );
         *numbers = next;
         write_changes(&self.journal, changes).await?;
         if let Some(first) = domain_topic {
@@ -346,7 +363,11 @@ impl Registry {
                 // until its actor runs.
                 topic.add_child(
                     plan,
-                    self.journal.reads().cursor(subscription_key).await.ok(),
+                    self.journal
+                        .reader_pool()
+                        .read_cursor(subscription_key)
+                        .await
+                        .ok(),
                 );
                 "Microsoft.EventGrid.SubscriptionCreated"
             }
@@ -354,7 +375,7 @@ impl Registry {
         // Not before: between the two calls a reader would find neither the proposal nor the
         // subscription.
         topic.set_proposal(None, &key);
-        topic.changed();
+        topic.notify_changed();
         self.report_change(event_type, &topic, &record);
         if record.expires.is_some() {
             self.expiry.notify_one();
@@ -370,22 +391,20 @@ impl Registry {
         key: &str,
     ) -> Result<(), Error> {
         let max = self.rules.subscriptions_max;
-        let proposed = topic
-            .proposals()
+        let proposal_count = topic
+            .list_proposals()
             .iter()
             .filter(|proposal| proposal.record.key() != key)
             .count();
-        if topic.child_named(key).is_some() || topic.children().len() + proposed < max {
+        if topic.child_named(key).is_some() || topic.list_children().len() + proposal_count < max {
             return Ok(());
         }
-        let (kind, name) = (
-            if topic.record().is_domain() {
-                "domain"
-            } else {
-                "topic"
-            },
-            topic.record().name.clone(),
-        );
+        let kind = if topic.record().is_domain() {
+            "domain"
+        } else {
+            "topic"
+        };
+        let name = topic.record().name.clone();
         Err(Error::Full(format!(
             "The {kind} {name} has the maximum of {max} event subscriptions \
              (limits.subscriptions_per_topic)."
@@ -400,11 +419,12 @@ impl Registry {
         by: Option<Timestamp>,
     ) -> Result<bool, Error> {
         let _guard = self.numbers.lock().await;
-        let topic = self.known(topic)?;
+        let topic = self.require_topic(topic)?;
         let is_gone = |expires: Option<Timestamp>| {
             by.is_none_or(|by| expires.is_some_and(|expires| expires <= by))
         };
-        let (in_force, proposed) = (topic.child_named(name), topic.proposal(name));
+        let in_force = topic.child_named(name);
+        let proposed = topic.find_proposal(name);
         let child = in_force
             .as_ref()
             .filter(|child| is_gone(child.shared.plan().record.expires));
@@ -413,10 +433,14 @@ impl Registry {
             .filter(|proposal| is_gone(proposal.record.expires));
         let key = topic.record().key();
         let mut changes: Vec<MetaChange> = proposal
-            .and_then(|_| topic.withdraw(name))
+            .and_then(|_| topic.withdrawal_change(name))
             .into_iter()
             .collect();
-        changes.extend(child.into_iter().flat_map(|child| unsubscribe(&key, child)));
+        changes.extend(
+            child
+                .into_iter()
+                .flat_map(|child| deletion_of_subscription(&key, child)),
+        );
         if changes.is_empty() {
             return Ok(false);
         }
@@ -427,7 +451,11 @@ impl Registry {
         } else {
             domain::auto_deleted_topic(&topic, name)
         };
-        changes.extend(domain_topic.iter().map(|name| domain::delete(&topic, name)));
+        changes.extend(
+            domain_topic
+                .iter()
+                .map(|name| domain::delete_change(&topic, name)),
+        );
         write_changes(&self.journal, changes).await?;
         if proposal.is_some() {
             topic.set_proposal(None, name);
@@ -437,7 +465,7 @@ impl Registry {
         }
         if let Some(child) = child {
             topic.remove_child(name);
-            topic.changed();
+            topic.notify_changed();
             self.notify_deleted(&topic, &child.shared.plan());
         }
         Ok(true)
@@ -458,7 +486,10 @@ pub(super) async fn run_detached<T: 'static>(
         .unwrap_or(Err(Error::Journal(journal::Error::Closed)))
 }
 
-pub(super) fn unsubscribe(topic_key: &str, child: &SubscriptionHandle) -> Vec<MetaChange> {
+pub(super) fn deletion_of_subscription(
+    topic_key: &str,
+    child: &SubscriptionHandle,
+) -> Vec<MetaChange> {
     let name = format!("{topic_key}/{}", child.shared.plan().record.key());
     vec![
         MetaChange::Delete(MetaKind::Subscription, name),
@@ -466,6 +497,6 @@ pub(super) fn unsubscribe(topic_key: &str, child: &SubscriptionHandle) -> Vec<Me
     ]
 }
 
-pub fn json(record: &impl Serialize) -> Bytes {
+pub fn to_json(record: &impl Serialize) -> Bytes {
     Bytes::from(serde_json::to_vec(record).expect("a record of strings and numbers is JSON"))
 }

@@ -31,22 +31,24 @@ impl Registry {
         clippy::disallowed_methods,
         reason = "sent once; an actor that has ended needs no fault"
     )]
-    pub fn inject(&self, victim: &ChaosVictim, fault: ActorFault) -> Result<(), Error> {
+    pub fn inject_fault(&self, victim: &ChaosVictim, fault: ActorFault) -> Result<(), Error> {
         match victim {
             ChaosVictim::Topic(topic) => {
-                let topic = self.known(topic)?;
-                let mailbox = topic.mailbox().ok_or_else(|| idle("actor of this topic"))?;
+                let topic = self.require_topic(topic)?;
+                let mailbox = topic
+                    .actor_address()
+                    .ok_or_else(|| not_running("actor of this topic"))?;
                 mailbox.do_send(Inject {
                     fault,
-                    mark: topic.history().intended_stop(),
+                    mark: topic.supervision_history().intended_stop(),
                 });
             }
             ChaosVictim::Subscription(topic, name) => {
-                let child = known_child(&*self.known(topic)?, name)?;
+                let child = known_child(&*self.require_topic(topic)?, name)?;
                 let mailbox = child
                     .shared
-                    .mailbox()
-                    .ok_or_else(|| idle("actor of this subscription"))?;
+                    .actor_address()
+                    .ok_or_else(|| not_running("actor of this subscription"))?;
                 mailbox.do_send(Inject {
                     fault,
                     mark: child.history.intended_stop(),
@@ -63,11 +65,11 @@ impl Registry {
         subscription: &str,
         by: TaskKill,
     ) -> Result<(), Error> {
-        let child = known_child(&*self.known(topic)?, subscription)?;
+        let child = known_child(&*self.require_topic(topic)?, subscription)?;
         match by {
             TaskKill::Panic => child.shared.doom_delivery(),
             TaskKill::Stop if child.shared.kill_delivery() => {}
-            TaskKill::Stop => return Err(idle("delivery of this subscription")),
+            TaskKill::Stop => return Err(not_running("delivery of this subscription")),
         }
         Ok(())
     }
@@ -75,20 +77,24 @@ impl Registry {
     /// The running actors of one topic or of all topics.
     pub fn running_actors(&self, topic: Option<&str>) -> Result<Vec<ChaosVictim>, Error> {
         let topics = match topic {
-            Some(topic) => vec![self.known(topic)?],
-            None => self.topics(),
+            Some(topic) => vec![self.require_topic(topic)?],
+            None => self.list_topics(),
         };
         let running = |topic: &Arc<TopicHandle>| {
             let key = topic.record().key();
             let children = topic
-                .children()
+                .list_children()
                 .into_iter()
-                .filter(|child| child.shared.mailbox().is_some());
+                .filter(|child| child.shared.actor_address().is_some());
             let name = |child: Arc<SubscriptionHandle>| {
                 ChaosVictim::Subscription(key.clone(), child.shared.plan().record.key())
             };
             let mut running: Vec<ChaosVictim> = children.map(name).collect();
-            running.extend(topic.mailbox().map(|_| ChaosVictim::Topic(key.clone())));
+            running.extend(
+                topic
+                    .actor_address()
+                    .map(|_| ChaosVictim::Topic(key.clone())),
+            );
             running
         };
         Ok(topics.iter().flat_map(running).collect())
@@ -103,7 +109,7 @@ impl Registry {
         let Some(topic) = topic else {
             return Ok(FaultTarget::All);
         };
-        let topic = self.known(topic)?;
+        let topic = self.require_topic(topic)?;
         Ok(match subscription {
             None => FaultTarget::Topic(topic.partition()),
             Some(name) => {
@@ -113,16 +119,16 @@ impl Registry {
     }
 
     /// Makes an event panic the actor that processes it, this many times.
-    pub fn poison(
+    pub fn poison_event(
         &self,
         topic: &str,
         subscription: &str,
         event_id: &str,
         times: u32,
     ) -> Result<(), Error> {
-        known_child(&*self.known(topic)?, subscription)?
+        known_child(&*self.require_topic(topic)?, subscription)?
             .shared
-            .poison(event_id, times);
+            .poison_event(event_id, times);
         Ok(())
     }
 
@@ -130,7 +136,7 @@ impl Registry {
     pub fn clear_faults(&self, topic: &str, subscription: &str) {
         // A deleted subscription has none.
         if let Some(child) = self
-            .topic(topic)
+            .find_topic(topic)
             .and_then(|topic| topic.child_named(subscription))
         {
             child.shared.clear_faults();
@@ -138,6 +144,6 @@ impl Registry {
     }
 }
 
-fn idle(what: &str) -> Error {
+fn not_running(what: &str) -> Error {
     Error::Refused(format!("no {what} is running"))
 }

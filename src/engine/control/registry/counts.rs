@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{SubscriptionHandle, TopicHandle};
 use crate::{fanout::meter::TopicMeter, supervision::IncarnationEnds};
-use gridhook_event::{Seq, SubscriptionId, Timestamp, chunk::LogTail};
+use gridhook_event::{Seq, SubscriptionId, Timestamp, chunk::RunningTotals};
 use gridhook_journal as journal;
 use gridhook_policy::record::{
     Counters, Cursor, EndpointView, Health, HeldBy, job::Job, lease::StepKind,
@@ -17,9 +17,7 @@ use gridhook_subscription::SubscriptionMeasures;
 /// makes of each.
 #[derive(Debug)]
 pub struct SubscriptionCensus<'a> {
-    /// Its number.
     pub number: SubscriptionId,
-    /// Its record.
     pub record: &'a SubscriptionRecord,
     /// The cursor, without the open events.
     pub cursor: &'a Cursor,
@@ -73,10 +71,10 @@ pub struct SubscriptionSnapshot {
 
 impl SubscriptionSnapshot {
     /// The figures of `child`, while its log ends at `end`.
-    fn of(child: Arc<SubscriptionHandle>, end: Option<Seq>) -> Self {
+    fn from_handle(child: Arc<SubscriptionHandle>, end: Option<Seq>) -> Self {
         let in_flight = child.shared.in_flight();
         child.shared.read_state(|state| {
-            let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
+            let (backlog, unread) = state.count_backlog(end.unwrap_or(state.low));
             let Cursor {
                 counters,
                 health,
@@ -104,7 +102,6 @@ impl SubscriptionSnapshot {
         })
     }
 
-    /// Its number.
     pub fn number(&self) -> SubscriptionId {
         self.child.number()
     }
@@ -114,14 +111,13 @@ impl SubscriptionSnapshot {
         self.child.name()
     }
 
-    /// Its record.
     pub fn record(&self) -> Arc<SubscriptionRecord> {
         self.child.shared.record()
     }
 
     /// Whether clients pull from it and none waits for events.
     pub fn lacks_client(&self) -> bool {
-        self.child.shared.plan().settings.pull.is_some() && self.child.shared.waiting() == 0
+        self.child.shared.plan().settings.pull.is_some() && self.child.shared.waiting_clients() == 0
     }
 
     /// The number of responses by range of response times; empty if no request was sent since the
@@ -136,9 +132,9 @@ impl TopicHandle {
     /// comes to it.
     pub fn snapshots(&self) -> impl Iterator<Item = SubscriptionSnapshot> {
         let end = self.log_end();
-        self.children()
+        self.list_children()
             .into_iter()
-            .map(move |child| SubscriptionSnapshot::of(child, end))
+            .map(move |child| SubscriptionSnapshot::from_handle(child, end))
     }
 
     /// The jobs that have not ended, with the record of their subscription.
@@ -150,47 +146,47 @@ impl TopicHandle {
                 .map(move |job| (Arc::clone(&record), job))
                 .collect::<Vec<_>>()
         };
-        self.children().iter().flat_map(open).collect()
+        self.list_children().iter().flat_map(open).collect()
     }
 
     /// The snapshot of one subscription, by the key of its record in any case.
     pub fn snapshot(&self, name: &str) -> Option<SubscriptionSnapshot> {
         self.child_named(name)
-            .map(|child| SubscriptionSnapshot::of(child, self.log_end()))
+            .map(|child| SubscriptionSnapshot::from_handle(child, self.log_end()))
     }
 
     /// Visits all subscriptions, by the key of their records.
-    pub fn census(&self, mut visit: impl FnMut(SubscriptionCensus<'_>)) {
-        self.children()
+    pub fn visit_subscriptions(&self, mut visit: impl FnMut(SubscriptionCensus<'_>)) {
+        self.list_children()
             .iter()
-            .for_each(|child| self.counted(child, &mut visit));
+            .for_each(|child| self.visit_counted(child, &mut visit));
     }
 
     /// What `visit` makes of one subscription, by the key of its record in any case.
-    pub fn count<T>(
+    pub fn visit_subscription<T>(
         &self,
         name: &str,
         visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
     ) -> Option<T> {
         self.child_named(name)
-            .map(|child| self.counted(&child, visit))
+            .map(|child| self.visit_counted(&child, visit))
     }
 
     /// Visits the number, the cursor and the backlog of each subscription.
-    pub fn cursors(&self, mut visit: impl FnMut(SubscriptionId, &Cursor, u64)) {
+    pub fn visit_cursors(&self, mut visit: impl FnMut(SubscriptionId, &Cursor, u64)) {
         let end = self.log_end();
-        for child in self.children() {
+        for child in self.list_children() {
             child.shared.read_state(|state| {
-                let (backlog, _) = state.backlog(end.unwrap_or(state.low));
+                let (backlog, _) = state.count_backlog(end.unwrap_or(state.low));
                 visit(child.number(), &state.cursor, backlog);
             });
         }
     }
 
     /// Number and bytes of the events that the topic has accepted since it was created.
-    pub fn taken(&self) -> LogTail {
+    pub fn accepted_totals(&self) -> RunningTotals {
         self.journal
-            .end(self.partition())
+            .log_end(self.partition())
             .map(|end| end.running)
             .unwrap_or_default()
     }
@@ -208,31 +204,29 @@ impl TopicHandle {
         // Reads one chunk by a seek.
         let slice = self
             .journal
-            .reads()
-            .log(self.partition(), seq, seq.plus(1), 1)
+            .reader_pool()
+            .read_log(self.partition(), seq, seq.plus(1), 1)
             .await?;
         Ok(slice.chunks.first().map(|chunk| chunk.appended))
     }
 
-    fn counted<T>(
+    fn visit_counted<T>(
         &self,
         child: &SubscriptionHandle,
         visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
     ) -> T {
-        let (shared, plan, end) = (&child.shared, child.shared.plan(), self.log_end());
+        let shared = &child.shared;
+        let plan = child.shared.plan();
+        let end = self.log_end();
         // Everything that has a lock of its own is read before the state is locked.
-        let (in_flight, late_requests, quarantined) = (
-            shared.in_flight(),
-            shared.late_requests(),
-            shared.quarantined_count(),
-        );
-        let (incarnation, ends, measured) = (
-            child.history.incarnation(),
-            child.history.ends(),
-            shared.measured(),
-        );
+        let in_flight = shared.in_flight();
+        let late_requests = shared.late_requests();
+        let quarantined = shared.quarantined_count();
+        let incarnation = child.history.incarnation_number();
+        let ends = child.history.incarnation_ends();
+        let measured = shared.read_measures();
         shared.read_state(|state| {
-            let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
+            let (backlog, unread) = state.count_backlog(end.unwrap_or(state.low));
             visit(SubscriptionCensus {
                 number: child.number(),
                 record: &plan.record,

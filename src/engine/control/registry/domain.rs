@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     Error, Registry, TopicHandle,
-    change::{json, run_detached, unsubscribe},
+    change::{deletion_of_subscription, run_detached, to_json},
 };
 use crate::control::audit::write_changes;
 use gridhook_event::Name;
@@ -37,7 +37,6 @@ impl TopicHandle {
             .collect()
     }
 
-    /// A topic of this domain, by name.
     pub fn domain_topic(&self, name: &str) -> Option<DomainTopic> {
         let topics = self
             .domain_topics
@@ -68,15 +67,16 @@ impl Registry {
         domain: &str,
         mut topic: DomainTopic,
     ) -> Result<DomainTopic, Error> {
-        let (registry, domain) = (Arc::clone(self), domain.to_owned());
+        let registry = Arc::clone(self);
+        let domain = domain.to_owned();
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
-            let domain = registry.known(&domain)?;
+            let domain = registry.require_topic(&domain)?;
             match domain.domain_topic(topic.name.as_str()) {
                 Some(known) => topic.name = known.name,
                 None => registry.check_domain_topic_limit(&domain)?,
             }
-            write_changes(&registry.journal, vec![put(&domain, &topic)]).await?;
+            write_changes(&registry.journal, vec![put_change(&domain, &topic)]).await?;
             domain.set_domain_topic(topic.clone());
             Ok(topic)
         })
@@ -89,35 +89,41 @@ impl Registry {
         domain: &str,
         name: &str,
     ) -> Result<bool, Error> {
-        let (registry, domain, name) = (Arc::clone(self), domain.to_owned(), name.to_owned());
+        let registry = Arc::clone(self);
+        let domain = domain.to_owned();
+        let name = name.to_owned();
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
-            let domain = registry.known(&domain)?;
+            let domain = registry.require_topic(&domain)?;
             let Some(DomainTopic { name, .. }) = domain.domain_topic(&name) else {
                 return Ok(false);
             };
             let key = domain.record().key();
-            let mut gone = domain.children();
-            gone.retain(|child| is_of(&child.shared.plan().record, Some(name.as_str())));
-            let mut proposed = domain.proposals();
-            proposed.retain(|proposal| is_of(&proposal.record, Some(name.as_str())));
-            let mut changes = vec![delete(&domain, &name)];
-            changes.extend(gone.iter().flat_map(|child| unsubscribe(&key, child)));
+            let mut children = domain.list_children();
+            children.retain(|child| is_of(&child.shared.plan().record, Some(name.as_str())));
+            let mut proposals = domain.list_proposals();
+            proposals.retain(|proposal| is_of(&proposal.record, Some(name.as_str())));
+            let mut changes = vec![delete_change(&domain, &name)];
             changes.extend(
-                proposed
+                children
                     .iter()
-                    .filter_map(|proposal| domain.withdraw(&proposal.record.key())),
+                    .flat_map(|child| deletion_of_subscription(&key, child)),
+            );
+            changes.extend(
+                proposals
+                    .iter()
+                    .filter_map(|proposal| domain.withdrawal_change(&proposal.record.key())),
             );
             write_changes(&registry.journal, changes).await?;
-            for proposal in &proposed {
+            for proposal in &proposals {
                 domain.set_proposal(None, &proposal.record.key());
             }
-            for child in &gone {
+            for child in &children {
                 domain.remove_child(&child.shared.plan().record.key());
             }
             domain.remove_domain_topic(&name);
-            domain.changed();
-            for child in &gone {
+            domain.notify_changed();
+            for child in &children {
                 registry.notify_deleted(&domain, &child.shared.plan());
             }
             Ok(true)
@@ -201,29 +207,29 @@ pub(super) fn auto_deleted_topic(domain: &TopicHandle, key: &str) -> Option<Name
         .record()
         .domain
         .is_some_and(|topics| topics.auto_delete);
-    let mut records = domain.subscriptions();
+    let mut records = domain.list_subscriptions();
     records.extend(
         domain
-            .proposals()
+            .list_proposals()
             .iter()
             .map(|proposal| Arc::clone(&proposal.record)),
     );
     let is_other = |one: &SubscriptionRecord| {
         is_of(one, Some(name.as_str())) && !one.key().eq_ignore_ascii_case(key)
     };
-    let alone = !records.iter().any(|one| is_other(one));
-    (goes && alone).then_some(name)
+    let is_only = !records.iter().any(|one| is_other(one));
+    (goes && is_only).then_some(name)
 }
 
-pub(super) fn put(domain: &TopicHandle, topic: &DomainTopic) -> MetaChange {
+pub(super) fn put_change(domain: &TopicHandle, topic: &DomainTopic) -> MetaChange {
     MetaChange::Put(
         MetaKind::DomainTopic,
         record_name(domain, &topic.name),
-        json(topic),
+        to_json(topic),
     )
 }
 
-pub(super) fn delete(domain: &TopicHandle, name: &Name) -> MetaChange {
+pub(super) fn delete_change(domain: &TopicHandle, name: &Name) -> MetaChange {
     MetaChange::Delete(MetaKind::DomainTopic, record_name(domain, name))
 }
 

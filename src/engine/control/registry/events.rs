@@ -40,13 +40,13 @@ impl TopicHandle {
     ) -> Result<(Vec<Event>, Range<Seq>), journal::Error> {
         let slice = self
             .journal
-            .reads()
-            .log(self.partition(), range.start, range.end, SLICE_BYTES)
+            .reader_pool()
+            .read_log(self.partition(), range.start, range.end, SLICE_BYTES)
             .await?;
         let mut events = Vec::new();
         for chunk in slice.chunks {
             let chunk = chunk
-                .events()
+                .decode_events()
                 .map_err(|error| journal::Error::Damaged(error.to_string()))?;
             events.extend(chunk.into_iter().filter(|event| range.contains(&event.seq)));
         }
@@ -64,7 +64,8 @@ impl TopicHandle {
     ) -> Result<EventPage<T>, journal::Error> {
         let log = self.log_range().await?;
         let Range { start: floor, end } = log.clone();
-        let (mut end, mut events) = (before.unwrap_or(end).min(end), Vec::new());
+        let mut end = before.unwrap_or(end).min(end);
+        let mut events = Vec::new();
         for _ in 0..WINDOWS_MAX {
             let from = Seq(end.0.saturating_sub(WINDOW)).max(floor);
             let mut window = Vec::new();
@@ -101,7 +102,7 @@ impl TopicHandle {
     }
 
     /// The event with this sequence; [`None`] if the log does not have it.
-    pub async fn event(&self, seq: Seq) -> Result<Option<Event>, journal::Error> {
+    pub async fn read_event(&self, seq: Seq) -> Result<Option<Event>, journal::Error> {
         if self.log_end().is_none_or(|end| seq >= end) {
             return Ok(None);
         }
@@ -114,8 +115,8 @@ impl TopicHandle {
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = self
             .journal
-            .reads()
-            .floor(self.partition())
+            .reader_pool()
+            .read_floor(self.partition())
             .await?
             .ok_or(journal::Error::Unknown)?;
         Ok(floor..end)

@@ -20,7 +20,7 @@ use std::{
 use serde::Deserialize;
 use tokio::sync::{Notify, mpsc};
 
-pub use self::change::json;
+pub use self::change::to_json;
 pub use self::{
     chaos::{ChaosVictim, TaskKill},
     counts::{SubscriptionCensus, SubscriptionSnapshot},
@@ -81,12 +81,7 @@ pub enum Error {
     Journal(#[from] journal::Error),
     /// A record of the store cannot be read.
     #[error("cannot read the record {name} in the store: {reason}")]
-    Unreadable {
-        /// The record.
-        name: String,
-        /// The reason.
-        reason: String,
-    },
+    Unreadable { name: String, reason: String },
 }
 
 /// Settings for all topics.
@@ -130,15 +125,15 @@ pub type StartQueue = mpsc::UnboundedReceiver<Arc<TopicHandle>>;
 
 impl Registry {
     /// Reads all records from the store. Blocks; for the start.
-    pub fn recover(
+    pub fn load_from_journal(
         journal: Journal,
         rules: RegistryRules,
         tail_bytes: usize,
     ) -> Result<(Self, StartQueue), Error> {
         let (starts, started) = mpsc::unbounded_channel();
-        let reads = journal.reads();
+        let reads = journal.reader_pool();
         let numbers = match reads.all_meta(MetaKind::Numbers)?.into_iter().next() {
-            Some((name, value)) => parse(&name, &value)?,
+            Some((name, value)) => parse_record(&name, &value)?,
             None => NextNumbers::default(),
         };
         let mut cursors: HashMap<SubscriptionKey, Cursor> =
@@ -161,23 +156,23 @@ impl Registry {
             starts,
             expiry: Notify::new(),
             feed: Arc::default(),
-            tokens: Arc::new(Tokens::recover(journal.clone())?),
-            resource_groups: ResourceGroups::recover(journal.clone())?,
+            tokens: Arc::new(Tokens::load_from_journal(journal.clone())?),
+            resource_groups: ResourceGroups::load_from_journal(journal.clone())?,
         };
         for (name, value) in reads.all_meta(MetaKind::Namespace)? {
-            registry.insert_namespace(parse::<NamespaceRecord>(&name, &value)?);
+            registry.insert_namespace(parse_record::<NamespaceRecord>(&name, &value)?);
         }
         for (name, value) in reads.all_meta(MetaKind::Topic)? {
-            let record: TopicRecord = parse(&name, &value)?;
+            let record: TopicRecord = parse_record(&name, &value)?;
             registry.insert(registry.new_topic(record)?);
         }
         for (name, value) in reads.all_meta(MetaKind::DomainTopic)? {
             registry
                 .owner_of(&name)?
-                .set_domain_topic(parse(&name, &value)?);
+                .set_domain_topic(parse_record(&name, &value)?);
         }
         for (name, value) in reads.all_meta(MetaKind::Subscription)? {
-            let record: SubscriptionRecord = parse(&name, &value)?;
+            let record: SubscriptionRecord = parse_record(&name, &value)?;
             let unreadable = |reason: &str| Error::Unreadable {
                 name: name.clone(),
                 reason: reason.to_owned(),
@@ -191,16 +186,16 @@ impl Registry {
                 .remove(&subscription_key)
                 .ok_or_else(|| unreadable("its cursor is missing"))?;
             topic.add_child(
-                registry.plan(&topic.record(), Arc::new(record))?,
+                registry.new_plan(&topic.record(), Arc::new(record))?,
                 Some(cursor),
             );
         }
         registry.discard_unnamed(cursors.into_keys());
         registry.recover_proposals()?;
-        for topic in registry.topics() {
+        for topic in registry.list_topics() {
             let end = topic.log_end().unwrap_or(Seq::FIRST);
             if topic
-                .children()
+                .list_children()
                 .iter()
                 .any(|child| !child.shared.is_idle(end))
             {
@@ -214,7 +209,7 @@ impl Registry {
     fn owner_of(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
         let topic = name
             .split_once('/')
-            .and_then(|(topic, _)| self.topic(topic));
+            .and_then(|(topic, _)| self.find_topic(topic));
         topic.ok_or_else(|| Error::Unreadable {
             name: name.to_owned(),
             reason: "its topic is missing".to_owned(),
@@ -223,7 +218,7 @@ impl Registry {
 
     /// A topic by its name, or a domain by the [key](gridhook_record::topic::key) of its name, in
     /// any case.
-    pub fn topic(&self, name: &str) -> Option<Arc<TopicHandle>> {
+    pub fn find_topic(&self, name: &str) -> Option<Arc<TopicHandle>> {
         self.topics
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -232,7 +227,7 @@ impl Registry {
     }
 
     /// All topics, domains and topics of namespaces, by key.
-    pub fn topics(&self) -> Vec<Arc<TopicHandle>> {
+    pub fn list_topics(&self) -> Vec<Arc<TopicHandle>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         let mut topics: Vec<(&String, &Arc<TopicHandle>)> = topics.iter().collect();
         topics.sort_unstable_by_key(|(name, _)| *name);
@@ -242,8 +237,7 @@ impl Registry {
             .collect()
     }
 
-    /// The topic of a partition.
-    pub fn owner(&self, partition: PartitionId) -> Option<Arc<TopicHandle>> {
+    pub fn topic_of_partition(&self, partition: PartitionId) -> Option<Arc<TopicHandle>> {
         self.partitions
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -252,19 +246,19 @@ impl Registry {
     }
 
     /// Passes durable chunks on to the topic and the feed.
-    pub fn appended(&self, partition: PartitionId, chunks: Vec<Chunk>) {
+    pub fn pass_on_chunks(&self, partition: PartitionId, chunks: Vec<Chunk>) {
         for chunk in &chunks {
             self.feed
-                .publish(|| FeedEvent::Published(partition, chunk.clone()));
+                .publish_item(|| FeedEvent::Published(partition, chunk.clone()));
         }
         // The topic may have been deleted.
-        if let Some(topic) = self.owner(partition) {
-            topic.appended(chunks);
+        if let Some(topic) = self.topic_of_partition(partition) {
+            topic.add_chunks(chunks);
         }
     }
 
     /// The shared state of a subscription, by number.
-    pub fn shared(
+    pub fn shared_state(
         &self,
         SubscriptionKey {
             partition,
@@ -272,23 +266,27 @@ impl Registry {
         }: SubscriptionKey,
     ) -> Option<Arc<SharedState>> {
         Some(Arc::clone(
-            &self.owner(partition)?.child(subscription)?.shared,
+            &self
+                .topic_of_partition(partition)?
+                .find_child(subscription)?
+                .shared,
         ))
     }
 
     /// Passes a command to a subscription. It is durable when this returns.
-    pub async fn command(
+    pub async fn send_command(
         &self,
         topic: &str,
         subscription: &str,
         command: Command,
     ) -> Result<CommandResult, Error> {
-        let topic = self.known(topic)?;
+        let topic = self.require_topic(topic)?;
         let child = known_child(&topic, subscription)?;
         audit::record_intent().await;
-        let done = child.shared.command(command);
-        topic.changed();
-        done.await
+        let outcome = child.shared.submit_command(command);
+        topic.notify_changed();
+        outcome
+            .await
             .map_err(|_| journal::Error::Closed)?
             .map_err(Error::CommandRefused)
     }
@@ -296,19 +294,19 @@ impl Registry {
     /// Brings retries of a subscription forward. Returns their number once they are durably due.
     ///
     /// # Errors
-    /// Like [`Self::command`].
-    pub async fn retry(
+    /// Like [`Self::send_command`].
+    pub async fn send_retry(
         &self,
         topic: &str,
         subscription: &str,
         request: RetryRequest,
     ) -> Result<u64, Error> {
-        let topic = self.known(topic)?;
+        let topic = self.require_topic(topic)?;
         let child = known_child(&topic, subscription)?;
         audit::record_intent().await;
-        let done = child.shared.retry(request);
-        topic.changed();
-        let result = done
+        let outcome = child.shared.submit_retry(request);
+        topic.notify_changed();
+        let result = outcome
             .await
             .map_err(|_| journal::Error::Closed)?
             .map_err(Error::CommandRefused)?;
@@ -322,18 +320,20 @@ impl Registry {
         subscription_key: SubscriptionKey,
         page: RedrivePage,
     ) -> impl Future<Output = Result<CommandResult, Error>> + Send + use<> {
-        let handed = self
-            .owner(subscription_key.partition)
-            .zip(self.shared(subscription_key))
+        let pending_outcome = self
+            .topic_of_partition(subscription_key.partition)
+            .zip(self.shared_state(subscription_key))
             .map(|(topic, shared)| {
-                let done = shared.redrive_page(page);
-                topic.changed();
-                done
+                let outcome = shared.redrive_page(page);
+                topic.notify_changed();
+                outcome
             });
         async move {
-            let unknown = || Error::Unknown("there is no such event subscription".to_owned());
-            let done = handed.ok_or_else(unknown)?;
-            done.await
+            let unknown_subscription =
+                || Error::Unknown("there is no such event subscription".to_owned());
+            let outcome = pending_outcome.ok_or_else(unknown_subscription)?;
+            outcome
+                .await
                 .map_err(|_| journal::Error::Closed)?
                 .map_err(Error::CommandRefused)
         }
@@ -370,7 +370,6 @@ impl Registry {
         &self.resource_groups
     }
 
-    /// The named tokens.
     pub fn tokens(&self) -> &Arc<Tokens> {
         &self.tokens
     }
@@ -383,16 +382,20 @@ impl Registry {
     /// Stops all sending: the server stops.
     pub fn close(&self) {
         self.feed.close();
-        for child in self.topics().iter().flat_map(|topic| topic.children()) {
+        for child in self
+            .list_topics()
+            .iter()
+            .flat_map(|topic| topic.list_children())
+        {
             child.shared.close();
         }
     }
 
     /// How many requests are in flight, or answered and not yet durable.
     pub fn in_flight(&self) -> usize {
-        self.topics()
+        self.list_topics()
             .iter()
-            .flat_map(|topic| topic.children())
+            .flat_map(|topic| topic.list_children())
             .map(|child| child.shared.in_flight())
             .sum()
     }
@@ -402,14 +405,14 @@ impl Registry {
         &self.rules
     }
 
-    fn known(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
-        self.topic(name)
+    fn require_topic(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
+        self.find_topic(name)
             .ok_or_else(|| Error::Unknown(format!("there is no topic '{name}'")))
     }
 
-    fn edition(&self, name: &str) -> Result<Arc<Edition>, Error> {
+    fn require_edition(&self, name: &str) -> Result<Arc<Edition>, Error> {
         self.rules.editions.get(name).cloned().ok_or_else(|| {
-            let known = self
+            let names = self
                 .rules
                 .editions
                 .keys()
@@ -417,7 +420,7 @@ impl Registry {
                 .collect::<Vec<_>>()
                 .join(", ");
             Error::Refused(format!(
-                "the edition '{}' does not exist; allowed: {known}",
+                "the edition '{}' does not exist; allowed: {names}",
                 name.escape_debug()
             ))
         })
@@ -429,10 +432,10 @@ impl Registry {
         topic: &TopicRecord,
         record: &SubscriptionRecord,
     ) -> Result<Arc<Edition>, Error> {
-        let edition = self.edition(&topic.edition)?;
+        let edition = self.require_edition(&topic.edition)?;
         let retry = match record.retry_schedule.as_deref() {
             None => return Ok(edition),
-            Some(RetryScheduleSpec::Edition(name)) => self.edition(name)?.retry.clone(),
+            Some(RetryScheduleSpec::Edition(name)) => self.require_edition(name)?.retry.clone(),
             Some(RetryScheduleSpec::Waits(waits)) => {
                 edition.retry.with_waits(waits).map_err(Error::Refused)?
             }
@@ -461,12 +464,14 @@ impl Registry {
         } else {
             EndpointKind::Webhook
         };
-        let terms = edition.rules(kind).terms(record.dead_letter.is_some());
+        let terms = edition
+            .rules_for(kind)
+            .terms_for(record.dead_letter.is_some());
         Ok(longer_waits(&edition.retry, terms))
     }
 
     /// The delivery plan of a subscription.
-    fn plan(
+    fn new_plan(
         &self,
         topic: &TopicRecord,
         record: Arc<SubscriptionRecord>,
@@ -474,11 +479,12 @@ impl Registry {
         let edition = self.edition_for(topic, &record)?;
         let plan = DeliveryPlan::new(record, topic.input_schema, edition, &self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
-        Ok(Arc::new(plan.divided(topic.partition_count)))
+        Ok(Arc::new(plan.divide_limits(topic.partition_count)))
     }
 
     fn new_topic(&self, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
-        let (budget, journal) = (Arc::clone(&self.budget), self.journal.clone());
+        let budget = Arc::clone(&self.budget);
+        let journal = self.journal.clone();
         Ok(Arc::new(TopicHandle::new(
             Arc::new(record),
             budget,
@@ -506,7 +512,7 @@ fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle
         .ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
 }
 
-pub(in crate::control) fn parse<T: for<'de> Deserialize<'de>>(
+pub(in crate::control) fn parse_record<T: for<'de> Deserialize<'de>>(
     name: &str,
     value: &[u8],
 ) -> Result<T, Error> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::{
     Error, Registry, TopicHandle,
-    change::{json, run_detached},
+    change::{run_detached, to_json},
 };
 use crate::control::audit::write_changes;
 use gridhook_journal::MetaChange;
@@ -13,7 +13,7 @@ use gridhook_store::keys::MetaKind;
 
 impl Registry {
     /// A namespace by its name, in any case.
-    pub fn namespace(&self, name: &str) -> Option<Arc<NamespaceRecord>> {
+    pub fn find_namespace(&self, name: &str) -> Option<Arc<NamespaceRecord>> {
         let namespaces = self
             .namespaces
             .read()
@@ -22,7 +22,7 @@ impl Registry {
     }
 
     /// All namespaces, by name.
-    pub fn namespaces(&self) -> Vec<Arc<NamespaceRecord>> {
+    pub fn list_namespaces(&self) -> Vec<Arc<NamespaceRecord>> {
         self.namespaces
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -46,7 +46,7 @@ impl Registry {
 
     /// The topics of a namespace, by name.
     pub fn namespace_topics(&self, namespace: &str) -> Vec<Arc<TopicHandle>> {
-        let mut topics = self.topics();
+        let mut topics = self.list_topics();
         topics.retain(|topic| is_of(&topic.record(), namespace));
         topics
     }
@@ -59,12 +59,13 @@ impl Registry {
         let registry = Arc::clone(self);
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
-            let (key, max) = (record.key(), registry.rules.topics_max);
-            if registry.namespace(&key).is_none() && registry.namespaces().len() >= max {
+            let key = record.key();
+            let max = registry.rules.topics_max;
+            if registry.find_namespace(&key).is_none() && registry.list_namespaces().len() >= max {
                 let full = format!("The maximum of {max} namespaces is reached (limits.topics).");
                 return Err(Error::Full(full));
             }
-            let put = MetaChange::Put(MetaKind::Namespace, key, json(&record));
+            let put = MetaChange::Put(MetaKind::Namespace, key, to_json(&record));
             write_changes(&registry.journal, vec![put]).await?;
             Ok(registry.insert_namespace(record))
         })
@@ -73,15 +74,16 @@ impl Registry {
 
     /// Deletes a namespace, its topics and their subscriptions. False if it does not exist.
     pub async fn delete_namespace(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
-        let (registry, name) = (Arc::clone(self), name.to_ascii_lowercase());
+        let registry = Arc::clone(self);
+        let name = name.to_ascii_lowercase();
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
-            if registry.namespace(&name).is_none() {
+            if registry.find_namespace(&name).is_none() {
                 return Ok(false);
             }
             let topics = registry.namespace_topics(&name);
             let mut changes = vec![MetaChange::Delete(MetaKind::Namespace, name.clone())];
-            changes.extend(topics.iter().flat_map(Registry::deletion));
+            changes.extend(topics.iter().flat_map(Registry::deletion_changes));
             write_changes(&registry.journal, changes).await?;
             registry
                 .namespaces
@@ -89,7 +91,7 @@ impl Registry {
                 .unwrap_or_else(PoisonError::into_inner)
                 .remove(&name);
             for topic in &topics {
-                registry.forget(topic);
+                registry.forget_topic(topic);
             }
             Ok(true)
         })
@@ -109,7 +111,7 @@ impl Registry {
     /// Checks that the namespace of a topic exists.
     pub(super) fn check_namespace(&self, topic: &TopicRecord) -> Result<(), Error> {
         match &topic.namespace {
-            Some(namespace) if self.namespace(namespace.name.as_str()).is_none() => Err(
+            Some(namespace) if self.find_namespace(namespace.name.as_str()).is_none() => Err(
                 Error::Unknown(format!("there is no namespace '{}'", namespace.name)),
             ),
             Some(_) | None => Ok(()),

@@ -58,9 +58,9 @@ impl Registry {
         subscription: &str,
         part: ReplayRange,
     ) -> Result<ReplayContent, Error> {
-        let topic = self.known(topic)?;
+        let topic = self.require_topic(topic)?;
         let child = known_child(&topic, subscription)?;
-        let (guard, end) = topic.find(part).await?;
+        let (guard, end) = topic.find_range(part).await?;
         let mut content = ReplayContent {
             from: guard.from,
             end,
@@ -72,12 +72,12 @@ impl Registry {
         while from < end {
             let LogSlice { chunks, upto, .. } = topic
                 .journal
-                .reads()
-                .log(topic.partition(), from, end, SLICE_BYTES)
+                .reader_pool()
+                .read_log(topic.partition(), from, end, SLICE_BYTES)
                 .await?;
             for chunk in chunks {
                 let events = chunk
-                    .events()
+                    .decode_events()
                     .map_err(|error| journal::Error::Damaged(error.to_string()))?;
                 for event in events
                     .iter()
@@ -95,43 +95,49 @@ impl Registry {
 
     /// Begins a replay of this part, at most `rate` events per second. It is durable when this
     /// returns.
-    pub async fn replay(
+    pub async fn begin_replay(
         &self,
         topic: &str,
         subscription: &str,
         part: ReplayRange,
         rate: Option<Rate>,
     ) -> Result<Job, Error> {
-        let (key, topic) = (topic, self.known(topic)?);
+        let key = topic;
+        let topic = self.require_topic(topic)?;
         known_child(&topic, subscription)?;
         // Guarded until this returns.
-        let (guard, end) = topic.find(part).await?;
+        let (guard, end) = topic.find_range(part).await?;
         let kind = JobKind::Replay {
             from: guard.from,
             end,
         };
         let begun = self
-            .command(
+            .send_command(
                 key,
                 subscription,
                 Command::Job(JobCommand::Start { kind, rate }),
             )
             .await?;
         let lane = begun.job.ok_or(journal::Error::Closed)?;
-        self.job(key, subscription, lane).await
+        self.read_job(key, subscription, lane).await
     }
 
     /// The jobs of a subscription, newest last: those that run, and those that have ended and are
     /// still stored.
-    pub async fn jobs(&self, topic: &str, subscription: &str) -> Result<Vec<Job>, Error> {
-        let topic = self.known(topic)?;
+    pub async fn read_jobs(&self, topic: &str, subscription: &str) -> Result<Vec<Job>, Error> {
+        let topic = self.require_topic(topic)?;
         let child = known_child(&topic, subscription)?;
         all_jobs(&topic, &child).await
     }
 
     /// One job of a subscription.
-    pub async fn job(&self, topic: &str, subscription: &str, lane: Lane) -> Result<Job, Error> {
-        let jobs = self.jobs(topic, subscription).await?;
+    pub async fn read_job(
+        &self,
+        topic: &str,
+        subscription: &str,
+        lane: Lane,
+    ) -> Result<Job, Error> {
+        let jobs = self.read_jobs(topic, subscription).await?;
         jobs.into_iter()
             .find(|job| job.lane == lane)
             .ok_or_else(|| {
@@ -146,10 +152,10 @@ impl Registry {
 /// In this order, a job that ends in between appears twice and is never missed. Deduplication keeps
 /// the ended one.
 async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Result<Vec<Job>, Error> {
-    let SubscriptionState { cursor, ending, .. } = child.shared.state();
+    let SubscriptionState { cursor, ending, .. } = child.shared.current_state();
     let mut jobs = topic
         .journal
-        .reads()
+        .reader_pool()
         .ended_jobs(child.shared.subscription_key)
         .await?;
     jobs.extend(ending.into_iter().chain(cursor.jobs));
@@ -160,13 +166,13 @@ async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Resul
 
 impl TopicHandle {
     /// Finds a part of the log and keeps it. Returns the end of the part, too.
-    async fn find(&self, part: ReplayRange) -> Result<(LogGuard, Seq), Error> {
+    async fn find_range(&self, part: ReplayRange) -> Result<(LogGuard, Seq), Error> {
         let next = self
             .journal
-            .end(self.partition())
+            .log_end(self.partition())
             .ok_or(journal::Error::Unknown)?
             .next;
-        let all = self.journal.keep(self.partition(), Seq::FIRST).await?;
+        let all = self.journal.guard_log(self.partition(), Seq::FIRST).await?;
         if all.from >= next {
             return Err(Error::Refused(
                 "the log is empty; the setting journal.retention limits how long events are kept"
@@ -175,32 +181,32 @@ impl TopicHandle {
         }
         let from = match part.from {
             None => all.from,
-            Some(point) => self.resolve(point, next).await?,
+            Some(point) => self.resolve_point(point, next).await?,
         };
         let end = match part.to {
             None => next,
-            Some(point) => self.resolve(point, next).await?.min(next),
+            Some(point) => self.resolve_point(point, next).await?.min(next),
         };
         // A range by time means the events that were appended then, even if they have been trimmed.
-        let gone = match part.from {
+        let is_trimmed = match part.from {
             Some(ReplayPoint::At(seq)) => seq < all.from,
             Some(ReplayPoint::Since(at)) => {
                 all.from > Seq::FIRST && at < self.appended_at(all.from).await?.unwrap_or_default()
             }
             None => false,
         };
-        if gone || from >= end {
-            let reason = if gone {
+        if is_trimmed || from >= end {
+            let reason = if is_trimmed {
                 "the log was trimmed there"
             } else {
                 "the range contains no event"
             };
             return Err(Error::Refused(format!(
                 "{reason}; {}",
-                self.stored(all.from, next).await?
+                self.describe_stored(all.from, next).await?
             )));
         }
-        let guard = self.journal.keep(self.partition(), from).await?;
+        let guard = self.journal.guard_log(self.partition(), from).await?;
         Ok((guard, end))
     }
 
@@ -211,15 +217,15 @@ impl TopicHandle {
         };
         let end = self
             .journal
-            .end(self.partition())
+            .log_end(self.partition())
             .ok_or(journal::Error::Unknown)?;
-        let start = self.resolve(ReplayPoint::Since(at), end.next).await?;
-        if let Some(bound) = self.journal.limits().backlog {
+        let start = self.resolve_point(ReplayPoint::Since(at), end.next).await?;
+        if let Some(bound) = self.journal.backlog_limits().backlog {
             // Everything from the start is backlog, which must leave room for publishers.
             let most = bound.bytes / u64::from(self.record().partition_count.max(1));
             let first = self
                 .journal
-                .reads()
+                .reader_pool()
                 .last_bytes(self.partition(), end, most / 2)
                 .await?;
             if start < first.at {
@@ -235,25 +241,25 @@ impl TopicHandle {
     }
 
     /// The stored range, for an error text.
-    async fn stored(&self, from: Seq, next: Seq) -> Result<String, Error> {
-        let (first, last) = (from.0, next.0.saturating_sub(1));
-        let (since, upto) = (
-            self.appended_at(from).await?,
-            self.appended_at(Seq(last)).await?,
-        );
-        let (since, upto) = (since.unwrap_or_default(), upto.unwrap_or_default());
+    async fn describe_stored(&self, from: Seq, next: Seq) -> Result<String, Error> {
+        let first = from.0;
+        let last = next.0.saturating_sub(1);
+        let since = self.appended_at(from).await?;
+        let upto = self.appended_at(Seq(last)).await?;
+        let since = since.unwrap_or_default();
+        let upto = upto.unwrap_or_default();
         Ok(format!(
             "stored events are {first} to {last}, appended from {since} to {upto}"
         ))
     }
 
-    async fn resolve(&self, point: ReplayPoint, next: Seq) -> Result<Seq, Error> {
+    async fn resolve_point(&self, point: ReplayPoint, next: Seq) -> Result<Seq, Error> {
         match point {
             ReplayPoint::At(seq) => Ok(seq),
             ReplayPoint::Since(at) => Ok(self
                 .journal
-                .reads()
-                .position(self.partition(), next, at)
+                .reader_pool()
+                .find_position(self.partition(), next, at)
                 .await?
                 .at),
         }

@@ -19,7 +19,7 @@ use super::{Error, domain};
 use crate::{
     control::catalogue::Catalogue,
     fanout::{TopicActor, meter::TopicMeter},
-    insight::event_finder::{EventSelector, ExplainAnswer, explain},
+    insight::event_finder::{EventSelector, ExplainAnswer, explain_event},
     supervision::{Lifeline, LifelineWatch, Supervision, SupervisionHistory},
 };
 use gridhook_event::{
@@ -75,10 +75,8 @@ pub struct SubscriptionHandle {
 
 impl SubscriptionHandle {
     fn new(shared: SharedState, host: u32) -> Self {
-        let (name, history) = (
-            shared.record().name.key().into(),
-            SupervisionHistory::default(),
-        );
+        let name = shared.record().name.key().into();
+        let history = SupervisionHistory::default();
         Self {
             name,
             shared: Arc::new(shared),
@@ -91,7 +89,7 @@ impl SubscriptionHandle {
     /// The number that chooses the arbiter of its actor, the same for all incarnations. The first
     /// subscription of a topic is on the arbiter of the topic's actor, so that an event wakes one
     /// thread; the others are spread over all.
-    pub fn host(&self) -> u32 {
+    pub fn host_number(&self) -> u32 {
         self.host
     }
 
@@ -100,15 +98,14 @@ impl SubscriptionHandle {
         &self.name
     }
 
-    /// Its number.
     pub fn number(&self) -> SubscriptionId {
         self.shared.subscription_key.subscription
     }
 
     /// Whether the running actor was built for another plan.
     pub fn is_outdated(&self) -> bool {
-        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        !served
+        let record_in_service = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        !record_in_service
             .as_ref()
             .is_some_and(|served| Arc::ptr_eq(served, &self.shared.plan()))
     }
@@ -179,7 +176,7 @@ impl TopicHandle {
         }
         Ok(Self {
             partition,
-            catalogue: RwLock::new(Catalogue::of(&record).map(Arc::new)),
+            catalogue: RwLock::new(Catalogue::from_topic(&record).map(Arc::new)),
             record: RwLock::new(record),
             children: RwLock::default(),
             proposals: RwLock::default(),
@@ -195,7 +192,6 @@ impl TopicHandle {
         })
     }
 
-    /// Its record.
     pub fn record(&self) -> Arc<TopicRecord> {
         Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -216,7 +212,7 @@ impl TopicHandle {
             )
         };
         if checks(&record) != checks(&self.record()) {
-            let catalogue = Catalogue::of(&record).map(Arc::new);
+            let catalogue = Catalogue::from_topic(&record).map(Arc::new);
             *self
                 .catalogue
                 .write()
@@ -232,12 +228,12 @@ impl TopicHandle {
 
     /// The sequence of the next event in its log.
     pub(super) fn log_end(&self) -> Option<Seq> {
-        Some(self.journal.end(self.partition)?.next)
+        Some(self.journal.log_end(self.partition)?.next)
     }
 
     /// Its subscriptions, by name.
-    pub fn subscriptions(&self) -> Vec<Arc<SubscriptionRecord>> {
-        self.children()
+    pub fn list_subscriptions(&self) -> Vec<Arc<SubscriptionRecord>> {
+        self.list_children()
             .iter()
             .map(|child| Arc::clone(&child.shared.plan().record))
             .collect()
@@ -252,13 +248,12 @@ impl TopicHandle {
     }
 
     /// One of its subscriptions, by the key of its record in any case.
-    pub fn subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
+    pub fn find_subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
         Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
     }
 
-    /// The name of one of its subscriptions.
     pub fn subscription_name(&self, number: SubscriptionId) -> Option<Name> {
-        Some(self.child(number)?.shared.plan().record.name.clone())
+        Some(self.find_child(number)?.shared.plan().record.name.clone())
     }
 
     /// Whether its backlog is at its limit, or close to it.
@@ -270,12 +265,15 @@ impl TopicHandle {
     ///
     /// # Errors
     /// If the log cannot be read.
-    pub async fn status(&self, name: &str) -> Result<Option<SubscriptionStatus>, journal::Error> {
+    pub async fn read_status(
+        &self,
+        name: &str,
+    ) -> Result<Option<SubscriptionStatus>, journal::Error> {
         let Some(child) = self.child_named(name) else {
             return Ok(None);
         };
-        let state = child.shared.state();
-        let (backlog, unread) = state.backlog(self.log_end().unwrap_or(state.low));
+        let state = child.shared.current_state();
+        let (backlog, unread) = state.count_backlog(self.log_end().unwrap_or(state.low));
         let oldest_unread = match unread {
             Some(read) => self.appended_at(read).await?,
             None => None,
@@ -287,29 +285,28 @@ impl TopicHandle {
             in_flight: child.shared.in_flight(),
             late_requests: child.shared.late_requests(),
             oldest_unread,
-            supervision: child.history.supervision(),
-            quarantined: child.shared.quarantined(),
+            supervision: child.history.read_state(),
+            quarantined: child.shared.quarantined_events(),
         }))
     }
 
     /// Supervision and quarantined events of its subscriptions, by the key of their records.
-    pub fn supervised(&self) -> Vec<(String, Supervision, QuarantinedEvents)> {
+    pub fn list_supervised(&self) -> Vec<(String, Supervision, QuarantinedEvents)> {
         let state = |child: Arc<SubscriptionHandle>| {
             (
                 child.shared.plan().record.key(),
-                child.history.supervision(),
-                child.shared.quarantined(),
+                child.history.read_state(),
+                child.shared.quarantined_events(),
             )
         };
-        self.children().into_iter().map(state).collect()
+        self.list_children().into_iter().map(state).collect()
     }
 
-    /// Explains reason an event waits for a subscription. [`None`] if the subscription does not
-    /// exist.
+    /// Explains why an event waits for a subscription. [`None`] if the subscription does not exist.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn explain(
+    pub async fn explain_event(
         &self,
         name: &str,
         wanted: EventSelector,
@@ -319,7 +316,7 @@ impl TopicHandle {
             return Ok(None);
         };
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
-        explain(&child.shared, self.journal.reads(), wanted, end, now)
+        explain_event(&child.shared, self.journal.reader_pool(), wanted, end, now)
             .await
             .map(Some)
     }
@@ -339,27 +336,27 @@ impl TopicHandle {
             return Ok(None);
         };
         self.journal
-            .reads()
-            .due_of(child.shared.subscription_key, Traffic::Own, from, max)
+            .reader_pool()
+            .due_of(child.shared.subscription_key, Traffic::Live, from, max)
             .await
             .map(Some)
     }
 
     /// Supervision of its actor.
-    pub fn history(&self) -> &SupervisionHistory {
+    pub fn supervision_history(&self) -> &SupervisionHistory {
         &self.history
     }
 
     /// The lifeline of its actor.
     pub fn watch_lifeline(&self) -> LifelineWatch {
-        self.lifeline.watch()
+        self.lifeline.new_watch()
     }
 
     pub fn recent_events(&self) -> &Arc<RecentEvents> {
         &self.recent
     }
 
-    pub fn children(&self) -> Vec<Arc<SubscriptionHandle>> {
+    pub fn list_children(&self) -> Vec<Arc<SubscriptionHandle>> {
         self.children
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -368,7 +365,7 @@ impl TopicHandle {
             .collect()
     }
 
-    pub fn child(&self, number: SubscriptionId) -> Option<Arc<SubscriptionHandle>> {
+    pub fn find_child(&self, number: SubscriptionId) -> Option<Arc<SubscriptionHandle>> {
         let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
         children
             .values()
@@ -377,14 +374,14 @@ impl TopicHandle {
     }
 
     /// The shared state of one of its subscriptions, by the key of its record in any case.
-    pub fn shared(&self, name: &str) -> Option<Arc<SharedState>> {
+    pub fn find_shared_state(&self, name: &str) -> Option<Arc<SharedState>> {
         Some(Arc::clone(&self.child_named(name)?.shared))
     }
 
     /// Starts the actor of a subscription if it does not run.
     pub fn ensure_actor(self: &Arc<Self>, shared: &SharedState) {
         if shared.has_no_actor() {
-            self.changed();
+            self.notify_changed();
         }
     }
 
@@ -406,14 +403,14 @@ impl TopicHandle {
             // behind, so that the actor is started and reads it.
             None => Seq::FIRST,
         };
-        let shared = SharedState::new(subscription_key, plan, cursor.unwrap_or_default(), end);
+        let state = SharedState::new(subscription_key, plan, cursor.unwrap_or_default(), end);
         let mut children = self
             .children
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         // Wraps around beyond any number of arbiters.
         let host = self.partition.0.wrapping_add(children.len() as u32);
-        children.insert(key, Arc::new(SubscriptionHandle::new(shared, host)));
+        children.insert(key, Arc::new(SubscriptionHandle::new(state, host)));
     }
 
     pub(super) fn remove_child(&self, name: &str) {
@@ -424,7 +421,7 @@ impl TopicHandle {
     }
 
     /// Stops everything: the topic was deleted.
-    pub(super) fn end(&self) {
+    pub(super) fn stop_all(&self) {
         self.children
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -433,18 +430,18 @@ impl TopicHandle {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .clear();
-        self.lifeline.cut();
+        self.lifeline.end_children();
     }
 
     /// Sets the address of the actor that now runs.
     pub fn set_mailbox(&self, mailbox: Addr<TopicActor>) {
-        let mut inbox = self.inbox();
+        let mut inbox = self.lock_inbox();
         (inbox.mailbox, inbox.check_is_due) = (Some(mailbox), false);
     }
 
     /// Takes the next message. If there is none, the next one wakes the actor with this waker.
-    pub fn take(&self, waker: &Waker) -> Option<ArrivedEvents> {
-        let mut inbox = self.inbox();
+    pub fn take_message(&self, waker: &Waker) -> Option<ArrivedEvents> {
+        let mut inbox = self.lock_inbox();
         if std::mem::take(&mut inbox.changed) {
             return Some(ArrivedEvents::Changed);
         }
@@ -453,7 +450,7 @@ impl TopicHandle {
         }
         let chunk = inbox.chunks.pop_front();
         match &chunk {
-            Some(chunk) => inbox.bytes -= chunk.memory(),
+            Some(chunk) => inbox.bytes -= chunk.memory_bytes(),
             None => {
                 inbox.woken = false;
                 inbox
@@ -467,16 +464,16 @@ impl TopicHandle {
 
     /// Notes that the actor's periodic check is due.
     pub fn check_is_due(&self) {
-        let mut inbox = self.inbox();
+        let mut inbox = self.lock_inbox();
         inbox.check_is_due = true;
-        let wake = inbox.wake();
+        let wake = inbox.take_wake();
         drop(inbox);
-        wake.send();
+        wake.send_wake();
     }
 
     /// Lets the actor stop. False if a message has arrived.
-    pub fn retire(&self) -> bool {
-        let mut inbox = self.inbox();
+    pub fn try_retire(&self) -> bool {
+        let mut inbox = self.lock_inbox();
         if inbox.changed || !inbox.chunks.is_empty() {
             return false;
         }
@@ -487,40 +484,40 @@ impl TopicHandle {
     }
 
     /// The address of the running actor.
-    pub(super) fn mailbox(&self) -> Option<Addr<TopicActor>> {
-        self.inbox().mailbox.clone()
+    pub(super) fn actor_address(&self) -> Option<Addr<TopicActor>> {
+        self.lock_inbox().mailbox.clone()
     }
 
-    fn inbox(&self) -> MutexGuard<'_, TopicInbox> {
+    fn lock_inbox(&self) -> MutexGuard<'_, TopicInbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds durable chunks.
-    pub(super) fn appended(self: &Arc<Self>, chunks: Vec<Chunk>) {
-        let mut inbox = self.inbox();
+    pub(super) fn add_chunks(self: &Arc<Self>, chunks: Vec<Chunk>) {
+        let mut inbox = self.lock_inbox();
         for chunk in chunks {
-            inbox.bytes += chunk.memory();
+            inbox.bytes += chunk.memory_bytes();
             inbox.chunks.push_back(chunk);
         }
         while inbox.bytes > INBOX_BYTES {
             let Some(oldest) = inbox.chunks.pop_front() else {
                 break;
             };
-            inbox.bytes -= oldest.memory();
+            inbox.bytes -= oldest.memory_bytes();
         }
-        let wake = inbox.wake();
+        let wake = inbox.take_wake();
         drop(inbox);
-        wake.send();
+        wake.send_wake();
         self.ensure_running();
     }
 
     /// Notes that the subscriptions were changed.
-    pub(super) fn changed(self: &Arc<Self>) {
-        let mut inbox = self.inbox();
+    pub(super) fn notify_changed(self: &Arc<Self>) {
+        let mut inbox = self.lock_inbox();
         inbox.changed = true;
-        let wake = inbox.wake();
+        let wake = inbox.take_wake();
         drop(inbox);
-        wake.send();
+        wake.send_wake();
         self.ensure_running();
     }
 
@@ -533,7 +530,7 @@ impl TopicHandle {
 }
 
 impl TopicInbox {
-    fn wake(&mut self) -> PendingWake {
+    fn take_wake(&mut self) -> PendingWake {
         let waker = if self.woken { None } else { self.waker.clone() };
         self.woken |= waker.is_some();
         PendingWake(waker)
@@ -545,7 +542,7 @@ impl TopicInbox {
 struct PendingWake(Option<Waker>);
 
 impl PendingWake {
-    fn send(self) {
+    fn send_wake(self) {
         if let Some(waker) = self.0 {
             waker.wake();
         }

@@ -1,9 +1,10 @@
 //! Finds an event in a topic's log and collects its delivery history for all current and deleted
 //! subscriptions.
 //!
-//! A sequence is found exactly. An id is searched for: first among events that are held below the
-//! beginning of the log, then in the log block by block, where max blocks are excluded by their id
-//! filter. An answer is limited in blocks and in subscriptions, and has a token to continue.
+//! An event is looked up by its sequence or searched by its id: first among the events that are
+//! kept from before the beginning of the log, then block by block in the log. The id filters exclude
+//! most blocks. A response covers a maximum of blocks and of subscriptions, and has a token to
+//! continue.
 
 use std::{collections::BTreeMap, fmt, ops::Range, str::FromStr, sync::Arc};
 
@@ -99,7 +100,6 @@ struct Subscriber {
 /// The events with an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMatches {
-    /// Their sequences.
     pub sequences: Vec<Seq>,
     /// The lookups that were made.
     pub lookups: usize,
@@ -112,17 +112,17 @@ impl TopicHandle {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn trace(
+    pub async fn trace_event(
         &self,
         wanted: &EventSelector,
         from: Option<TraceToken>,
         max: usize,
         now: Timestamp,
     ) -> Result<TraceResult, journal::Error> {
-        let reads = self.journal.reads();
+        let reads = self.journal.reader_pool();
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = reads
-            .floor(self.partition())
+            .read_floor(self.partition())
             .await?
             .ok_or(journal::Error::Unknown)?;
         let mut traces = TraceResult {
@@ -136,7 +136,7 @@ impl TopicHandle {
             behind: None,
         });
         for _ in 0..LOOKUPS_MAX {
-            let (seqs, upto) = self.look(wanted, token.seq, floor, end).await?;
+            let (seqs, upto) = self.search_section(wanted, token.seq, floor, end).await?;
             for seq in seqs {
                 let behind = token.behind.filter(|_| seq == token.seq);
                 let (occurrence, more) = self.event_history(seq, behind, left, end, now).await?;
@@ -176,11 +176,11 @@ impl TopicHandle {
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = self
             .journal
-            .reads()
-            .floor(self.partition())
+            .reader_pool()
+            .read_floor(self.partition())
             .await?
             .ok_or(journal::Error::Unknown)?;
-        let wanted = EventSelector::Id(id.into());
+        let selector = EventSelector::Id(id.into());
         let mut matches = IdMatches {
             sequences: Vec::new(),
             lookups: 0,
@@ -188,7 +188,7 @@ impl TopicHandle {
         };
         let mut from = Seq::FIRST;
         while matches.lookups < lookups_max.min(LOOKUPS_MAX) {
-            let (sequences, upto) = self.look(&wanted, from, floor, end).await?;
+            let (sequences, upto) = self.search_section(&selector, from, floor, end).await?;
             matches.sequences.extend(sequences);
             matches.lookups += 1;
             let Some(upto) = upto else {
@@ -202,7 +202,7 @@ impl TopicHandle {
 
     /// Searches one section of the log from `from`. Returns the events found, and where the next
     /// section begins.
-    async fn look(
+    async fn search_section(
         &self,
         wanted: &EventSelector,
         from: Seq,
@@ -213,8 +213,8 @@ impl TopicHandle {
             EventSelector::Seq(seq) => return Ok((vec![*seq], None)),
             EventSelector::Id(id) => id,
         };
-        let reads = self.journal.reads();
-        let found = if from < floor {
+        let reads = self.journal.reader_pool();
+        let ids = if from < floor {
             reads
                 .find_carried_id(self.partition(), id.clone(), from, floor)
                 .await?
@@ -223,7 +223,7 @@ impl TopicHandle {
                 .find_id(self.partition(), id.clone(), from, end)
                 .await?
         };
-        Ok((found.seqs, Some(found.upto).filter(|upto| *upto < end)))
+        Ok((ids.seqs, Some(ids.upto).filter(|upto| *upto < end)))
     }
 
     async fn event_history(
@@ -234,18 +234,18 @@ impl TopicHandle {
         end: Seq,
         now: Timestamp,
     ) -> Result<(EventOccurrence, bool), journal::Error> {
-        let reads = self.journal.reads();
-        let event = reads.event(self.partition(), seq).await?;
-        let published = match &event {
+        let reads = self.journal.reader_pool();
+        let event = reads.read_event(self.partition(), seq).await?;
+        let publication = match &event {
             Some(event) => {
                 reads
-                    .published_id(self.partition(), IdDigest::of(event))
+                    .published_id(self.partition(), IdDigest::from_event(event))
                     .await?
             }
             None => None,
         };
         // A later event may have the same id.
-        let published = published.filter(|published| published.seq == seq);
+        let publication = publication.filter(|publication| publication.seq == seq);
         let mut subscriptions = Vec::new();
         loop {
             // The last one only says whether there is another page.
@@ -263,7 +263,7 @@ impl TopicHandle {
                         EventOccurrence {
                             seq,
                             event,
-                            published,
+                            published: publication,
                             subscriptions,
                         },
                         true,
@@ -273,19 +273,19 @@ impl TopicHandle {
                     partition: self.partition(),
                     subscription: *number,
                 };
-                let shared = handle.as_ref().map(|handle| &*handle.shared);
+                let state = handle.as_ref().map(|handle| &*handle.shared);
                 let query = TraceQuery {
                     subscription_key,
-                    shared,
+                    shared: state,
                     versions,
                     seq,
                     event: event.as_ref(),
                     end,
                     now,
                 };
-                let traced = trace::trace(reads, query).await?;
-                if !trace::is_nothing(&traced) {
-                    subscriptions.push(traced);
+                let event_trace = trace::trace_subscription(reads, query).await?;
+                if !trace::is_nothing(&event_trace) {
+                    subscriptions.push(event_trace);
                 }
             }
             if next.is_none() {
@@ -293,7 +293,7 @@ impl TopicHandle {
                     EventOccurrence {
                         seq,
                         event,
-                        published,
+                        published: publication,
                         subscriptions,
                     },
                     false,
@@ -327,16 +327,16 @@ impl TopicHandle {
             .map(new)
             .map(|subscriber| (subscriber.number, subscriber))
             .collect();
-        for handle in self.children() {
+        for handle in self.list_children() {
             let number = handle.number();
             if behind.is_none_or(|behind| number > behind) && last.is_none_or(|last| number <= last)
             {
-                let unversioned = Subscriber {
+                let without_version = Subscriber {
                     number,
                     handle: None,
                     versions: Versions::new(),
                 };
-                subscribers.entry(number).or_insert(unversioned).handle = Some(handle);
+                subscribers.entry(number).or_insert(without_version).handle = Some(handle);
             }
         }
         Ok((subscribers.into_values().collect(), last))
@@ -362,7 +362,7 @@ impl TopicHandle {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn ledger(
+    pub async fn read_ledger(
         &self,
         subscription: SubscriptionId,
         period: Range<Timestamp>,
@@ -370,7 +370,7 @@ impl TopicHandle {
         max: usize,
         wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
     ) -> Result<LedgerPeriod, journal::Error> {
-        let reads = self.journal.reads();
+        let reads = self.journal.reader_pool();
         let subscription_key = SubscriptionKey {
             partition: self.partition(),
             subscription,
@@ -378,19 +378,23 @@ impl TopicHandle {
         let mut range = keys::ledger_between(subscription_key, period.start, period.end);
         // A cursor outside this ledger is ignored.
         range.start = cursor.map_or(range.start.clone(), |cursor| cursor.max(range.start));
-        let mut found = LedgerPeriod::default();
+        let mut period_lines = LedgerPeriod::default();
         for _ in 0..LOOKUPS_MAX {
             let page = reads
-                .lines_between(range.clone(), max - found.lines.len(), wanted.clone())
+                .lines_between(
+                    range.clone(),
+                    max - period_lines.lines.len(),
+                    wanted.clone(),
+                )
                 .await?;
-            found.lines.extend(page.lines);
-            found.next = page.next;
-            match &found.next {
-                Some(next) if found.lines.len() < max => range.start.clone_from(next),
+            period_lines.lines.extend(page.lines);
+            period_lines.next = page.next;
+            match &period_lines.next {
+                Some(next) if period_lines.lines.len() < max => range.start.clone_from(next),
                 Some(_) | None => break,
             }
         }
-        let LedgerPeriod { lines, next, .. } = found;
+        let LedgerPeriod { lines, next, .. } = period_lines;
         self.with_excerpts(subscription, lines, next).await
     }
 
@@ -404,13 +408,13 @@ impl TopicHandle {
         lines: Vec<LedgerLine>,
         next: Option<Vec<u8>>,
     ) -> Result<LedgerPeriod, journal::Error> {
-        let reads = self.journal.reads();
+        let reads = self.journal.reader_pool();
         let subscription_key = SubscriptionKey {
             partition: self.partition(),
             subscription,
         };
         let keys = lines.iter().filter_map(LedgerLine::excerpt_key).collect();
-        let excerpts = reads.excerpts(subscription_key, keys).await?;
+        let excerpts = reads.read_excerpts(subscription_key, keys).await?;
         let oldest = reads.oldest_line(subscription_key).await?;
         Ok(LedgerPeriod {
             lines,
@@ -439,7 +443,7 @@ impl Registry {
         for some in subscriptions.chunks(SUBSCRIPTIONS) {
             match self
                 .journal
-                .reads()
+                .reader_pool()
                 .lines_of_all(some.to_vec(), period.clone(), wanted.clone())
                 .await?
             {

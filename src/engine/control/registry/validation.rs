@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Error, Registry, TopicHandle,
-    change::{ValidationPermission, json, run_detached},
+    change::{ValidationPermission, run_detached, to_json},
     domain,
 };
 use crate::control::{
@@ -22,7 +22,9 @@ use crate::control::{
 };
 use gridhook_event::Timestamp;
 use gridhook_journal::MetaChange;
-use gridhook_policy::validation::{Handshake, ValidationFailure, ValidationResult, is_over, rate};
+use gridhook_policy::validation::{
+    Handshake, ValidationFailure, ValidationResult, is_over, parse_rate,
+};
 use gridhook_record::{
     proposal::{Proposal, Provisioned},
     subscription::SubscriptionRecord,
@@ -46,7 +48,6 @@ pub struct ValidationRefusal {
     pub handshake: Handshake,
     /// The HTTP status, if there was a response.
     pub status: Option<u16>,
-    /// The cause.
     pub cause: ValidationFailure,
     /// The time.
     pub at: Timestamp,
@@ -72,7 +73,6 @@ pub enum ValidationOutcome {
 pub enum ChangeBasis {
     /// Anything: the last change is in force.
     Any,
-    /// This record.
     Record(Arc<SubscriptionRecord>),
     /// It must not exist.
     Missing,
@@ -93,8 +93,8 @@ impl Registry {
     /// Whether the endpoint must be validated before `record` can be in force.
     pub fn needs_validation(&self, topic: &str, record: &SubscriptionRecord) -> bool {
         let before = self
-            .topic(topic)
-            .and_then(|topic| topic.subscription(&record.key()));
+            .find_topic(topic)
+            .and_then(|topic| topic.find_subscription(&record.key()));
         self.active_validator().is_some()
             && !record.is_pulled()
             && !before.is_some_and(|before| is_same_endpoint(&before, record))
@@ -103,7 +103,7 @@ impl Registry {
     fn active_validator(&self) -> Option<&Arc<EndpointValidator>> {
         self.validator
             .get()
-            .filter(|validator| validator.validates())
+            .filter(|validator| validator.is_enabled())
     }
 
     /// Validates the endpoint of `record`. On success the subscription is in force; otherwise it
@@ -112,7 +112,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Validation`] if the endpoint failed validation; nothing was changed.
     /// [`Error::Stale`] if the subscription is no longer `basis`.
-    pub async fn validate(
+    pub async fn validate_endpoint(
         self: &Arc<Self>,
         topic: &str,
         record: SubscriptionRecord,
@@ -125,13 +125,15 @@ impl Registry {
         else {
             let record = self.put_subscription(topic, record, basis).await?;
             return Ok(
-                Provisioned::of(Some(record), None, Timestamp::default()).expect("it is in force")
+                Provisioned::from_parts(Some(record), None, Timestamp::default())
+                    .expect("it is in force"),
             );
         };
-        let (known, record) = (self.known(topic)?, Arc::new(record));
+        let known = self.require_topic(topic)?;
+        let record = Arc::new(record);
         self.auto_created_topic(&known, &record)?;
         self.check_subscription_limit(&known, &record.key())?;
-        let plan = self.plan(&known.record(), Arc::clone(&record))?;
+        let plan = self.new_plan(&known.record(), Arc::clone(&record))?;
         plan.check_connection(&self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
         let confirmation = match known.record().namespace {
@@ -139,18 +141,21 @@ impl Registry {
             None => ConfirmationMethod::Deferred,
         };
         if record.resource.is_some() {
-            let unreached = |why| {
+            let unreachable_error = |why| {
                 Error::Refused(format!(
                     "{} cannot be reached: {why}",
                     record.destination_name()
                 ))
             };
-            plan.check(&self.rules.delivery)
+            plan.check_rules(&self.rules.delivery)
                 .map_err(|error| Error::Refused(error.to_string()))?;
-            validator.reach(&plan).await.map_err(unreached)?;
+            validator
+                .check_reachable(&plan)
+                .await
+                .map_err(unreachable_error)?;
         }
         let (result, _in_progress) = validator
-            .validate(&plan, &source(&known, &record), confirmation)
+            .validate_endpoint(&plan, &source_resource(&known, &record), confirmation)
             .await;
         let permission = match result.verdict {
             ValidationResult::Granted(rate) => ValidationPermission::Granted(rate),
@@ -159,14 +164,20 @@ impl Registry {
                     ticket: result.code,
                     record,
                 };
-                return self.propose(topic, proposal, basis).await;
+                return self.store_proposal(topic, proposal, basis).await;
             }
             ValidationResult::Refused(cause) => {
-                return Err(refused(&plan, result.status, cause, validator.now()));
+                return Err(validation_refused(
+                    &plan,
+                    result.status,
+                    cause,
+                    validator.now(),
+                ));
             }
         };
-        let (registry, topic) = (Arc::clone(self), topic.to_owned());
-        let saved = run_detached(async move {
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
+        let write_result = run_detached(async move {
             registry
                 .make_subscription(
                     &topic,
@@ -177,30 +188,38 @@ impl Registry {
                 .await
         })
         .await?;
-        Ok(Provisioned::of(Some(saved), None, validator.now()).expect("it is in force"))
+        Ok(
+            Provisioned::from_parts(Some(write_result), None, validator.now())
+                .expect("it is in force"),
+        )
     }
 
-    async fn propose(
+    async fn store_proposal(
         self: &Arc<Self>,
         topic: &str,
         proposal: Proposal,
         basis: ChangeBasis,
     ) -> Result<Provisioned, Error> {
-        let (registry, topic) = (Arc::clone(self), topic.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
-            let topic = registry.known(&topic)?;
+            let topic = registry.require_topic(&topic)?;
             let key = proposal.record.key();
             registry.check_basis(&topic, &key, &basis)?;
             let domain_topic = registry.auto_created_topic(&topic, &proposal.record)?;
             let mut changes = vec![MetaChange::Put(
                 MetaKind::Proposal,
                 proposal_key(&topic, &key),
-                json(&proposal),
+                to_json(&proposal),
             )];
-            changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
+            changes.extend(
+                domain_topic
+                    .iter()
+                    .map(|first| domain::put_change(&topic, first)),
+            );
             write_changes(&registry.journal, changes).await?;
-            let until = proposal.ticket.until();
+            let until = proposal.ticket.expiry();
             tracing::info!(topic = topic.record().key(), subscription = key, %until, "waiting for \
                 endpoint validation");
             if let Some(first) = domain_topic {
@@ -212,7 +231,7 @@ impl Registry {
                 registry.expiry.notify_one();
             }
             registry
-                .provisioned(&topic, &key)
+                .find_provisioned(&topic, &key)
                 .ok_or_else(|| Error::Unknown("it was deleted".to_owned()))
         })
         .await
@@ -222,7 +241,7 @@ impl Registry {
     ///
     /// # Errors
     /// If the subscription cannot be put in force. The code stays valid.
-    pub async fn confirm(
+    pub async fn confirm_proposal(
         self: &Arc<Self>,
         id: &str,
         token: &str,
@@ -240,61 +259,69 @@ impl Registry {
         if validator.is_in_progress(id) {
             return Ok(ValidationOutcome::Early);
         }
-        let Some((topic, proposal)) = self.proposed(id, token) else {
+        let Some((topic, proposal)) = self.find_by_code(id, token) else {
             return Ok(ValidationOutcome::Unknown);
         };
-        let until = proposal.ticket.until();
+        let until = proposal.ticket.expiry();
         if is_over(until, validator.now()) {
             return Ok(ValidationOutcome::Late(until));
         }
-        let rate = rate(allowed).map_err(|cause| Error::Refused(cause.to_string()))?;
+        let rate = parse_rate(allowed).map_err(|cause| Error::Refused(cause.to_string()))?;
         let registry = Arc::clone(self);
-        let saved = run_detached(async move {
-            let (key, record) = (
-                topic.record().key(),
-                SubscriptionRecord::clone(&proposal.record),
-            );
+        let result = run_detached(async move {
+            let key = topic.record().key();
+            let record = SubscriptionRecord::clone(&proposal.record);
             let basis = ChangeBasis::Record(Arc::clone(&proposal.record));
             registry
                 .make_subscription(&key, record, ValidationPermission::Granted(rate), basis)
                 .await
         });
-        match saved.await {
-            Ok(saved) => Ok(ValidationOutcome::Taken(saved)),
+        match result.await {
+            Ok(result) => Ok(ValidationOutcome::Taken(result)),
             // The code was used twice at once, or the subscription was changed meanwhile.
             Err(Error::Stale(_)) => Ok(ValidationOutcome::Unknown),
             Err(error) => Err(error),
         }
     }
 
-    fn proposed(&self, id: &str, token: &str) -> Option<(Arc<TopicHandle>, Arc<Proposal>)> {
-        let good = |proposal: &Proposal| proposal.ticket.id == id && proposal.ticket.is(token);
-        self.topics().into_iter().find_map(|topic| {
-            let found = topic
-                .proposals()
+    fn find_by_code(&self, id: &str, token: &str) -> Option<(Arc<TopicHandle>, Arc<Proposal>)> {
+        let good =
+            |proposal: &Proposal| proposal.ticket.id == id && proposal.ticket.is_token(token);
+        self.list_topics().into_iter().find_map(|topic| {
+            let matching_proposal = topic
+                .list_proposals()
                 .into_iter()
                 .find(|proposal| good(proposal))?;
-            Some((topic, found))
+            Some((topic, matching_proposal))
         })
     }
 
     /// A subscription as clients see it, by the key of its record.
-    pub fn provisioned(&self, topic: &TopicHandle, name: &str) -> Option<Provisioned> {
+    pub fn find_provisioned(&self, topic: &TopicHandle, name: &str) -> Option<Provisioned> {
         // First, because it ends when the subscription is in force.
-        let proposal = topic.proposal(name);
-        Provisioned::of(topic.subscription(name), proposal.as_deref(), self.now())
+        let proposal = topic.find_proposal(name);
+        Provisioned::from_parts(
+            topic.find_subscription(name),
+            proposal.as_deref(),
+            self.now(),
+        )
     }
 
     /// All subscriptions of a topic, or of a domain and its topics, as clients see them, by key.
     pub fn all_provisioned(&self, topic: &TopicHandle) -> Vec<Provisioned> {
-        let proposed = topic
-            .proposals()
+        let proposal_keys = topic
+            .list_proposals()
             .into_iter()
             .map(|proposal| proposal.record.key());
-        let mut keys: BTreeSet<String> = proposed.collect();
-        keys.extend(topic.subscriptions().into_iter().map(|record| record.key()));
+        let mut keys: BTreeSet<String> = proposal_keys.collect();
+        keys.extend(
+            topic
+                .list_subscriptions()
+                .into_iter()
+                .map(|record| record.key()),
+        );
         keys.iter()
-            .filter_map(|key| self.provisioned(topic, key))
+            .filter_map(|key| self.find_provisioned(topic, key))
             .collect()
     }
 
@@ -312,7 +339,7 @@ impl Registry {
         name: &str,
         basis: &ChangeBasis,
     ) -> Result<(), Error> {
-        match (basis, self.provisioned(topic, name)) {
+        match (basis, self.find_provisioned(topic, name)) {
             (ChangeBasis::Any, _) | (ChangeBasis::Missing, None) => Ok(()),
             (ChangeBasis::Record(basis), Some(now)) if Arc::ptr_eq(&now.record, basis) => Ok(()),
             (ChangeBasis::Record(_) | ChangeBasis::Missing, _) => Err(Error::Stale(format!(
@@ -331,7 +358,7 @@ impl Registry {
         );
         // The shard that leads a spread topic notifies the endpoint.
         if let Some(validator) = self.validator.get().filter(|_| !topic.record().is_follower) {
-            let topic = source(topic, &plan.record);
+            let topic = source_resource(topic, &plan.record);
             let subscription = format!("{topic}/eventSubscriptions/{}", plan.record.name);
             validator.notify_deleted(plan, &topic, subscription);
         }
@@ -339,8 +366,8 @@ impl Registry {
 
     /// Reads the proposals from the store.
     pub(super) fn recover_proposals(&self) -> Result<(), Error> {
-        for (name, value) in self.journal.reads().all_meta(MetaKind::Proposal)? {
-            let proposal: Proposal = super::parse(&name, &value)?;
+        for (name, value) in self.journal.reader_pool().all_meta(MetaKind::Proposal)? {
+            let proposal: Proposal = super::parse_record(&name, &value)?;
             let key = proposal.record.key();
             self.owner_of(&name)?
                 .set_proposal(Some(Arc::new(proposal)), &key);
@@ -351,7 +378,7 @@ impl Registry {
 
 impl TopicHandle {
     /// The proposals of its subscriptions.
-    pub fn proposals(&self) -> Vec<Arc<Proposal>> {
+    pub fn list_proposals(&self) -> Vec<Arc<Proposal>> {
         self.proposals
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -361,7 +388,7 @@ impl TopicHandle {
     }
 
     /// The proposal of one subscription, by the key of its record.
-    pub(super) fn proposal(&self, name: &str) -> Option<Arc<Proposal>> {
+    pub(super) fn find_proposal(&self, name: &str) -> Option<Arc<Proposal>> {
         self.proposals
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -381,8 +408,8 @@ impl TopicHandle {
     }
 
     /// The change that deletes a proposal, if there is one.
-    pub(super) fn withdraw(&self, name: &str) -> Option<MetaChange> {
-        self.proposal(name)
+    pub(super) fn withdrawal_change(&self, name: &str) -> Option<MetaChange> {
+        self.find_proposal(name)
             .map(|_| MetaChange::Delete(MetaKind::Proposal, proposal_key(self, name)))
     }
 }
@@ -392,7 +419,7 @@ fn proposal_key(topic: &TopicHandle, key: &str) -> String {
 }
 
 /// The `topic` in requests to the endpoint: the resource that the subscription belongs to.
-fn source(topic: &TopicHandle, subscription: &SubscriptionRecord) -> String {
+fn source_resource(topic: &TopicHandle, subscription: &SubscriptionRecord) -> String {
     topic
         .record()
         .resource_id_of(subscription.filter.domain_topic.as_deref())
@@ -416,7 +443,7 @@ pub(super) fn inherited_rate(
         .allowed_rate
 }
 
-fn refused(
+fn validation_refused(
     plan: &DeliveryPlan,
     status: Option<u16>,
     cause: ValidationFailure,
@@ -424,7 +451,7 @@ fn refused(
 ) -> Error {
     let refusal = ValidationRefusal {
         endpoint: plan.record.destination_name(),
-        handshake: Handshake::of(plan.record.delivery_schema),
+        handshake: Handshake::for_schema(plan.record.delivery_schema),
         status,
         cause,
         at,

@@ -77,13 +77,13 @@ impl RunningJob {
         }
     }
 
-    fn runs(&self) -> bool {
+    fn is_running(&self) -> bool {
         self.job.state == JobState::Running && self.beginning == JobStart::Durable
     }
 }
 
 impl Jobs {
-    pub(super) fn recover(jobs: &[Job], begun: u16, now: Timestamp) -> Self {
+    pub(super) fn from_cursor(jobs: &[Job], begun: u16, now: Timestamp) -> Self {
         let list = jobs
             .iter()
             .map(|job| RunningJob::new(job.clone(), JobStart::Durable, now))
@@ -98,7 +98,7 @@ impl Jobs {
     }
 
     /// The jobs as they are stored in the cursor.
-    pub(super) fn cursors(&self) -> Vec<Job> {
+    pub(super) fn to_cursor(&self) -> Vec<Job> {
         self.list
             .iter()
             .map(|running| running.job.clone())
@@ -120,7 +120,7 @@ impl Jobs {
             .map(|running| &mut running.job.counters)
     }
 
-    pub(super) fn job(&self, lane: Lane) -> Option<&Job> {
+    pub(super) fn find_job(&self, lane: Lane) -> Option<&Job> {
         self.list
             .iter()
             .map(|running| &running.job)
@@ -145,16 +145,16 @@ impl Jobs {
     }
 
     /// Notes that all changes are in the write in progress.
-    pub(super) fn written(&mut self) {
-        self.step(JobStart::Unwritten, JobStart::Written);
+    pub(super) fn begin_write(&mut self) {
+        self.change_start(JobStart::Unwritten, JobStart::Written);
     }
 
     /// Notes that the write in progress is durable.
-    pub(super) fn durable(&mut self) {
-        self.step(JobStart::Written, JobStart::Durable);
+    pub(super) fn finish_write(&mut self) {
+        self.change_start(JobStart::Written, JobStart::Durable);
     }
 
-    fn step(&mut self, from: JobStart, to: JobStart) {
+    fn change_start(&mut self, from: JobStart, to: JobStart) {
         for running in self
             .list
             .iter_mut()
@@ -164,7 +164,7 @@ impl Jobs {
         }
     }
 
-    fn refuses(&self, command: JobCommand) -> Option<JobRefused> {
+    fn command_problem(&self, command: JobCommand) -> Option<JobRefused> {
         let (lane, wanted) = match command {
             JobCommand::Start { .. } => {
                 return (self.list.len() >= JOBS_MAX).then_some(JobRefused::TooMany);
@@ -195,7 +195,7 @@ impl Jobs {
 impl Subscription {
     /// Why a job command does not apply in the current state.
     pub(super) fn refuses_job(&self, command: JobCommand) -> Option<JobRefused> {
-        self.jobs.refuses(command)
+        self.jobs.command_problem(command)
     }
 
     /// The lane of the job that this command would start.
@@ -212,7 +212,7 @@ impl Subscription {
     }
 
     pub(super) fn on_job_command(&mut self, command: JobCommand, now: Timestamp) {
-        if self.jobs.refuses(command).is_some() {
+        if self.jobs.command_problem(command).is_some() {
             return;
         }
         let (lane, state) = match command {
@@ -240,7 +240,8 @@ impl Subscription {
     fn start_job(&mut self, kind: JobKind, rate: Option<Rate>, now: Timestamp) {
         let lane = self.jobs.next_lane();
         self.jobs.begun = lane.0 - Lane::FIRST_JOB.0 + 1;
-        let (state, counters) = (JobState::Running, Counters::default());
+        let state = JobState::Running;
+        let counters = Counters::default();
         let job = Job {
             lane,
             kind,
@@ -262,7 +263,7 @@ impl Subscription {
                     open: Vec::new(),
                     done: Vec::new(),
                 };
-                self.lanes.push(LaneReader::recover(&cursor));
+                self.lanes.push(LaneReader::from_cursor(&cursor));
             }
             // Its dead letters arrive as [`super::Input::Redrive`].
             JobKind::Redrive { .. } => {}
@@ -286,7 +287,7 @@ impl Subscription {
         if let Some(reading) = lane_mut(&mut self.lanes, lane) {
             reading.stop();
         }
-        let lost = self.replays().withdraw(lane);
+        let lost = self.job_queue_mut().withdraw_lane(lane);
         let item = |seq| SendItem {
             lane,
             seq,
@@ -295,7 +296,7 @@ impl Subscription {
             due: None,
             since: None,
         };
-        self.cancel(lost.into_iter().map(item).collect(), now);
+        self.cancel_deliveries(lost.into_iter().map(item).collect(), now);
     }
 
     /// Whether pending deliveries of this lane are taken back because its job is canceled.
@@ -324,7 +325,7 @@ impl Subscription {
             }
             // Requests in flight when an earlier process ended have no pending record and no
             // outcome.
-            let lost = self.replays().withdraw(lane);
+            let lost = self.job_queue_mut().withdraw_lane(lane);
             let item = |seq| SendItem {
                 lane,
                 seq,
@@ -333,8 +334,8 @@ impl Subscription {
                 due: None,
                 since: None,
             };
-            self.cancel(lost.into_iter().map(item).collect(), now);
-            let keys = self.replays().due.take_lane(lane, max);
+            self.cancel_deliveries(lost.into_iter().map(item).collect(), now);
+            let keys = self.job_queue_mut().due.take_lane(lane, max);
             let item = |DueKey { due, lane, seq }| SendItem {
                 lane,
                 seq,
@@ -343,29 +344,29 @@ impl Subscription {
                 due: Some(due),
                 since: None,
             };
-            self.cancel(keys.into_iter().map(item).collect(), now);
+            self.cancel_deliveries(keys.into_iter().map(item).collect(), now);
         }
     }
 
     /// Ends these deliveries of a canceled job.
-    pub(super) fn cancel(&mut self, items: Vec<SendItem>, now: Timestamp) {
+    pub(super) fn cancel_deliveries(&mut self, items: Vec<SendItem>, now: Timestamp) {
         let Some(SendItem { lane, .. }) = items.first().copied() else {
             return;
         };
         let items = self.give_back(lane, items, now);
-        let mut canceled = Vec::with_capacity(items.len());
+        let mut items_left = Vec::with_capacity(items.len());
         for item in items {
-            if self.leave(item) {
-                self.count(item.lane, |counters| counters.canceled += 1);
-                canceled.push(item);
+            if self.remove_pending(item) {
+                self.update_counters(item.lane, |counters| counters.canceled += 1);
+                items_left.push(item);
             }
         }
-        if canceled.is_empty() {
+        if items_left.is_empty() {
             return;
         }
-        self.pending_write.spend(canceled.len());
-        let runs = runs_of(canceled.iter().map(|item| item.seq).collect());
-        self.pending_write.note(
+        self.pending_write.reserve_ended(items_left.len());
+        let runs = runs_of(items_left.iter().map(|item| item.seq).collect());
+        self.pending_write.push_entry(
             lane,
             0,
             LedgerEntry {
@@ -407,7 +408,7 @@ impl Subscription {
                 JobState::Running | JobState::Paused | JobState::Completed => JobState::Completed,
             };
             self.pending_write
-                .change(RecordChange::JobEnded(Box::new(Job {
+                .push_change(RecordChange::JobEnded(Box::new(Job {
                     state,
                     changed: now,
                     ..job

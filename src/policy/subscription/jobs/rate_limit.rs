@@ -26,17 +26,17 @@ impl RateLimit {
     }
 
     /// How many events may leave now.
-    pub(super) fn events(&self, now: Timestamp) -> u32 {
-        self.bucket.whole(self.rate, now)
+    pub(super) fn free_events(&self, now: Timestamp) -> u32 {
+        self.bucket.whole_tokens(self.rate, now)
     }
 
     /// When this number of events may leave, capped at the largest burst.
-    pub(super) fn opens(&self, events: u32, now: Timestamp) -> Timestamp {
-        self.bucket.opens(events, self.rate, now)
+    pub(super) fn opens_at(&self, events: u32, now: Timestamp) -> Timestamp {
+        self.bucket.opens_at(events, self.rate, now)
     }
 
     /// Notes that events leave.
-    pub(super) fn take(&mut self, events: usize, now: Timestamp) {
-        self.bucket.take(events as f64, self.rate, now);
+    pub(super) fn take_events(&mut self, events: usize, now: Timestamp) {
+        self.bucket.take_tokens(events as f64, self.rate, now);
     }
 }

@@ -24,7 +24,9 @@ impl Subscription {
 
     /// Events of jobs that are ready to be sent again.
     fn ready_retries(&self) -> impl Iterator<Item = &ReadyEvent> {
-        self.replays.iter().flat_map(|replays| replays.ready())
+        self.replays
+            .iter()
+            .flat_map(|replays| replays.ready_events())
     }
 
     /// What a job could send at once, before its rate limit.
@@ -52,7 +54,7 @@ impl Subscription {
         {
             return Vec::new();
         }
-        let mut lanes = self.job_lanes(RunningJob::runs);
+        let mut lanes = self.job_lanes(RunningJob::is_running);
         lanes.sort_unstable();
         let first = lanes.partition_point(|lane| *lane <= self.jobs.last);
         lanes.rotate_left(first);
@@ -67,11 +69,12 @@ impl Subscription {
                 continue;
             };
             let allowance = self.jobs.list[index].allowance.as_ref();
-            if ready == 0 || allowance.is_some_and(|allowance| allowance.opens(ready, now) > now) {
+            if ready == 0 || allowance.is_some_and(|allowance| allowance.opens_at(ready, now) > now)
+            {
                 continue;
             }
-            let allowed = allowance.map_or(u32::MAX, |allowance| allowance.events(now));
-            let events_max = self.batch_max().min(allowed.max(1));
+            let events_free = allowance.map_or(u32::MAX, |allowance| allowance.free_events(now));
+            let events_max = self.batch_max().min(events_free.max(1));
             let batch = self.take_of_job(
                 lane,
                 BatchLimits {
@@ -81,7 +84,7 @@ impl Subscription {
                 now,
             );
             if let Some(allowance) = &mut self.jobs.list[index].allowance {
-                allowance.take(batch.len(), now);
+                allowance.take_events(batch.len(), now);
             }
             (self.jobs.others, self.jobs.last, self.jobs.left) = (0, lane, now);
             return batch;
@@ -91,9 +94,9 @@ impl Subscription {
 
     /// Retries precede first attempts: their number is bounded, and at the bound the job stops.
     fn take_of_job(&mut self, lane: Lane, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
-        let batch = self.replays().take_ready_of(lane, limits);
+        let batch = self.job_queue_mut().take_ready_of(lane, limits);
         match self.lanes.iter().position(|reading| reading.lane() == lane) {
-            Some(index) if batch.is_empty() => self.take(index, limits, now),
+            Some(index) if batch.is_empty() => self.take_batch(index, limits, now),
             Some(_) | None => batch,
         }
     }
@@ -108,7 +111,7 @@ impl Subscription {
         if self.jobs.is_empty() || self.endpoint.is_closed() {
             return;
         }
-        if let Some(from) = self.replays().due.next_lookup(now) {
+        if let Some(from) = self.job_queue_mut().due.next_lookup(now) {
             effects.push(Effect::ReadDue {
                 of: Traffic::Jobs,
                 from,
@@ -118,8 +121,8 @@ impl Subscription {
             return;
         }
         let batch = self.settings.batch.events_max as usize;
-        for lane in
-            self.job_lanes(|running| running.runs() && running.job.counters.pending < PENDING_MAX)
+        for lane in self
+            .job_lanes(|running| running.is_running() && running.job.counters.pending < PENDING_MAX)
         {
             let Some(reading) =
                 lane_mut(&mut self.lanes, lane).filter(|reading| reading.ready() < batch)
@@ -130,10 +133,10 @@ impl Subscription {
                 effects.push(Effect::ReadLog { lane, from, end });
             }
         }
-        let wanted = self.fetchable_jobs();
+        let lanes = self.fetchable_jobs();
         let fetch = self
-            .replays()
-            .fetch(now, batch, |lane| wanted.contains(&lane));
+            .job_queue_mut()
+            .take_fetch_keys(now, batch, |lane| lanes.contains(&lane));
         if !fetch.is_empty() {
             effects.push(Effect::Fetch(fetch));
         }
@@ -142,7 +145,7 @@ impl Subscription {
     /// Jobs that have nothing fetched and could send it.
     fn fetchable_jobs(&self) -> Vec<Lane> {
         let has_ready = |lane| self.ready_retries().any(|ready| ready.item.lane == lane);
-        self.job_lanes(|running| running.runs() && !has_ready(running.job.lane))
+        self.job_lanes(|running| running.is_running() && !has_ready(running.job.lane))
     }
 
     /// When a job could send or read, if nothing happens before. Where it waits for room or an
@@ -155,8 +158,8 @@ impl Subscription {
         {
             return None;
         }
-        let free = match self.endpoint.free_requests(self.requests.count(), now) {
-            0 => self.endpoint.pace_opens(self.requests.count(), now),
+        let free = match self.endpoint.free_requests(self.requests.count_open(), now) {
+            0 => self.endpoint.pace_opens(self.requests.count_open(), now),
             1.. => Some(now),
         };
         let free = free.filter(|_| self.may_request());
@@ -165,13 +168,13 @@ impl Subscription {
                 .jobs
                 .list
                 .iter()
-                .filter(|running| running.runs())
+                .filter(|running| running.is_running())
                 .filter_map(|running| {
                     let ready = self.job_ready(running.job.lane);
                     let opens = running
                         .allowance
                         .as_ref()
-                        .map_or(now, |allowance| allowance.opens(ready, now));
+                        .map_or(now, |allowance| allowance.opens_at(ready, now));
                     (ready > 0).then_some(opens)
                 });
             opens.min().map(|opens| opens.max(free).max(spare))
@@ -180,17 +183,17 @@ impl Subscription {
     }
 
     fn next_job_key(&self, now: Timestamp) -> Option<Timestamp> {
-        let wanted = self.fetchable_jobs();
+        let lanes = self.fetchable_jobs();
         let replays = self
             .replays
             .as_ref()
-            .filter(|replays| !replays.is_fetching() && !wanted.is_empty())?;
-        replays.due.wakes_of(now, |lane| wanted.contains(&lane))
+            .filter(|replays| !replays.is_fetching() && !lanes.is_empty())?;
+        replays.due.wakes_of(now, |lane| lanes.contains(&lane))
     }
 
     /// When a job has something to send. It is enough reason to probe a suspended endpoint.
     pub(in crate::subscription) fn wait_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
-        let running = self.job_lanes(RunningJob::runs);
+        let running = self.job_lanes(RunningJob::is_running);
         let behind = |lane: &LaneReader| running.contains(&lane.lane()) && lane.is_behind(self.end);
         let waits = self.lanes.iter().any(behind)
             || self

@@ -37,7 +37,7 @@ pub(super) struct Recovery {
 impl Recovery {
     /// `open` events were open at the end of the previous incarnation.
     pub(super) fn new(open: VecDeque<(Lane, Seq)>, is_any_due: bool) -> Self {
-        let from = is_any_due.then(|| DueKey::at(Timestamp::default()));
+        let from = is_any_due.then(|| DueKey::first_at(Timestamp::default()));
         Self {
             from,
             wanted: open,
@@ -65,7 +65,7 @@ impl Subscription {
         };
         match input {
             Input::DueRead {
-                of: Traffic::Own,
+                of: Traffic::Live,
                 keys,
                 all,
             } if recovery.asked => {
@@ -139,7 +139,7 @@ impl Subscription {
         recovery.asked = true;
         match recovery.from {
             Some(from) if recovery.wanted.is_empty() => effects.push(Effect::ReadDue {
-                of: Traffic::Own,
+                of: Traffic::Live,
                 from,
             }),
             _ => effects.push(Effect::Fetch(
@@ -157,9 +157,13 @@ impl Subscription {
         let Some(mut recovery) = ordering.recovery.take_if(|recovery| recovery.is_read()) else {
             return;
         };
-        for item in self.requests.items().filter(|item| !item.lane.is_job()) {
+        for item in self
+            .requests
+            .iter_items()
+            .filter(|item| !item.lane.is_job())
+        {
             if let Some(key) = recovery.found.remove(&item.seq).and_then(|found| found.key) {
-                ordering.begin(item.seq, key);
+                ordering.mark_in_flight(item.seq, key);
             }
         }
         while let Some((
@@ -185,7 +189,7 @@ impl Subscription {
                 ordering.recovery = Some(recovery);
                 return;
             }
-            let is_lost = self.own.is_lost((lane, seq));
+            let is_lost = self.live.is_lost((lane, seq));
             let due = pending.as_ref().map(|pending| pending.due);
             if !is_lost && due.is_none() {
                 continue;
@@ -194,7 +198,7 @@ impl Subscription {
             let blocking = pending.clone().filter(|pending| pending.due == BLOCKING);
             let Some(key) = key else {
                 if is_held_back {
-                    self.own.release(WantedEvent {
+                    self.live.release_event(WantedEvent {
                         key: (lane, seq),
                         due,
                     });
@@ -209,14 +213,14 @@ impl Subscription {
                             pending,
                         },
                     );
-                    ordering.blocking.retry(seq);
+                    ordering.blocking.retry_event(seq);
                 }
                 continue;
             };
             let state = ordering.keys.entry(key).or_default();
             state.failed = true;
             if state.going.is_empty() {
-                ordering.begin(seq, key);
+                ordering.mark_in_flight(seq, key);
                 match blocking {
                     Some(pending) => {
                         ordering.blocking.insert(
@@ -228,10 +232,10 @@ impl Subscription {
                             },
                         );
                         if !ordering.blocking.is_enabled() {
-                            ordering.blocking.retry(seq);
+                            ordering.blocking.retry_event(seq);
                         }
                     }
-                    None if is_held_back => self.own.release(WantedEvent {
+                    None if is_held_back => self.live.release_event(WantedEvent {
                         key: (lane, seq),
                         due,
                     }),
@@ -245,7 +249,7 @@ impl Subscription {
                     // It was pending before the subscription had an order, or had another one.
                     let was_due = pending.due;
                     if was_due != BLOCKING {
-                        self.own.due.leave(DueKey {
+                        self.live.due.remove_pending(DueKey {
                             due: was_due,
                             lane,
                             seq,
@@ -255,8 +259,8 @@ impl Subscription {
                         due: HELD_BACK,
                         ..pending
                     };
-                    self.pending_write.spend(1);
-                    self.pending_write.change(RecordChange::Defer {
+                    self.pending_write.reserve_ended(1);
+                    self.pending_write.push_change(RecordChange::Defer {
                         lane,
                         seq,
                         pending,
@@ -271,13 +275,13 @@ impl Subscription {
                     {
                         event.write = 0;
                     }
-                    self.own.forget_lost((lane, seq));
+                    self.live.forget_lost((lane, seq));
                 }
             }
         }
         if !ordering.tracked.is_empty() {
             // What is held back is seen in the state that a write publishes.
-            self.pending_write.cursor_now();
+            self.pending_write.write_cursor_now();
         }
     }
 }

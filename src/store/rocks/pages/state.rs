@@ -87,7 +87,7 @@ pub(super) struct Plan {
 }
 
 impl PagesState {
-    pub(super) fn begin(&mut self) -> Plan {
+    pub(super) fn begin_plan(&mut self) -> Plan {
         self.last += 1;
         Plan {
             number: self.last,
@@ -114,26 +114,30 @@ impl PagesState {
         let due = due.filter(|key| self.unstored.get(key).is_some_and(|known| !known.is_busy()));
         let mut due: BTreeSet<SubscriptionKey> = due.take(STORED + 2 * outcomes.len()).collect();
         for (subscription_key, outcomes) in outcomes {
-            let mut known = self.unstored.get_mut(&subscription_key);
-            let lines = outcomes.lines.count();
-            let all_lines = known
+            let mut unstored = self.unstored.get_mut(&subscription_key);
+            let lines = outcomes.lines.line_count();
+            let all_lines = unstored
                 .as_ref()
-                .map_or(0, |known| known.lines.count())
+                .map_or(0, |unstored| unstored.lines.line_count())
                 .saturating_add(lines);
-            let is_storing = known.as_ref().is_some_and(|known| known.storing.is_some());
-            let is_uncertain = known.as_ref().is_some_and(|known| known.is_uncertain);
+            let is_storing = unstored
+                .as_ref()
+                .is_some_and(|unstored| unstored.storing.is_some());
+            let is_uncertain = unstored
+                .as_ref()
+                .is_some_and(|unstored| unstored.is_uncertain);
             let is_due =
                 due.remove(&subscription_key) || lines >= WRITE_LINES || all_lines >= OWN_LINES;
             if is_due && !is_storing {
-                self.store(plan, subscription_key, outcomes);
+                self.store_outcomes(plan, subscription_key, outcomes);
                 continue;
             }
-            if let Some(known) = &mut known {
-                known.is_growing = true;
+            if let Some(unstored) = &mut unstored {
+                unstored.is_growing = true;
             }
             // Another write stores the cursor before, or it is not known for certain.
-            let before = known
-                .and_then(|known| known.cursor.as_ref())
+            let before = unstored
+                .and_then(|unstored| unstored.cursor.as_ref())
                 .filter(|_| !is_storing && !is_uncertain);
             let cursor = outcomes
                 .cursor
@@ -147,29 +151,31 @@ impl PagesState {
             plan.entries.push((entry, outcomes.cursor.cloned()));
         }
         due.into_iter()
-            .for_each(|key| self.store(plan, key, Outcomes::default()));
+            .for_each(|key| self.store_outcomes(plan, key, Outcomes::default()));
     }
 
     /// Stores outcomes as records, with all that pages have of the subscription.
-    pub(super) fn store(
+    pub(super) fn store_outcomes(
         &mut self,
         plan: &mut Plan,
         subscription_key: SubscriptionKey,
         outcomes: Outcomes<'_>,
     ) {
-        let (mut cursor, mut lines) = (outcomes.cursor.cloned(), outcomes.lines);
+        let mut cursor = outcomes.cursor.cloned();
+        let mut lines = outcomes.lines;
         if let Some(known) = self.unstored.get_mut(&subscription_key) {
             known.storing = Some(Storing {
-                lines: known.lines.mark(),
+                lines: known.lines.current_mark(),
                 renewed: None,
                 has_cursor: false,
             });
             cursor = cursor.or_else(|| known.cursor.clone());
             let mut all = known.lines.clone();
-            all.append(&lines);
+            all.append_later(&lines);
             lines = Cow::Owned(all);
             plan.storing.push(subscription_key);
-            let (stored, lines) = (Some(known.last), EncodedLines::default());
+            let stored = Some(known.last);
+            let lines = EncodedLines::default();
             plan.entries.push((
                 PageEntry {
                     subscription_key,
@@ -184,7 +190,11 @@ impl PagesState {
     }
 
     /// Adds the page and the deletes of pages that have ended.
-    pub(super) fn finish<'a>(&mut self, plan: Plan, batch: Cow<'a, Batch>) -> PlannedWrite<'a> {
+    pub(super) fn finish_plan<'a>(
+        &mut self,
+        plan: Plan,
+        batch: Cow<'a, Batch>,
+    ) -> PlannedWrite<'a> {
         let Plan {
             number,
             mut first,
@@ -207,8 +217,8 @@ impl PagesState {
             .chain(self.writing.first().copied());
         let needed = needed.min().unwrap_or(number);
         let rest = self.pages.split_off(&needed);
-        let deleted = std::mem::replace(&mut self.pages, rest);
-        for (number, bytes) in &deleted {
+        let old_pages = std::mem::replace(&mut self.pages, rest);
+        for (number, bytes) in &old_pages {
             self.bytes -= bytes;
             first.single_delete(Family::Cursor, keys::outcome_page(*number));
         }
@@ -226,7 +236,7 @@ impl PagesState {
             .into_iter()
             .zip(cursors)
             .filter(|(entry, _)| entry.stored.is_none());
-        let added = entries
+        let new_entries = entries
             .map(|(entry, cursor)| (entry.subscription_key, cursor, entry.lines))
             .collect();
         PlannedWrite {
@@ -235,9 +245,9 @@ impl PagesState {
             page: Some(PlannedPage {
                 number,
                 bytes,
-                added,
+                added: new_entries,
                 storing,
-                deleted,
+                deleted: old_pages,
             }),
         }
     }
@@ -250,14 +260,15 @@ impl PagesState {
         cursor: Option<Bytes>,
         lines: EncodedLines,
     ) {
-        if cursor.is_none() && lines.count() == 0 {
+        if cursor.is_none() && lines.line_count() == 0 {
             return;
         }
-        self.lines += lines.count() as usize;
+        self.lines += lines.line_count() as usize;
         match self.unstored.entry(subscription_key) {
             Entry::Vacant(entry) => {
-                let (first, last) = (number, number);
-                let known = Unstored {
+                let first = number;
+                let last = number;
+                let unstored = Unstored {
                     first,
                     last,
                     cursor,
@@ -266,25 +277,25 @@ impl PagesState {
                     is_uncertain: false,
                     storing: None,
                 };
-                entry.insert(known);
+                entry.insert(unstored);
                 self.order.insert((number, subscription_key));
             }
             Entry::Occupied(entry) => {
-                let known = entry.into_mut();
-                (known.last, known.is_growing) = (number, false);
-                known.is_uncertain &= cursor.is_none();
-                if let Some(storing) = &mut known.storing {
+                let unstored = entry.into_mut();
+                (unstored.last, unstored.is_growing) = (number, false);
+                unstored.is_uncertain &= cursor.is_none();
+                if let Some(storing) = &mut unstored.storing {
                     storing.renewed.get_or_insert(number);
                     storing.has_cursor |= cursor.is_some();
                 }
-                known.cursor = cursor.or(known.cursor.take());
-                known.lines.append(&lines);
+                unstored.cursor = cursor.or(unstored.cursor.take());
+                unstored.lines.append_later(&lines);
             }
         }
     }
 
     /// What a write has stored of a subscription is no longer in pages alone.
-    pub(super) fn stored(&mut self, subscription_key: SubscriptionKey) {
+    pub(super) fn forget_stored(&mut self, subscription_key: SubscriptionKey) {
         let Some(known) = self.unstored.get_mut(&subscription_key) else {
             return;
         };
@@ -292,7 +303,7 @@ impl PagesState {
             return;
         };
         self.order.remove(&(known.first, subscription_key));
-        self.lines -= storing.lines.count() as usize;
+        self.lines -= storing.lines.line_count() as usize;
         let Some(first) = storing.renewed else {
             self.unstored.remove(&subscription_key);
             return;
