@@ -207,8 +207,17 @@ fn help_explains_commands_and_subjects() {
           clock confirm`, or for `clock.expiry_pause_max`. A clock that returns to its
           time before is trusted at once.
         - `gridhook clock confirm` resumes expiry. If the machine's clock is ahead of
-          the server's time, the server goes on from it within a minute. If it is
-          behind, restart the server: the next start begins with it.
+          the server's time, the server goes on from it within a minute. If it is behind
+          by more than a minute, the server begins again by it, in the same process and
+          with the same sockets: within a second it stops as for SIGTERM (requests in
+          flight finish within `server.shutdown_timeout`; publishers receive 503 with
+          `Retry-After`), and then serves by the machine's clock. Clients reconnect, and
+          sessions of the dashboard end. The node of a cluster gives up the shards that
+          it owns, and the next owners go on from the confirmed clock.
+        - Times that a wrong clock has set later than any wait are cut once the clock was
+          corrected: a retry, and a dead letter that waits for its file, wait once more;
+          suspensions, locks of received events and the schedule of backups last at most
+          their longest time. A manual validation stays open until its time.
         - Events that were published by a wrong clock keep their time. One with a time
           in the future is attempted as often as any other, and its time to live begins
           then. Events that were never attempted, and the log, expire with the first
