@@ -132,6 +132,7 @@ impl SubscriptionActor {
             next_request,
             inputs,
             is_first,
+            is_moved,
         } = shared.begin(owner.incarnation, end);
         let settings = Arc::clone(&plan.settings);
         let now = context.clock.now();
@@ -146,6 +147,8 @@ impl SubscriptionActor {
         core.inherit(inputs);
         if is_first {
             core.start(now);
+        } else if is_moved {
+            core.probe_at_once(now);
         }
         shared.set_state(&core.cursor(), core.endpoint(now));
         let reader = Arc::clone(&shared);

@@ -120,6 +120,8 @@ struct SharedInner {
     suspects: Option<Box<Suspects>>,
     closing: bool,
     progressed: bool,
+    /// Whether the plan has another endpoint than that of the incarnation.
+    is_moved: bool,
 }
 
 #[derive(Debug)]
@@ -140,6 +142,8 @@ pub(super) struct HandedOver {
     pub(super) inputs: Vec<Input>,
     /// Whether it is the first incarnation since the server started.
     pub(super) is_first: bool,
+    /// Whether the plan has another endpoint than before.
+    pub(super) is_moved: bool,
 }
 
 /// What arrived since the last wake.
@@ -202,6 +206,7 @@ impl SharedState {
             suspects: None,
             closing: false,
             progressed: false,
+            is_moved: false,
         };
         let view = Mutex::new(SubscriptionState::new(cursor, endpoint, end));
         let (doomed, has_poison) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -225,9 +230,11 @@ impl SharedState {
         Arc::clone(&self.lock().plan.record)
     }
 
-    /// Replaces the plan. The next incarnation uses it.
+    /// Replaces the plan. The next incarnation uses it, and probes another endpoint at once.
     pub fn set_plan(&self, plan: Arc<DeliveryPlan>) {
-        self.lock().plan = plan;
+        let mut inner = self.lock();
+        inner.is_moved |= inner.plan.settings.endpoint != plan.settings.endpoint;
+        inner.plan = plan;
     }
 
     /// How many requests are in flight, or answered and not yet durable.
@@ -373,6 +380,7 @@ impl SharedState {
             next_request: inner.next_request,
             inputs,
             is_first,
+            is_moved: std::mem::take(&mut inner.is_moved),
         }
     }
 
