@@ -327,7 +327,10 @@ impl WebhookClient {
             return RequestResult::bare(Outcome::Aborted);
         }
         let stale = first.reused.get() && unanswered(&error, &first);
-        let Some(outgoing) = first.again.take().filter(|_| stale) else {
+        if !stale {
+            return failed(&error, first.phase(), destination);
+        }
+        let Some(outgoing) = first.again.take() else {
             return failed(&error, first.phase(), destination);
         };
         tracing::debug!(%error, host = destination.url().host_str(), "stale connection; sending \
@@ -450,7 +453,7 @@ impl WebhookClient {
 /// The header lines, but for those that the codec decides about, which are put into `map`. A
 /// property takes precedence over another header of its name, and the last of a name over the
 /// others.
-fn header_lines(
+pub(super) fn header_lines(
     destination: &Destination,
     outgoing: &OutgoingRequest,
     map: &mut HeaderMap,
