@@ -33,7 +33,7 @@ pub(super) use self::{
 use super::{
     http,
     output::{CommandError, OutputArgs},
-    print, suggestion,
+    suggestion,
 };
 
 /// The flags that name the server and the operator's token.
@@ -344,7 +344,7 @@ impl ServerClient {
             .split_once('"')
             .map_or(header, |(_, text)| text.trim_end_matches('"'));
         if self.warnings.borrow_mut().insert(text.to_owned()) {
-            print::note(&format!("gridhook: warning: {text}"));
+            crate::print::note(&format!("gridhook: warning: {text}"));
         }
     }
 
