@@ -49,9 +49,12 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
             |Excerpt {
                  answered,
                  content: text,
+                 heads,
              }| ResponseView {
                 by_endpoint: *answered,
                 text: String::from_utf8_lossy(text).into_owned(),
+                request_head: shown_head(heads.as_deref().map(|heads| &heads.request)),
+                response_head: shown_head(heads.as_deref().map(|heads| &heads.response)),
             },
         ),
         events: entry.event_count(),
@@ -205,6 +208,10 @@ pub(crate) fn filter_sentence(view: &FilterView) -> String {
 }
 
 /// The name of a lane.
+fn shown_head(head: Option<&String>) -> Option<String> {
+    head.filter(|head| !head.is_empty()).cloned()
+}
+
 fn lane_name(lane: Lane) -> String {
     match lane {
         Lane::LIVE => "live".to_owned(),

@@ -87,4 +87,10 @@ pub struct ResponseView {
     /// Whether the endpoint sent it, not the server
     pub by_endpoint: bool,
     pub text: String,
+    /// Request line and header fields of the first such request in the minute, without secrets
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_head: Option<String>,
+    /// Header fields of its response, without secrets
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_head: Option<String>,
 }

@@ -274,7 +274,9 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
     if let Some(ResponseView {
         by_endpoint,
         text: answer,
+        ..
     }) = &line.response
+        && !answer.is_empty()
     {
         let label = if *by_endpoint { "response" } else { "reason" };
         write!(text, "\n    {label}: {}", escape::escape_text(answer)).ok();

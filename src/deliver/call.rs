@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     failure::{failure_result, timeout_detail},
     request::{Destination, OutgoingRequest},
+    shown_head::shown_request_head,
     socket::{RequestAttempt, RequestPhase},
     webhook::{LatePermit, WebhookClient},
 };
@@ -90,14 +91,13 @@ impl<'a> RequestInFlight<'a> {
         match result {
             Ok(answer) => {
                 let latency = current.response_end().saturating_duration_since(began);
-                (
-                    RequestResult {
-                        latency,
-                        phases,
-                        ..answer
-                    },
-                    None,
-                )
+                let mut answer = RequestResult {
+                    latency,
+                    phases,
+                    ..answer
+                };
+                self.note_request(&mut answer);
+                (answer, None)
             }
             Err(_) => {
                 let phase = current.current_phase();
@@ -107,15 +107,27 @@ impl<'a> RequestInFlight<'a> {
                 );
                 let is_unreached =
                     matches!(phase, RequestPhase::Resolving | RequestPhase::Connecting(_));
-                let answer = RequestResult {
+                let mut answer = RequestResult {
                     latency: began.elapsed(),
                     phases,
                     unreached: is_unreached,
                     ..answer
                 };
+                self.note_request(&mut answer);
                 current.late.set(true);
                 (answer, self.late_permit(phase, start))
             }
+        }
+    }
+
+    /// Notes the head of a request that failed. Its copy for a repeat is no longer needed.
+    fn note_request(&self, result: &mut RequestResult) {
+        if result.outcome == Outcome::Delivered {
+            return;
+        }
+        if let Some(outgoing) = self.first.again.take() {
+            let heads = result.heads.get_or_insert_default();
+            heads.request = shown_request_head(self.destination, &outgoing);
         }
     }
 

@@ -48,6 +48,7 @@ pub mod resource;
 pub mod response;
 pub mod response_head;
 pub mod sender;
+mod shown_head;
 pub mod signature;
 pub mod socket;
 pub mod sockets;

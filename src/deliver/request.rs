@@ -25,7 +25,7 @@ use super::{
     convert::{self, convert_event, delivered_bytes},
 };
 use gridhook_event::{Event, Schema, Seq, Transformed};
-use gridhook_policy::property::{self, DeliveryProperty};
+use gridhook_policy::property::{self, DeliveryProperty, PropertySource};
 
 /// Why a destination or a request cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -171,6 +171,14 @@ impl Destination {
     /// The subscription's name as the value of a header.
     pub(super) fn name_value(&self) -> &str {
         &self.name_value
+    }
+
+    /// Whether a delivery property has this name and a secret value.
+    pub(super) fn has_secret(&self, name: &str) -> bool {
+        let is_secret = |property: &DeliveryProperty| matches!(property.source, PropertySource::Static { is_secret, .. } if is_secret);
+        self.properties
+            .iter()
+            .any(|property| property.name.eq_ignore_ascii_case(name) && is_secret(property))
     }
 
     pub fn schema(&self) -> Schema {

@@ -22,10 +22,11 @@ use tokio::time::timeout_at;
 
 use super::{
     failure::shorten_detail,
+    shown_head::shown_response_head,
     socket::{RequestAttempt, RequestPhase},
 };
 use gridhook_event::WallTime;
-use gridhook_policy::outcome::{Outcome, RequestResult};
+use gridhook_policy::outcome::{Outcome, RequestHeads, RequestResult};
 
 /// 4 KiB of a response body are kept for operators.
 pub const BODY_BYTES_MAX: usize = 4_096;
@@ -51,6 +52,12 @@ pub(super) async fn read(
     let mut answer = RequestResult::from_outcome(Outcome::from_status(status.as_u16()));
     answer.status = Some(status.as_u16());
     answer.retry_after = retry_after(&response, wall);
+    if answer.outcome != Outcome::Delivered {
+        answer.heads = Some(Box::new(RequestHeads {
+            response: shown_response_head(response.headers()),
+            ..RequestHeads::default()
+        }));
+    }
     if status.is_informational() {
         request_attempt.discard_connection();
         answer.detail = match status {

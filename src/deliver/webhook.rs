@@ -321,7 +321,10 @@ impl WebhookClient {
             return RequestResult::from_outcome(Outcome::Aborted);
         }
         let stale = first.reused.get() && has_no_response(&error, &first);
-        let Some(outgoing) = first.again.take().filter(|_| stale) else {
+        if !stale {
+            return failed_result(&error, first.current_phase(), destination);
+        }
+        let Some(outgoing) = first.again.take() else {
             return failed_result(&error, first.current_phase(), destination);
         };
         tracing::debug!(%error, host = destination.url().host_str(), "stale connection; sending \
@@ -442,7 +445,7 @@ impl WebhookClient {
 /// The header lines, but for those that the codec decides about, which are put into `map`. A
 /// property takes precedence over another header of its name, and the last of a name over the
 /// others.
-fn header_lines(
+pub(super) fn header_lines(
     destination: &Destination,
     outgoing: &OutgoingRequest,
     map: &mut HeaderMap,

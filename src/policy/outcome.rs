@@ -377,6 +377,17 @@ pub struct RequestResult {
     /// The results of the single events where a service has taken some of them only; empty where
     /// the result is that of all events.
     pub events: Vec<EventResult>,
+    /// The heads of a failed HTTP request.
+    pub heads: Option<Box<RequestHeads>>,
+}
+
+/// The heads of a request and its response as operators see them: bounded, and without secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestHeads {
+    /// The request line and the header fields; empty if they are not known.
+    pub request: String,
+    /// The header fields of the response; empty without a response.
+    pub response: String,
 }
 
 /// The result of one event of a request.
@@ -427,6 +438,7 @@ impl RequestResult {
             detail: String::new(),
             unreached: false,
             repeated: false,
+            heads: None,
             events: Vec::new(),
         }
     }

@@ -39,7 +39,7 @@ use gridhook_event::{
     codec::{RecordReader, put_varint},
 };
 use gridhook_policy::{
-    outcome::{LastOutcome, Outcome, Reason},
+    outcome::{LastOutcome, Outcome, Reason, RequestHeads},
     record::{
         DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery, SeqRun,
         lease::LeaseStep,
@@ -458,19 +458,38 @@ fn take_event(reader: &mut RecordReader<'_>) -> Option<LedgerEvent> {
 
 impl RecordLayout for Excerpt {
     const NAME: &'static str = "excerpt";
+    /// 2: with `heads`.
+    const VERSION: u8 = 2;
+    const OLDEST: u8 = 1;
 
     fn write_fields(&self, out: &mut Vec<u8>) {
         out.push(self.answered.into());
         put_varint(out, self.content.len() as u64);
         out.extend_from_slice(&self.content);
+        out.push(self.heads.is_some().into());
+        if let Some(RequestHeads { request, response }) = self.heads.as_deref() {
+            put_text(out, request);
+            put_text(out, response);
+        }
     }
 
-    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let has_response = take_bool(reader)?;
         let length = usize::try_from(reader.varint()?).ok()?;
+        let content = Bytes::copy_from_slice(reader.take(length)?);
+        let has_heads = version >= 2 && take_bool(reader)?;
+        let heads = if has_heads {
+            Some(Box::new(RequestHeads {
+                request: take_text(reader)?.to_string(),
+                response: take_text(reader)?.to_string(),
+            }))
+        } else {
+            None
+        };
         Some(Self {
             answered: has_response,
-            content: Bytes::copy_from_slice(reader.take(length)?),
+            content,
+            heads,
         })
     }
 }

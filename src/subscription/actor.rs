@@ -130,6 +130,7 @@ impl SubscriptionActor {
             next_request,
             inputs,
             is_first,
+            is_moved,
         } = shared.begin_incarnation(owner.incarnation, end);
         let settings = Arc::clone(&plan.settings);
         let now = context.clock.now();
@@ -144,6 +145,8 @@ impl SubscriptionActor {
         core.inherit_results(inputs);
         if is_first {
             core.start(now);
+        } else if is_moved {
+            core.probe_at_once(now);
         }
         shared.set_state(&core.cursor(), core.view_endpoint(now));
         let reader = Arc::clone(&shared);

@@ -118,6 +118,8 @@ struct SharedInner {
     suspects: Option<Box<Suspects>>,
     closing: bool,
     progressed: bool,
+    /// Whether the plan has another endpoint than that of the incarnation.
+    is_moved: bool,
 }
 
 #[derive(Debug)]
@@ -138,6 +140,8 @@ pub(super) struct HandedOver {
     pub(super) inputs: Vec<Input>,
     /// Whether it is the first incarnation since the server started.
     pub(super) is_first: bool,
+    /// Whether the plan has another endpoint than before.
+    pub(super) is_moved: bool,
 }
 
 /// What arrived since the last wake.
@@ -200,6 +204,7 @@ impl SharedState {
             suspects: None,
             closing: false,
             progressed: false,
+            is_moved: false,
         };
         let view = Mutex::new(SubscriptionState::new(cursor, endpoint, end));
         let doomed = AtomicU32::new(0);
@@ -223,9 +228,11 @@ impl SharedState {
         Arc::clone(&self.lock_inner().plan.record)
     }
 
-    /// Replaces the plan. The next incarnation uses it.
+    /// Replaces the plan. The next incarnation uses it, and probes another endpoint at once.
     pub fn set_plan(&self, plan: Arc<DeliveryPlan>) {
-        self.lock_inner().plan = plan;
+        let mut inner = self.lock_inner();
+        inner.is_moved |= inner.plan.settings.endpoint != plan.settings.endpoint;
+        inner.plan = plan;
     }
 
     /// How many requests are in flight, or answered and not yet durable.
@@ -374,6 +381,7 @@ impl SharedState {
             next_request: inner.next_request,
             inputs,
             is_first,
+            is_moved: std::mem::take(&mut inner.is_moved),
         }
     }
 

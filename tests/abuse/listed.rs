@@ -127,6 +127,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("deliver/resolver.rs", "NAMES_MAX", "8192 names known"),
     ("deliver/request.rs", "URL_BYTES_MAX", "endpoints of 8192 bytes"),
     ("deliver/request.rs", "VALUE_BYTES_MAX", "headers of events 2048 bytes"),
+    ("deliver/shown_head.rs", "SHOWN_HEAD_BYTES_MAX", "2048 bytes of the heads of a failed \
+        request"),
     ("deliver/resource/kafka/client.rs", "RETRIES_MAX", "which Kafka's client repeats for 2 s"),
     ("deliver/resource/kafka/protocol.rs", "RESPONSE_BYTES_MAX", "responses of 16 MiB from a Kafka \
         broker"),

@@ -178,6 +178,13 @@ fn the_checks_find_seeded_bugs() {
 }
 
 #[test]
+fn heads_totals_and_one_format_of_times_are_read_on_a_phone_too_and_back_leads_to_the_place() {
+    if is_there() {
+        play("reading.mjs");
+    }
+}
+
+#[test]
 fn payloads_are_exact_addresses_last_and_waits_are_kept() {
     if is_there() {
         play("details.mjs");

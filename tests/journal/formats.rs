@@ -15,7 +15,10 @@ use bytes::Bytes;
 use gridhook::{
     control::filter_version,
     event::{PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::Chunk},
-    policy::record::{Cursor, DeadLetterRecord, EndpointId, Excerpt, LedgerEntry, PendingDelivery},
+    policy::{
+        outcome::RequestHeads,
+        record::{Cursor, DeadLetterRecord, EndpointId, Excerpt, LedgerEntry, PendingDelivery},
+    },
     repair::fsck,
     storage::{check_readable, record_decoders},
     store::{
@@ -305,10 +308,14 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
     check("job", samples::job(), &mut missing);
     check("cursor", samples::cursor(), &mut missing);
     check("page", samples::page(), &mut missing);
-    let said = (any::<bool>(), proptest::collection::vec(any::<u8>(), 1..40));
-    let excerpt = said.prop_map(|(answered, said)| Excerpt {
+    let said = proptest::collection::vec(any::<u8>(), 1..40);
+    let heads = ("[a-z]{1,9}", "[a-z]{1,9}")
+        .prop_map(|(request, response)| Box::new(RequestHeads { request, response }));
+    let said = (any::<bool>(), said, heads.prop_map(Some));
+    let excerpt = said.prop_map(|(answered, said, heads)| Excerpt {
         answered,
         content: said.into(),
+        heads,
     });
     check("excerpt", excerpt, &mut missing);
     let times = (any::<u64>(), any::<u64>(), any::<Option<u64>>());

@@ -6,7 +6,7 @@ use gridhook::{
         Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::RunningTotals,
     },
     policy::{
-        outcome::{Failure, LastOutcome, Outcome, Reason},
+        outcome::{Failure, LastOutcome, Outcome, Reason, RequestHeads},
         record::{
             Counters, Cursor, DeadLetterRecord, EndpointId, Excerpt, FilteredOut, Health, HeldBy,
             LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, OutcomeCounts, PaceRecord,
@@ -26,6 +26,11 @@ use proptest::{
     prelude::*,
     sample::select,
 };
+
+fn heads() -> impl Strategy<Value = Box<RequestHeads>> {
+    (".{0,9}", ".{0,9}")
+        .prop_map(|(request, response)| Box::new(RequestHeads { request, response }))
+}
 
 fn at() -> impl Strategy<Value = Timestamp> {
     any::<u64>().prop_map(Timestamp)
@@ -553,10 +558,11 @@ proptest! {
     fn an_excerpt_is_read_back_as_it_was_and_damage_is_refused(
         answered: bool,
         said in vec(any::<u8>(), 0..40),
+        heads in option::of(heads()),
         at: usize,
         byte: u8,
     ) {
-        check(&Excerpt { answered, content: said.into() }, at, byte)?;
+        check(&Excerpt { answered, content: said.into(), heads }, at, byte)?;
     }
 
     #[test]

@@ -306,6 +306,14 @@ fn dead_letters_that_wait_and_in_files_are_listed_shown_and_purged() {
         "{}",
         nothing_said.text()
     );
+    for verb in ["purge", "redrive"] {
+        let both = server.admin(
+            "POST",
+            &format!("{}/deadLetters/{verb}", subscription("orders", "Hook")),
+            &json!({"all": true, "filter": {"id": "3"}}),
+        );
+        assert_eq!(both.status, 400, "{}", both.text());
+    }
 
     server.publish("orders", &key, &load::body(&["late".to_owned()], "/a"));
     wait_for("one more to be given up", LONG, || {

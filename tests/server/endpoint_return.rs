@@ -3,14 +3,15 @@
 
 use std::{thread, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{LONG, many};
 use crate::support::{
+    endpoint::{Endpoint, answer},
     load,
     port::ReservedPort,
-    server::{Server, SubscriptionSpec, wait_for},
-    sink::Sink,
+    server::{Server, SubscriptionSpec, subscription, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// How long after its return the first fresh event is at the endpoint, with so many others that
@@ -95,4 +96,81 @@ fn an_endpoint_that_is_back_has_fresh_events_within_seconds_after_a_kill_too() {
         took.iter().all(|took| *took < Duration::from_secs(20)),
         "{took:?}"
     );
+}
+
+#[test]
+fn another_address_ends_the_suspension_that_the_old_one_caused() {
+    let (server, sink) = (
+        Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "1")]),
+        Sink::start(),
+    );
+    // After a 404 an endpoint is suspended for five minutes.
+    let key = server.topic_of(
+        "orders",
+        &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
+    );
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/wrong")));
+    sink.set("/wrong", Behavior::Answer(404));
+    let publish = |id: &str| server.publish("orders", &key, &load::body(&[id.to_owned()], "/a"));
+    let state = || server.status("orders", "hook")["health"]["state"].clone();
+    publish("one");
+    wait_for("the suspension", LONG, || state() == "suspended");
+    publish("two");
+    let change = json!({"destination": {"properties": {"endpointUrl": sink.url("/right")}}});
+    let changed = server.patch("orders", "hook", &change);
+    assert_eq!(changed.status, 201, "{}", changed.text());
+    wait_for("an event at the right address", LONG, || {
+        sink.look("/right", |ledger| ledger.contains_key("two"))
+    });
+    wait_for("a healthy endpoint", LONG, || state() == "healthy");
+}
+
+#[test]
+fn the_heads_of_a_failed_request_are_in_the_ledger_without_secrets() {
+    let headers = "x-reason: full\r\nset-cookie: session=cookie\r\n";
+    let endpoint = Endpoint::start(vec![answer(500, headers, "")]);
+    let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
+    let key = server.topic("orders", "EventGridSchema");
+    let property = |name: &str, value: &str, is_secret: bool| {
+        json!({"name": name, "type": "Static",
+            "properties": {"value": value, "isSecret": is_secret}})
+    };
+    let properties = json!([
+        property("x-shop", "berlin", false),
+        property("x-code", "hidden-code", true),
+        property("authorization", "hidden-login", false),
+    ]);
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&format!("{}?code=hidden-query", endpoint.url()))
+            .webhook("deliveryAttributeMappings", properties),
+    );
+    server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
+    let path = format!("{}/ledger?order=newest", subscription("orders", "hook"));
+    let response = || {
+        let ledger = server.command("GET", &path, &Value::Null).json();
+        ledger["lines"][0]["response"].clone()
+    };
+    wait_for("a failed request", LONG, || response().is_object());
+    let response = response();
+    assert_eq!(response["byEndpoint"], true, "{response}");
+    let head = |name: &str| response[name].as_str().unwrap_or_default().to_owned();
+    let (request, answer) = (head("requestHead"), head("responseHead"));
+    assert!(request.starts_with("POST /"), "{request}");
+    for field in [
+        "aeg-event-type: Notification",
+        "x-shop: berlin",
+        "x-code: [hidden]",
+        "authorization: [hidden]",
+        "?[hidden]",
+    ] {
+        assert!(request.contains(field), "{field} of {request}");
+    }
+    for field in ["x-reason: full", "set-cookie: [hidden]"] {
+        assert!(answer.contains(field), "{field} of {answer}");
+    }
+    for secret in ["hidden-", "session=cookie"] {
+        assert!(!response.to_string().contains(secret), "{response}");
+    }
 }

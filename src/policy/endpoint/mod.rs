@@ -259,7 +259,8 @@ impl Endpoint {
         }
     }
 
-    /// Makes the first probe due at once: the server has started, and the present state is unknown.
+    /// Makes the first probe due at once: the server has started, or the address is another one, and
+    /// the present state is unknown.
     pub fn start(&mut self, now: Timestamp) {
         if let Health::Suspended { until, .. } = &mut self.health
             && *until > now

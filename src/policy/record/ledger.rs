@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use crate::{
-    outcome::{Outcome, Reason},
+    outcome::{Outcome, Reason, RequestHeads},
     record::{SeqRun, lease::LeaseStep},
 };
 use gridhook_event::{Lane, Seq, Timestamp};
@@ -127,6 +127,8 @@ pub struct Excerpt {
     pub answered: bool,
     /// Its first bytes.
     pub content: Bytes,
+    /// The heads of the first request with this response in the minute.
+    pub heads: Option<Box<RequestHeads>>,
 }
 
 /// The key of an [`Excerpt`].

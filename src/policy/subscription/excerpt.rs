@@ -8,6 +8,8 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
+use bytes::Bytes;
+
 use crate::{
     outcome::RequestResult,
     record::{Excerpt, ExcerptKey},
@@ -37,7 +39,7 @@ pub(super) struct ExcerptCache {
 }
 
 impl ExcerptCache {
-    /// The excerpt of a response; [`None`] if the response was empty or the minute is full.
+    /// The excerpt of a response; [`None`] if nothing is known of it or the minute is full.
     pub(super) fn store_excerpt(
         &mut self,
         answer: &RequestResult,
@@ -51,7 +53,8 @@ impl ExcerptCache {
                     .slice(..answer.body.len().min(CONTENT_BYTES_MAX)),
             ),
             (true, false) => (false, answer.detail.clone().into()),
-            (true, true) => return None,
+            (true, true) if answer.heads.is_none() => return None,
+            (true, true) => (answer.status.is_some(), Bytes::new()),
         };
         let mut hasher = DefaultHasher::new();
         (answered, &content).hash(&mut hasher);
@@ -75,7 +78,11 @@ impl ExcerptCache {
         self.kept.insert((key.status, hash));
         Some(KeptExcerpt {
             key,
-            unwritten: Some(Excerpt { answered, content }),
+            unwritten: Some(Excerpt {
+                answered,
+                content,
+                heads: answer.heads.clone(),
+            }),
         })
     }
 }

@@ -458,11 +458,16 @@ impl Subscription {
     /// Notes that the server has started. Nothing is in flight: a suspended endpoint is probed at
     /// once, and the backlog of the downtime does not precede new events.
     pub fn start(&mut self, now: Timestamp) {
-        self.endpoint.start(now);
+        self.probe_at_once(now);
         self.backlog_end = self.end;
         if let Health::Healthy { .. } = self.endpoint.health() {
             self.split_off_backlog();
         }
+    }
+
+    /// Makes the probe of a suspended endpoint due: nothing is known of the endpoint as it is now.
+    pub fn probe_at_once(&mut self, now: Timestamp) {
+        self.endpoint.start(now);
     }
 
     /// Sends nothing more. Outcomes of requests in flight are still absorbed.

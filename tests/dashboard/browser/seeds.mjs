@@ -7,7 +7,7 @@ let server;
 /** The page with a change to one file. */
 const seeded = (file, from, to) => visit(server, { seed: { [file]: (text) => text.replace(from, to) } });
 
-const FRAME = "addEventListener('hashchange', () => route.set(read()));";
+const FRAME = "history.scrollRestoration = 'manual';";
 
 await scene({
   async 'a full server'() {

@@ -3,7 +3,7 @@ import { answered, beat, farewell, borrow, get, isPortal, openLink, outage, sess
 import { html, render, useEffect, useRef, useState } from './html.js';
 import { OTHERS, PLACES, isHelpOpen, isSearchOpen, isThere, listen } from './keys.js';
 import { usePoll } from './poll.js';
-import { hasChaos, isClustered, link, linkToken, paused, route, shortcuts, theme, useStore, zone } from './state.js';
+import { hasChaos, isClustered, link, linkToken, paused, returnToPlace, route, shortcuts, theme, useStore, zone } from './state.js';
 import { duration } from './format.js';
 import { Boundary, Dialog, Failed, Field, Head, Loading, Messages, Questions } from './ui.js';
 
@@ -166,7 +166,7 @@ function Search() {
 }
 
 function View() {
-  const { view: wanted } = useStore(route);
+  const { view: wanted, step } = useStore(route);
   const view = isPortal() && wanted === 'overview' ? 'subscriptions' : wanted;
   const [shown, show] = useState(/** @type {{ view: string, part?: any, error?: any }} */ ({ view: '' }));
   useEffect(() => {
@@ -189,9 +189,12 @@ function View() {
       clearTimeout(timer);
     };
   }, [view]);
+  const before = useRef('');
   useEffect(() => {
-    if (shown.view && shown.view !== 'overview') scrollTo(0, 0);
-  }, [shown.view]);
+    if (shown.view !== view) return;
+    if (!returnToPlace() && before.current !== view) scrollTo(0, 0);
+    before.current = view;
+  }, [shown.view, step]);
   if (shown.view !== view) return html`<${Loading} />`;
   return shown.error ? html`<${Head} title="Not shown" /><${Failed} error=${shown.error} />` : html`<${shown.part} key=${view} />`;
 }

@@ -1,7 +1,7 @@
 // What is shown is in the address: view, filters, order, tab, open rows. Preferences are in localStorage.
 import { useEffect, useState } from './html.js';
 
-/** @typedef {{ view: string, params: URLSearchParams }} Route */
+/** @typedef {{ view: string, params: URLSearchParams, step: number }} Route */
 
 /**
  * A value that several parts of the page share.
@@ -51,14 +51,59 @@ export const linkToken = LINK.exec(location.hash)?.[1];
 if (linkToken) history.replaceState(null, '', '#/subscriptions');
 addEventListener('hashchange', () => LINK.test(location.hash) && location.reload());
 
+/** Where the reader was in each step of the history: how far the page and its long list were scrolled, and which link had the focus. */
+const places = new Map();
+let isReturning = false;
+
+/** The present step, which its entry of the history knows. */
+function step() {
+  if (!history.state?.step) history.replaceState({ step: Math.random() }, '');
+  return history.state.step;
+}
+
+const longList = () => document.querySelector('main .windowed');
+function notePlace() {
+  if (!isReturning) places.set(route.get().step, { y: scrollY, top: longList()?.scrollTop ?? 0, href: document.activeElement?.getAttribute('href') });
+}
+
+/** Goes to where the reader was in this step, as soon as that is loaded. Returns false in a new step. */
+export function returnToPlace() {
+  const place = places.get(route.get().step);
+  const end = Date.now() + RETURN_TIME;
+  const attempt = () => {
+    if (!isReturning) return;
+    const list = longList();
+    const focused = place.href && /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main a')]).find((one) => one.getAttribute('href') === place.href);
+    list?.scrollTo(0, place.top);
+    scrollTo(0, place.y);
+    focused?.focus({ preventScroll: true });
+    const isThere = Math.abs(scrollY - place.y) < 2 && Math.abs((list?.scrollTop ?? 0) - place.top) < 2 && (focused || !place.href);
+    if (isThere || Date.now() > end) isReturning = false;
+    else setTimeout(attempt, 50);
+  };
+  attempt();
+  return Boolean(place);
+}
+
+/** A view that is read again has this long, in milliseconds, until it is as long as it was. */
+const RETURN_TIME = 3000;
+
 /** @returns {Route} */
 function read() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
-  return { view: path || 'overview', params: new URLSearchParams(query ?? '') };
+  return { view: path || 'overview', params: new URLSearchParams(query ?? ''), step: step() };
 }
 
 export const route = store(read());
-addEventListener('hashchange', () => route.set(read()));
+history.scrollRestoration = 'manual';
+addEventListener('hashchange', () => {
+  const next = read();
+  isReturning = places.has(next.step);
+  route.set(next);
+});
+addEventListener('scroll', notePlace, { capture: true, passive: true });
+addEventListener('focusin', notePlace);
+for (const kind of ['wheel', 'keydown', 'pointerdown']) addEventListener(kind, () => (isReturning = false), { passive: true });
 
 /**
  * The address of a view.

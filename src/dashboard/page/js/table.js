@@ -3,8 +3,9 @@ import { num } from './format.js';
 import { html, useEffect, useRef, useState } from './html.js';
 import { useParam } from './state.js';
 
-/** Height of a row in a window on a long list, as app.css has it. */
-const ROW = 33;
+const narrow = matchMedia('(max-width: 480px)');
+/** Height of a row in a window on a long list, or of a card, as app.css has it. */
+const rowHeight = () => (narrow.matches ? 132 : 33);
 /** Longer lists are windowed … */
 const WINDOWED = 150;
 /** … with so many rows outside of the window on each side. */
@@ -69,6 +70,7 @@ function useStillRows(rows, id, hold, isHeld) {
  */
 export function Table({ name, columns: wanted, rows: current, id, hold, isHeld = false, isEvery = false, sort, onSort, selected, onSelect, opened, details, total: all, first = 0, onWindow }) {
   const columns = /** @type {Column<any>[]} */ (wanted.filter(Boolean));
+  const ROW = rowHeight();
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const [top, setTop] = useState(0);
   const [isBusy, setBusy] = useState(false);
@@ -126,7 +128,7 @@ export function Table({ name, columns: wanted, rows: current, id, hold, isHeld =
           return html`
             <tr key=${key} data-row aria-rowindex=${from + index + 2} class=${`${selected?.has(key) ? 'selected' : ''} ${gone.has(key) ? 'gone' : ''}`}>
               ${onSelect && html`<td class="pick"><input type="checkbox" aria-label=${`Select ${key}`} checked=${selected?.has(key) ?? false} onChange=${() => toggle(key)} /></td>`}
-              ${columns.map(({ key: column, cell, num: isNumber, wide, rank = '' }) => html`<td key=${column} class=${`${isNumber ? 'num' : ''} ${wide ? 'wide' : ''} ${rank}`}>${cell(row)}</td>`)}
+              ${columns.map(({ key: column, name: text, cell, num: isNumber, wide, rank = '' }) => html`<td key=${column} data-name=${text} class=${`${isNumber ? 'num' : ''} ${wide ? 'wide' : ''} ${rank}`}>${cell(row)}</td>`)}
             </tr>
             ${isOpen && html`<tr key=${`${key} details`} class="details"><td colspan=${width}>${details(row)}</td></tr>`}
           `;

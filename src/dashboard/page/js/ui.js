@@ -3,12 +3,12 @@ import { Component, html, useEffect, useRef, useState } from './html.js';
 import { absolute, command as commandLine, count, duration, percent, relative, words } from './format.js';
 import { store, useStore, zone } from './state.js';
 
-/** A point in time: how long ago, and exactly on hover. */
-export function Time({ at, exact = false }) {
+/** A point in time: how long ago, and exactly on hover. The lines of a log have it the other way round. */
+export function Time({ at, isLog = false }) {
   useStore(zone);
   if (!at) return html`<span class="faint">–</span>`;
-  const full = absolute(at, true);
-  return html`<time datetime=${at} title=${full}>${exact ? full : relative(at)}</time>`;
+  const [full, ago] = [absolute(at, true), relative(at)];
+  return html`<time datetime=${at} title=${isLog ? ago : full}>${isLog ? full : ago}</time>`;
 }
 
 const SHAPES = { ok: '●', warn: '▲', bad: '■', info: '◆', held: '‖', none: '○' };

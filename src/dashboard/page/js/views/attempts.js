@@ -1,10 +1,10 @@
 // The ledger of an event subscription: every attempt and every end, by time and outcome.
 import { get, pathOf, withQuery } from '../api.js';
 import { OUTCOMES, STEPS, withWords } from '../causes.js';
-import { command, millis, now, num, splitId, topicArgument, words } from '../format.js';
+import { absolute, command, millis, now, num, splitId, topicArgument, words } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { usePoll } from '../poll.js';
-import { link, setParams, useParam } from '../state.js';
+import { link, setParams, useParam, useStore, zone } from '../state.js';
 import { Opener, Table } from '../table.js';
 import { Command, Facts, Field, Loaded, Outcome, Select, Time, Words } from '../ui.js';
 
@@ -25,11 +25,14 @@ const PRESETS = {
   },
 };
 
-/** Bounds of time, in the address. */
+/** Bounds of time: in UTC in the address, in the zone of the page in the fields. */
 export function Range({ from, to, setFrom, setTo, onPreset = null }) {
+  const isUtc = useStore(zone) === 'utc';
+  const bound = (label, value, set) => html`<${Field} label=${`${label} (${isUtc ? 'UTC' : 'local time'})`} type="datetime-local" step="1" value=${isUtc || !value ? value : absolute(`${value}Z`).replace(' ', 'T')}
+    onChange=${({ currentTarget: { value: given } }) => set(isUtc || !given ? given : cut(given))} />`;
   return html`
-    <${Field} label="From (UTC)" type="datetime-local" step="1" value=${from} onChange=${(event) => setFrom(event.currentTarget.value)} />
-    <${Field} label="To (UTC)" type="datetime-local" step="1" value=${to} onChange=${(event) => setTo(event.currentTarget.value)} />
+    ${bound('From', from, setFrom)}
+    ${bound('To', to, setTo)}
     ${onPreset && html`<div class="acts">${Object.entries(PRESETS).map(([name, bounds]) => html`<button type="button" class="small" key=${name} onClick=${() => onPreset(bounds())}>${name}</button>`)}</div>`}`;
 }
 
@@ -79,6 +82,9 @@ export function Attempts({ id }) {
   `;
 }
 
+/** What was sent and what came back, without secrets. @param {{ response?: Schemas['LedgerResponse'] | null }} props */
+export const Heads = ({ response }) => [['Request', response?.requestHead], ['Response headers', response?.responseHead]].map(([name, head]) => head && html`<details key=${name}><summary>${name}</summary><pre class="text">${head}</pre></details>`);
+
 /**
  * All of one line.
  * @param {{ line: Schemas['LedgerLine'], topic: string }} props
@@ -86,13 +92,13 @@ export function Attempts({ id }) {
 export function Line({ line, topic }) {
   return html`<${Facts} rows=${[
     ['What', withWords(line.text)],
-    ['Time', html`<${Time} at=${line.at} exact=${true} />`],
+    ['Time', html`<${Time} at=${line.at} />`],
     ['Lane', line.lane],
-    line.nextAttempt && ['Next attempt', html`<${Time} at=${line.nextAttempt} exact=${true} />, not before`],
+    line.nextAttempt && ['Next attempt', html`<${Time} at=${line.nextAttempt} />, not before`],
     line.reason && ['Reason', html`<${Words} code=${line.reason} />`],
     line.file && ['File', html`<code>${line.file}</code>`],
     line.filter && ['Filter', html`version ${line.filter.version}${line.filter.stoppedBy ? html`, stopped by <code>${line.filter.stoppedBy}</code>: ${line.filter.reason}${line.filter.value ? html`; it saw <code>${line.filter.value}</code>` : ''}` : ''}`],
-    line.response && [line.response.byEndpoint ? 'The endpoint answered' : 'The request ended with', html`<blockquote>${line.response.text}</blockquote>`],
+    line.response && [line.response.byEndpoint ? 'The endpoint answered' : 'The request ended with', html`${line.response.text && html`<blockquote>${line.response.text}</blockquote>`}<${Heads} response=${line.response} />`],
     topic && ['Event', html`<a aria-label=${`Event ${num(line.firstSequence)}`} href=${link('event', { topic, sequence: line.firstSequence })}>${num(line.firstSequence)}</a>`],
   ]} />`;
 }

@@ -54,7 +54,7 @@ export function Audit() {
 function Entry({ row }) {
   const id = /^.*\/eventSubscriptions\/[^/]+/i.exec(row.path)?.[0];
   return html`<${Facts} rows=${[
-      ['Time', html`<${Time} at=${row.at} exact=${true} />`],
+      ['Time', html`<${Time} at=${row.at} />`],
       ['Request', html`<code>${row.method} ${row.path}</code>`],
       ['Request id', html`<code>${row.requestId}</code>`],
       row.identityType && ['Identity', row.identityType],

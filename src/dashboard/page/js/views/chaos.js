@@ -63,7 +63,7 @@ export default function Chaos() {
     <//>
     <${Loaded} poll=${poll}>${(/** @type {Schemas['Chaos']} */ data) => html`
       <section class="panel"><h2>Active faults</h2>
-        ${data.active.length === 0 ? html`<p>None.</p>` : html`<ul class="plain">${data.active.map((one) => html`<li key=${one.number}><${Badge} kind="bad">${one.fault}<//> <code>${JSON.stringify(one.request)}</code> until <${Time} at=${one.until} exact=${true} /></li>`)}</ul>`}
+        ${data.active.length === 0 ? html`<p>None.</p>` : html`<ul class="plain">${data.active.map((one) => html`<li key=${one.number}><${Badge} kind="bad">${one.fault}<//> <code>${JSON.stringify(one.request)}</code> until <${Time} at=${one.until} /></li>`)}</ul>`}
       </section>
       ${may('admin') && html`<div class="columns">${FAULTS.map((fault) => html`<${Fault} key=${fault.path} fault=${fault} />`)}</div>`}
       <section class="panel"><h2>Injected so far</h2><${Facts} rows=${Object.entries(data.injected).map(([name, value]) => [name.replace(/[A-Z]/g, (c) => ` ${c.toLowerCase()}`), typeof value === 'object' ? `${num(value.responses)} responses, ${num(value.events)} events` : num(value)])} /></section>

@@ -35,7 +35,7 @@ export function Configuration({ id, data }) {
         retry?.schedule && ['Retry schedule', [retry.schedule].flat().join(', ')],
         ['Dead letters', letters ? html`<code>${letters.properties.resourceId}${letters.properties.blobContainerName ? ` / ${letters.properties.blobContainerName}` : ''}</code>` : 'no destination: what is given up is dropped'],
         ['Labels', properties.labels?.join(', ')],
-        ['Expires', properties.expirationTimeUtc && html`<${Time} at=${properties.expirationTimeUtc} exact=${true} />`],
+        ['Expires', properties.expirationTimeUtc && html`<${Time} at=${properties.expirationTimeUtc} />`],
         ...others(webhook, DELIVERY),
         ...others(properties, SHOWN),
         ['State', properties.provisioningState],

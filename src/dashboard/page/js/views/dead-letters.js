@@ -85,6 +85,7 @@ export function DeadLettersOf({ id }) {
   const path = withQuery(`${pathOf(id)}/deadLetters`, { ...filter, $top: 100, $skipToken: place });
   const poll = usePoll((signal) => /** @type {Promise<Schemas['DeadLetters']>} */ (call('GET', path, { signal })), ['dead letters', path]);
   useChanges(poll.refresh);
+  const chosen = Object.keys(filter).length > 0 ? { filter } : { all: true };
   const choose = (set) => (value) => {
     setParams({ after: '', open: '' });
     set(value);
@@ -99,9 +100,10 @@ export function DeadLettersOf({ id }) {
     <${Loaded} poll=${poll} isEmpty=${(page) => page.value.length === 0 && page.problems.length === 0} empty="No dead letter matches.">${(/** @type {Schemas['DeadLetters']} */ page) => html`
       ${page.problems.map((problem) => html`<p class="notice warn" key=${problem.path}><b>${problem.path}</b> cannot be read: ${problem.reason}</p>`)}
       ${(may('operate') || isPortal()) && html`<div class="toolbar">
+        <${Total} key=${path} id=${id} selection=${chosen} />
         <${Redrive} id=${id} selection=${{ keys: [...selected] }} name=${`Redrive ${num(selected.size)} selected …`} disabled=${selected.size === 0} />
-        <${Redrive} id=${id} selection=${Object.keys(filter).length > 0 ? { filter } : { all: true }} name="Redrive all that match …" />
-        ${may('admin') && html`<${Purge} id=${id} selection=${selected.size > 0 ? { keys: [...selected] } : Object.keys(filter).length > 0 ? { filter } : { all: true }} name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'} />`}
+        <${Redrive} id=${id} selection=${chosen} name="Redrive all that match …" />
+        ${may('admin') && html`<${Purge} id=${id} selection=${selected.size > 0 ? { keys: [...selected] } : chosen} name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'} />`}
       </div>`}
       <${Table} name="Dead letters" rows=${page.value} id=${(row) => row.key} selected=${selected} onSelect=${may('operate') || isPortal() ? select : undefined} opened=${opened}
         details=${(row) => html`<${Letter} id=${id} row=${row} />`}
@@ -146,7 +148,7 @@ function Letter({ id, row }) {
       ['Last outcome', row.lastDeliveryOutcome],
       ['Attempts', num(row.deliveryAttempts)],
       row.file && ['File', html`<code>${row.file}</code>`],
-      row.fileDue && ['File is due', html`<${Time} at=${row.fileDue} exact=${true} />`],
+      row.fileDue && ['File is due', html`<${Time} at=${row.fileDue} />`],
       ['Event', row.id && html`<a href=${link('event', { topic: splitId(id).topic, id: row.id })}>trace ${row.id}</a>`],
     ]} />
     ${poll.loading ? html`<${Loading} />` : poll.data !== undefined && html`<${Payload} text=${isJson(text) ? pretty(text) : text} name=${`${row.id ?? 'dead-letter'}.json`} />`}
@@ -162,6 +164,13 @@ async function walk(path, body) {
     problems.push(...part.problems);
   }
   return { count, problems };
+}
+
+/** How many match, counted on request: the server reads all their files. */
+function Total({ id, selection }) {
+  const [total, set] = useState(/** @type {number | null} */ (null));
+  const add = () => walk(`${pathOf(id)}/deadLetters/redrive`, { ...selection, dryRun: true }).then((found) => set(found.count), (error) => tell(error.message, { kind: 'bad' }));
+  return total === null ? html`<button type="button" onClick=${add}>Count</button>` : html`<b role="status">${count(total, 'matches', 'match')}</b>`;
 }
 
 function Redrive({ id, selection, name, disabled = false }) {

@@ -105,6 +105,7 @@ function Editor({ topic, id = '', read: first }) {
   const [wrong, setWrong] = useState('');
   const [error, fail] = useState(/** @type {any} */ (null));
   const [plan, setPlan] = useState(/** @type {{ at: string, before: any, after: any }[] | null} */ (null));
+  const [warnings, setWarnings] = useState(/** @type {string[]} */ ([]));
   const [since, setSince] = useState(0);
   const target = id || subscriptionId(topic, name);
   const patch = before ? mergePatch(before, body) : undefined;
@@ -140,6 +141,7 @@ function Editor({ topic, id = '', read: first }) {
       const answer = await call('PUT', withQuery(pathOf(target), { whatIf: true }), { body: { properties: body } });
       // A secret that is not shown is kept, although a PUT without it would remove it.
       setPlan(before ? changesOf(patch, before) : answer.changes);
+      setWarnings(answer.warnings ?? []);
     } catch (problem) {
       fail(problem);
     }
@@ -219,7 +221,7 @@ function Editor({ topic, id = '', read: first }) {
         <${Diff} changes=${changesOf(mergePatch(before, editable(conflict)), before)} />
         <button type="button" onClick=${rebase}>Apply my changes to the new state</button>
       </section>`}
-      ${plan && html`<section class="panel" aria-label="Changes"><h2>${plan.length === 0 ? 'Nothing changes' : id ? 'What changes' : 'What is created'}</h2><${Diff} changes=${plan} /></section>`}
+      ${plan && html`<section class="panel" aria-label="Changes"><h2>${plan.length === 0 ? 'Nothing changes' : id ? 'What changes' : 'What is created'}</h2><${Diff} changes=${plan} />${warnings.map((text) => html`<p class="notice warn" key=${text}>${text}</p>`)}</section>`}
       <${Command} line=${line} parts=${[]} />
       <div class="acts">
         <button type="submit" disabled=${Boolean(wrong) || (!id && !name)}>Review</button>

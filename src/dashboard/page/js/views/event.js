@@ -79,7 +79,7 @@ function Story({ topic, event }) {
         ['Type', event.eventType],
         ['Subject', event.subject],
         ['Sequence', html`${num(event.sequence)} · ${before > 0n && html`<a href=${link('event', { topic, sequence: before.toString() })}>previous</a> · `}<a href=${link('event', { topic, sequence: (before + 2n).toString() })}>next</a>`],
-        ['Published', event.published && html`<${Time} at=${event.published} exact=${true} /> (<${Time} at=${event.published} />)`],
+        ['Published', event.published && html`<${Time} at=${event.published} />`],
       ]} />
       <${EventText} topic=${topic} sequence=${event.sequence} shard=${event.shard} />
     </div>
@@ -110,7 +110,7 @@ function History({ topic, event, history }) {
     </div>
     <ol class="timeline">
       ${history.lines.map((one, index) => html`<li key=${index}>
-        <${Time} at=${one.at} exact=${true} /> <${Outcome} step=${one.step} /> ${one.attempt ? `attempt ${one.attempt}` : ''} ${one.status ? html`<b>${one.status}</b>` : ''} <${Words} code=${one.outcome ?? one.reason} /> ${one.milliseconds === undefined || one.milliseconds === null ? '' : `after ${millis(one.milliseconds)}`}
+        <${Time} at=${one.at} /> <${Outcome} step=${one.step} /> ${one.attempt ? `attempt ${one.attempt}` : ''} ${one.status ? html`<b>${one.status}</b>` : ''} <${Words} code=${one.outcome ?? one.reason} /> ${one.milliseconds === undefined || one.milliseconds === null ? '' : `after ${millis(one.milliseconds)}`}
         ${one.nextAttempt && html` · next <${Time} at=${one.nextAttempt} />`}
         ${one.file && html` · file <code>${one.file}</code>`}
         ${one.filter && html`<div class="faint">version ${one.filter.version} of the filter${one.filter.stoppedBy ? html`: <code>${one.filter.stoppedBy}</code> stopped it, ${one.filter.reason}${one.filter.value ? html`; it saw <code>${one.filter.value}</code>` : ''}` : ''}</div>`}
@@ -126,7 +126,7 @@ const OBSTACLES = {
   held: (one) => `held by ${one.by}`,
   suspended: (one) => html`suspended (${words(one.cause)}) since <${Time} at=${one.since} />, next probe <${Time} at=${one.nextProbe} />`,
   probing: (one) => html`probing (${words(one.cause)}) since <${Time} at=${one.since} />`,
-  retryAfter: (one) => html`the endpoint asked to wait until <${Time} at=${one.until} exact=${true} />`,
+  retryAfter: (one) => html`the endpoint asked to wait until <${Time} at=${one.until} />`,
   paced: (one) => `paced at ${num(one.rate)} requests a second`,
   full: (one) => `the retry queue is full: ${num(one.pending)} of ${num(one.limit)}`,
   noReceiver: () => 'no client receives',
@@ -141,8 +141,8 @@ function Forecast({ id, sequence }) {
   return html`<${Facts} rows=${[
     ['State', html`<${Words} code=${data.state} />`],
     data.behind !== undefined && ['Behind', `${count(data.behind, 'event')} before it`],
-    data.nextDue && ['Due', html`<${Time} at=${data.nextDue} exact=${true} />`],
+    data.nextDue && ['Due', html`<${Time} at=${data.nextDue} />`],
     ['Obstacles', data.obstacles.length === 0 ? 'none' : html`<ul class="plain">${data.obstacles.map((one) => html`<li>${OBSTACLES[one.kind]?.(one) ?? one.kind}</li>`)}</ul>`],
-    data.forecast && ['If each attempt fails', html`with <${Words} code=${data.forecast.ifEachFailsWith} />: <ol class="plain">${data.forecast.attempts.slice(0, 12).map((one) => html`<li>attempt ${one.number}: <${Time} at=${one.notBefore} exact=${true} />${one.jitterSeconds ? ` to ${num(one.jitterSeconds)} s later` : ''}</li>`)}</ol>${data.forecast.end && html`<p>then <${Words} code=${data.forecast.end.reason} />, <${Time} at=${data.forecast.end.at} exact=${true} /></p>`}`],
+    data.forecast && ['If each attempt fails', html`with <${Words} code=${data.forecast.ifEachFailsWith} />: <ol class="plain">${data.forecast.attempts.slice(0, 12).map((one) => html`<li>attempt ${one.number}: <${Time} at=${one.notBefore} />${one.jitterSeconds ? ` to ${num(one.jitterSeconds)} s later` : ''}</li>`)}</ol>${data.forecast.end && html`<p>then <${Words} code=${data.forecast.end.reason} />, <${Time} at=${data.forecast.end.at} /></p>`}`],
   ]} />`;
 }

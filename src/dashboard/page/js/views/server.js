@@ -48,7 +48,7 @@ function State() {
     ]} /><${Command} parts=${['health']} /></section>`}<//>
     <${Loaded} poll=${facts}>${(/** @type {Schemas['ServerFacts']} */ data) => html`<section class="panel"><h2>Program</h2><${Facts} rows=${[
       ['Version', data.version],
-      ['Started', html`<${Time} at=${data.started} /> (<${Time} at=${data.started} exact=${true} />)`],
+      ['Started', html`<${Time} at=${data.started} />`],
       ...data.listeners.map((one) => [`Connections of ${one.name}`, `${num(one.open)} open, ${num(one.admitted)} accepted, ${num(one.refused)} refused`]),
       ['Memory', bytes(data.process.residentBytes)],
       ['Processor time', duration(data.process.cpuSeconds)],
@@ -57,8 +57,8 @@ function State() {
       ['Free disk of the store', bytes(data.diskFreeBytes)],
     ]} /><${Command} parts=${['server']} /></section>`}<//>
     <${Loaded} poll=${clock}>${(/** @type {Schemas['Clock']} */ data) => html`<section class="panel"><h2>Clock</h2><${Facts} rows=${[
-      ['Time by which events age', html`<${Time} at=${data.time} exact=${true} />`],
-      ['System clock', html`<${Time} at=${data.wallClock} exact=${true} />`],
+      ['Time by which events age', html`<${Time} at=${data.time} />`],
+      ['System clock', html`<${Time} at=${data.wallClock} />`],
       ['System clock ahead by', duration(data.wallClockAheadSeconds)],
       ['Expiry', data.expiryPaused ? html`<${Badge} kind="warn">paused until the clock is confirmed<//>` : html`<${Badge} kind="ok">on<//>`],
     ]} />${data.expiryPaused && may('operate') && html`<button type="button" class="primary" onClick=${() => run(() => post('/clock'), 'Clock confirmed', 'gridhook clock confirm')}>Confirm the system clock</button>`}

@@ -8,7 +8,7 @@ import { useChanges, usePoll } from '../poll.js';
 import { address, destinationOf, flat, statusOf } from '../resources.js';
 import { go, link, useParam, useParams } from '../state.js';
 import { Badge, Command, Condition, Facts, Failed, Figure, Head, Loaded, TabPanel, Tabs, Time, Words, conditionText } from '../ui.js';
-import { Attempts } from './attempts.js';
+import { Attempts, Heads } from './attempts.js';
 import { Configuration } from './configuration.js';
 import { DeadLettersOf } from './dead-letters.js';
 import { History } from './history.js';
@@ -95,7 +95,7 @@ function State({ id, data, resource }) {
       !isQueue && ['Pace', `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${count(endpoint.eventsPerRequest, 'event')} a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`],
       ['Backlog', html`${count(data.backlog, 'event')}${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}`],
       !isQueue && ['Next attempt of a pending event', nextAttempt(data)],
-      !isQueue && may('read') && ['Retries', html`${settings.retryPolicy?.schedule ? `after ${settings.retryPolicy.schedule.join(', ')}; ` : ''}<a href=${link('editions', { edition: parent.data?.properties?.edition })}>Retry schedule</a>`],
+      !isQueue && may('read') && ['Retries', html`${settings.retryPolicy?.schedule ? `after ${[].concat(settings.retryPolicy.schedule).join(', ')}; ` : ''}<a href=${link('editions', { edition: parent.data?.properties?.edition })}>Retry schedule</a>`],
       order && ['Order by key', `${count(order.heldBackEvents, 'event waits', 'events wait')} behind others of ${count(order.holdingKeys, 'key')}`],
       data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose answer may still come`],
     ]} />
@@ -128,7 +128,8 @@ function LastFailure({ id, data }) {
   if (!line) return null;
   return html`<div class="notice bad" role="group" aria-label="Last failure">
     <p><b>Last failure: ${line.status ?? ''} <${Words} code=${line.outcome} /></b>, <${Time} at=${line.at} />, <a href=${link('event', { topic: splitId(id).topic, sequence: line.firstSequence })}>event ${num(line.firstSequence)}</a>, attempt ${num(line.attempt)}. ${count(data.counters.requestsFailed, 'request')} failed of ${num(data.counters.requests)}.</p>
-    ${line.response && html`<blockquote>${line.response.text}</blockquote>`}
+    ${line.response?.text && html`<blockquote>${line.response.text}</blockquote>`}
+    <${Heads} response=${line.response} />
     <p>${nextStep(line.outcome, data.endpoint.responseTimeoutInSeconds)}</p>
   </div>`;
 }

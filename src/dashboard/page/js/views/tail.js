@@ -83,7 +83,7 @@ export default function Tail() {
     ${lines.length === 0
       ? html`<div class="empty">Nothing yet. Lines appear here when events are published or delivered.</div>`
       : html`<${Table} name="Live tail" hold=${place} rows=${lines} id=${(row) => row.row} columns=${/** @type {import('../table.js').Columns<any>} */ ([
-          { key: 'at', name: 'Time', cell: (row) => row.at ? html`<${Time} at=${row.at} exact=${true} />` : '' },
+          { key: 'at', name: 'Time', cell: (row) => row.at ? html`<${Time} at=${row.at} isLog />` : '' },
           { key: 'kind', name: 'What', cell: (row) => row.kind === 'missed' ? html`<${Badge} kind="warn">${num(row.count)} missed<//>` : row.kind === 'event' ? html`<${Badge} kind="info">event<//>` : html`<${Outcome} step=${row.step} />` },
           { key: 'topic', name: 'Topic', cell: (row) => shortName(row.topic) },
           { key: 'who', name: 'Event subscription', cell: (row) => row.subscription ? html`<a href=${link('subscription', { id: subscriptionId(row.topic, row.subscription) })}>${row.subscription}</a>` : '' },
