@@ -36,6 +36,7 @@ use gridhook_dead_letter::{
     purge::{PurgeCursor, PurgeProgress},
     redrive::RedriveRequest,
 };
+use gridhook_engine::control::audit::record_intent;
 use gridhook_event::{Schema, SubscriptionKey};
 use gridhook_policy::record::{
     Command, Rate,
@@ -58,6 +59,11 @@ fn selection(
         let problem = "selects no dead letters; allowed are \"keys\", a \"filter\" with stage, \
             from, to, reason or id, or \"all\": true";
         return Err(InvalidRequest::new("the body", problem));
+    }
+    if all && (keys.is_some() || filter.is_some_and(|filter| !is_empty_filter(filter))) {
+        let problem = "is true beside \"keys\" or a \"filter\", which select some dead letters; \
+            leave one of them out";
+        return Err(InvalidRequest::new("all", problem));
     }
     let query = filter.map_or_else(
         || Ok(DeadLetterQuery::default()),
@@ -195,6 +201,9 @@ pub(super) async fn purge(
     let asked: PurgeBody = read(parse(call.body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
+    if !asked.dry_run {
+        record_intent().await;
+    }
     let PurgeProgress {
         dead_letters,
         problems,

@@ -94,7 +94,7 @@ pub trait NameResolver: Send + Sync {
 /// Why a lookup failed.
 #[derive(Clone, Debug, thiserror::Error)]
 enum Failure {
-    #[error("the name servers do not answer")]
+    #[error("the name servers do not respond")]
     Silent,
     #[error("{0}")]
     Failed(String),
@@ -255,7 +255,7 @@ impl ResolverShared {
                 {
                     Some(answer) => {
                         answer.until = now + STALE_PAUSE;
-                        tracing::debug!(%host, %failure, "name servers do not answer; using stale \
+                        tracing::debug!(%host, %failure, "name servers do not respond; using stale \
                             addresses");
                         Ok(Arc::clone(&answer.found))
                     }

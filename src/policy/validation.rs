@@ -101,7 +101,7 @@ pub enum ValidationFailure {
         detail: String,
     },
     /// The status is not that of an endpoint that understood the request.
-    #[error("the endpoint answered {status}; {wanted}")]
+    #[error("the endpoint returned {status}; {wanted}")]
     Status {
         /// The status.
         status: u16,
@@ -142,7 +142,7 @@ impl ValidationFailure {
 pub fn judge_code(code: &str, response: &ValidationResponse) -> ValidationResult {
     if response.status != 200 {
         let expectation =
-            "allowed is 200, with {\"validationResponse\": the validationCode} as its body";
+            "expected 200 with {\"validationResponse\": the validationCode} as its body";
         return ValidationResult::Refused(ValidationFailure::Status {
             status: response.status,
             wanted: expectation,
@@ -185,8 +185,8 @@ pub fn judge_permission(origin: &str, response: &ValidationResponse) -> Validati
         // does not support OPTIONS does not know the callback either.
         None if (200..300).contains(&response.status) => ValidationResult::Manual,
         None => {
-            let expectation = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without \
-                it and 2xx to be asked by callback";
+            let expectation = "expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx \
+                without it for manual validation";
             ValidationResult::Refused(ValidationFailure::Status {
                 status: response.status,
                 wanted: expectation,
@@ -204,7 +204,7 @@ pub fn judge_at_once(origin: &str, response: &ValidationResponse) -> ValidationR
     };
     match judge_permission(origin, &response_without_rate) {
         ValidationResult::Manual => {
-            let expectation = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin";
+            let expectation = "expected a response to OPTIONS with WebHook-Allowed-Origin";
             ValidationResult::Refused(ValidationFailure::Status {
                 status: response.status,
                 wanted: expectation,

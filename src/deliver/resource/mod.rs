@@ -493,7 +493,7 @@ async fn send_within<M>(
             Ok(Err(result)) => result,
             Err(_) => failure_result(
                 Failure::TimedOut,
-                format!("no answer from {service} within {wait:?}"),
+                format!("no response from {service} within {wait:?}"),
             ),
         },
     };

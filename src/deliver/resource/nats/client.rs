@@ -197,7 +197,7 @@ impl Publisher {
         }
         let reason = error["description"]
             .as_str()
-            .unwrap_or("the answer is no acknowledgement of JetStream");
+            .unwrap_or("the response is not an acknowledgement of JetStream");
         let text = format!("{}: {reason}", self.link.url);
         let status = error["code"]
             .as_u64()
@@ -276,7 +276,7 @@ impl Sender for Publisher {
             let result = timeout(REACH_TIMEOUT, self.find_stream()).await;
             result.unwrap_or_else(|_| {
                 Err(UnreachableError::Service(format!(
-                    "{}: no answer within {} s",
+                    "{}: no response within {} s",
                     self.link.url,
                     REACH_TIMEOUT.as_secs()
                 )))

@@ -31,15 +31,16 @@ pub use self::{
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
 use crate::control::{
-    resource_groups::ResourceGroups, system_events::SystemEvents, tokens::Tokens,
+    audit, resource_groups::ResourceGroups, system_events::SystemEvents, tokens::Tokens,
     validation::EndpointValidator,
 };
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, chunk::Chunk};
 use gridhook_journal as journal;
 use gridhook_journal::Journal;
 use gridhook_policy::{
-    edition::Edition,
+    edition::{Edition, EndpointKind},
     record::{Command, CommandRefused, Cursor, RedrivePage, RetryRequest},
+    retry::{LongerWaits, longer_waits},
 };
 use gridhook_record::numbers::NextNumbers;
 use gridhook_record::{
@@ -281,6 +282,7 @@ impl Registry {
     ) -> Result<CommandResult, Error> {
         let topic = self.require_topic(topic)?;
         let child = known_child(&topic, subscription)?;
+        audit::record_intent().await;
         let outcome = child.shared.submit_command(command);
         topic.notify_changed();
         outcome
@@ -301,6 +303,7 @@ impl Registry {
     ) -> Result<u64, Error> {
         let topic = self.require_topic(topic)?;
         let child = known_child(&topic, subscription)?;
+        audit::record_intent().await;
         let outcome = child.shared.submit_retry(request);
         topic.notify_changed();
         let result = outcome
@@ -441,6 +444,30 @@ impl Registry {
             retry,
             ..Edition::clone(&edition)
         }))
+    }
+
+    /// The waits of the subscription's own schedule that the edition of its topic makes longer.
+    ///
+    /// # Errors
+    /// If the schedule or the edition cannot be used.
+    pub fn longer_waits(
+        &self,
+        topic: &TopicRecord,
+        record: &SubscriptionRecord,
+    ) -> Result<Vec<LongerWaits>, Error> {
+        if record.retry_schedule.is_none() {
+            return Ok(Vec::new());
+        }
+        let edition = self.edition_for(topic, record)?;
+        let kind = if record.resource.is_some() {
+            EndpointKind::Resource
+        } else {
+            EndpointKind::Webhook
+        };
+        let terms = edition
+            .rules_for(kind)
+            .terms_for(record.dead_letter.is_some());
+        Ok(longer_waits(&edition.retry, terms))
     }
 
     /// The delivery plan of a subscription.
