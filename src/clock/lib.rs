@@ -5,8 +5,8 @@
 //! of events. The clock therefore follows the monotonic clock, and approaches the wall clock by at
 //! most one part in [`Follower::SLEW`] of the time that passes. A wall clock set by more than
 //! [`Follower::STEP`] is reported once as a [`ClockStep`]. If an operator confirms a wall clock
-//! that is ahead ([`Clock::confirm_wall`]), time goes on from it. If it is behind, the process ends all
-//! that holds times of this clock and begins a new one ([`Clock::is_set_back`]).
+//! that is ahead ([`Clock::confirm_wall`]), time goes on from it. If it is behind, the process ends
+//! all that holds times of this clock and begins a new one ([`Clock::is_set_back`]).
 //!
 //! Between processes time may jump. A wall clock that was set cannot be distinguished from a server
 //! that was off, unless the machine kept running. The server therefore stores its clock
@@ -218,8 +218,8 @@ impl Clock {
     }
 
     /// Confirms the wall clock on behalf of an operator: expiry resumes by it. Time goes on from it
-    /// at once if it is ahead. It cannot go back: if the wall clock is behind, the next clock starts
-    /// from it, and [`Clock::is_set_back`] requests that one.
+    /// at once if it is ahead. It cannot go back: if the wall clock is behind, the next clock
+    /// starts from it, and [`Clock::is_set_back`] requests that one.
     pub fn confirm_wall(&self) {
         if let ClockSource::System {
             started,

@@ -2,9 +2,9 @@
 //! transformations, simulations, searches for an event, and transformations of events to deliver.
 //! Threads that serve HTTP or deliver never wait for it.
 //!
-//! Work is a future. One poll of it is a slice: [`Meter::pause_if_used_up`] ends a slice that has used its
-//! time, and the next slice is that of another [`ComputeCaller`], if one waits. So callers have
-//! equal shares, however many tasks each has.
+//! Work is a future. One poll of it is a slice: [`Meter::pause_if_used_up`] ends a slice that has
+//! used its time, and the next slice is that of another [`ComputeCaller`], if one waits. So callers
+//! have equal shares, however many tasks each has.
 //!
 //! Invariants:
 //! - A task uses at most `time_max` of a processor, measured on its thread: a busy machine refuses

@@ -118,8 +118,8 @@ impl DeadLetterTarget {
         }
     }
 
-    /// When a turn begins for a dead letter that is due at `due`. A clock that was set back has dead
-    /// letters that are due later than it would set them: they wait no longer than a new one.
+    /// When a turn begins for a dead letter that is due at `due`. A clock that was set back has
+    /// dead letters that are due later than it would set them: they wait no longer than a new one.
     pub(crate) fn turn_at(&self, due: Timestamp, now: Timestamp) -> Timestamp {
         due.min(now.after(self.delay))
     }

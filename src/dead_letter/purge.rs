@@ -5,8 +5,8 @@
 //! marker. After a crash between two of these steps a purge may be repeated, and counts nothing
 //! twice.
 //!
-//! A subscription has one piece of work at a time (`DeadLetters::lock_subscription`), because the totals are
-//! written as a whole.
+//! A subscription has one piece of work at a time (`DeadLetters::lock_subscription`), because the
+//! totals are written as a whole.
 
 use std::{fmt, str::FromStr};
 

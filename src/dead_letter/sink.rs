@@ -1,8 +1,8 @@
 //! Where files are stored: a folder on this machine or an object store of a cloud.
 //!
-//! After [`Sink::put_file`] returns, the file is stored completely under its name, also after a power
-//! loss: its dead letters are then deleted, and it is the only copy. A failed put has left the
-//! whole file or nothing under the name.
+//! After [`Sink::put_file`] returns, the file is stored completely under its name, also after a
+//! power loss: its dead letters are then deleted, and it is the only copy. A failed put has left
+//! the whole file or nothing under the name.
 //!
 //! A file's name is its path below the store's address, with `/` between the parts. The other
 //! methods accept names from [`Sink::list_below`].

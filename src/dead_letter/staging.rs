@@ -226,8 +226,8 @@ impl Staging {
         self.closed = true;
     }
 
-    /// When to call [`Staging::take_turns`] again. [`None`]: after the next call of [`Staging::enqueue_waiting`]
-    /// or the end of a turn.
+    /// When to call [`Staging::take_turns`] again. [`None`]: after the next call of
+    /// [`Staging::enqueue_waiting`] or the end of a turn.
     pub fn next_due(&self) -> Option<Timestamp> {
         let open = !self.closed && self.running_turns < self.rules.at_once;
         self.queue.first().filter(|_| open).map(|(due, _)| *due)

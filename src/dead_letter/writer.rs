@@ -105,7 +105,7 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
             )
             .await?;
         }
-        return finish_turn(&dead_letters.0, job).await;
+        return finish_subscription(&dead_letters.0, job).await;
     }
     let shared = target.clone();
     let options = dead_letters.0.options;
@@ -211,7 +211,7 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
     if page.count > 0 {
         tracing::info!(subscription = ?subscription_key, events = page.count, file = name.as_deref(), "dead letters written");
     }
-    finish_turn(&dead_letters.0, job).await
+    finish_subscription(&dead_letters.0, job).await
 }
 
 /// The dead letters of the file: all that are due, or those of the file in progress. What is due
@@ -412,7 +412,7 @@ pub(super) fn notes_of<'a>(
     lanes.into_iter().map(note).collect()
 }
 
-async fn finish_turn(
+async fn finish_subscription(
     shared: &DeadLettersShared,
     job: &WriteTurn,
 ) -> Result<TurnReport, WriteError> {

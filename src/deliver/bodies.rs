@@ -1,9 +1,9 @@
 //! The budget of request bodies in flight, shared by all threads.
 //!
-//! A subscription checks [`BodyShare::free_bytes`] before it sends, and is woken when bytes are free: a
-//! request never waits once it has left the subscription. A subscription may hold as much as it
-//! leaves free: half of all if it is alone, and the next one half of the rest. So endpoints that
-//! are silent leave room to others. The last request of a decision may exceed the budget.
+//! A subscription checks [`BodyShare::free_bytes`] before it sends, and is woken when bytes are
+//! free: a request never waits once it has left the subscription. A subscription may hold as much
+//! as it leaves free: half of all if it is alone, and the next one half of the rest. So endpoints
+//! that are silent leave room to others. The last request of a decision may exceed the budget.
 //!
 //! Long bodies that are identical are one body: those of an event that many subscriptions have in
 //! flight.

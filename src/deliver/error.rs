@@ -69,7 +69,7 @@ pub struct MissingTenant;
 pub enum UnreachableError {
     #[error(transparent)]
     Sender(#[from] SenderError),
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Timeout(std::time::Duration),
     /// The reason that the client of the service reports.
     #[error("{0}")]

@@ -7,9 +7,9 @@
 //! clients close the connections that borrowed some (`Sockets::permits_reclaimed`).
 //!
 //! A request never waits once it has left the subscription, because its attempt would be counted
-//! and its time would run. Instead the subscription checks [`Sockets::free_permits`] before it sends, and
-//! is woken when a permit is free. Two threads may see the same free permit, so [`Sockets::take_permit`]
-//! always succeeds; the budget has a margin for that.
+//! and its time would run. Instead the subscription checks [`Sockets::free_permits`] before it
+//! sends, and is woken when a permit is free. Two threads may see the same free permit, so
+//! [`Sockets::take_permit`] always succeeds; the budget has a margin for that.
 
 use std::{
     collections::VecDeque,

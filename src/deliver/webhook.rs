@@ -277,8 +277,8 @@ impl WebhookClient {
             .is_ok_and(|reached| reached.is_ok())
     }
 
-    /// A request that may get a late response. Nothing is sent until [`RequestInFlight::wait_for_response`] is
-    /// called.
+    /// A request that may get a late response. Nothing is sent until
+    /// [`RequestInFlight::wait_for_response`] is called.
     pub fn begin_request<'a>(
         &'a self,
         destination: &'a Destination,

@@ -11,9 +11,9 @@
 //!
 //! Publishers write everything except the stamps ([`ChunkBuilder`]). The writer thread, which alone
 //! knows the time of the append and the position in the log, adds the stamps in place
-//! (`SealedChunk::append_to_log`), without copying the events or reading the table again. The running
-//! count and bytes are those of the partition *before* this chunk, so a backlog is the difference
-//! of two of them.
+//! (`SealedChunk::append_to_log`), without copying the events or reading the table again. The
+//! running count and bytes are those of the partition *before* this chunk, so a backlog is the
+//! difference of two of them.
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
@@ -465,7 +465,8 @@ impl Chunk {
         self.clone().into_events()
     }
 
-    /// As [`Chunk::decode_events`], without copying the table of a chunk that was not read from the log.
+    /// As [`Chunk::decode_events`], without copying the table of a chunk that was not read from the
+    /// log.
     pub fn into_events(mut self) -> Result<Vec<Event>, DamagedChunk> {
         let events = match self.events.take() {
             Some(events) => events,

@@ -398,9 +398,9 @@ impl Journal {
         })
     }
 
-    /// Like [`Journal::append_events`]; with a `window`, without the events whose ids were accepted less
-    /// than `window` ago. The result arrives when the others, and the events that these repeat, are
-    /// durable.
+    /// Like [`Journal::append_events`]; with a `window`, without the events whose ids were accepted
+    /// less than `window` ago. The result arrives when the others, and the events that these
+    /// repeat, are durable.
     ///
     /// # Errors
     /// If a chunk cannot be decoded.

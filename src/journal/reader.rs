@@ -217,8 +217,8 @@ impl ReaderPool {
         self.run(move |store| fetch_events(store, subscription_key, &wanted, bytes_max))
     }
 
-    /// Like [`ReaderPool::fetch_pending`], if `admit` grants a permit for the bytes read. Otherwise the
-    /// result is their number.
+    /// Like [`ReaderPool::fetch_pending`], if `admit` grants a permit for the bytes read. Otherwise
+    /// the result is their number.
     pub fn fetch_within<R: Send + 'static>(
         &self,
         subscription_key: SubscriptionKey,

@@ -171,7 +171,8 @@ impl RetryWindow {
         keys
     }
 
-    /// Adds a pending delivery. A previous key of it must have been removed with [`Self::remove_pending`].
+    /// Adds a pending delivery. A previous key of it must have been removed with
+    /// [`Self::remove_pending`].
     pub fn insert(&mut self, key: DueKey) {
         self.unwritten.left.remove(&(key.lane, key.seq, key.due));
         self.unwritten.pending.insert(key);

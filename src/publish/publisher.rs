@@ -492,8 +492,8 @@ impl Publisher {
         self.record_result(topic, began, result)
     }
 
-    /// Reads the body of a request that [`Publisher::authenticate_consumer`] accepted, of at most `bytes_max`
-    /// bytes, with the limits of a publish request.
+    /// Reads the body of a request that [`Publisher::authenticate_consumer`] accepted, of at most
+    /// `bytes_max` bytes, with the limits of a publish request.
     ///
     /// # Errors
     /// The refusal.

@@ -113,8 +113,8 @@ pub enum WriteOp {
     /// Deletes a record that was written exactly once since it was last deleted.
     SingleDelete(Family, Vec<u8>),
     /// Writes the cursor of a subscription, if there is a new one, and lines of its ledger: the
-    /// same records as [`Batch::without_outcomes`] has. A store may write those of many subscriptions
-    /// together, and as records later.
+    /// same records as [`Batch::without_outcomes`] has. A store may write those of many
+    /// subscriptions together, and as records later.
     Outcomes(SubscriptionKey, Option<Bytes>, EncodedLines),
 }
 

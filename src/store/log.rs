@@ -251,8 +251,8 @@ impl<'a> EventFinder<'a> {
         )
     }
 
-    /// Like [`EventFinder::find_event`], but if the store records damage, an unreadable event is recorded
-    /// and returned as [`None`].
+    /// Like [`EventFinder::find_event`], but if the store records damage, an unreadable event is
+    /// recorded and returned as [`None`].
     pub fn find_if_readable(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
         match (self.find_event(seq), self.store.damage()) {
             (Err(StoreError::Damaged(_)), Some(damage)) => {

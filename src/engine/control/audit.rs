@@ -525,8 +525,8 @@ impl PlannedRecord {
 }
 
 /// Writes a change of the control plane, in one batch with the audit record of the operation that
-/// this task executes. Like those of [`Journal::write_meta_changes`], the changes are in the queue of the
-/// journal when this returns.
+/// this task executes. Like those of [`Journal::write_meta_changes`], the changes are in the queue
+/// of the journal when this returns.
 pub(super) fn write_changes(
     journal: &Journal,
     mut changes: Vec<MetaChange>,

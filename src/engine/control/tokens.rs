@@ -1,8 +1,8 @@
 //! Named tokens: who may use the server, and for what.
 //!
 //! The store has the digest of a token, never the token: 256 random bits need no slow hash. A
-//! revoked token is refused at once, and [`Token::wait_for_end`] ends its open streams. The time of the
-//! last use is stored at most once an hour for each token.
+//! revoked token is refused at once, and [`Token::wait_for_end`] ends its open streams. The time of
+//! the last use is stored at most once an hour for each token.
 
 use std::{
     collections::{BTreeMap, HashMap},

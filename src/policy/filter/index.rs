@@ -5,8 +5,8 @@
 //! one of some strings (`StringContains`). Look-ups find the filters that agree on all levels, and
 //! only those are evaluated.
 //!
-//! Substrings are searched in one pass for all filters ([`FilterIndex::view_event`]), so the cost of an
-//! event depends on its length and not on the number of filters.
+//! Substrings are searched in one pass for all filters ([`FilterIndex::view_event`]), so the cost
+//! of an event depends on its length and not on the number of filters.
 //!
 //! Invariants:
 //! - Each filter that matches an event is among its candidates. A candidate may still reject it.

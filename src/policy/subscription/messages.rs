@@ -142,7 +142,8 @@ pub struct OutgoingBatch {
 }
 
 impl OutgoingBatch {
-    /// Removes events that a late success settled. The keys of ordered ones stay, and wait for its end.
+    /// Removes events that a late success settled. The keys of ordered ones stay, and wait for its
+    /// end.
     pub fn detach_events(&mut self, events: &DetachedEvents) {
         let detached_items = self
             .items

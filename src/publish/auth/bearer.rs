@@ -9,8 +9,8 @@
 //! with a key of the issuer of that kind; critical header extensions are refused; `exp`, `iss` and
 //! `aud` are required.
 //!
-//! What a token of the issuer permits follows from its claims ([`TokenIssuer::read_grants`]). Without a
-//! rule for claims, every token of the issuer may publish and consume.
+//! What a token of the issuer permits follows from its claims ([`TokenIssuer::read_grants`]).
+//! Without a rule for claims, every token of the issuer may publish and consume.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},

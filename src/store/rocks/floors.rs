@@ -2,8 +2,8 @@
 //! below their partition's floor, and published ids whose window of duplicate detection has ended.
 //!
 //! Invariants: a floor only rises; a removed record is below a floor that was durable before
-//! [`PartitionFloors::raise_floor`] was called; a chunk that reaches over the floor, or that cannot be
-//! read, is kept. Each compaction uses the floors as they were when it began; they can only have
+//! [`PartitionFloors::raise_floor`] was called; a chunk that reaches over the floor, or that cannot
+//! be read, is kept. Each compaction uses the floors as they were when it began; they can only have
 //! risen since.
 
 use std::{

@@ -2,9 +2,9 @@
 //! subscriptions.
 //!
 //! An event is looked up by its sequence or searched by its id: first among the events that are
-//! kept from before the beginning of the log, then block by block in the log. The id filters exclude
-//! most blocks. A response covers a maximum of blocks and of subscriptions, and has a token to
-//! continue.
+//! kept from before the beginning of the log, then block by block in the log. The id filters
+//! exclude most blocks. A response covers a maximum of blocks and of subscriptions, and has a token
+//! to continue.
 
 use std::{collections::BTreeMap, fmt, ops::Range, str::FromStr, sync::Arc};
 
