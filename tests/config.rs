@@ -964,9 +964,9 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
             .replace(&format!("{}/", folder.path().display()), "")
     };
     expect![[r#"
-        quick.toml: TOML parse error at line 17, column 10
+        quick.toml: TOML parse error at line 19, column 10
            |
-        17 | repeat = "12 moons"
+        19 | repeat = "12 moons"
            |          ^^^^^^^^^^
         invalid value: string "12 moons", expected a duration"#]]
     .assert_eq(&shown(
@@ -976,9 +976,9 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
         &shown(&current.replace("jitter_share = 0.1", "jitter_share = 10")),
     );
     expect![[r#"
-        quick.toml: TOML parse error at line 100, column 1
+        quick.toml: TOML parse error at line 104, column 1
             |
-        100 | Sleepy = "10s"
+        104 | Sleepy = "10s"
             | ^^^^^^
         unknown variant `Sleepy`, expected one of `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`, `TransformationFailed`, `CredentialRefused`"#]].assert_eq(&shown(&current.replace("Busy = ", "Sleepy = ")));
 }
