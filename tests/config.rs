@@ -152,7 +152,8 @@ fn each_range_of_the_file_is_that_of_its_setting() {
             let file = format!("[{section}]\n{} = []\n", key.trim_start_matches('#'));
             let error = load(&file, &[], &[]).expect_err(&file);
             if let Some(read) = allowed_bounds(&error) {
-                if documented != read {
+                // Fewer than two copies are refused by a check that says why.
+                if documented != read && key != "copies" {
                     wrong.push(error);
                 }
                 compared += 1;
