@@ -83,6 +83,91 @@ fn every_default_stands_in_a_section_and_is_read_as_it_is() {
     assert_eq!(format!("{again:?}"), format!("{:?}", defaults()));
 }
 
+/// Units of durations and of sizes, in milliseconds and bytes.
+const UNITS: [(&str, f64); 10] = [
+    ("ms", 1.0),
+    ("s", 1e3),
+    ("m", 60e3),
+    ("h", 3_600e3),
+    ("d", 86_400e3),
+    ("B", 1.0),
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("TiB", 1_099_511_627_776.0),
+];
+
+/// The number with its unit that the text begins with, and the rest.
+fn quantity(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let number: f64 = text[..end].trim_end_matches('.').parse().ok()?;
+    let rest = text[end..].trim_start();
+    let unit_end = rest
+        .find(|c: char| !c.is_ascii_alphabetic())
+        .unwrap_or(rest.len());
+    let unit = UNITS.iter().find(|(unit, _)| *unit == &rest[..unit_end]);
+    Some(match unit {
+        Some((_, factor)) => (number * factor, rest[unit_end..].trim_start()),
+        None => (number, rest),
+    })
+}
+
+/// The bounds of the first `from X to Y` in a text.
+fn bounds(text: &str) -> Option<[f64; 2]> {
+    let text = format!("{} ", text.replace("From ", "from "));
+    text.split("from ").skip(1).find_map(|range| {
+        let (min, rest) = quantity(range)?;
+        let (max, _) = quantity(rest.strip_prefix("to ")?)?;
+        Some([min, max])
+    })
+}
+
+/// The bounds that an error names.
+fn allowed_bounds(error: &str) -> Option<[f64; 2]> {
+    let (_, allowed) = error.split_once("allowed is ")?;
+    let Some(durations) = allowed.strip_prefix("a duration from ") else {
+        return bounds(allowed);
+    };
+    let (range, _) = durations.split_once(" with its unit")?;
+    let (min, max) = range.split_once(" to ")?;
+    let milliseconds = |text| Some(humantime::parse_duration(text).ok()?.as_secs_f64() * 1e3);
+    Some([milliseconds(min)?, milliseconds(max)?])
+}
+
+#[test]
+fn each_range_of_the_file_is_that_of_its_setting() {
+    let mut section = String::new();
+    let mut comment = String::new();
+    let mut compared = 0;
+    let mut wrong = Vec::new();
+    for line in DEFAULTS.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']').to_owned();
+        } else if let Some(more) = line.strip_prefix("# ") {
+            comment = format!("{comment} {more}");
+            continue;
+        } else if let Some((key, _)) = line.split_once(" = ")
+            && let Some(documented) = bounds(&comment)
+        {
+            let file = format!("[{section}]\n{} = []\n", key.trim_start_matches('#'));
+            let error = load(&file, &[], &[]).expect_err(&file);
+            if let Some(read) = allowed_bounds(&error) {
+                // Fewer than two copies are refused by a check that says why.
+                if documented != read && key != "copies" {
+                    wrong.push(error);
+                }
+                compared += 1;
+            }
+        }
+        comment.clear();
+    }
+    assert!(
+        wrong.is_empty(),
+        "other ranges than those of the file: {wrong:#?}"
+    );
+    assert!(compared > 60, "{compared} ranges were compared");
+}
+
 #[test]
 fn the_defaults_are_those_of_the_design() {
     let _rows = crate::spec::shows(&[

@@ -611,3 +611,28 @@ fn a_deployment_that_needs_another_service_is_left_out_with_a_reason() {
         "{refused}"
     );
 }
+
+#[test]
+fn a_file_may_have_every_property_that_an_event_subscription_has() {
+    let document = gridhook::admin::openapi::document(gridhook::admin::ChaosMode::Disabled);
+    let schemas = &document["components"]["schemas"];
+    for schema in [
+        "EventSubscriptionProperties",
+        "NamespaceSubscriptionProperties",
+        "WebhookProperties",
+    ] {
+        let properties = schemas[schema]["properties"]
+            .as_object()
+            .expect("an object");
+        assert!(!properties.is_empty(), "{schema}");
+        for key in properties.keys() {
+            let text = format!("[topics.orders.eventSubscriptions.billing]\n{key} = []\n");
+            let declared = resolve(&text, false, &[]);
+            let is_read_only = properties[key]["readOnly"] == true;
+            assert!(
+                !declared.contains("unknown key") || is_read_only && schema == "WebhookProperties",
+                "{schema}.{key}: {declared}"
+            );
+        }
+    }
+}

@@ -2,17 +2,16 @@
 //! that read it, and the OpenAPI document that describes it.
 //!
 //! Every type is read and written, except requests and responses that contain an event byte for
-//! byte. A response that is newer than the commands has fields that they ignore; a field that is
-//! gone is an error, not an empty column.
+//! byte. A response with figures that is newer than the commands has fields that they ignore; a
+//! field that is gone is an error, not an empty column.
 //!
 //! These are types only: `admin` makes them from its state, `cli` formats them. Values that a
 //! record has as ARM has them, such as `sku` or an IP rule, are the types of the record.
 //!
-//! An event subscription is one type in requests and responses: a request may leave out what has a
-//! default, and what only the server sets is [`ReadOnly`](resource::ReadOnly). The other resources
-//! have two types. What both have (a filter, an identity) refuses an unknown key in either: in a
-//! request it would be lost, and commands that are older than the server then say that the versions
-//! differ.
+//! A resource is one type in requests and responses: a request may leave out what has a default, and
+//! what only the server sets is [`ReadOnly`](resource::ReadOnly). An unknown key is refused in
+//! either: in a request it would be lost, and commands that are older than the server then say that
+//! the versions differ.
 
 #![expect(
     missing_docs,

@@ -5,66 +5,59 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::resource::SystemDataView;
+use super::resource::{ReadOnly, SystemDataView};
 use gridhook_record::{
     azure_properties::{Identity, TlsVersion},
     ingress::{IpRule, PublicNetworkAccess, SchemaValidation},
     namespace::NamespaceSku,
 };
 
-/// The body of a PUT or PATCH of a namespace.
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NamespaceBody {
-    #[serde(skip_serializing)]
-    pub name: Option<String>,
-    pub location: Option<String>,
-    pub tags: Option<BTreeMap<String, String>>,
-    pub sku: Option<NamespaceSku>,
-    pub identity: Option<Identity>,
-    pub properties: Option<NamespaceBodyProperties>,
-}
-
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NamespaceBodyProperties {
-    pub public_network_access: Option<PublicNetworkAccess>,
-    pub inbound_ip_rules: Option<Vec<IpRule>>,
-    pub is_zone_redundant: Option<bool>,
-    pub minimum_tls_version_allowed: Option<TlsVersion>,
-}
-
 /// A namespace, without its keys.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Namespace)]
-pub struct NamespaceView {
-    pub id: String,
-    pub name: String,
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub location: String,
-    pub tags: BTreeMap<String, String>,
-    pub sku: NamespaceSku,
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Namespace {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub id: ReadOnly<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub kind: ReadOnly<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sku: Option<NamespaceSku>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = SystemDataView, read_only)]
+    pub system_data: ReadOnly<SystemDataView>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub system_data: Option<SystemDataView>,
-    pub properties: NamespaceViewProperties,
+    pub properties: Option<NamespaceProperties>,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = NamespaceProperties)]
-pub struct NamespaceViewProperties {
-    pub provisioning_state: String,
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NamespaceProperties {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub provisioning_state: ReadOnly<String>,
     /// Address of the data plane of the namespace
-    pub endpoint: String,
-    pub topics_configuration: TopicsConfiguration,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub endpoint: ReadOnly<String>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = TopicsConfiguration, read_only)]
+    pub topics_configuration: ReadOnly<TopicsConfiguration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_zone_redundant: Option<bool>,
-    pub public_network_access: PublicNetworkAccess,
-    pub inbound_ip_rules: Vec<IpRule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_network_access: Option<PublicNetworkAccess>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inbound_ip_rules: Option<Vec<IpRule>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
 }
@@ -75,22 +68,38 @@ pub struct TopicsConfiguration {
     pub hostname: String,
 }
 
-/// The body of a PUT or PATCH of a namespace topic.
-#[derive(Default, Deserialize, Serialize, ToSchema)]
+/// A topic of a namespace.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NamespaceTopicBody {
-    #[serde(skip_serializing)]
+pub struct NamespaceTopic {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub id: ReadOnly<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    pub properties: Option<NamespaceTopicBodyProperties>,
+    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub kind: ReadOnly<String>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = SystemDataView, read_only)]
+    pub system_data: ReadOnly<SystemDataView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub properties: Option<NamespaceTopicProperties>,
 }
 
-#[derive(Default, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NamespaceTopicBodyProperties {
+pub struct NamespaceTopicProperties {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub provisioning_state: ReadOnly<String>,
     /// Kind of the publisher, `Custom`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub publisher_type: Option<String>,
     /// Schema of the events, `CloudEventSchemaV1_0`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 7)]
     pub event_retention_in_days: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,35 +110,6 @@ pub struct NamespaceTopicBodyProperties {
     /// part; cannot be changed; default 1
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_count: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub edition: Option<String>,
-}
-
-/// A topic of a namespace.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = NamespaceTopic)]
-pub struct NamespaceTopicView {
-    pub id: String,
-    pub name: String,
-    #[serde(rename = "type")]
-    pub kind: String,
-    #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
-    pub system_data: Option<SystemDataView>,
-    pub properties: NamespaceTopicViewProperties,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = NamespaceTopicProperties)]
-pub struct NamespaceTopicViewProperties {
-    pub provisioning_state: String,
-    pub publisher_type: String,
-    pub input_schema: String,
-    pub event_retention_in_days: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub duplicate_detection_history_time_window: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub schema_validation: Option<SchemaValidation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub partition_count: Option<u32>,
-    pub edition: String,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::resource::SystemDataView;
+use super::resource::{ReadOnly, SystemDataView};
 use gridhook_record::{
     azure_properties::{
         DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, InlineEventType, Sku,
@@ -14,20 +14,36 @@ use gridhook_record::{
     ingress::{InputSchemaMapping, IpRule, PublicNetworkAccess, SchemaValidation},
 };
 
-/// The body of a PUT or PATCH of a topic or a domain.
-#[derive(Default, Deserialize, Serialize, ToSchema)]
+/// A topic or a domain, without its keys.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TopicBody {
-    #[serde(skip_serializing)]
+pub struct Topic {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub id: ReadOnly<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub kind_of_resource: ReadOnly<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sku: Option<Sku>,
     /// Where Azure would host it, stored and returned; default `Azure`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<HostKind>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub extended_location: Option<ExtendedLocation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    pub properties: Option<TopicBodyProperties>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = SystemDataView, read_only)]
+    pub system_data: ReadOnly<SystemDataView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub properties: Option<TopicProperties>,
 }
 
 /// `inputSchema` in the OpenAPI document.
@@ -43,14 +59,27 @@ enum InputSchema {
     CustomEventSchema,
 }
 
-#[derive(Default, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TopicBodyProperties {
+pub struct TopicProperties {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub provisioning_state: ReadOnly<String>,
+    /// Address that publishers post to
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub endpoint: ReadOnly<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<InputSchema>)]
     pub input_schema: Option<String>,
-    pub edition: Option<String>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub metric_resource_id: ReadOnly<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_local_auth: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub public_network_access: Option<PublicNetworkAccess>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub inbound_ip_rules: Option<Vec<IpRule>>,
     /// Mapping of custom events to the fields of Event Grid; required with `CustomEventSchema`
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,32 +93,18 @@ pub struct TopicBodyProperties {
     /// part; cannot be changed; default 1
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_count: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub data_residency_boundary: Option<DataResidency>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type_info: Option<EventTypeInfo>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_create_topic_with_first_subscription: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_delete_topic_with_last_subscription: Option<bool>,
-}
-
-/// The properties of a topic for publishers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = TopicIngress)]
-pub struct IngressBody {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub disable_local_auth: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub public_network_access: Option<PublicNetworkAccess>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub inbound_ip_rules: Option<Vec<IpRule>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub input_schema_mapping: Option<MappingBody>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub duplicate_detection_history_time_window: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub schema_validation: Option<SchemaValidation>,
+    pub edition: Option<String>,
 }
 
 /// `inputSchemaMapping`.
@@ -106,54 +121,6 @@ pub struct MappingBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 pub enum MappingType {
     Json,
-}
-
-/// A topic or a domain, without its keys.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Topic)]
-pub struct TopicView {
-    pub id: String,
-    pub name: String,
-    #[serde(rename = "type")]
-    pub kind_of_resource: String,
-    pub location: String,
-    pub tags: BTreeMap<String, String>,
-    pub sku: Sku,
-    /// Where Azure would host it, stored and returned; default `Azure`
-    pub kind: HostKind,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub extended_location: Option<ExtendedLocation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub identity: Option<Identity>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub system_data: Option<SystemDataView>,
-    pub properties: TopicViewProperties,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = TopicProperties)]
-pub struct TopicViewProperties {
-    pub provisioning_state: String,
-    /// Address that publishers post to
-    pub endpoint: String,
-    pub input_schema: String,
-    pub metric_resource_id: String,
-    #[serde(flatten)]
-    pub ingress: IngressBody,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub partition_count: Option<u32>,
-    pub data_residency_boundary: DataResidency,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub minimum_tls_version_allowed: Option<TlsVersion>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub event_type_info: Option<EventTypeInfo>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub auto_create_topic_with_first_subscription: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub auto_delete_topic_with_last_subscription: Option<bool>,
-    pub edition: String,
 }
 
 /// The body of `regenerateKey`.
@@ -174,51 +141,45 @@ pub struct SharedAccessKeys {
     pub key2: String,
 }
 
-/// A topic of a domain.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = DomainTopic)]
-pub struct DomainTopicView {
-    pub id: String,
-    pub name: String,
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub properties: DomainTopicProperties,
-    #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
-    pub system_data: Option<SystemDataView>,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DomainTopicProperties {
-    pub provisioning_state: String,
-}
-
-/// The body of a PUT of a topic of a domain, which has no settable properties.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DomainTopicBody {
+/// A topic of a domain, which has no settable properties.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DomainTopic {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub id: ReadOnly<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    pub properties: Option<NoProperties>,
+    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub kind: ReadOnly<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub properties: Option<DomainTopicProperties>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = SystemDataView, read_only)]
+    pub system_data: ReadOnly<SystemDataView>,
 }
 
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NoProperties {}
-
-/// The body of a PUT of an event type.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct EventTypeBody {
-    pub properties: InlineEventType,
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DomainTopicProperties {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub provisioning_state: ReadOnly<String>,
 }
 
 /// An event type of a topic.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = DeclaredEventType)]
-pub struct EventTypeView {
-    pub id: String,
-    pub name: String,
-    #[serde(rename = "type")]
-    pub kind: String,
+#[serde(deny_unknown_fields)]
+pub struct DeclaredEventType {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub id: ReadOnly<String>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub name: ReadOnly<String>,
+    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub kind: ReadOnly<String>,
     pub properties: InlineEventType,
 }

@@ -13,7 +13,7 @@ use super::{
     output::TextTable,
     print, prompt,
 };
-use gridhook_api::topic::EventTypeView;
+use gridhook_api::topic::DeclaredEventType;
 
 /// Width of the names of facts.
 const WIDTH: usize = 11;
@@ -84,7 +84,9 @@ impl EventTypes {
             EventTypesCommand::List { topic, client } => {
                 let all: Vec<Value> =
                     list::all(&client.control.session()?, &topic.path("/eventTypes")).await?;
-                client.printed.list(all, |all: &[EventTypeView]| table(all))
+                client
+                    .printed
+                    .list(all, |all: &[DeclaredEventType]| table(all))
             }
             EventTypesCommand::Show(target) => {
                 let shown: Value = target.client.control.session()?.get(&target.path()).await?;
@@ -126,15 +128,15 @@ impl EventTypeArgs {
     }
 }
 
-fn table(all: &[EventTypeView]) -> String {
+fn table(all: &[DeclaredEventType]) -> String {
     let mut table = TextTable::new(["NAME", "VERSIONS", "DEPRECATED", "DESCRIPTION"]);
-    for EventTypeView {
+    for DeclaredEventType {
         name, properties, ..
     } in all
     {
         let versions: Vec<String> = properties.versions.keys().cloned().collect();
         table.line([
-            text(name),
+            optional(name.0.as_deref(), text),
             format::list(&versions),
             if properties.deprecated { "yes" } else { NONE }.to_owned(),
             optional(properties.description.as_deref(), text),
@@ -144,9 +146,9 @@ fn table(all: &[EventTypeView]) -> String {
 }
 
 fn facts(
-    EventTypeView {
+    DeclaredEventType {
         name, properties, ..
-    }: &EventTypeView,
+    }: &DeclaredEventType,
 ) -> String {
     let deprecated = |is: bool| if is { "yes" } else { NONE }.to_owned();
     let known = [
@@ -156,7 +158,10 @@ fn facts(
         ),
         ("deprecated", deprecated(properties.deprecated)),
     ];
-    let mut lines = vec![text(name), format::facts(WIDTH, &known)];
+    let mut lines = vec![
+        optional(name.0.as_deref(), text),
+        format::facts(WIDTH, &known),
+    ];
     for (version, of) in &properties.versions {
         let mut facts = vec![
             ("version", text(version)),

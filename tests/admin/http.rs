@@ -170,7 +170,7 @@ async fn errors_have_arms_form() {
     ];
     let lines: Vec<_> = answers.iter().map(Answer::brief).collect();
     expect![[r#"
-        400 {"error":{"code":"InvalidRequest","message":"colour cannot be read: unknown field `colour`, expected one of `name`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `properties`.","target":"colour","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"colour cannot be read: unknown field `colour`, expected one of `id`, `name`, `type`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `systemData`, `properties`.","target":"colour","details":[]}}
         409 {"error":{"code":"Conflict","message":"The name 'orders' is taken: names of topics are unique in the server, and /subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders exists.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/topics/orders' under resource group 'elsewhere' was not found.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/topics/orders/eventSubscriptions/none' under resource group 'rg' was not found.","target":null,"details":[]}}

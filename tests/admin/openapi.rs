@@ -505,7 +505,7 @@ fn numbers_in_bodies_are_described_with_their_ranges_and_defaults() {
         "QueueInfo/receiveLockDurationInSeconds",
         "QueueInfo/maxDeliveryCount",
         "PushInfo/maxDeliveryCount",
-        "NamespaceTopicBodyProperties/eventRetentionInDays",
+        "NamespaceTopicProperties/eventRetentionInDays",
         "NamespaceSku/capacity",
     ] {
         let (schema, name) = field.split_once('/').expect("a schema and a name");

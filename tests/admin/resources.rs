@@ -8,12 +8,12 @@ use gridhook::{
     },
     api::{
         account::{AzureSubscription, Location, Provider, ResourceGroup, Tenant},
-        namespace::{NamespaceTopicView, NamespaceView},
+        namespace::{Namespace, NamespaceTopic},
         provider::{EventType, ProviderOperation, TopicType},
         resource::{ErrorResponse, Page},
         status::{SubscriptionStatusView, TopicStatusView},
         subscription::{AnySubscriptionProperties, SubscriptionProperties},
-        topic::{DomainTopicView, EventTypeView, TopicView},
+        topic::{DeclaredEventType, DomainTopic, Topic},
     },
     event::{Name, Schema},
     record::topic::{NamespaceMembership, TopicRecord},
@@ -94,19 +94,18 @@ async fn a_topic_and_what_belongs_to_it_are_read_whole() {
         },
     });
     put(&control, &topic, body).await;
-    let view: TopicView = whole(&control, &topic).await;
+    let view: Topic = whole(&control, &topic).await;
     assert_eq!(
         view.properties
-            .ingress
-            .duplicate_detection_history_time_window
+            .and_then(|properties| properties.duplicate_detection_history_time_window)
             .as_deref(),
         Some("P1DT1M30S")
     );
-    whole_list::<TopicView>(&control, &format!("{RG}/topics")).await;
+    whole_list::<Topic>(&control, &format!("{RG}/topics")).await;
     let event_type = json!({"properties": {"description": "d", "versions": {"1": {"schema": {"type": "object"}}}}});
     put(&control, &format!("{topic}/eventTypes/A"), event_type).await;
-    whole::<EventTypeView>(&control, &format!("{topic}/eventTypes/A")).await;
-    whole_list::<EventTypeView>(&control, &format!("{topic}/eventTypes")).await;
+    whole::<DeclaredEventType>(&control, &format!("{topic}/eventTypes/A")).await;
+    whole_list::<DeclaredEventType>(&control, &format!("{topic}/eventTypes")).await;
     whole_list::<EventType>(
         &control,
         &format!("{topic}/providers/Microsoft.EventGrid/eventTypes"),
@@ -168,10 +167,10 @@ async fn a_domain_and_its_topics_are_read_whole() {
         json!({"properties": {"autoCreateTopicWithFirstSubscription": false}}),
     )
     .await;
-    whole::<TopicView>(&control, &domain).await;
+    whole::<Topic>(&control, &domain).await;
     put(&control, &format!("{domain}/topics/berlin"), json!({})).await;
-    whole::<DomainTopicView>(&control, &format!("{domain}/topics/berlin")).await;
-    whole_list::<DomainTopicView>(&control, &format!("{domain}/topics")).await;
+    whole::<DomainTopic>(&control, &format!("{domain}/topics/berlin")).await;
+    whole_list::<DomainTopic>(&control, &format!("{domain}/topics")).await;
 }
 
 #[actix_web::test]
@@ -184,15 +183,16 @@ async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
             "inboundIpRules": [{"ipMask": "10.0.0.0/8"}]},
     });
     put(&control, &namespace, body).await;
-    whole::<NamespaceView>(&control, &namespace).await;
-    whole_list::<NamespaceView>(&control, &format!("{RG}/namespaces")).await;
+    whole::<Namespace>(&control, &namespace).await;
+    whole_list::<Namespace>(&control, &format!("{RG}/namespaces")).await;
     let topic = format!("{namespace}/topics/heat");
     let body = json!({"properties": {"eventRetentionInDays": 2, "schemaValidation": "warn",
         "duplicateDetectionHistoryTimeWindow": "PT1M"}});
     put(&control, &topic, body).await;
-    let view: NamespaceTopicView = whole(&control, &topic).await;
-    assert_eq!(view.properties.event_retention_in_days, 2);
-    whole_list::<NamespaceTopicView>(&control, &format!("{namespace}/topics")).await;
+    let view: NamespaceTopic = whole(&control, &topic).await;
+    let properties = view.properties.expect("properties");
+    assert_eq!(properties.event_retention_in_days, Some(2));
+    whole_list::<NamespaceTopic>(&control, &format!("{namespace}/topics")).await;
 
     let with_letters = json!({"deadLetterDestination": letters()});
     for (name, mode, part) in [

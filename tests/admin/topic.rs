@@ -322,7 +322,7 @@ fn every_refusal_says_what_is_allowed() {
     expect![[r#"
         the body is not JSON: EOF while parsing a list at line 1 column 1
         the body is not a JSON object; allowed is a JSON object
-        colour cannot be read: unknown field `colour`, expected one of `name`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `properties`
+        colour cannot be read: unknown field `colour`, expected one of `id`, `name`, `type`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `systemData`, `properties`
         tags cannot be read: invalid type: array, expected an object
         tags.a cannot be read: invalid type: integer `1`, expected a string
         name is "other"; allowed is the name in the path, "orders"
@@ -331,7 +331,7 @@ fn every_refusal_says_what_is_allowed() {
         kind cannot be read: unknown variant `Mine`, expected `Azure` or `AzureArc`
         extendedLocation.colour cannot be read: unknown field `colour`, expected `type` or `name`
         properties cannot be read: invalid type: integer `3`, expected an object
-        properties.colour cannot be read: unknown field `colour`, expected one of `inputSchema`, `edition`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`, `duplicateDetectionHistoryTimeWindow`, `schemaValidation`, `partitionCount`, `dataResidencyBoundary`, `minimumTlsVersionAllowed`, `eventTypeInfo`, `autoCreateTopicWithFirstSubscription`, `autoDeleteTopicWithLastSubscription`
+        properties.colour cannot be read: unknown field `colour`, expected one of `provisioningState`, `endpoint`, `inputSchema`, `metricResourceId`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`, `duplicateDetectionHistoryTimeWindow`, `schemaValidation`, `partitionCount`, `dataResidencyBoundary`, `minimumTlsVersionAllowed`, `eventTypeInfo`, `autoCreateTopicWithFirstSubscription`, `autoDeleteTopicWithLastSubscription`, `edition`
         properties.inputSchema is "eventgrid"; allowed are EventGridSchema, CloudEventSchemaV1_0, CustomEventSchema
         properties.inputSchema cannot be read: invalid type: integer `7`, expected a string
         properties.inputSchemaMapping is for topics whose inputSchema is CustomEventSchema; leave it out

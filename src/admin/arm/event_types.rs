@@ -13,11 +13,7 @@ use crate::{
     model::{parse, read, value_of},
 };
 use actix_web::HttpResponse;
-use gridhook_api::{
-    resource::Page,
-    topic::{EventTypeBody, EventTypeView},
-    what_if::Difference,
-};
+use gridhook_api::{resource::Page, topic::DeclaredEventType, what_if::Difference};
 use gridhook_record::{
     azure_properties::{EventTypeKind, InlineEventType},
     topic::{TopicKind, TopicRecord},
@@ -27,17 +23,17 @@ pub(crate) fn event_type_view(
     topic: &TopicRecord,
     name: &str,
     properties: &InlineEventType,
-) -> EventTypeView {
+) -> DeclaredEventType {
     let kind = match topic.kind() {
         TopicKind::Topic => "Microsoft.EventGrid/topics/eventTypes",
         TopicKind::Domain => "Microsoft.EventGrid/domains/eventTypes",
         TopicKind::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics/eventTypes",
     };
     let id = format!("{}/eventTypes/{name}", topic.resource_id());
-    EventTypeView {
-        id,
-        name: name.to_owned(),
-        kind: kind.to_owned(),
+    DeclaredEventType {
+        id: id.into(),
+        name: name.to_owned().into(),
+        kind: kind.to_owned().into(),
         properties: properties.clone(),
     }
 }
@@ -64,8 +60,9 @@ pub(super) async fn put(
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let record = topic(input.control, path)?.record();
-    let EventTypeBody {
+    let DeclaredEventType {
         properties: requested,
+        ..
     } = read(parse(input.body)?)?;
     let record = changed(input, &record, |types| {
         types.insert(name.to_owned(), requested.clone());
@@ -101,8 +98,9 @@ pub(super) async fn difference(
     let record = topic(input.control, path)?.record();
     let wrapped =
         |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});
-    let EventTypeBody {
+    let DeclaredEventType {
         properties: requested,
+        ..
     } = read(parse(input.body)?)?;
     let planned = changed(input, &record, |types| {
         types.insert(name.to_owned(), requested.clone());

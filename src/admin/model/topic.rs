@@ -15,8 +15,8 @@ use super::{
     tolerance::{FORMER_CLOUD_EVENTS, FORMER_IDENTITY, Tolerance},
     value_of,
 };
-use crate::model::topic::ingress::ingress_body;
-use gridhook_api::topic::{IngressBody, RegenerateKeyBody, TopicBody, TopicBodyProperties};
+use gridhook_api::duration::format_duration;
+use gridhook_api::topic::{MappingBody, MappingType, RegenerateKeyBody, Topic, TopicProperties};
 use gridhook_event::{Name, Schema};
 use gridhook_record::topic::{
     AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord,
@@ -31,16 +31,7 @@ const SCOPE_PART_BYTES_MAX: usize = 200;
 /// All values of `inputSchema`.
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
 
-const READ_ONLY: [&str; 8] = [
-    "id",
-    "type",
-    "systemData",
-    "identity.principalId",
-    "identity.tenantId",
-    "properties.provisioningState",
-    "properties.endpoint",
-    "properties.metricResourceId",
-];
+const READ_ONLY: [&str; 2] = ["identity.principalId", "identity.tenantId"];
 
 const UNSUPPORTED: [UnsupportedProperty; 1] = [UnsupportedProperty {
     at: "properties.privateEndpointConnections",
@@ -127,11 +118,7 @@ pub struct TopicSpec {
     location: Option<String>,
     tags: BTreeMap<String, String>,
     input_schema: Option<Schema>,
-    edition: Option<String>,
-    ingress: IngressBody,
-    auto_create: Option<bool>,
-    auto_delete: Option<bool>,
-    partition_count: Option<u32>,
+    properties: TopicProperties,
     azure_properties: StoredTopicProperties,
 }
 
@@ -153,19 +140,17 @@ impl TopicSpec {
         TOLERANCE.apply(&mut value);
         canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
-        let body: TopicBody = read(value)?;
+        let body: Topic = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
-        let properties = body.properties.unwrap_or_default();
-        let auto_create = properties.auto_create_topic_with_first_subscription;
-        let auto_delete = properties.auto_delete_topic_with_last_subscription;
+        let mut properties = body.properties.unwrap_or_default();
         for (key, given) in [
             (
                 "properties.autoCreateTopicWithFirstSubscription",
-                auto_create,
+                properties.auto_create_topic_with_first_subscription,
             ),
             (
                 "properties.autoDeleteTopicWithLastSubscription",
-                auto_delete,
+                properties.auto_delete_topic_with_last_subscription,
             ),
         ] {
             if kind == TopicKind::Topic && given.is_some() {
@@ -183,21 +168,9 @@ impl TopicSpec {
             tags,
             input_schema: properties
                 .input_schema
-                .map(|given| schema_of(&given))
+                .as_deref()
+                .map(schema_of)
                 .transpose()?,
-            edition: properties.edition,
-            ingress: IngressBody {
-                disable_local_auth: properties.disable_local_auth,
-                public_network_access: properties.public_network_access,
-                inbound_ip_rules: properties.inbound_ip_rules,
-                input_schema_mapping: properties.input_schema_mapping,
-                duplicate_detection_history_time_window: properties
-                    .duplicate_detection_history_time_window,
-                schema_validation: properties.schema_validation,
-            },
-            auto_create,
-            auto_delete,
-            partition_count: properties.partition_count,
             azure_properties: StoredTopicProperties {
                 sku: body.sku,
                 kind: body.kind,
@@ -205,8 +178,9 @@ impl TopicSpec {
                 identity: body.identity,
                 data_residency_boundary: properties.data_residency_boundary,
                 minimum_tls_version_allowed: properties.minimum_tls_version_allowed,
-                event_type_info: properties.event_type_info,
+                event_type_info: properties.event_type_info.take(),
             },
+            properties,
         })
     }
 
@@ -227,7 +201,7 @@ impl TopicSpec {
         shards: u32,
         existing: Option<&TopicRecord>,
     ) -> Result<(), InvalidRequest> {
-        check_partition_count(self.kind, self.partition_count, shards, existing)
+        check_partition_count(self.kind, self.properties.partition_count, shards, existing)
     }
 
     /// A new topic or domain.
@@ -249,7 +223,8 @@ impl TopicSpec {
             auto_create: true,
             auto_delete: true,
         }));
-        let edition = self.edition.unwrap_or_else(|| editions.default.clone());
+        let edition = self.properties.edition.clone();
+        let edition = edition.unwrap_or_else(|| editions.default.clone());
         editions.ranges(&edition)?;
         let input_schema = self.input_schema.unwrap_or_default();
         let record = TopicRecord {
@@ -258,13 +233,13 @@ impl TopicSpec {
             partitions: Vec::new(),
             input_schema,
             keys,
-            ingress: settle_ingress(self.ingress, self.kind, input_schema, None)?,
+            partition_count: self.properties.partition_count.unwrap_or(1),
+            ingress: settle_ingress(self.properties, self.kind, input_schema, None)?,
             edition,
             location: self.location.unwrap_or_else(|| LOCATION.to_owned()),
             tags: self.tags,
             domain,
             namespace: None,
-            partition_count: self.partition_count.unwrap_or(1),
             is_follower: false,
             metric_resource_id: String::new(),
             azure_properties: self.azure_properties,
@@ -292,12 +267,13 @@ impl TopicSpec {
             ));
         }
         let domain = self.domain(existing.domain);
-        let edition = self.edition.unwrap_or_else(|| existing.edition.clone());
+        let edition = self.properties.edition.clone();
+        let edition = edition.unwrap_or_else(|| existing.edition.clone());
         editions.ranges(&edition)?;
         check_duplicate_window(TopicRecord {
             edition,
             ingress: settle_ingress(
-                self.ingress,
+                self.properties,
                 self.kind,
                 existing.input_schema,
                 existing.ingress.mapping.as_ref(),
@@ -313,8 +289,14 @@ impl TopicSpec {
     fn domain(&self, otherwise: Option<DomainTopics>) -> Option<DomainTopics> {
         let otherwise = otherwise.filter(|_| self.kind == TopicKind::Domain)?;
         Some(DomainTopics {
-            auto_create: self.auto_create.unwrap_or(otherwise.auto_create),
-            auto_delete: self.auto_delete.unwrap_or(otherwise.auto_delete),
+            auto_create: self
+                .properties
+                .auto_create_topic_with_first_subscription
+                .unwrap_or(otherwise.auto_create),
+            auto_delete: self
+                .properties
+                .auto_delete_topic_with_last_subscription
+                .unwrap_or(otherwise.auto_delete),
         })
     }
 }
@@ -429,7 +411,7 @@ pub(crate) fn set(record: &TopicRecord) -> Value {
 }
 
 /// The settable properties of a record.
-fn settable(record: &TopicRecord) -> TopicBody {
+fn settable(record: &TopicRecord) -> Topic {
     let StoredTopicProperties {
         sku,
         kind,
@@ -439,42 +421,39 @@ fn settable(record: &TopicRecord) -> TopicBody {
         minimum_tls_version_allowed,
         event_type_info,
     } = record.azure_properties.clone();
-    let IngressBody {
-        disable_local_auth,
-        public_network_access,
-        inbound_ip_rules,
-        input_schema_mapping,
-        duplicate_detection_history_time_window,
-        schema_validation,
-    } = ingress_body(&record.ingress);
-    TopicBody {
-        name: None,
+    let ingress = &record.ingress;
+    let mapping = ingress.mapping.clone();
+    let domain = record.domain;
+    Topic {
         location: Some(record.location.clone()),
         tags: Some(record.tags.clone()),
         sku,
         kind,
         extended_location,
         identity,
-        properties: Some(TopicBodyProperties {
+        properties: Some(TopicProperties {
             input_schema: Some(schema_name(record.input_schema).to_owned()),
             edition: Some(record.edition.clone()),
-            disable_local_auth,
-            public_network_access,
-            inbound_ip_rules,
-            input_schema_mapping,
-            duplicate_detection_history_time_window,
-            schema_validation,
+            disable_local_auth: Some(ingress.disable_local_auth),
+            public_network_access: Some(ingress.public_network_access),
+            inbound_ip_rules: Some(ingress.inbound_ip_rules.clone()),
+            input_schema_mapping: mapping.map(|properties| MappingBody {
+                input_schema_mapping_type: MappingType::Json,
+                properties,
+            }),
+            duplicate_detection_history_time_window: ingress
+                .duplicate_window_s
+                .map(format_duration),
+            schema_validation: ingress.declared_schema_validation(),
             partition_count: record.declared_partition_count(),
             data_residency_boundary,
             minimum_tls_version_allowed,
             event_type_info,
-            auto_create_topic_with_first_subscription: record
-                .domain
-                .map(|topics| topics.auto_create),
-            auto_delete_topic_with_last_subscription: record
-                .domain
-                .map(|topics| topics.auto_delete),
+            auto_create_topic_with_first_subscription: domain.map(|topics| topics.auto_create),
+            auto_delete_topic_with_last_subscription: domain.map(|topics| topics.auto_delete),
+            ..TopicProperties::default()
         }),
+        ..Topic::default()
     }
 }
 

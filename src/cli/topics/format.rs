@@ -11,9 +11,9 @@ use crate::{
     output::TextTable,
 };
 use gridhook_api::{
-    namespace::{NamespaceTopicView, NamespaceView},
+    namespace::{Namespace, NamespaceTopic},
     status::{BacklogView, TopicStatusView},
-    topic::{DomainTopicView, TopicView},
+    topic::{DomainTopic, Topic},
 };
 
 /// A resource that events are published to, or that contains such resources.
@@ -25,10 +25,10 @@ use gridhook_api::{
 )]
 pub(super) enum TopicResource {
     /// A topic or a domain.
-    Topic(TopicView),
-    DomainTopic(DomainTopicView),
-    Namespace(NamespaceView),
-    NamespaceTopic(NamespaceTopicView),
+    Topic(Topic),
+    DomainTopic(DomainTopic),
+    Namespace(Namespace),
+    NamespaceTopic(NamespaceTopic),
 }
 
 impl TryFrom<Value> for TopicResource {
@@ -50,12 +50,13 @@ impl TryFrom<Value> for TopicResource {
 
 impl TopicResource {
     fn id(&self) -> &str {
-        match self {
+        let id = match self {
             Self::Topic(topic) => &topic.id,
             Self::DomainTopic(topic) => &topic.id,
             Self::Namespace(namespace) => &namespace.id,
             Self::NamespaceTopic(topic) => &topic.id,
-        }
+        };
+        id.0.as_deref().unwrap_or_default()
     }
 
     /// The name and the configuration.
@@ -67,39 +68,38 @@ impl TopicResource {
     fn facts(&self) -> String {
         let mut facts = vec![("id", text(self.id()))];
         match self {
-            Self::Topic(TopicView {
-                location,
-                tags,
-                properties,
-                ..
-            }) => {
-                let ingress = &properties.ingress;
-                let rules = ingress.inbound_ip_rules.iter().flatten();
-                let window = ingress.duplicate_detection_history_time_window.as_deref();
-                let local = if ingress.disable_local_auth == Some(true) {
+            Self::Topic(topic) => {
+                let properties = topic.properties.clone().unwrap_or_default();
+                let rules = properties.inbound_ip_rules.iter().flatten();
+                let local = if properties.disable_local_auth == Some(true) {
                     "refused"
                 } else {
                     ACCEPTED
                 };
                 facts.extend([
-                    ("endpoint", text(&properties.endpoint)),
-                    ("input schema", text(&properties.input_schema)),
-                    ("edition", text(&properties.edition)),
-                    ("duplicate window", optional(window, text)),
+                    ("endpoint", optional_text(&properties.endpoint.0)),
+                    ("input schema", optional_text(&properties.input_schema)),
+                    ("edition", optional_text(&properties.edition)),
+                    (
+                        "duplicate window",
+                        optional_text(&properties.duplicate_detection_history_time_window),
+                    ),
                     (
                         "schema validation",
-                        optional(ingress.schema_validation, |mode| mode.to_string()),
+                        optional(properties.schema_validation, |mode| mode.to_string()),
                     ),
                     (
                         "partitions",
                         optional(properties.partition_count, |count| count.to_string()),
                     ),
-                    ("location", text(location)),
-                    ("tags", tag_list(tags)),
+                    ("location", optional_text(&topic.location)),
+                    ("tags", optional(topic.tags.as_ref(), tag_list)),
                     ("access keys", local.to_owned()),
                     (
                         "public network",
-                        optional(ingress.public_network_access, |access| access.to_string()),
+                        optional(properties.public_network_access, |access| {
+                            access.to_string()
+                        }),
                     ),
                     (
                         "allowed from",
@@ -107,42 +107,41 @@ impl TopicResource {
                     ),
                 ]);
             }
-            Self::Namespace(NamespaceView {
-                location,
-                tags,
-                properties,
-                ..
-            }) => facts.extend([
-                ("endpoint", text(&properties.endpoint)),
-                ("location", text(location)),
-                ("tags", tag_list(tags)),
-                ("access keys", ACCEPTED.to_owned()),
-                (
-                    "public network",
-                    properties.public_network_access.to_string(),
-                ),
-                (
-                    "allowed from",
-                    networks(
-                        properties
-                            .inbound_ip_rules
-                            .iter()
-                            .map(|rule| rule.ip_mask.as_str()),
-                    ),
-                ),
-            ]),
-            Self::NamespaceTopic(NamespaceTopicView { properties, .. }) => {
-                let window = properties
-                    .duplicate_detection_history_time_window
-                    .as_deref();
+            Self::Namespace(namespace) => {
+                let properties = namespace.properties.clone().unwrap_or_default();
+                let rules = properties.inbound_ip_rules.iter().flatten();
                 facts.extend([
-                    ("input schema", text(&properties.input_schema)),
-                    ("edition", text(&properties.edition)),
+                    ("endpoint", optional_text(&properties.endpoint.0)),
+                    ("location", optional_text(&namespace.location)),
+                    ("tags", optional(namespace.tags.as_ref(), tag_list)),
+                    ("access keys", ACCEPTED.to_owned()),
+                    (
+                        "public network",
+                        optional(properties.public_network_access, |access| {
+                            access.to_string()
+                        }),
+                    ),
+                    (
+                        "allowed from",
+                        networks(rules.map(|rule| rule.ip_mask.as_str())),
+                    ),
+                ]);
+            }
+            Self::NamespaceTopic(topic) => {
+                let properties = topic.properties.clone().unwrap_or_default();
+                let retention = properties.event_retention_in_days;
+                let retention = retention.and_then(|days| u64::try_from(days).ok());
+                facts.extend([
+                    ("input schema", optional_text(&properties.input_schema)),
+                    ("edition", optional_text(&properties.edition)),
                     (
                         "retention",
-                        counted(properties.event_retention_in_days.into(), "day"),
+                        optional(retention, |days| counted(days, "day")),
                     ),
-                    ("duplicate window", optional(window, text)),
+                    (
+                        "duplicate window",
+                        optional_text(&properties.duplicate_detection_history_time_window),
+                    ),
                     (
                         "schema validation",
                         optional(properties.schema_validation, |mode| mode.to_string()),
@@ -157,6 +156,11 @@ impl TopicResource {
         }
         format::facts(WIDTH, &facts)
     }
+}
+
+/// A text, if there is one.
+fn optional_text(value: &Option<String>) -> String {
+    optional(value.as_deref(), text)
 }
 
 /// Width of the names of facts.
@@ -181,33 +185,33 @@ pub(super) fn listed(all: &[TopicResource]) -> String {
     let mut table = TextTable::new(["NAME", "SCHEMA", "EDITION", "LOCATION", "ENDPOINT"]);
     for resource in all {
         let [schema, edition, location, endpoint] = match resource {
-            TopicResource::Topic(TopicView {
-                location,
-                properties,
-                ..
-            }) => [
-                &properties.input_schema,
-                &properties.edition,
-                location,
-                &properties.endpoint,
-            ]
-            .map(|value| text(value)),
-            TopicResource::Namespace(NamespaceView {
-                location,
-                properties,
-                ..
-            }) => [
-                NONE.to_owned(),
-                NONE.to_owned(),
-                text(location),
-                text(&properties.endpoint),
-            ],
-            TopicResource::NamespaceTopic(NamespaceTopicView { properties, .. }) => [
-                text(&properties.input_schema),
-                text(&properties.edition),
-                NONE.to_owned(),
-                NONE.to_owned(),
-            ],
+            TopicResource::Topic(topic) => {
+                let properties = topic.properties.clone().unwrap_or_default();
+                [
+                    optional_text(&properties.input_schema),
+                    optional_text(&properties.edition),
+                    optional_text(&topic.location),
+                    optional_text(&properties.endpoint.0),
+                ]
+            }
+            TopicResource::Namespace(namespace) => {
+                let properties = namespace.properties.clone().unwrap_or_default();
+                [
+                    NONE.to_owned(),
+                    NONE.to_owned(),
+                    optional_text(&namespace.location),
+                    optional_text(&properties.endpoint.0),
+                ]
+            }
+            TopicResource::NamespaceTopic(topic) => {
+                let properties = topic.properties.clone().unwrap_or_default();
+                [
+                    optional_text(&properties.input_schema),
+                    optional_text(&properties.edition),
+                    NONE.to_owned(),
+                    NONE.to_owned(),
+                ]
+            }
             TopicResource::DomainTopic(_) => [NONE; 4].map(str::to_owned),
         };
         table.line([

@@ -17,7 +17,7 @@ use crate::{
     openapi::{SchemaRegistry, describe},
 };
 use gridhook_api::{
-    namespace::{NamespaceBody, NamespaceTopicBody, NamespaceTopicView, NamespaceView},
+    namespace::{Namespace, NamespaceTopic},
     subscription::{EventSubscription, namespace::NamespaceSubscriptionProperties},
 };
 
@@ -38,7 +38,7 @@ fn subscription_patch(_: &mut SchemaRegistry) -> Value {
 
 pub(super) static NAMESPACES: [Operation; 1] = [list(
     answer!(c => namespaces::list(c.control, c.request, &c.path.azure_scope()?)),
-    describe("list", "List namespaces").pages(SchemaRegistry::of::<NamespaceView>),
+    describe("list", "List namespaces").pages(SchemaRegistry::of::<Namespace>),
 )];
 
 pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
@@ -48,20 +48,20 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
             get(
                 answer!(c => namespaces::get(c.control, &c.path.namespace()?)),
                 describe("get", "Get a namespace")
-                    .returns::<NamespaceView>(200, "The resource, without its keys"),
+                    .returns::<Namespace>(200, "The resource, without its keys"),
             ),
             put(
                 answer!(c => namespaces::put(c, c.path.namespace()?).await),
                 answer!(c => namespaces::difference(c, c.path.namespace()?)),
                 describe("put", "Create or replace a namespace")
-                    .takes(false, SchemaRegistry::of::<NamespaceBody>, EXAMPLE)
-                    .returns::<NamespaceView>(201, "The created or changed resource"),
+                    .takes(false, SchemaRegistry::of::<Namespace>, EXAMPLE)
+                    .returns::<Namespace>(201, "The created or changed resource"),
             ),
             patch(
                 answer!(c => namespaces::patch(c, &c.path.namespace()?).await),
                 describe("patch", "Change a namespace with a JSON merge patch")
-                    .takes(false, SchemaRegistry::of::<NamespaceBody>, EXAMPLE)
-                    .returns::<NamespaceView>(200, "The changed resource"),
+                    .takes(false, SchemaRegistry::of::<Namespace>, EXAMPLE)
+                    .returns::<Namespace>(200, "The changed resource"),
             ),
             delete(
                 answer!(c => namespaces::delete(c.control, &c.path.namespace()?).await),
@@ -93,15 +93,14 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
 
 pub(super) static NAMESPACE_TOPICS: [Operation; 1] = [list(
     answer!(c => topics::list_in_namespace(c, &c.path.namespace()?)),
-    describe("list", "List the topics of a namespace")
-        .pages(SchemaRegistry::of::<NamespaceTopicView>),
+    describe("list", "List the topics of a namespace").pages(SchemaRegistry::of::<NamespaceTopic>),
 )];
 
 pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
     get(
         on_topic!(c, topic => topics::get(c.control, topic)),
         describe("get", "Get a topic of a namespace")
-            .returns::<NamespaceTopicView>(200, "The resource, without its keys"),
+            .returns::<NamespaceTopic>(200, "The resource, without its keys"),
     ),
     put(
         on_topic!(c, topic => topics::put(c, topic.clone()).await),
@@ -109,10 +108,10 @@ pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
         describe("put", "Create or replace a topic of a namespace")
             .takes(
                 false,
-                SchemaRegistry::of::<NamespaceTopicBody>,
+                SchemaRegistry::of::<NamespaceTopic>,
                 r#"{"properties": {"eventRetentionInDays": 1}}"#,
             )
-            .returns::<NamespaceTopicView>(201, "The created or changed resource"),
+            .returns::<NamespaceTopic>(201, "The created or changed resource"),
     ),
     patch(
         on_topic!(topics::patch),
@@ -122,10 +121,10 @@ pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
         )
         .takes(
             false,
-            SchemaRegistry::of::<NamespaceTopicBody>,
+            SchemaRegistry::of::<NamespaceTopic>,
             r#"{"properties": {"eventRetentionInDays": 1}}"#,
         )
-        .returns::<NamespaceTopicView>(200, "The changed resource"),
+        .returns::<NamespaceTopic>(200, "The changed resource"),
     ),
     delete(
         on_topic!(c, topic => topics::delete(c.control, topic).await),

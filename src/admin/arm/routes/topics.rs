@@ -26,10 +26,7 @@ use gridhook_api::{
     events::EventList,
     provider::EventType,
     status::TopicStatusView,
-    topic::{
-        DomainTopicBody, DomainTopicView, EventTypeBody, EventTypeView, RegenerateKeyBody,
-        SharedAccessKeys, TopicBody, TopicView,
-    },
+    topic::{DeclaredEventType, DomainTopic, RegenerateKeyBody, SharedAccessKeys, Topic},
     trace::{TOP_MAX, TraceView},
 };
 
@@ -91,13 +88,13 @@ fn events_to_publish(_: &mut SchemaRegistry) -> Value {
 
 pub(super) static TOPIC_LIST: [Operation; 1] = [list(
     answer!(c => topics::list(c, &c.path.azure_scope()?)),
-    describe("list", "List {resource}").pages(SchemaRegistry::of::<TopicView>),
+    describe("list", "List {resource}").pages(SchemaRegistry::of::<Topic>),
 )];
 
 pub(super) static TOPIC: [Operation; 4] = [
     get(
         on_topic!(c, topic => topics::get(c.control, topic)),
-        describe("get", "Get a {noun}").returns::<TopicView>(200, "The resource, without its keys"),
+        describe("get", "Get a {noun}").returns::<Topic>(200, "The resource, without its keys"),
     ),
     put(
         on_topic!(c, topic => topics::put(c, topic.clone()).await),
@@ -105,20 +102,20 @@ pub(super) static TOPIC: [Operation; 4] = [
         describe("put", "Create or replace a {noun}")
             .takes(
                 false,
-                SchemaRegistry::of::<TopicBody>,
+                SchemaRegistry::of::<Topic>,
                 r#"{"location": "local", "tags": {"team": "shop"}}"#,
             )
-            .returns::<TopicView>(201, "The created or changed resource"),
+            .returns::<Topic>(201, "The created or changed resource"),
     ),
     patch(
         on_topic!(topics::patch),
         describe("patch", "Change a {noun} with a JSON merge patch")
             .takes(
                 false,
-                SchemaRegistry::of::<TopicBody>,
+                SchemaRegistry::of::<Topic>,
                 r#"{"location": "local", "tags": {"team": "shop"}}"#,
             )
-            .returns::<TopicView>(201, "The changed resource"),
+            .returns::<Topic>(201, "The changed resource"),
     ),
     delete(
         on_topic!(c, topic => topics::delete(c.control, topic).await),
@@ -261,7 +258,7 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
                 "listEventTypes",
                 "List the event types of a topic with their schemas and examples",
             )
-            .lists(SchemaRegistry::of::<EventTypeView>),
+            .lists(SchemaRegistry::of::<DeclaredEventType>),
         )],
     ),
     (
@@ -270,7 +267,7 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
             get(
                 on_event_type!(c, topic, name => event_types::get(c.control, topic, name)),
                 describe("getEventType", "Get an event type of a topic")
-                    .returns::<EventTypeView>(200, "The event type"),
+                    .returns::<DeclaredEventType>(200, "The event type"),
             ),
             put(
                 on_event_type!(c, topic, name => event_types::put(c, topic, name).await),
@@ -278,12 +275,12 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
                 describe("putEventType", "Create or replace an event type of a topic")
                     .takes(
                         true,
-                        SchemaRegistry::of::<EventTypeBody>,
+                        SchemaRegistry::of::<DeclaredEventType>,
                         r#"{"properties": {"description": "An order was placed", "versions":
                             {"1": {"schema": {"type": "object", "required": ["total"]},
                                 "examples": [{"total": 5}]}}}}"#,
                     )
-                    .returns::<EventTypeView>(201, "The created or changed event type"),
+                    .returns::<DeclaredEventType>(201, "The created or changed event type"),
             ),
             delete(
                 on_event_type!(c, topic, name => event_types::delete(c.input, topic, name).await),
@@ -323,7 +320,7 @@ pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
         &[list(
             on_topic!(c, topic => domain_topics::list(c, topic)),
             describe("list", "List the topics of a domain")
-                .pages(SchemaRegistry::of::<DomainTopicView>),
+                .pages(SchemaRegistry::of::<DomainTopic>),
         )],
     ),
     (
@@ -332,14 +329,14 @@ pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
             get(
                 on_topic!(c, topic => domain_topics::get(c.control, topic)),
                 describe("get", "Get a topic of a domain")
-                    .returns::<DomainTopicView>(200, "The domain topic"),
+                    .returns::<DomainTopic>(200, "The domain topic"),
             ),
             put(
                 on_topic!(domain_topics::put),
                 answer!(c => domain_topics::difference(c, &c.path.topic()?)),
                 describe("put", "Create a topic of a domain")
-                    .takes(false, SchemaRegistry::of::<DomainTopicBody>, "{}")
-                    .returns::<DomainTopicView>(201, "The created or existing domain topic"),
+                    .takes(false, SchemaRegistry::of::<DomainTopic>, "{}")
+                    .returns::<DomainTopic>(201, "The created or existing domain topic"),
             ),
             delete(
                 on_topic!(c, topic => domain_topics::delete(c.control, topic).await),

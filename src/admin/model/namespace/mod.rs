@@ -20,8 +20,8 @@ use super::{
 };
 use crate::model::topic::settle_ingress;
 use gridhook_api::{
-    namespace::{NamespaceBody, NamespaceBodyProperties},
-    topic::IngressBody,
+    namespace::{Namespace, NamespaceProperties},
+    topic::TopicProperties,
 };
 use gridhook_event::{Name, Schema};
 use gridhook_record::{
@@ -33,14 +33,9 @@ use gridhook_record::{
 /// Allowed throughput units, as in Azure.
 const UNITS: std::ops::RangeInclusive<u32> = 1..=40;
 
-const READ_ONLY: [&str; 8] = [
-    "id",
-    "type",
-    "systemData",
+const READ_ONLY: [&str; 3] = [
     "identity.principalId",
     "identity.tenantId",
-    "properties.provisioningState",
-    "properties.endpoint",
     "properties.topicsConfiguration.hostname",
 ];
 
@@ -113,7 +108,7 @@ impl NamespaceSpec {
         TOLERANCE.apply(&mut value);
         canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
-        let body: NamespaceBody = read(value)?;
+        let body: Namespace = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();
         let sku = body.sku.unwrap_or_default();
@@ -124,17 +119,22 @@ impl NamespaceSpec {
                 format!("is {given}; allowed is {least} to {most}"),
             ));
         }
-        let asked = IngressBody {
+        let ingress = TopicProperties {
             public_network_access: properties.public_network_access,
             inbound_ip_rules: properties.inbound_ip_rules,
-            ..IngressBody::default()
+            ..TopicProperties::default()
         };
         let tags = body.tags.unwrap_or_default();
         check_tags(&tags)?;
         Ok(Self {
             location: body.location,
             tags,
-            ingress: settle_ingress(asked, TopicKind::NamespaceTopic, Schema::CloudEvents, None)?,
+            ingress: settle_ingress(
+                ingress,
+                TopicKind::NamespaceTopic,
+                Schema::CloudEvents,
+                None,
+            )?,
             azure_properties: StoredNamespaceProperties {
                 sku,
                 identity: body.identity,
@@ -200,24 +200,25 @@ pub(crate) fn set(record: &NamespaceRecord) -> Value {
 }
 
 /// The settable properties of a record.
-fn settable(record: &NamespaceRecord) -> NamespaceBody {
+fn settable(record: &NamespaceRecord) -> Namespace {
     let StoredNamespaceProperties {
         sku,
         identity,
         is_zone_redundant,
         minimum_tls_version_allowed,
     } = record.azure_properties.clone();
-    NamespaceBody {
-        name: None,
+    Namespace {
         location: Some(record.location.clone()),
         tags: Some(record.tags.clone()),
         sku: Some(sku),
         identity,
-        properties: Some(NamespaceBodyProperties {
+        properties: Some(NamespaceProperties {
             public_network_access: Some(record.ingress.public_network_access),
             inbound_ip_rules: Some(record.ingress.inbound_ip_rules.clone()),
             is_zone_redundant,
             minimum_tls_version_allowed,
+            ..NamespaceProperties::default()
         }),
+        ..Namespace::default()
     }
 }

@@ -14,10 +14,8 @@ use crate::model::{
 };
 use gridhook_api::{
     duration::format_duration,
-    namespace::{
-        NamespaceTopicBody, NamespaceTopicBodyProperties, NamespaceTopicView,
-        NamespaceTopicViewProperties,
-    },
+    namespace::{NamespaceTopic, NamespaceTopicProperties},
+    resource::ReadOnly,
 };
 use gridhook_event::{Name, Schema};
 use gridhook_record::{
@@ -40,13 +38,8 @@ const RETENTION_DAYS: ValueRange = ValueRange {
 /// The only `publisherType`.
 const CUSTOM: &str = "Custom";
 
-const READ_ONLY: [&str; 5] = [
-    "id",
-    "type",
-    "systemData",
-    "properties.provisioningState",
-    "properties.endpoint",
-];
+/// A topic has an endpoint in some responses of Azure.
+const READ_ONLY: [&str; 1] = ["properties.endpoint"];
 
 const ENUMERATIONS: [Enumeration; 2] = [
     ("properties.publisherType", &[CUSTOM]),
@@ -96,7 +89,7 @@ impl NamespaceTopicSpec {
         drop_read_only(&mut value, &READ_ONLY);
         TOLERANCE.apply(&mut value);
         canonicalize(&mut value, &ENUMERATIONS);
-        let body: NamespaceTopicBody = read(value)?;
+        let body: NamespaceTopic = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();
         for (at, given, only) in [
@@ -222,21 +215,24 @@ impl NamespaceTopicSpec {
 
 /// The settable properties as JSON.
 pub(crate) fn set(record: &TopicRecord) -> Value {
-    value_of(&NamespaceTopicBody {
-        name: None,
-        properties: Some(NamespaceTopicBodyProperties {
+    value_of(&settable(record))
+}
+
+fn settable(record: &TopicRecord) -> NamespaceTopic {
+    let window = record.ingress.duplicate_window_s;
+    NamespaceTopic {
+        properties: Some(NamespaceTopicProperties {
             publisher_type: Some(CUSTOM.to_owned()),
             input_schema: Some(schema_name(record.input_schema).to_owned()),
             event_retention_in_days: Some(retention_days(record).into()),
-            duplicate_detection_history_time_window: record
-                .ingress
-                .duplicate_window_s
-                .map(format_duration),
+            duplicate_detection_history_time_window: window.map(format_duration),
             schema_validation: record.ingress.declared_schema_validation(),
             partition_count: record.declared_partition_count(),
             edition: Some(record.edition.clone()),
+            provisioning_state: ReadOnly::default(),
         }),
-    })
+        ..NamespaceTopic::default()
+    }
 }
 
 /// Retention of the events of a topic.
@@ -273,24 +269,13 @@ pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<()
 }
 
 /// The view of `record`.
-pub fn namespace_topic_view(record: &TopicRecord) -> NamespaceTopicView {
-    NamespaceTopicView {
-        id: record.resource_id(),
-        name: record.name.to_string(),
-        kind: "Microsoft.EventGrid/namespaces/topics".to_owned(),
-        system_data: record.system_data.as_ref().map(system_data_view),
-        properties: NamespaceTopicViewProperties {
-            provisioning_state: "Succeeded".to_owned(),
-            publisher_type: CUSTOM.to_owned(),
-            input_schema: schema_name(record.input_schema).to_owned(),
-            event_retention_in_days: retention_days(record),
-            duplicate_detection_history_time_window: record
-                .ingress
-                .duplicate_window_s
-                .map(format_duration),
-            schema_validation: record.ingress.declared_schema_validation(),
-            partition_count: record.declared_partition_count(),
-            edition: record.edition.clone(),
-        },
-    }
+pub fn namespace_topic_view(record: &TopicRecord) -> NamespaceTopic {
+    let mut topic = settable(record);
+    topic.id = record.resource_id().into();
+    topic.name = Some(record.name.to_string());
+    topic.kind = "Microsoft.EventGrid/namespaces/topics".to_owned().into();
+    topic.system_data = ReadOnly(record.system_data.as_ref().map(system_data_view));
+    let properties = topic.properties.get_or_insert_default();
+    properties.provisioning_state = "Succeeded".to_owned().into();
+    topic
 }

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 
 use crate::model::InvalidRequest;
 use gridhook_api::{
-    duration::{InvalidDuration, format_duration, parse_seconds},
-    topic::{IngressBody, MappingBody, MappingType},
+    duration::{InvalidDuration, parse_seconds},
+    topic::TopicProperties,
 };
 use gridhook_event::Schema;
 use gridhook_record::{
@@ -36,26 +36,10 @@ pub(crate) fn duplicate_window(given: &str) -> Result<u32, InvalidRequest> {
         .ok_or_else(|| invalid(InvalidDuration::new(given, "from PT20S to P7D", examples)))
 }
 
-/// The settable form of `ingress`.
-pub(crate) fn ingress_body(ingress: &IngressSettings) -> IngressBody {
-    let mapping = ingress.mapping.clone();
-    IngressBody {
-        disable_local_auth: Some(ingress.disable_local_auth),
-        public_network_access: Some(ingress.public_network_access),
-        inbound_ip_rules: Some(ingress.inbound_ip_rules.clone()),
-        input_schema_mapping: mapping.map(|properties| MappingBody {
-            input_schema_mapping_type: MappingType::Json,
-            properties,
-        }),
-        duplicate_detection_history_time_window: ingress.duplicate_window_s.map(format_duration),
-        schema_validation: ingress.declared_schema_validation(),
-    }
-}
-
 /// The settings of a topic with this schema; `existing` is its mapping. As in ARM, an omitted
 /// property gets its default, except for the mapping, which is kept with the schema.
 pub(crate) fn settle_ingress(
-    body: IngressBody,
+    body: TopicProperties,
     kind: TopicKind,
     schema: Schema,
     existing: Option<&InputSchemaMapping>,
