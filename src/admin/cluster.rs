@@ -20,7 +20,7 @@ use super::{
 };
 use gridhook_api::cluster::{
     ClusterNodeView, ClusterView, CopyStateView, CopyView, DrainBody, ForgetBody, MoveBody,
-    NodeState, OwnershipView, SettingDifferenceView, ShardOwnershipView,
+    NodeState, OwnershipView, SettingDifferenceView, ShardFailureView, ShardOwnershipView,
 };
 use gridhook_clock::Clock;
 use gridhook_cluster::{
@@ -45,6 +45,8 @@ pub struct ClusterContext {
     pub copies: Counter,
     /// The number of nodes that should have a copy of a shard, with as many nodes.
     pub wanted_copies: usize,
+    /// The size of a stream that is kept whatever the copies have.
+    pub stream_keep_bytes: u64,
 }
 
 /// How many requests a standby forwarded.
@@ -70,6 +72,7 @@ impl ClusterContext {
             takeovers,
             read,
             problem,
+            ..
         } = self.snapshot();
         let differences = me
             .map(|me| records.setting_differences(&me, &alive))
@@ -90,6 +93,7 @@ impl ClusterContext {
                 (false, _) => NodeState::Dead,
                 (true, true) if owns.is_empty() => NodeState::Drained,
                 (true, true) => NodeState::Draining,
+                (true, false) if !node.value.failures.is_empty() => NodeState::Failed,
                 (true, false) if node.value.behind => NodeState::CatchingUp,
                 (true, false) if node.value.leaving => NodeState::Leaving,
                 (true, false) => NodeState::Alive,
@@ -124,6 +128,11 @@ impl ClusterContext {
                     there,
                 },
             );
+            let failures = node.value.failures.iter();
+            let failures = failures.map(|(shard, cause)| ShardFailureView {
+                shard: *shard,
+                cause: cause.clone(),
+            });
             ClusterNodeView {
                 name: name.clone(),
                 id: id.0.clone(),
@@ -138,6 +147,7 @@ impl ClusterContext {
                     .map(|shard| of_state(node.value.copy(shard)))
                     .collect(),
                 setting_differences: differences.collect(),
+                failures: failures.collect(),
                 last_renewal: node.written.clone(),
             }
         });

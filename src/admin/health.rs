@@ -43,7 +43,15 @@ pub struct NodeShard {
     pub has_owner: bool,
     /// The readiness of this node's core, if it serves.
     pub core: Option<Readiness>,
+    /// Why the node cannot serve the shard before an operator has acted.
+    pub failure: Option<String>,
+    /// Whether the node has not reached NATS for so long that other nodes may own what it owned.
+    pub is_cut_off: bool,
 }
+
+/// The problem of a node that is cut off from NATS.
+const CUT_OFF: &str = "this node cannot reach the NATS servers: it owns nothing, and its copies may \
+    be old";
 
 /// The health of the core of a shard: that of its current run. Clones share it.
 #[derive(Clone, Default)]
@@ -53,6 +61,14 @@ impl CoreHealth {
     /// A run begins.
     pub fn begin(&self, health: web::Data<ServerHealth>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
+    }
+
+    /// Whether the core serves.
+    pub fn is_serving(&self) -> bool {
+        let health = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        health
+            .as_ref()
+            .is_some_and(|health| health.phase() == StartPhase::Serving)
     }
 
     /// The readiness of a core that serves.
@@ -178,6 +194,13 @@ impl ServerHealth {
                 ..readiness(phase, &journal::JournalState::Writable, &damage)
             },
         };
+        if phase == StartPhase::Serving
+            && let Some(shards) = self.shards.get()
+            && shards().iter().any(|shard| shard.is_cut_off)
+        {
+            readiness.ready = false;
+            readiness.problems.insert(0, CUT_OFF.to_owned());
+        }
         if phase == StartPhase::Standby {
             return node_readiness(self.shards.get().map(|shards| shards()).unwrap_or_default());
         }
@@ -262,8 +285,8 @@ pub fn readiness(
 
 /// The readiness of a node of a cluster that has joined.
 ///
-/// It is ready while it can answer or forward a request about any shard. One that still has to
-/// catch up and serves nothing is not: the others answer its clients, and a rolling upgrade waits
+/// It is ready while it can answer or forward a request about any shard. One that is cut off from
+/// NATS is not. Nor is one that still has to catch up, or has failed, and serves nothing: the others answer its clients, and a rolling upgrade waits
 /// for it.
 pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     let numbers = |is_one: &dyn Fn(&NodeShard) -> bool| {
@@ -278,8 +301,18 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
         numbers(&|shard| shard.state == ShardState::Fetching),
         numbers(&|shard| shard.state == ShardState::CatchingUp),
     );
-    let has_all = fetched.is_empty() && missed.is_empty();
+    let failed = shards.iter().any(|shard| shard.failure.is_some());
+    let is_cut_off = shards.iter().any(|shard| shard.is_cut_off);
+    let has_all = fetched.is_empty() && missed.is_empty() && !failed;
     let mut problems = Vec::new();
+    if is_cut_off {
+        problems.push(CUT_OFF.to_owned());
+    }
+    for (number, shard) in shards.iter().enumerate() {
+        if let Some(cause) = &shard.failure {
+            problems.push(format!("this node cannot serve shard {number}: {cause}"));
+        }
+    }
     for (numbers, of_several, of_one) in [
         (
             &ownerless,
@@ -318,7 +351,7 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
         .find(|journal| **journal != "writable")
         .or(journals.first());
     Readiness {
-        ready: ownerless.len() < shards.len() && (has_all || is_serving),
+        ready: ownerless.len() < shards.len() && (has_all || is_serving) && !is_cut_off,
         phase: if is_serving {
             StartPhase::Serving
         } else {
@@ -336,6 +369,7 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
                     shard,
                     state: of.state,
                     has_owner: of.has_owner,
+                    cause: of.failure.clone(),
                 })
                 .collect(),
         },

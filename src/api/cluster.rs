@@ -55,6 +55,9 @@ pub struct ClusterNodeView {
     /// Shared settings with other values than on the node that answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setting_differences: Vec<SettingDifferenceView>,
+    /// Shards that it cannot serve before an operator has acted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<ShardFailureView>,
     /// Time of its last renewal, by the clock of the engine.
     pub last_renewal: String,
 }
@@ -70,6 +73,17 @@ pub struct SettingDifferenceView {
     pub here: String,
     /// Value on the other node.
     pub there: String,
+}
+
+/// A shard that a node cannot serve.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ShardFailure)]
+pub struct ShardFailureView {
+    /// Number of the shard.
+    pub shard: usize,
+    /// Why, and what to do.
+    pub cause: String,
 }
 
 /// A copy of the store of an owner that a node fetches.
@@ -112,6 +126,8 @@ pub enum NodeState {
     CatchingUp,
     /// It takes no shard, because it stops or cannot serve.
     Leaving,
+    /// It is alive, and cannot serve a shard before an operator has acted.
+    Failed,
     /// An operator drains it, and it still owns shards.
     Draining,
     /// An operator has drained it.
@@ -127,6 +143,7 @@ impl NodeState {
             Self::Alive => "alive",
             Self::CatchingUp => "catching up",
             Self::Leaving => "leaving",
+            Self::Failed => "failed",
             Self::Draining => "draining",
             Self::Drained => "drained",
             Self::Dead => "dead",

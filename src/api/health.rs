@@ -48,6 +48,9 @@ pub struct ShardReadiness {
     /// Whether a living node owns it
     #[serde(rename = "hasOwner")]
     pub has_owner: bool,
+    /// Why the node cannot serve the shard, if its state is `failed`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
 }
 
 /// What a node of a cluster is for a shard.
@@ -66,6 +69,10 @@ pub enum ShardState {
     Fetching,
     /// The node has no copy (`cluster.copies`), and forwards requests to the owner.
     Forwarding,
+    /// The node cannot serve the shard before an operator has acted.
+    Failed,
+    /// The node owned the shard, and cannot reach NATS: it neither stores nor delivers its events.
+    CutOff,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]

@@ -12,7 +12,7 @@ use super::{
 };
 use gridhook_api::cluster::{
     ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView,
-    SettingDifferenceView,
+    SettingDifferenceView, ShardFailureView,
 };
 
 /// The flags of `cluster`.
@@ -247,7 +247,21 @@ fn advice(view: &ClusterView) -> String {
             );
             Some(copies.collect())
         }
-        NodeState::Alive | NodeState::CatchingUp | NodeState::Leaving | NodeState::Draining => None,
+        NodeState::Alive
+        | NodeState::CatchingUp
+        | NodeState::Leaving
+        | NodeState::Failed
+        | NodeState::Draining => None,
+    };
+    let fails = |node: &ClusterNodeView| {
+        let lines = node
+            .failures
+            .iter()
+            .map(|ShardFailureView { shard, cause }| {
+                let [name, cause] = [&node.name, cause].map(|of| text(of));
+                format!("\n{name} cannot serve shard {shard}: {cause}")
+            });
+        lines.collect::<String>()
     };
     let differs = |node: &ClusterNodeView| {
         let lines = node.setting_differences.iter().map(
@@ -269,6 +283,7 @@ fn advice(view: &ClusterView) -> String {
         .nodes
         .iter()
         .filter_map(needs)
+        .chain(view.nodes.iter().map(fails))
         .chain(view.nodes.iter().map(differs));
     let lines: Vec<String> = lines.collect();
     let alive = || {

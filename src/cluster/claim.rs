@@ -11,8 +11,14 @@
 //! - A step needs a current lease: after a pause, a node renews and reads first.
 //! - A shard that was taken by force is neither served nor given away before the owner before has
 //!   noticed.
-//! - An owner renews the record of the shard right after its own, so that a claim that rests on an
-//!   older read fails. Its lease counts from when the renewal of its own record was sent.
+//! - An owner renews the record of the shard right behind its own, so that a claim that rests on an
+//!   older read fails. Its lease counts from when the renewal of its own record was sent. A read
+//!   with that renewal confirms it as well as the answer to it.
+//! - A node writes no record under a name that another living process has. It waits until that one
+//!   has ended, or was silent for the expiry.
+//! - A bucket that lost the node's renewals for the expiry was restored from an older backup, or its
+//!   server fell behind. The node renews its record as it is there. Only the leader of the bucket
+//!   takes a write, so that no read from another server counts before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,12 +30,14 @@ use super::{
     balance::{BalanceStep, ClusterView, NodeId, Strategy, next_steps},
     copies::{CopyPlan, HeldCopy},
     lease::{LeaseIntervals, LiveNodes},
+    marks::ShardMarks,
     records::{
         ClusterRecords, CopyState, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition,
         StoredRecord, Versioned,
     },
     shard_address,
 };
+use gridhook_journal::changelog::KnownMarks;
 
 /// What a node is called, and the rules of its cluster. All nodes should have the same rules, and
 /// do not while an operator changes them: at most one node writes to a shard nevertheless, and a
@@ -42,6 +50,8 @@ pub struct ClaimSettings {
     pub name: String,
     /// Host and port of its listener for other nodes, that of the first shard.
     pub address: String,
+    /// Whether the listener is bound there, so that no other process has the address.
+    pub is_address_bound: bool,
     /// The release of its program.
     pub version: String,
     /// The number of shards.
@@ -80,7 +90,8 @@ pub struct OwnershipChange {
 pub enum ReadProblem {
     /// It is older than the node's own last renewal.
     Stale,
-    /// Another process has the node's name, and started later.
+    /// Another process has the node's name: one that started later, or one that runs while this one
+    /// starts.
     NameTaken,
 }
 
@@ -106,9 +117,16 @@ pub struct Claims {
     /// The revision of the node's own record.
     revision: u64,
     renewals: u64,
+    /// When the last renewal was sent.
+    sent: Option<Duration>,
     /// When the last confirmed renewal was sent.
     confirmed: Option<Duration>,
     read: Option<Duration>,
+    /// The process that had the name when this one started, as long as it may run, and the revision
+    /// of its record.
+    namesake: Option<(NodeId, u64)>,
+    /// Since when reads lack the node's renewals, and the revision of its record there.
+    lost_since: Option<(Duration, u64)>,
     /// How long each request for a shard was seen, in time in which records could be read.
     requests: BTreeMap<(usize, NodeId), Duration>,
     /// The claims and the times from which their leases count.
@@ -129,6 +147,9 @@ pub struct Claims {
     is_forgotten: bool,
     /// The shards that the node could not serve, and until when it leaves each to others.
     failed: BTreeMap<usize, Duration>,
+    /// The shards that the node cannot serve before an operator has acted, and why.
+    failures: BTreeMap<usize, String>,
+    marks: ShardMarks,
 }
 
 impl Claims {
@@ -138,14 +159,18 @@ impl Claims {
             LiveNodes::new(settings.intervals),
             CopyPlan::new(settings.shards),
         );
+        let marks = ShardMarks::new(settings.shards);
         Self {
             settings,
             records: ClusterRecords::default(),
             live,
             revision: 0,
             renewals: 0,
+            sent: None,
             confirmed: None,
             read: None,
+            namesake: None,
+            lost_since: None,
             requests: BTreeMap::new(),
             leases: BTreeMap::new(),
             forced: BTreeMap::new(),
@@ -156,6 +181,8 @@ impl Claims {
             copies,
             is_forgotten: false,
             failed: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            marks,
         }
     }
 
@@ -177,9 +204,16 @@ impl Claims {
         mut positions: Vec<ShardPosition>,
     ) -> (NodeRecord, u64) {
         self.renewals += 1;
+        self.sent = Some(now);
         positions.resize(self.settings.shards, ShardPosition::default());
         for (shard, at) in positions.iter_mut().enumerate() {
             (at.state, at.failed) = (Some(self.copies.state(shard)), self.avoids(shard, now));
+            self.marks.note(shard, at.mark);
+            let highest = self.marks.known(shard).highest;
+            // The others must see what contradicts theirs.
+            if !at.mark.contradicts(highest) {
+                at.mark = highest;
+            }
         }
         let behind = self.is_behind() && !self.leaving;
         // Releases that follow every shard do not count on it before.
@@ -194,6 +228,10 @@ impl Claims {
             ..
         } = self.settings.clone();
         let renewals = self.renewals;
+        let revision = self
+            .lost_since
+            .filter(|(since, _)| self.has_lost_renewals(*since, now))
+            .map_or(self.revision, |(_, revision)| revision);
         (
             NodeRecord {
                 id: me,
@@ -205,9 +243,31 @@ impl Claims {
                 leaving,
                 behind,
                 settings,
+                failures: self.failures.clone(),
             },
-            self.revision,
+            revision,
         )
+    }
+
+    /// Whether reads have lacked the node's renewals since `since` for so long that the bucket has.
+    fn has_lost_renewals(&self, since: Duration, now: Duration) -> bool {
+        now.saturating_sub(since) >= self.settings.intervals.expiry()
+    }
+
+    /// Whether the node may write its record: it has read who has the name.
+    pub fn may_renew(&self) -> bool {
+        let has_name = |(node, _): &(NodeId, u64)| !self.alive().contains(node);
+        self.read.is_some() && self.namesake.as_ref().is_none_or(has_name)
+    }
+
+    /// The process that had the name when this one started, and where it listens, as long as it may
+    /// run.
+    pub fn namesake(&self) -> Option<NodeAddress> {
+        let (node, _) = self.namesake.as_ref().filter(|_| !self.may_renew())?;
+        Some(NodeAddress {
+            node: node.clone(),
+            address: self.records.node(node)?.address.clone(),
+        })
     }
 
     /// The revision of the node's own record.
@@ -219,6 +279,13 @@ impl Claims {
     pub fn renewed(&mut self, sent: Duration, revision: u64) {
         self.revision = revision;
         self.confirmed = Some(sent);
+        self.namesake = None;
+        self.lost_since = None;
+    }
+
+    /// When the last confirmed renewal was sent.
+    pub fn confirmed(&self) -> Option<Duration> {
+        self.confirmed
     }
 
     /// The renewals of the records of what the node owns, to be sent once the renewal of its own
@@ -238,16 +305,27 @@ impl Claims {
     pub fn read(&mut self, now: Duration, stored: &[StoredRecord]) -> Result<(), ReadProblem> {
         let records = ClusterRecords::of(stored, self.settings.shards);
         match records.nodes.get(&self.settings.name) {
-            // A renewal whose answer was lost.
             Some(own) if own.value.id == self.settings.me && own.revision >= self.revision => {
                 self.revision = own.revision;
+                // The answer to the renewal was lost, or is late.
+                if own.value.renewals == self.renewals {
+                    self.confirmed = self.confirmed.max(self.sent);
+                    self.namesake = None;
+                }
             }
             Some(own) if own.revision > self.revision && self.confirmed.is_some() => {
                 return Err(ReadProblem::NameTaken);
             }
             // The record of an earlier process of the name, which this one replaces.
-            Some(own) if self.confirmed.is_none() => self.revision = own.revision,
-            Some(_) => return Err(ReadProblem::Stale),
+            Some(own) if self.confirmed.is_none() => {
+                let namesake = (own.value.id.clone(), own.revision);
+                if self.namesake.as_ref().is_some_and(|seen| *seen != namesake) {
+                    return Err(ReadProblem::NameTaken);
+                }
+                self.namesake = Some(namesake);
+                self.revision = own.revision;
+            }
+            Some(own) => return Err(self.note_lost_renewals(now, own.revision)),
             None => match records.unreadable.get(&self.settings.name) {
                 Some((true, revision)) if *revision > self.revision && self.confirmed.is_some() => {
                     return Err(ReadProblem::NameTaken);
@@ -264,9 +342,14 @@ impl Claims {
                     self.is_forgotten |= is_new && !records.shards.iter().all(owns);
                 }
                 None if self.confirmed.is_none() => self.revision = 0,
-                Some(_) | None => return Err(ReadProblem::Stale),
+                Some((_, revision)) => {
+                    let revision = *revision;
+                    return Err(self.note_lost_renewals(now, revision));
+                }
+                None => return Err(self.note_lost_renewals(now, 0)),
             },
         }
+        self.lost_since = None;
         let readable = 2 * self.settings.intervals.renewal();
         let since_read = self
             .read
@@ -278,6 +361,7 @@ impl Claims {
         }
         self.read = Some(now);
         self.live.read(now, records.revisions());
+        self.marks.read(&records);
         self.records = records;
         let revisions: BTreeMap<NodeId, u64> = self.records.revisions().collect();
         self.gone
@@ -298,8 +382,59 @@ impl Claims {
         }
         for shard in 0..self.settings.shards {
             self.note_owner(shard, now);
+            if self.marks.known(shard).conflict.is_some() {
+                self.give_up_owned(shard);
+            }
         }
         Ok(())
+    }
+
+    /// Takes a read without the node's own renewals.
+    fn note_lost_renewals(&mut self, now: Duration, revision: u64) -> ReadProblem {
+        let since = self.lost_since.map_or(now, |(since, _)| since);
+        self.lost_since = Some((since, revision));
+        ReadProblem::Stale
+    }
+
+    /// Takes the shards that the node cannot serve before an operator has acted, and why.
+    pub fn note_failures(&mut self, failures: BTreeMap<usize, String>) {
+        failures.keys().for_each(|shard| self.give_up_owned(*shard));
+        self.failures = failures;
+    }
+
+    /// Gives up a claim that cannot be served.
+    fn give_up_owned(&mut self, shard: usize) {
+        if let Some(claim) = self.owned(shard) {
+            self.given_up.insert((shard, claim));
+        }
+    }
+
+    /// The other nodes with the addresses at which each would serve a shard. Of each shard the owner
+    /// that the records name is the first.
+    pub fn other_owners(&self) -> Vec<(usize, NodeAddress)> {
+        let nodes = self.records.nodes.values().map(|node| &node.value);
+        let others: Vec<_> = nodes.filter(|node| node.id != self.settings.me).collect();
+        let shards = self.records.shards.iter().enumerate();
+        let of_shard = |(number, shard): (usize, &Versioned<OwnershipRecord>)| {
+            let (named, unnamed): (Vec<&NodeRecord>, Vec<&NodeRecord>) = others
+                .iter()
+                .copied()
+                .partition(|node| shard.value.owner_id.as_ref() == Some(&node.id));
+            let address = move |node: &NodeRecord| NodeAddress {
+                node: node.id.clone(),
+                address: shard_address(&node.address, number),
+            };
+            let nodes = named.into_iter().chain(unnamed);
+            nodes
+                .map(move |node| (number, address(node)))
+                .collect::<Vec<_>>()
+        };
+        shards.flat_map(of_shard).collect()
+    }
+
+    /// What is known of records that the changelog of a shard has acknowledged.
+    pub fn known_marks(&self, shard: usize) -> KnownMarks {
+        self.marks.known(shard)
     }
 
     /// Takes note that a node's process has ended, as far as can be seen from here, if it has not
@@ -345,6 +480,11 @@ impl Claims {
         let counted = self.copies.counted(&self.records, replace_after);
         self.records
             .trimmable(shard, copies, &counted, &self.alive())
+    }
+
+    /// The same once the changelog is large.
+    pub fn trimmable_if_large(&self, shard: usize) -> u64 {
+        self.records.trimmable_if_large(shard, &self.alive())
     }
 
     /// The node fetches a copy that it can follow with: the changelog is kept for it.
@@ -504,8 +644,18 @@ impl Claims {
         let Versioned {
             value, revision, ..
         } = self.records.shards.get(change.shard)?;
-        (change.insists.as_ref() == Some(value)).then_some(OwnershipChange {
+        let insists = change.insists.as_ref()?;
+        let is_renewal = OwnershipRecord {
+            mark: value.mark,
+            ..insists.clone()
+        } == *value;
+        let record = OwnershipRecord {
+            mark: self.marks.known(change.shard).highest,
+            ..change.record.clone()
+        };
+        is_renewal.then_some(OwnershipChange {
             revision: *revision,
+            record,
             ..change
         })
     }
@@ -526,6 +676,7 @@ impl Claims {
         let mut record = OwnershipRecord {
             scope: self.settings.scope.clone(),
             partition_id: shard.to_string(),
+            mark: self.marks.known(shard).highest,
             ..value
         };
         edit(&mut record);
@@ -602,7 +753,9 @@ impl Claims {
     }
 
     fn avoids(&self, shard: usize, now: Duration) -> bool {
-        self.failed.get(&shard).is_some_and(|until| now < *until)
+        let is_paused = self.failed.get(&shard).is_some_and(|until| now < *until);
+        let has_conflict = self.marks.known(shard).conflict.is_some();
+        is_paused || has_conflict || self.failures.contains_key(&shard)
     }
 
     /// The number of this node's claim of a shard.

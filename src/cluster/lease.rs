@@ -12,6 +12,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -81,6 +82,48 @@ impl LeaseIntervals {
     pub fn act_wait(self) -> Duration {
         self.expiry - self.renewal
     }
+}
+
+/// The longest time for one call to the store of the records, as the last calls took. A call that
+/// takes longer than any limit would end each lease, so it follows the round trip, up to the expiry.
+#[derive(Debug)]
+pub struct CallLimit {
+    intervals: LeaseIntervals,
+    /// In microseconds.
+    limit: AtomicU64,
+}
+
+impl CallLimit {
+    /// The limit before the first call.
+    pub fn new(intervals: LeaseIntervals) -> Self {
+        let limit = micros(intervals.call_limit()).into();
+        Self { intervals, limit }
+    }
+
+    /// The limit of the next call.
+    pub fn get(&self) -> Duration {
+        Duration::from_micros(self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Takes how long a call took: twice that is enough for the next one.
+    pub fn note_response(&self, took: Duration) {
+        self.set(2 * took);
+    }
+
+    /// Takes that a call had no response within the limit.
+    pub fn note_timeout(&self) {
+        self.set(2 * self.get());
+    }
+
+    fn set(&self, limit: Duration) {
+        let least = self.intervals.call_limit();
+        let limit = limit.clamp(least, self.intervals.expiry.max(least));
+        self.limit.store(micros(limit), Ordering::Relaxed);
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// What a reader has seen of a node.

@@ -13,6 +13,7 @@ pub mod balance;
 pub mod claim;
 pub mod copies;
 pub mod lease;
+mod marks;
 pub mod member;
 pub mod membership;
 #[cfg(feature = "nats")]
@@ -22,7 +23,7 @@ pub mod records;
 use std::{
     hash::Hasher as _,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -36,6 +37,7 @@ use self::{
     records::{CopyProgress, ShardPosition},
 };
 use gridhook_clock::Lease;
+use gridhook_journal::changelog::{KnownMarks, StreamMark};
 
 /// The shard of a cluster with so many that a topic, domain or namespace of the resource group
 /// belongs to, and everything within it. Names differ in more than their case. All releases must
@@ -122,10 +124,24 @@ pub struct ShardProgress {
     /// The sequence up to which the changelog may be trimmed, as far as all copies are concerned
     /// (`ClusterRecords::trimmable`). Written by the driver; 0 while it is not known.
     pub trimmable: AtomicU64,
+    /// The same once the changelog is large (`ClusterRecords::trimmable_if_large`).
+    pub trimmable_if_large: AtomicU64,
+    /// The size of the changelog. Written by the server that owns the shard.
+    pub stream_bytes: AtomicU64,
     /// What the local store is. Written by the server; the driver takes back that it is complete.
     held: Mutex<HeldCopy>,
     /// The copy of the owner's store that this node fetches. Written by the server.
     copy: Mutex<Option<CopyProgress>>,
+    /// The last record that the local store has applied. Written by the server.
+    mark: Mutex<StreamMark>,
+    /// What all nodes know of records that the changelog has acknowledged. Written by the driver.
+    known_marks: Mutex<KnownMarks>,
+    /// Why this node cannot serve the shard before an operator has acted. Written by the server.
+    failure: Mutex<Option<String>>,
+}
+
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ShardProgress {
@@ -148,23 +164,55 @@ impl ShardProgress {
             expiry_paused: self.expiry_paused.load(Ordering::Acquire),
             epoch,
             copy: self.copy(),
+            mark: *locked(&self.mark),
+            stream_bytes: self.stream_bytes.load(Ordering::Acquire),
             ..ShardPosition::default()
         }
     }
 
+    /// Takes the position that the local store has applied.
+    pub fn note_applied(&self, mark: StreamMark) {
+        self.applied.store(mark.position, Ordering::Release);
+        *locked(&self.mark) = mark;
+    }
+
+    /// What all nodes know of records that the changelog has acknowledged.
+    pub fn known_marks(&self) -> KnownMarks {
+        *locked(&self.known_marks)
+    }
+
+    /// Takes what all nodes know of these records.
+    pub fn note_known_marks(&self, marks: KnownMarks) {
+        *locked(&self.known_marks) = marks;
+    }
+
+    /// Why this node cannot serve the shard.
+    pub fn failure(&self) -> Option<String> {
+        locked(&self.failure).clone()
+    }
+
+    /// Says why this node cannot serve the shard before an operator has acted, or that it can
+    /// again. It takes no claim of a shard that has failed, and nobody counts on its copy.
+    pub fn note_failure(&self, failure: Option<String>) {
+        if failure.is_some() {
+            self.note_doubt();
+        }
+        *locked(&self.failure) = failure;
+    }
+
     /// What the local store is. Before it is complete, the node does not claim the shard.
     pub fn held(&self) -> HeldCopy {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.held)
     }
 
     /// Says what the local store is.
     pub fn note_held(&self, held: HeldCopy) {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        *locked(&self.held) = held;
     }
 
     /// Says that a copy is there, which may not be complete. One that is stays so.
     pub fn note_any(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = locked(&self.held);
         if *held == HeldCopy::None {
             *held = HeldCopy::Incomplete;
         }
@@ -172,7 +220,7 @@ impl ShardProgress {
 
     /// Says that a complete copy must prove that again.
     pub fn note_doubt(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = locked(&self.held);
         if *held == HeldCopy::Complete {
             *held = HeldCopy::Incomplete;
         }
@@ -180,13 +228,13 @@ impl ShardProgress {
 
     /// The copy of the owner's store that this node fetches.
     pub fn copy(&self) -> Option<CopyProgress> {
-        *self.copy.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.copy)
     }
 
     /// Says how much of the owner's store this node has, as long as it fetches one. It takes no
     /// shard meanwhile.
     pub fn note_copy(&self, copy: Option<CopyProgress>) {
-        *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = copy;
+        *locked(&self.copy) = copy;
     }
 }
 

@@ -34,6 +34,7 @@ use super::{
     ClaimDriver, GivenUp, NodeAddress, Role,
     balance::NodeId,
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
+    lease::CallLimit,
     membership::{ClusterSnapshot, Command, Membership, MembershipEnd},
     records::{RecordError, RecordStore, SettingDifference, encode, node_key, shard_key},
 };
@@ -44,6 +45,10 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How often a change is tried while the owner renews its record.
 const CHANGE_TRIES: u32 = 4;
+
+/// How often a read is made again that lacks the node's own last renewal, and the pause before.
+const STALE_TRIES: u32 = 3;
+const STALE_PAUSE: Duration = Duration::from_millis(10);
 
 /// For how long a node that could not serve a shard leaves it to others.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
@@ -72,6 +77,9 @@ pub struct Member<S> {
     commands: mpsc::UnboundedReceiver<Command>,
     takeovers: u64,
     problem: Option<String>,
+    limit: CallLimit,
+    /// The owners that this node has found without the records, while it cannot read them.
+    found_owners: BTreeMap<usize, NodeAddress>,
     /// The settings in which other nodes differ from this one.
     differences: BTreeSet<SettingDifference>,
 }
@@ -85,6 +93,7 @@ impl<S: RecordStore> Member<S> {
         let (sender, commands) = mpsc::unbounded_channel();
         let (snapshot, seen) = watch::channel(ClusterSnapshot::default());
         let served = vec![None; shards.len()];
+        let limit = CallLimit::new(settings.intervals);
         let (claims, began) = (Claims::new(settings), Instant::now());
         let handshake: OwnerHandshake =
             Arc::new(|connection, _| Box::pin(ready(Ok(Box::new(connection) as _))));
@@ -99,6 +108,8 @@ impl<S: RecordStore> Member<S> {
             commands,
             takeovers: 0,
             problem: None,
+            limit,
+            found_owners: BTreeMap::new(),
             differences: BTreeSet::new(),
         };
         (
@@ -134,10 +145,14 @@ impl<S: RecordStore> Member<S> {
                     "another process has the name of this node"
                 );
                 self.end_leases();
-                return MembershipEnd::NameTaken;
+                return self.end(MembershipEnd::NameTaken);
             }
             if self.claims.has_left() {
-                return MembershipEnd::Left;
+                return self.end(MembershipEnd::Left);
+            }
+            if self.is_cut_off() {
+                self.find_owners().await;
+                self.publish();
             }
             self.watch_owners(&mut watched);
             renews = tokio::select! {
@@ -155,10 +170,10 @@ impl<S: RecordStore> Member<S> {
                     self.take_back(index, &lease, why);
                     false
                 }
-                command = self.commands.recv() => match self.obey(command.unwrap_or(Command::Leave)).await {
-                    Some(end) => return end,
-                    None => true,
-                },
+                command = self.commands.recv() => {
+                    self.obey(command.unwrap_or(Command::Leave)).await;
+                    true
+                }
             };
         }
     }
@@ -181,7 +196,19 @@ impl<S: RecordStore> Member<S> {
         {
             self.claims.note_copy();
         }
+        let failures = self
+            .shards
+            .iter()
+            .filter_map(|driver| Some((driver.shard, driver.progress.failure()?)));
+        self.claims.note_failures(failures.collect());
+        if !self.claims.may_renew() {
+            if !self.read().await? {
+                return Ok(());
+            }
+            self.look_for_namesake().await;
+        }
         let is_current = if renews { self.renew().await } else { true };
+        let confirmed = self.claims.confirmed();
         if !self.read().await? {
             return Ok(());
         }
@@ -189,6 +216,9 @@ impl<S: RecordStore> Member<S> {
         if !is_current {
             // The revisions are known now.
             self.renew().await;
+        } else if self.claims.confirmed() != confirmed {
+            // The read has confirmed the renewal of the node's own record only.
+            self.renew_shards(self.claims.shard_renewals()).await;
         }
         let mut has_lost = false;
         for change in self.claims.decide(self.now()) {
@@ -203,7 +233,7 @@ impl<S: RecordStore> Member<S> {
     /// Renews the node's record, and then those of its shards. Returns whether the revisions of all
     /// are known.
     async fn renew(&mut self) -> bool {
-        if self.claims.is_forgotten() {
+        if self.claims.is_forgotten() || !self.claims.may_renew() {
             return true;
         }
         let positions = self
@@ -213,28 +243,37 @@ impl<S: RecordStore> Member<S> {
             .collect();
         let sent = self.now();
         let (record, revision) = self.claims.renewal(sent, positions);
-        match self
-            .write(&node_key(&record.name), encode(&record), revision)
-            .await
-        {
+        let changes = self.claims.shard_renewals();
+        let key = node_key(&record.name);
+        // The renewals of shards are sent behind it, and do not wait for the response.
+        let own = self.write(&key, encode(&record), revision);
+        let (own, of_shards) = tokio::join!(biased; own, self.write_all(&changes));
+        let is_current = match own {
             Ok(revision) => {
                 self.claims.renewed(sent, revision);
-                let is_current = self.renew_shards().await;
-                self.renew_leases();
-                is_current
+                true
             }
             Err(RecordError::Conflict) => false,
             Err(RecordError::Unavailable(why)) => {
                 self.note_problem(why);
                 true
             }
-        }
+        };
+        let are_current = self.note_written(changes, of_shards);
+        self.renew_leases();
+        is_current && are_current
     }
 
     /// Renews the records of what the node owns, all at once. Returns whether their revisions are
     /// known.
-    async fn renew_shards(&mut self) -> bool {
-        let changes = self.claims.shard_renewals();
+    async fn renew_shards(&mut self, changes: Vec<OwnershipChange>) -> bool {
+        let written = self.write_all(&changes).await;
+        let are_current = self.note_written(changes, written);
+        self.renew_leases();
+        are_current
+    }
+
+    async fn write_all(&self, changes: &[OwnershipChange]) -> Vec<Result<u64, RecordError>> {
         let writes = changes.iter().map(|change| async {
             self.write(
                 &shard_key(change.shard),
@@ -243,7 +282,14 @@ impl<S: RecordStore> Member<S> {
             )
             .await
         });
-        let written = futures_util::future::join_all(writes).await;
+        futures_util::future::join_all(writes).await
+    }
+
+    fn note_written(
+        &mut self,
+        changes: Vec<OwnershipChange>,
+        written: Vec<Result<u64, RecordError>>,
+    ) -> bool {
         let mut is_current = true;
         for (change, written) in changes.into_iter().zip(written) {
             match written {
@@ -256,20 +302,26 @@ impl<S: RecordStore> Member<S> {
 
     /// Whether a read was made that counts.
     async fn read(&mut self) -> Result<bool, ReadProblem> {
-        let limit = self.claims.settings().intervals.call_limit();
-        let stored = match timeout(limit, self.store.read()).await {
-            Ok(Ok(stored)) => stored,
-            Ok(Err(error)) => {
-                self.note_problem(error.to_string());
-                return Ok(false);
-            }
-            Err(_) => {
-                self.note_problem("no answer came in time".to_owned());
-                return Ok(false);
+        let was_forgotten = self.claims.is_forgotten();
+        let mut tries = STALE_TRIES;
+        let outcome = loop {
+            let stored = match self.call(self.store.read()).await {
+                Ok(stored) => stored,
+                Err(error) => {
+                    self.note_problem(error.to_string());
+                    return Ok(false);
+                }
+            };
+            match self.claims.read(self.now(), &stored) {
+                // The server that answered has not the last renewal yet.
+                Err(ReadProblem::Stale) if tries > 0 => {
+                    tries -= 1;
+                    sleep(STALE_PAUSE).await;
+                }
+                outcome => break outcome,
             }
         };
-        let was_forgotten = self.claims.is_forgotten();
-        match self.claims.read(self.now(), &stored) {
+        match outcome {
             Ok(()) => {
                 self.compare_settings();
                 if self.claims.is_forgotten() && !was_forgotten {
@@ -284,6 +336,7 @@ impl<S: RecordStore> Member<S> {
                         }
                     }
                 }
+                self.found_owners.clear();
                 Ok(true)
             }
             Err(ReadProblem::Stale) => {
@@ -322,13 +375,22 @@ impl<S: RecordStore> Member<S> {
     }
 
     async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
-        let limit = self.claims.settings().intervals.call_limit();
-        let written = timeout(limit, self.store.write(key, value, revision)).await;
-        written.unwrap_or_else(|_| {
-            Err(RecordError::Unavailable(
-                "no answer came in time".to_owned(),
-            ))
-        })
+        self.call(self.store.write(key, value, revision)).await
+    }
+
+    /// Waits for a call, no longer than its limit.
+    async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<T, RecordError>>,
+    ) -> Result<T, RecordError> {
+        let sent = Instant::now();
+        let Ok(response) = timeout(self.limit.get(), call).await else {
+            self.limit.note_timeout();
+            let why = "no response came in time".to_owned();
+            return Err(RecordError::Unavailable(why));
+        };
+        self.limit.note_response(sent.elapsed());
+        response
     }
 
     /// Makes a change, also if the owner renews its record meanwhile and the change may be made
@@ -392,11 +454,19 @@ impl<S: RecordStore> Member<S> {
             progress
                 .trimmable
                 .store(self.claims.trimmable(shard), Ordering::Release);
+            progress
+                .trimmable_if_large
+                .store(self.claims.trimmable_if_large(shard), Ordering::Release);
+            progress.note_known_marks(self.claims.known_marks(shard));
             let keeps_now = self.claims.keeps(shard);
             keeps.send_if_modified(|keeps| std::mem::replace(keeps, keeps_now) != keeps_now);
             let served = &mut self.served[index];
             let current = role.borrow().clone();
-            let next = match (self.claims.role(shard), current) {
+            let claimed = match self.found_owners.get(&shard) {
+                Some(owner) => ShardRole::Standby(Some(owner.clone())),
+                None => self.claims.role(shard),
+            };
+            let next = match (claimed, current) {
                 (
                     ShardRole::Owner {
                         claim,
@@ -439,7 +509,13 @@ impl<S: RecordStore> Member<S> {
             }
         }
         self.renew_leases();
+        let leased = self.shards.iter().filter(|driver| {
+            let role = driver.role.borrow();
+            role.lease().is_some_and(Lease::may_act)
+        });
         let snapshot = ClusterSnapshot {
+            leased: leased.map(|driver| driver.shard).collect(),
+            end: None,
             me: Some(self.claims.settings().me.clone()),
             records: self.claims.records().clone(),
             alive: self.claims.alive(),
@@ -468,6 +544,61 @@ impl<S: RecordStore> Member<S> {
             {
                 lease.renew_until(self.began + until);
             }
+        }
+    }
+
+    /// The last state of the membership, which readers find after the end.
+    fn end(&self, end: MembershipEnd) -> MembershipEnd {
+        self.snapshot
+            .send_modify(|snapshot| snapshot.end = Some(end));
+        end
+    }
+
+    /// Whether the records could not be read for so long that other nodes may have taken what this
+    /// one owned.
+    fn is_cut_off(&self) -> bool {
+        let read = self.snapshot.borrow().read;
+        let expiry = self.claims.settings().intervals.expiry();
+        self.problem.is_some() && read.is_some_and(|read| read.elapsed() >= expiry)
+    }
+
+    /// Asks the other nodes which shards they own: only the listener of an owner proves that it is
+    /// one. An owner that the records do not name has taken over since they were read.
+    async fn find_owners(&mut self) {
+        let limit = self.claims.settings().intervals.renewal();
+        let asked = self.claims.other_owners();
+        let accepts = asked.iter().map(|(_, owner)| async {
+            let accepted = async {
+                let connection = TcpStream::connect(&owner.address).await?;
+                (self.handshake)(connection, owner.address.clone()).await
+            };
+            matches!(timeout(limit, accepted).await, Ok(Ok(_)))
+        });
+        let accepts = futures_util::future::join_all(accepts).await;
+        self.found_owners.clear();
+        for ((shard, owner), accepts) in asked.into_iter().zip(accepts) {
+            if accepts {
+                self.found_owners.insert(shard, owner);
+            }
+        }
+    }
+
+    /// Finds out whether a process that had the name of this node still runs.
+    async fn look_for_namesake(&mut self) {
+        let Some(namesake) = self.claims.namesake() else {
+            return;
+        };
+        let ClaimSettings {
+            address,
+            is_address_bound,
+            intervals,
+            ..
+        } = self.claims.settings();
+        // Only this process listens at its own address.
+        if *is_address_bound && *address == namesake.address
+            || refuses(&namesake.address, intervals.renewal()).await
+        {
+            self.claims.note_gone(&namesake.node);
         }
     }
 
@@ -502,9 +633,7 @@ impl<S: RecordStore> Member<S> {
     async fn has_ended(&mut self, owner: &NodeAddress) -> bool {
         // Renewals do not wait for an address that does not answer.
         let interval = self.claims.settings().intervals.renewal();
-        let connected = timeout(interval, TcpStream::connect(&owner.address)).await;
-        let refuses =
-            matches!(connected, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
+        let refuses = refuses(&owner.address, interval).await;
         if !refuses {
             sleep(CONNECT_PAUSE).await;
         }
@@ -520,27 +649,12 @@ impl<S: RecordStore> Member<S> {
         }
         has_ended
     }
+}
 
-    /// Removes the node's own record. One that a later process of its name has written stays.
-    async fn withdraw(&mut self) -> MembershipEnd {
-        self.end_leases();
-        // The answer to the last renewal may have been lost.
-        let read = self.read().await;
-        if let Err(ReadProblem::NameTaken) = read {
-            return MembershipEnd::NameTaken;
-        }
-        let name = &self.claims.settings().name;
-        if read != Ok(true) || self.claims.records().nodes.contains_key(name) {
-            let removed = self
-                .write(&node_key(name), Bytes::new(), self.claims.revision())
-                .await;
-            if let Err(error) = removed {
-                tracing::warn!(%error, name, "the record of this node was not removed; run \
-                    gridhook cluster forget");
-            }
-        }
-        MembershipEnd::Withdrawn
-    }
+/// Whether nothing listens at an address, as far as can be seen from here.
+async fn refuses(address: &str, limit: Duration) -> bool {
+    let connected = timeout(limit, TcpStream::connect(address)).await;
+    matches!(connected, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 fn end_lease(role: &Role) {

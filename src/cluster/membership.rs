@@ -28,6 +28,10 @@ pub struct ClusterSnapshot {
     pub read: Option<Instant>,
     /// Why they could not be read since then.
     pub problem: Option<String>,
+    /// The shards for which this node has a current lease.
+    pub leased: BTreeSet<usize>,
+    /// How the membership has ended.
+    pub end: Option<MembershipEnd>,
 }
 
 /// Why a request of an operator was not met.
@@ -76,16 +80,13 @@ pub enum RequestError {
 pub enum MembershipEnd {
     /// It was asked to.
     Left,
-    /// Another process has its name, and started later.
+    /// Another process has its name: one that started later, or one that ran before this one.
     NameTaken,
-    /// It has removed its own record.
-    Withdrawn,
 }
 
 /// A request to the driver.
 pub(super) enum Command {
     Leave,
-    Withdraw,
     Move(usize, String, oneshot::Sender<Result<(), RequestError>>),
     Drain(String, bool, oneshot::Sender<Result<(), RequestError>>),
     Forget(String, oneshot::Sender<Result<(), RequestError>>),
@@ -105,13 +106,6 @@ impl Membership {
     pub fn leave(&self) {
         // One that has ended has left.
         self.commands.send(Command::Leave).ok();
-    }
-
-    /// Removes the node's record, and ends: the changelog is kept for no node that cannot follow
-    /// it.
-    pub fn withdraw(&self) {
-        // One that has ended writes none.
-        self.commands.send(Command::Withdraw).ok();
     }
 
     /// Asks the owner of a shard to give it up to the node of this name.

@@ -98,7 +98,8 @@ impl RecordStore for NatsRecords {
                 Some(status) if status == StatusCode::from_u16(204).map_err(unavailable)? => {
                     return Ok(records);
                 }
-                Some(StatusCode::NOT_FOUND) => return Ok(records),
+                // Behind records it is no end: the bucket was removed meanwhile.
+                Some(StatusCode::NOT_FOUND) if records.is_empty() => return Ok(records),
                 Some(status) => return Err(unavailable(format!("{status:?}"))),
                 None => {}
             }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::balance::{NodeId, ShardRecord};
+use gridhook_journal::changelog::StreamMark;
 
 /// What a node writes about itself at each renewal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +38,9 @@ pub struct NodeRecord {
     /// write them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
+    /// The shards that it cannot serve before an operator has acted, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures: BTreeMap<usize, String>,
 }
 
 /// A setting that should be the same on two nodes, and is not.
@@ -79,6 +83,17 @@ pub struct ShardPosition {
     /// Whether it leaves the shard to others for now, because it could not serve it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
+    /// The last record that it knows the changelog to have acknowledged: no node owns the shard
+    /// with a changelog that ends below it.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub mark: StreamMark,
+    /// The size of the changelog, as the owner has seen it.
+    #[serde(default)]
+    pub stream_bytes: u64,
+}
+
+fn is_unknown(mark: &StreamMark) -> bool {
+    mark.position == 0
 }
 
 /// What a node has of a shard.
@@ -134,6 +149,9 @@ pub struct OwnershipRecord {
     pub wanted_by: Option<NodeId>,
     /// How often it was claimed.
     pub claims: u64,
+    /// The last record that its owners know the changelog to have acknowledged.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub mark: StreamMark,
 }
 
 /// The names in an ownership record that are the same for all shards.
@@ -407,6 +425,27 @@ impl ClusterRecords {
         leaving.map(|(_, node)| node.value.id.clone()).collect()
     }
 
+    /// The records of a shard's changelog that the nodes and owners know to be acknowledged.
+    pub fn marks(&self, shard: usize) -> impl Iterator<Item = StreamMark> {
+        let of_shard = self.shards.get(shard).map(|shard| shard.value.mark);
+        let of_node = move |node: &Versioned<NodeRecord>| {
+            let at = node.value.positions.get(shard)?;
+            // A release without marks says what it has applied.
+            let applied = StreamMark {
+                position: at.applied,
+                epoch: 0,
+            };
+            Some(if is_unknown(&at.mark) {
+                applied
+            } else {
+                at.mark
+            })
+        };
+        of_shard
+            .into_iter()
+            .chain(self.nodes.values().filter_map(of_node))
+    }
+
     /// The name and the position of the node that owned a shard last and has reported its time
     /// since, if there is one.
     pub fn latest_owner(&self, shard: usize) -> Option<(&str, ShardPosition)> {
@@ -457,6 +496,24 @@ impl ClusterRecords {
             .map(flushed)
             .min()
             .unwrap_or_default()
+    }
+}
+
+impl ClusterRecords {
+    /// The position up to which the changelog of a shard may be trimmed once it is large: what two
+    /// complete copies of living nodes have synced. A node that is down fetches a copy when it is
+    /// back. 0: not at all.
+    pub fn trimmable_if_large(&self, shard: usize, alive: &BTreeSet<NodeId>) -> u64 {
+        let is_complete = |node: &&NodeRecord| {
+            alive.contains(&node.id) && node.copy(shard) == CopyState::Complete
+        };
+        let nodes = self.nodes.values().map(|node| &node.value);
+        let mut flushed: Vec<u64> = nodes
+            .filter(is_complete)
+            .filter_map(|node| Some(node.positions.get(shard)?.flushed))
+            .collect();
+        flushed.sort_unstable();
+        flushed.iter().rev().nth(1).copied().unwrap_or_default()
     }
 }
 

@@ -22,6 +22,7 @@ pub use self::{
     regular::{open_regular, read_regular},
 };
 use self::{cloud::CloudSink, folder::FolderSink};
+use gridhook_clock::Lease;
 use gridhook_event::Timestamp;
 use gridhook_policy::dead_letter_store::check_part;
 
@@ -56,6 +57,11 @@ pub enum SinkError {
     /// The file cannot be read, or is not a regular file.
     #[error("{0}")]
     Unreadable(#[source] io::Error),
+    /// The node may not own the store any more. Nothing was done.
+    #[error(
+        "another node of the cluster may own the store now, so that nothing is written or deleted"
+    )]
+    Fenced,
     /// The store did not end a step in time.
     #[error("the store of files did not respond within {} s", STEP_TIMEOUT.as_secs())]
     TimedOut,
@@ -95,7 +101,11 @@ pub struct BlobLocation {
 
 /// A store of files. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Sink(Arc<SinkKind>);
+pub struct Sink {
+    kind: Arc<SinkKind>,
+    /// Without it nothing is written or deleted.
+    lease: Option<Lease>,
+}
 
 #[derive(Debug)]
 enum SinkKind {
@@ -107,19 +117,39 @@ enum SinkKind {
 impl Sink {
     /// A folder on this machine, created if it does not exist. Blocks; for the start.
     pub fn in_folder(root: &std::path::Path) -> Result<Self, SinkError> {
-        Ok(Self(Arc::new(SinkKind::Folder(FolderSink::open(root)?))))
+        Ok(Self::new(SinkKind::Folder(FolderSink::open(root)?)))
     }
 
     /// An object store of a cloud. Sends no request yet.
     pub fn in_cloud(settings: CloudSettings) -> Result<Self, SinkError> {
-        Ok(Self(Arc::new(SinkKind::Cloud(Box::new(CloudSink::open(
-            settings,
-        )?)))))
+        let sink = CloudSink::open(settings)?;
+        Ok(Self::new(SinkKind::Cloud(Box::new(sink))))
     }
 
     /// A store whose put returns once the object is durable, like those of the clouds.
     pub fn over_store(store: Arc<dyn ObjectStore>) -> Self {
-        Self(Arc::new(SinkKind::Other(store)))
+        Self::new(SinkKind::Other(store))
+    }
+
+    fn new(kind: SinkKind) -> Self {
+        Self {
+            kind: Arc::new(kind),
+            lease: None,
+        }
+    }
+
+    /// The same store, which refuses to write and delete files once the lease does not allow it:
+    /// the next owner of the store may have written or removed the same ones.
+    #[must_use]
+    pub fn with_lease(self, lease: Option<Lease>) -> Self {
+        Self { lease, ..self }
+    }
+
+    fn check_lease(&self) -> Result<(), SinkError> {
+        match &self.lease {
+            Some(lease) if !lease.may_act() => Err(SinkError::Fenced),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The location of a file.
@@ -128,7 +158,7 @@ impl Sink {
             name.split_once('/')
                 .map_or_else(Default::default, |(a, b)| (a.to_owned(), b.to_owned()))
         };
-        let ((container, path), url) = match &*self.0 {
+        let ((container, path), url) = match &*self.kind {
             SinkKind::Folder(folder) => (first(), folder.url(name)),
             SinkKind::Cloud(cloud) => (
                 cloud.split_bucket(name).unwrap_or_default(),
@@ -148,8 +178,9 @@ impl Sink {
     /// Do not call it twice at a time for one name, and do not drop its future before it has ended:
     /// the abandoned put could complete later and overwrite the next one.
     pub async fn put_file(&self, name: &str, file: Bytes) -> Result<(), SinkError> {
+        self.check_lease()?;
         let (store, path) = self.find_file(name)?;
-        match &*self.0 {
+        match &*self.kind {
             SinkKind::Folder(folder) => folder.put_file(name, &path, file).await,
             SinkKind::Cloud(_) | SinkKind::Other(_) => {
                 store.put(&path, PutPayload::from(file)).await?;
@@ -178,7 +209,7 @@ impl Sink {
         let (store, path) = self.find_file(below)?;
         let offset = after.map(|after| self.find_file(after)).transpose()?;
         // Clouds list in order, and S3 and Google from any position; a folder in any order.
-        let (sorted, mut all) = match &*self.0 {
+        let (sorted, mut all) = match &*self.kind {
             SinkKind::Cloud(cloud) => match offset.filter(|_| cloud.begins_anywhere()) {
                 Some((_, offset)) => (true, store.list_with_offset(Some(&path), &offset)),
                 None => (true, store.list(Some(&path))),
@@ -193,7 +224,7 @@ impl Sink {
                 Err(object_store::Error::NotFound { .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let name = match &*self.0 {
+            let name = match &*self.kind {
                 SinkKind::Cloud(cloud) => cloud.name_of(below, file.location.as_ref()),
                 SinkKind::Folder(_) | SinkKind::Other(_) => file.location.as_ref().to_owned(),
             };
@@ -232,7 +263,7 @@ impl Sink {
 
     async fn read(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
         let (store, path) = self.find_file(name)?;
-        if let SinkKind::Folder(folder) = &*self.0 {
+        if let SinkKind::Folder(folder) = &*self.kind {
             return folder.get(name, bytes_max).await;
         }
         let object = store.get(&path).await?;
@@ -251,12 +282,13 @@ impl Sink {
     }
 
     async fn remove(&self, name: &str) -> Result<(), SinkError> {
+        self.check_lease()?;
         let (store, path) = self.find_file(name)?;
         match store.delete(&path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        match &*self.0 {
+        match &*self.kind {
             SinkKind::Folder(folder) => folder.sync_deletion(name).await,
             SinkKind::Cloud(_) | SinkKind::Other(_) => Ok(()),
         }
@@ -266,7 +298,7 @@ impl Sink {
         for part in name.split('/') {
             check_part(part).map_err(SinkError::Name)?;
         }
-        let store = match &*self.0 {
+        let store = match &*self.kind {
             SinkKind::Folder(folder) => folder.object_store(),
             SinkKind::Cloud(cloud) => return cloud.find_client(name),
             SinkKind::Other(store) => Arc::clone(store),

@@ -44,10 +44,11 @@ use tokio::{
 };
 
 use super::front::hop::{self, ListenerSide, OwnerConnector};
-use gridhook_admin::ForwardCounters;
+use gridhook_admin::{ForwardCounters, health::CoreHealth};
+use gridhook_clock::Lease;
 use gridhook_cluster::{NodeAddress, Role};
 use gridhook_publish::auth::host::LocalAddress;
-use gridhook_pull::Peer;
+use gridhook_pull::{Peer, http::success_response};
 
 /// How long a request waits for an owner that takes it.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
@@ -86,6 +87,10 @@ pub(super) struct Forwarder {
     /// An older idle connection is not used: the owner may be closing it.
     idle_max: Duration,
     counters: Arc<ForwardCounters>,
+    /// Whether the process stops.
+    stopping: watch::Receiver<bool>,
+    /// The core of the shard in this process, beside others.
+    core: Option<CoreHealth>,
 }
 
 /// The connections of a thread to owners.
@@ -132,6 +137,7 @@ impl Forwarder {
         connector: OwnerConnector,
         idle_max: Duration,
         counters: Arc<ForwardCounters>,
+        stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
             role,
@@ -139,6 +145,23 @@ impl Forwarder {
             connector,
             idle_max,
             counters,
+            stopping,
+            core: None,
+        }
+    }
+
+    /// Of a shard beside others, whose core has this health.
+    #[must_use]
+    pub(super) fn with_core(self, core: CoreHealth) -> Self {
+        let core = Some(core);
+        Self { core, ..self }
+    }
+
+    /// Returns once the process stops.
+    pub(super) async fn stopped(&self) {
+        let mut stopping = self.stopping.clone();
+        if stopping.wait_for(|stopping| *stopping).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -163,9 +186,29 @@ impl Forwarder {
         self.role.borrow().lease().is_some()
     }
 
-    /// Whether the shard has an owner, as this node sees it.
+    /// Whether this node serves the shard: it owns it, reaches NATS, and has read its records.
+    pub(super) fn serves(&self) -> bool {
+        let is_read = self.core.as_ref().is_none_or(CoreHealth::is_serving);
+        is_read && self.has_lease()
+    }
+
+    fn has_lease(&self) -> bool {
+        let role = self.role.borrow();
+        role.lease().is_some_and(Lease::may_act)
+    }
+
+    /// Whether the shard has an owner, as this node sees it. Its own lease may be over because it
+    /// does not reach NATS.
     pub(super) fn has_owner(&self) -> bool {
-        self.owner_in(&self.role.borrow()).is_some()
+        match &*self.role.borrow() {
+            Role::Standby { owner } => owner.is_some(),
+            Role::Owner(lease) | Role::Draining(lease) => lease.may_act(),
+        }
+    }
+
+    /// Whether another node owns the shard.
+    pub(super) fn has_other_owner(&self) -> bool {
+        matches!(&*self.role.borrow(), Role::Standby { owner: Some(_) })
     }
 
     /// The address of the owner, which may be this node.
@@ -262,6 +305,8 @@ impl Hops {
         let answered = tokio::select! {
             answered = self.send(outgoing, side, OWNER_WAIT) => answered,
             () = peer.wait_until_gone(), if waits_for_events => Err("the client has gone"),
+            // The end of the connection gives back what the owner locks for the client.
+            () = self.forwarder.stopped(), if waits_for_events => return no_events(),
             why = ends => Err(why),
         };
         match answered {
@@ -508,6 +553,11 @@ fn with_body(request: &HttpRequest, target: &str, body: RequestBody) -> Option<O
         .headers_mut()
         .insert(hop::CLIENT_NAME, HeaderValue::from_str(&client).ok()?);
     Some(outgoing)
+}
+
+/// The response to a client that waited for events of a process that stops.
+pub(super) fn no_events() -> HttpResponse {
+    success_response(serde_json::json!({"value": []}).to_string())
 }
 
 /// The answer of a cluster that cannot process a request now.

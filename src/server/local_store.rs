@@ -26,6 +26,8 @@ pub(super) struct LocalStore {
     open: Mutex<Option<Arc<RocksStore>>>,
     /// Held while the folder for a store that arrives is used.
     arriving: Mutex<()>,
+    /// Why it cannot be opened.
+    failure: Option<String>,
 }
 
 impl LocalStore {
@@ -36,7 +38,24 @@ impl LocalStore {
             options,
             open: Mutex::new(Some(Arc::new(store))),
             arriving: Mutex::default(),
+            failure: None,
         })
+    }
+
+    /// A store that cannot be opened, of a node whose other stores can. Nothing asks for it.
+    pub(super) fn unopened(data_dir: &Path, options: RocksOptions, failure: String) -> Self {
+        Self {
+            data_dir: data_dir.to_owned(),
+            options,
+            open: Mutex::default(),
+            arriving: Mutex::default(),
+            failure: Some(failure),
+        }
+    }
+
+    /// Why it cannot be opened.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     pub(super) fn data_dir(&self) -> &Path {

@@ -81,7 +81,7 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         mut ownership,
     }) = OwnedStore::take(launch, kept, &mut bound).await?
     else {
-        return bound.stop(kept.signals.as_ref()).await;
+        return bound.stop(kept).await;
     };
     let mut targets = ChaosTargets::default();
     let (recovered, starts) =
@@ -148,7 +148,7 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         Err(error) => {
             recovered.close(ownership.as_ref()).await;
             if let Some(ownership) = ownership {
-                ownership.leave().await;
+                ownership.fail().await;
             }
             return Err(error);
         }
@@ -231,11 +231,19 @@ impl Bound {
     }
 
     /// Ends the process of a standby, whose clients are served meanwhile.
-    async fn stop(self, signals: Option<&StopSignals>) -> Result<Served, ServerError> {
+    async fn stop(self, kept: &mut Kept) -> Result<Served, ServerError> {
+        let signals = kept.signals.as_ref();
         signals.map(StopSignals::end_at_next).transpose()?;
         self.health.enter(health::StartPhase::Stopping);
-        if let Some(ClientSockets { responder, .. }) = self.sockets {
+        if let Some(ClientSockets {
+            responder,
+            listener,
+        }) = self.sockets
+        {
             shutdown::serve_until_disconnected(&self.address.counters).await;
+            // New clients are refused while requests in flight finish.
+            kept.sockets.clear();
+            drop(listener);
             responder.end().await;
         }
         Ok(Served::All)
@@ -277,7 +285,7 @@ impl Bound {
                 ownership.fenced().await;
             }
             StartEnd::Failed(error) => {
-                ownership.leave().await;
+                ownership.fail().await;
                 return Err(error);
             }
         }
@@ -424,8 +432,17 @@ impl Recovered {
         let token = startup::admin_token(config)?;
         let cluster = ownership.map(|ownership| ownership.node.id.clone());
         let process_dir = launch.core.as_ref().map(|core| core.process_dir.clone());
-        let backups = startup::backups(config, budget, local, &clock, cluster, process_dir)?;
         let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
+        let of_backups = lease.clone();
+        let backups = startup::backups(
+            config,
+            budget,
+            local,
+            &clock,
+            cluster,
+            of_backups,
+            process_dir,
+        )?;
         let client = ClientOptions {
             lease,
             ..settings::client(config, &address.bound, budget)?
@@ -543,12 +560,13 @@ impl Delivery {
         let certificates = certificates::in_use(&core.config, address, of_node, &client.identities);
         let others = launch.core.as_ref().map(|core| core.others.clone());
         let system_topic = system_topic::start(core, Arc::clone(&certificates), others.as_ref());
+        let lease = ownership.map(|ownership| &ownership.tenure.lease);
         let DeadLetterService {
             stores,
             routing,
             handles,
             lifeline,
-        } = startup::start_dead_letters(core, system_topic.as_ref())?;
+        } = startup::start_dead_letters(core, system_topic.as_ref(), lease)?;
         targets.dead_letters = handles;
         let (tracer, exporter) = startup::start_tracing(core, address)?;
         let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));

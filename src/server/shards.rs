@@ -10,7 +10,8 @@
 //! Invariants:
 //! - A topic, domain or namespace is in one core, with everything within it (`cluster::shard_of`).
 //!   A spread topic is in all.
-//! - A core that fails ends the process, once the other cores have given up what they own.
+//! - A core that fails does so alone: this node takes its shard no more, and says so. The last one
+//!   that fails ends the process.
 //! - The stores are closed on the main thread, when no other thread has them.
 
 use std::{
@@ -57,6 +58,21 @@ struct EndedCore {
     shard: usize,
     served: Result<(), ServerError>,
     node: Option<ClusterNode>,
+    /// Whether it has ended before the process stopped.
+    has_failed: bool,
+}
+
+impl EndedCore {
+    /// This node does not serve the shard any more.
+    fn note_failure(&mut self) {
+        self.has_failed = true;
+        let cause = match &self.served {
+            Ok(()) => "its core has ended".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let cause = format!("{cause}; restart the node once that is mended");
+        self.node.iter().for_each(|node| node.fail(cause.clone()));
+    }
 }
 
 /// Refuses a data folder with the stores of another number of shards.
@@ -202,15 +218,25 @@ async fn serve(
     let opened = launches
         .iter()
         .map(|core| startup::open_store(&core.config, &core.budget, &health));
-    for opened in join_all(opened).await {
-        stores.push(opened?);
+    let opened = join_all(opened).await;
+    let has_any = opened.iter().any(Result::is_ok);
+    for (opened, core) in opened.into_iter().zip(&launches) {
+        let store = match opened {
+            Err(error) if has_any => {
+                Arc::new(startup::unopened_store(&core.config, &core.budget, &error))
+            }
+            opened => opened?,
+        };
+        stores.push(store);
     }
     health.at(StartStep::new("following the changelogs"));
     let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
     responder.end().await;
     let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
     let context = node::standby_context(&nodes, &cores, config, &address, &health)?;
-    let forwarders = nodes.iter().map(|node| node.forwarder(config)).collect();
+    let forwarders = nodes.iter().zip(&cores);
+    let forwarders = forwarders.map(|(node, core)| node.forwarder(config).with_core(core.clone()));
+    let forwarders = forwarders.collect();
     let router = ShardRouter::new(forwarders, config);
     for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
         let others = OtherShards::new(router.clone(), shard);
@@ -231,15 +257,21 @@ async fn serve(
     let membership = nodes[0].membership.clone();
     let stop = watch::Sender::new(false);
     let mut running = start_cores(launches, nodes, stores, &stop);
-    let first = tokio::select! {
-        stopped = shutdown::wait_for_signal(&mut signals) => stopped.map(|()| None)?,
-        ended = running.recv() => ended,
-    };
+    let mut ended: Vec<EndedCore> = Vec::new();
+    while ended.len() < plan.shards {
+        let core = tokio::select! {
+            stopped = shutdown::wait_for_signal(&mut signals) => stopped.map(|()| None)?,
+            core = running.recv() => core,
+        };
+        let Some(mut core) = core else { break };
+        core.note_failure();
+        ended.push(core);
+    }
+    let has_any = ended.len() < plan.shards;
     health.enter(StartPhase::Stopping);
     ServiceNotifier::of_environment().stopping();
     stop.send_replace(true);
     membership.leave();
-    let mut ended: Vec<EndedCore> = first.into_iter().collect();
     let end = async {
         while let Some(core) = running.recv().await {
             ended.push(core);
@@ -252,9 +284,14 @@ async fn serve(
         .filter_map(|core| core.node.take())
         .collect();
     node::left(member, &nodes).await;
+    // New clients are refused while requests in flight finish.
+    drop(listener);
     responder.end().await;
     watchdog.abort();
-    for EndedCore { shard, served, .. } in ended {
+    let failed = ended
+        .into_iter()
+        .filter(|core| !has_any || !core.has_failed);
+    for EndedCore { shard, served, .. } in failed {
         served.map_err(|error| ServerError::Shard {
             shard,
             error: Box::new(error),
@@ -298,6 +335,7 @@ fn start_cores(
                 shard,
                 served,
                 node: kept.node.take(),
+                has_failed: false,
             })
             .ok();
         };

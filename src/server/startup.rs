@@ -30,7 +30,7 @@ use gridhook_admin as admin;
 use gridhook_admin::{
     ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources,
 };
-use gridhook_clock::{Clock, OwnerClock};
+use gridhook_clock::{Clock, Lease, OwnerClock};
 use gridhook_compute::Compute;
 use gridhook_config::{Config, Secret};
 use gridhook_dead_letter as dead_letter;
@@ -95,6 +95,16 @@ pub(super) async fn open_store(
     Ok(store)
 }
 
+/// A store that cannot be opened, of a shard beside others.
+pub(super) fn unopened_store(
+    config: &Config,
+    budget: &DescriptorBudget,
+    error: &ServerError,
+) -> LocalStore {
+    let options = rocks_options(config, budget);
+    LocalStore::unopened(&config.server.data_dir, options, error.to_string())
+}
+
 /// The options of the store, with as many open tables as the descriptors allow.
 fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
     RocksOptions {
@@ -151,10 +161,12 @@ pub(super) fn backups(
     store: &Arc<RocksStore>,
     clock: &Clock,
     cluster: Option<String>,
+    lease: Option<Lease>,
     process_dir: Option<PathBuf>,
 ) -> Result<Arc<Backups>, ServerError> {
     let data_dir = config.server.data_dir.clone();
     let destination = backup_destination(&config.backup, None).map_err(ServerError::Backup)?;
+    let destination = destination.map(|destination| destination.with_lease(lease));
     let backups = Backups::new(
         Arc::downgrade(store),
         data_dir,
@@ -239,6 +251,7 @@ pub(super) struct DeadLetterService {
 pub(super) fn start_dead_letters(
     core: &Core,
     system_topic: Option<&Arc<SystemTopic>>,
+    lease: Option<&Lease>,
 ) -> Result<DeadLetterService, ServerError> {
     let Core {
         config,
@@ -248,7 +261,9 @@ pub(super) fn start_dead_letters(
         ..
     } = core;
     let notifier = system_topic.map(SystemTopic::notifier);
-    let sinks = settings::sinks(config)?;
+    let sinks = settings::sinks(config)?.into_iter();
+    let sinks = sinks.map(|(name, sink)| (name, sink.with_lease(lease.cloned())));
+    let sinks: Vec<_> = sinks.collect();
     let routing = DeadLetterRouting {
         registry: Arc::clone(registry),
         named_stores: config.dead_letter.named_stores.clone(),

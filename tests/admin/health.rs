@@ -102,6 +102,8 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
             &journal::JournalState::Writable,
             damage,
         )),
+        failure: None,
+        is_cut_off: false,
     };
     let own = serving(&DamageSummary::default());
     let damaged = serving(&DamageSummary {
@@ -116,12 +118,26 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
         state,
         has_owner,
         core: None,
+        failure: None,
+        is_cut_off: false,
     };
     let following = other(ShardState::Following, true);
     let ownerless = other(ShardState::Following, false);
     let fetching = other(ShardState::Fetching, true);
     let late = other(ShardState::CatchingUp, true);
     let starting = other(ShardState::Starting, true);
+    let failed = NodeShard {
+        failure: Some("its stream is missing".to_owned()),
+        ..other(ShardState::Failed, false)
+    };
+    let cut_off = NodeShard {
+        is_cut_off: true,
+        ..other(ShardState::CutOff, false)
+    };
+    let forwarded = NodeShard {
+        is_cut_off: true,
+        ..following.clone()
+    };
     let nodes: &[&[&NodeShard]] = &[
         &[&following],
         &[&ownerless],
@@ -135,6 +151,10 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
         &[&following, &late, &fetching],
         // What it owns needs it.
         &[&own, &late, &fetching],
+        // A shard fails alone.
+        &[&own, &failed],
+        &[&failed],
+        &[&cut_off, &forwarded],
     ];
     let readiness = nodes.iter().map(|shards| {
         let (health, shards) = (
@@ -157,6 +177,9 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
         {"ready":false,"phase":"standby","journal":"following","lostEvents":0,"problems":["requests wait, because no node of the cluster owns these shards: 0, 1"],"shards":[{"shard":0,"state":"following","hasOwner":false},{"shard":1,"state":"following","hasOwner":false}]}
         {"ready":true,"phase":"serving","journal":"writable","lostEvents":4,"problems":["shard 0: lost to damage: 4 events, sequences 7 to 10 of partition 3"],"shards":[{"shard":0,"state":"serving","hasOwner":true},{"shard":1,"state":"starting","hasOwner":true}]}
         {"ready":false,"phase":"standby","journal":"following","lostEvents":0,"problems":["this node fetches copies of these shards from their owners: 2","this node catches up with these shards: 1"],"shards":[{"shard":0,"state":"following","hasOwner":true},{"shard":1,"state":"catchingUp","hasOwner":true},{"shard":2,"state":"fetching","hasOwner":true}]}
-        {"ready":true,"phase":"serving","journal":"writable","lostEvents":0,"problems":["this node fetches copies of these shards from their owners: 2","this node catches up with these shards: 1"],"shards":[{"shard":0,"state":"serving","hasOwner":true},{"shard":1,"state":"catchingUp","hasOwner":true},{"shard":2,"state":"fetching","hasOwner":true}]}"#]]
+        {"ready":true,"phase":"serving","journal":"writable","lostEvents":0,"problems":["this node fetches copies of these shards from their owners: 2","this node catches up with these shards: 1"],"shards":[{"shard":0,"state":"serving","hasOwner":true},{"shard":1,"state":"catchingUp","hasOwner":true},{"shard":2,"state":"fetching","hasOwner":true}]}
+        {"ready":true,"phase":"serving","journal":"writable","lostEvents":0,"problems":["this node cannot serve shard 1: its stream is missing","requests wait, because no node of the cluster owns these shards: 1"],"shards":[{"shard":0,"state":"serving","hasOwner":true},{"shard":1,"state":"failed","hasOwner":false,"cause":"its stream is missing"}]}
+        {"ready":false,"phase":"standby","journal":"following","lostEvents":0,"problems":["this node cannot serve shard 0: its stream is missing","requests wait, because no node of the cluster owns the store"]}
+        {"ready":false,"phase":"standby","journal":"following","lostEvents":0,"problems":["this node cannot reach the NATS servers: it owns nothing, and its copies may be old","requests wait, because no node of the cluster owns these shards: 0"],"shards":[{"shard":0,"state":"cutOff","hasOwner":false},{"shard":1,"state":"following","hasOwner":true}]}"#]]
     .assert_eq(&readiness.collect::<Vec<_>>().join("\n"));
 }

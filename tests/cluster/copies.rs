@@ -234,7 +234,16 @@ impl Machine {
             flushed: serving.flushed,
             ..ShardPosition::default()
         };
-        if !claims.is_forgotten() {
+        if !claims.may_renew()
+            && let Ok(stored) = self.records.get()
+        {
+            claims.read(now, &stored).ok();
+            // Its process has ended.
+            if let Some(namesake) = claims.namesake() {
+                claims.note_gone(&namesake.node);
+            }
+        }
+        if !claims.is_forgotten() && claims.may_renew() {
             let (record, revision) =
                 claims.renewal(now, shards.iter().zip(&self.disks).map(position).collect());
             let value = serde_json::to_vec(&record).expect("a record");

@@ -4,6 +4,7 @@
 mod balance;
 mod copies;
 mod lease;
+mod marks;
 mod member;
 mod simulated;
 

@@ -14,6 +14,7 @@ use gridhook::cluster::{
     copies::HeldCopy,
     records::{OwnershipRecord, OwnershipScope, RecordError, ShardPosition, node_key, shard_key},
 };
+use gridhook::journal::changelog::StreamMark;
 use proptest::{
     collection::vec, option, prelude::any, prop_assert, prop_assert_eq, proptest,
     test_runner::TestCaseError,
@@ -54,6 +55,7 @@ pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
         me: node(number),
         name: format!("name{number}"),
         address: format!("10.0.0.{number}:7000"),
+        is_address_bound: true,
         version: "0.1.0".to_owned(),
         shards,
         intervals: intervals(),
@@ -81,6 +83,8 @@ fn with_everything(settings: ClaimSettings) -> Claims {
 pub(super) struct Node {
     pub(super) claims: Claims,
     pub(super) records: MemoryRecords,
+    /// What its store has applied.
+    pub(super) mark: StreamMark,
     name: String,
     /// What its clock is ahead of the others.
     ahead: Duration,
@@ -101,6 +105,7 @@ impl Node {
             name: settings.name.clone(),
             claims: with_everything(settings),
             records: records.for_other(),
+            mark: StreamMark::default(),
             // Hours apart, as no two machines agree.
             ahead: Duration::from_secs(3_600 * 5) * number as u32,
             looked: Duration::ZERO,
@@ -135,7 +140,17 @@ impl Node {
     /// Renews its records and reads all. Returns whether the read counts.
     pub(super) fn look(&mut self, now: Duration) -> bool {
         let mine = now + self.ahead;
-        let (record, revision) = self.claims.renewal(mine, vec![ShardPosition::default()]);
+        if !self.claims.may_renew() {
+            self.read(mine);
+        }
+        if !self.claims.may_renew() {
+            return false;
+        }
+        let at = ShardPosition {
+            mark: self.mark,
+            ..ShardPosition::default()
+        };
+        let (record, revision) = self.claims.renewal(mine, vec![at]);
         let value = serde_json::to_vec(&record).expect("a record");
         if let Ok(revision) = self
             .records
@@ -396,7 +411,7 @@ fn sixteen_shards_have_records_of_partitions_0_to_15_and_the_nodes_share_them_by
 }
 
 #[test]
-fn a_node_of_the_same_name_that_starts_later_ends_the_earlier_one() {
+fn a_node_of_the_same_name_that_starts_later_is_refused_until_the_earlier_one_is_silent() {
     let records = MemoryRecords::default();
     let mut first = Node::new(0, 1, &records);
     let now = settle(&mut [&mut first], Duration::ZERO, 2);
@@ -406,8 +421,23 @@ fn a_node_of_the_same_name_that_starts_later_ends_the_earlier_one() {
         ..settings(1, 1)
     });
     second.name.clone_from(&first.name);
-    // It reads the revision first.
-    settle(&mut [&mut second], now, 2);
+    assert!(!second.look(now), "the first one may run");
+    first.look(now);
+    let problem = second.claims.read(now, &records.all());
+    let taken = Err(gridhook::cluster::claim::ReadProblem::NameTaken);
+    assert_eq!(problem, taken, "the first one runs");
+    assert!(first.acts(0, now));
+    // As if another one started then, and the first one did not go on.
+    let mut second = Node {
+        claims: with_everything(ClaimSettings {
+            name: first.name.clone(),
+            ..settings(1, 1)
+        }),
+        ..second
+    };
+    let silent = settle(&mut [&mut second], now, 4);
+    assert!(!second.claims.may_renew(), "less than the expiry");
+    let now = settle(&mut [&mut second], silent, 3);
     assert!(
         matches!(second.claims.role(0), ShardRole::Owner { claim: 2, .. }),
         "the record of the first is gone"

@@ -3,6 +3,7 @@ use std::{fs, process::Command, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream::BoxStream};
 use gridhook::{
+    clock::Lease,
     dead_letter::sink::{BlobLocation, CloudSettings, ListedFile, Sink, SinkError},
     event::Timestamp,
     policy::dead_letter_store::{StoreAddress, check_part},
@@ -11,6 +12,7 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, path::Path as ObjectPath,
 };
+use tokio::time::Instant;
 
 const NAME: &str = "letters/SUB/2020/8/13/17/a.json";
 
@@ -52,6 +54,29 @@ fn a_repeat_overwrites_and_deletes_the_temporary_file_of_a_kill() {
         .expect("a folder")
         .count();
     assert_eq!(files, 1);
+}
+
+#[test]
+fn a_node_that_may_not_own_the_store_any_more_writes_and_deletes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(NAME);
+    run(async {
+        let lease = Lease::new_unrenewed();
+        let sink = Sink::in_folder(folder.path()).expect("a folder");
+        let sink = sink.with_lease(Some(lease.clone()));
+        lease.renew_until(Instant::now() + Duration::from_secs(600));
+        let written = sink.put_file(NAME, Bytes::from_static(b"[1]")).await;
+        written.expect("written");
+        lease.renew_until(Instant::now());
+        let refused = sink.put_file(NAME, Bytes::from_static(b"[2]")).await;
+        assert!(matches!(refused, Err(SinkError::Fenced)), "{refused:?}");
+        let refused = sink.delete_file(NAME).await;
+        assert!(matches!(refused, Err(SinkError::Fenced)), "{refused:?}");
+        assert_eq!(fs::read(&path).expect("a file"), b"[1]");
+        lease.renew_until(Instant::now() + Duration::from_secs(600));
+        sink.delete_file(NAME).await.expect("deleted");
+    });
+    assert!(!path.exists());
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod membership;
 mod placement;
 mod pull;
 mod restore;
+mod restored;
 mod rolling;
 mod routing;
 mod schedule;
@@ -553,31 +554,18 @@ fn a_lost_stream_and_a_folder_of_another_kind_are_refused() {
     cluster.join(1);
     cluster.nats.0[0].delete(STREAM);
     // A standby detects it by reading, an owner by writing.
-    assert_eq!(cluster.nodes[1].wait(START), Some(1));
-    assert!(
-        cluster.nodes[1]
-            .logs()
-            .contains("the changelog does not exist, but"),
-        "{}",
-        cluster.nodes[1].logs()
-    );
+    restored::wait_for_failure(&cluster.nodes[1], "the changelog does not exist, but");
     let answer = cluster.nodes[0].admin(
         "PUT",
         &format!("{SCOPE}/more"),
         &serde_json::json!({"properties": {}}),
     );
     assert!(answer.status >= 500, "{}", answer.text());
-    assert_eq!(cluster.nodes[0].wait(START), Some(1));
+    restored::wait_for_failure(&cluster.nodes[0], "the changelog does not exist, but");
     // A new node does not begin a new stream, as long as the records say that there was one.
-    cluster.nodes[2].begin();
-    assert_eq!(cluster.nodes[2].wait(START), Some(1));
-    assert!(
-        cluster.nodes[2]
-            .logs()
-            .contains("the changelog does not exist"),
-        "{}",
-        cluster.nodes[2].logs()
-    );
+    cluster.join(2);
+    restored::wait_for_failure(&cluster.nodes[2], "the changelog does not exist");
+    cluster.nodes[0].terminate();
     let folder = cluster.nodes[0].data_dir().display().to_string();
     let (status, reported) = say(&["serve", "--listen", "127.0.0.1:0", "--data-dir", &folder]);
     assert!(!status.success(), "{reported}");

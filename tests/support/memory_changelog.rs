@@ -171,6 +171,10 @@ impl Changelog for MemoryChangelog {
         Ok(ChangelogBounds {
             first: log.trimmed as u64 + 1,
             last,
+            bytes: log.records[log.trimmed..]
+                .iter()
+                .map(|record| record.len() as u64)
+                .sum(),
         })
     }
 

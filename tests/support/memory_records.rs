@@ -54,6 +54,14 @@ impl MemoryRecords {
         shared.old = Some(shared.records.clone());
     }
 
+    /// They are restored from a backup that was made when a server fell behind.
+    pub(crate) fn restore(&self) {
+        let mut shared = self.shared.lock().expect("no panic");
+        shared.records = shared.old.take().expect("a server that fell behind");
+        let revisions = shared.records.values().map(|(_, revision)| *revision);
+        shared.revision = revisions.max().unwrap_or_default();
+    }
+
     /// All records, as a node without faults reads them.
     pub(crate) fn all(&self) -> Vec<StoredRecord> {
         shown(&self.shared.lock().expect("no panic").records)

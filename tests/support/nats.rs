@@ -42,6 +42,12 @@ pub(crate) struct Nats {
     runtime: tokio::runtime::Runtime,
 }
 
+/// A backup of a stream: its settings, and its messages with their subjects.
+pub(crate) struct StreamBackup {
+    config: Config,
+    messages: Vec<(String, bytes::Bytes)>,
+}
+
 /// A message of a stream: its headers and its body.
 pub(crate) type Message = (async_nats::HeaderMap, Vec<u8>);
 
@@ -196,6 +202,17 @@ impl Nats {
         });
     }
 
+    /// Changes the settings of a stream.
+    pub(crate) fn change(&self, stream: &str, edit: impl FnOnce(&mut Config)) {
+        self.runtime.block_on(async {
+            let context = self.context().await.expect("a client");
+            let stream = context.get_stream(stream).await.expect("a stream");
+            let mut config = stream.cached_info().config.clone();
+            edit(&mut config);
+            context.update_stream(config).await.expect("it is changed");
+        });
+    }
+
     /// Lowers the limit of a stream to what it has: it takes nothing before something is removed.
     pub(crate) fn fill(&self, stream: &str) {
         self.runtime.block_on(async {
@@ -215,6 +232,45 @@ impl Nats {
                 .await
                 .expect("it is changed");
         });
+    }
+
+    /// A backup of a stream.
+    pub(crate) fn back_up(&self, stream: &str) -> StreamBackup {
+        self.runtime.block_on(async {
+            let context = self.context().await.expect("a client");
+            let stream = context.get_stream(stream).await.expect("a stream");
+            let info = stream.cached_info();
+            let mut messages = Vec::new();
+            for sequence in info.state.first_sequence..=info.state.last_sequence {
+                // A bucket has the last message of each subject only.
+                if let Ok(message) = stream.get_raw_message(sequence).await {
+                    messages.push((message.subject.to_string(), message.payload));
+                }
+            }
+            StreamBackup {
+                config: info.config.clone(),
+                messages,
+            }
+        })
+    }
+
+    /// Puts a backup in the place of its stream. Its sequences begin at 1.
+    pub(crate) fn restore(&self, backup: &StreamBackup) {
+        self.delete(&backup.config.name);
+        self.runtime.block_on(async {
+            let context = self.context().await.expect("a client");
+            let made = context.create_stream(backup.config.clone()).await;
+            made.expect("a stream is made");
+            for (subject, payload) in &backup.messages {
+                let sent = context.publish(subject.clone(), payload.clone()).await;
+                sent.expect("it is sent").await.expect("it is stored");
+            }
+        });
+    }
+
+    /// The folder with its streams.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.folder.path().join("data")
     }
 
     /// Makes a stream that takes the subject of its name.

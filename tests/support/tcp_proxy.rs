@@ -7,7 +7,7 @@ use std::{
     net::{Shutdown, SocketAddr, TcpStream},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -53,6 +53,8 @@ struct Shared {
     held: AtomicUsize,
     /// How often all connections were broken.
     breaks: AtomicUsize,
+    /// How long what clients send is on the way, in milliseconds.
+    delay: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -75,6 +77,7 @@ impl TcpProxy {
             has_marked: AtomicBool::new(false),
             held: AtomicUsize::new(0),
             breaks: AtomicUsize::new(0),
+            delay: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
         let serving = Arc::clone(&shared);
@@ -107,6 +110,12 @@ impl TcpProxy {
     /// Cuts connections, those that are open and new ones, or lets everything through again.
     pub(crate) fn cut(&self, cut: Cut) {
         *lock(&self.shared.cut) = cut;
+    }
+
+    /// What clients send is on the way for so many milliseconds, or for up to twice as long if more
+    /// is.
+    pub(crate) fn delay(&self, milliseconds: u64) {
+        self.shared.delay.store(milliseconds, Ordering::SeqCst);
     }
 
     /// Whether something waits for the end of a cut.
@@ -197,6 +206,10 @@ impl Shared {
                 while let Some(at) = find(&bytes[..read], this) {
                     bytes[at..at + by.len()].copy_from_slice(by.as_bytes());
                 }
+            }
+            if direction == Direction::ToServer {
+                let delay = self.delay.load(Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(delay));
             }
             if read == 0 || to.write_all(&bytes[..read]).is_err() {
                 // They may be closed already.

@@ -35,6 +35,8 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         takeovers,
         read,
         problem,
+        leased,
+        ..
     } = cluster_context.snapshot();
     one(
         text,
@@ -98,13 +100,10 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
     };
     text.start_family(gauge(
         "gridhook_cluster_shard_owned",
-        "Whether this node owns the shard.",
+        "Whether this node owns the shard, and its lease has not ended.",
     ));
-    for (shard, record) in shards() {
-        text.add_sample(
-            &[("shard", &shard)],
-            record.owner_id.is_some() && record.owner_id == me,
-        );
+    for number in 0..records.shards.len() {
+        text.add_sample(&[("shard", &number.to_string())], leased.contains(&number));
     }
     text.start_family(gauge(
         "gridhook_cluster_shard_has_owner",
@@ -119,6 +118,37 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
                 .is_some_and(|owner| alive.contains(owner)),
         );
     }
+    text.start_family(gauge(
+        "gridhook_cluster_shard_failed",
+        "Whether this node cannot serve the shard before an operator has acted.",
+    ));
+    let own = me.as_ref().and_then(|me| records.node(me));
+    for number in 0..records.shards.len() {
+        text.add_sample(
+            &[("shard", &number.to_string())],
+            own.is_some_and(|own| own.failures.contains_key(&number)),
+        );
+    }
+    text.start_family(gauge(
+        "gridhook_cluster_stream_bytes",
+        "Size of the stream of a shard that this node owns, as of the last trim; 0 of the others.",
+    ));
+    for number in 0..records.shards.len() {
+        let at = own.and_then(|own| own.positions.get(number));
+        let at = at.filter(|_| leased.contains(&number));
+        text.add_sample(
+            &[("shard", &number.to_string())],
+            at.map_or(0, |at| at.stream_bytes),
+        );
+    }
+    one(
+        text,
+        gauge(
+            "gridhook_cluster_stream_keep_bytes",
+            "cluster.stream_keep_bytes of this node.",
+        ),
+        cluster_context.stream_keep_bytes,
+    );
     let applied = |number: usize| {
         let of = |node: &NodeRecord| Some(node.positions.get(number)?.applied);
         // A node without a copy applies nothing.
@@ -146,7 +176,6 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
     let is_complete = |node: &NodeRecord, number| {
         matches!(node.copy(number), CopyState::Complete | CopyState::Surplus)
     };
-    let own = me.as_ref().and_then(|me| records.node(me));
     for number in 0..records.shards.len() {
         text.add_sample(
             &[("shard", &number.to_string())],

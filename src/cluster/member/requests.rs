@@ -5,16 +5,15 @@ use tokio::sync::oneshot;
 
 use super::Member;
 use crate::{
-    membership::{Command, MembershipEnd, RequestError},
+    membership::{Command, RequestError},
     records::{CopyState, NodeRecord, RecordError, RecordStore, drained_key, node_key},
 };
 
 impl<S: RecordStore> Member<S> {
-    /// Does what was asked for. Returns how the membership ends, if it ends at once.
-    pub(super) async fn obey(&mut self, command: Command) -> Option<MembershipEnd> {
+    /// Does what was asked for.
+    pub(super) async fn obey(&mut self, command: Command) {
         match command {
             Command::Leave => self.claims.leave(),
-            Command::Withdraw => return Some(self.withdraw().await),
             Command::Move(shard, name, answer) => {
                 let moved = self.move_shard(shard, &name).await;
                 self.answer(answer, moved).await;
@@ -28,7 +27,6 @@ impl<S: RecordStore> Member<S> {
                 self.answer(answer, done).await;
             }
         }
-        None
     }
 
     /// Answers a request. Who asked sees the records as they are now.

@@ -20,6 +20,7 @@ pub mod nats;
 pub mod record;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// Why a call of a changelog failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +50,44 @@ pub struct ChangelogBounds {
     pub first: u64,
     /// The sequence of the last record that was ever appended; 0 before the first one.
     pub last: u64,
+    /// The size of its records.
+    pub bytes: u64,
+}
+
+/// A record that the log has acknowledged, by its sequence and the epoch of its owner. A log that
+/// ends below it has lost records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamMark {
+    /// The sequence; 0 for none.
+    pub position: u64,
+    /// The sequence of its owner's fence; 0 if that is not known, as of older releases.
+    pub epoch: u64,
+}
+
+impl StreamMark {
+    /// Moves behind another mark of the same log.
+    pub fn raise(&mut self, other: Self) {
+        if other.position > self.position {
+            *self = other;
+        }
+    }
+
+    /// Whether no log can have had both records: the later epoch begins below the other record.
+    pub fn contradicts(self, other: Self) -> bool {
+        let is_below = |earlier: Self, later: Self| {
+            earlier.epoch > 0 && earlier.epoch < later.epoch && earlier.position >= later.epoch
+        };
+        is_below(self, other) || is_below(other, self)
+    }
+}
+
+/// What the copies of a log have found that it acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownMarks {
+    /// The last record.
+    pub highest: StreamMark,
+    /// Two records that no log can have had.
+    pub conflict: Option<[StreamMark; 2]>,
 }
 
 /// A replicated log. Its calls block, up to a time limit of the implementation.
@@ -67,4 +106,9 @@ pub trait Changelog: Send + Sync + 'static {
     /// Removes the oldest records through the sequence `through`, but the newest ones that have
     /// `keep_bytes` together, and the last one.
     fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError>;
+
+    /// What is known of records that it acknowledged.
+    fn known_marks(&self) -> KnownMarks {
+        KnownMarks::default()
+    }
 }

@@ -102,6 +102,17 @@ pub enum NatsError {
         /// The number of servers.
         servers: usize,
     },
+    /// The stream would lose records.
+    #[error(
+        "the stream {stream} has {setting}, with which it loses records; remove that with nats \
+         stream edit"
+    )]
+    StreamSetting {
+        /// Its name.
+        stream: String,
+        /// The setting.
+        setting: &'static str,
+    },
     /// The stream was not made.
     #[error("the stream {stream} cannot be made: {why}")]
     Create {
@@ -300,12 +311,30 @@ impl NatsConnection {
         }
     }
 
-    /// The limit of bytes of the stream `name`, if there are both.
-    pub fn bytes_max(&self, name: &str) -> Option<u64> {
-        let stream = self.runtime.block_on(self.context.get_stream(name)).ok()?;
-        u64::try_from(stream.cached_info().config.max_bytes)
-            .ok()
-            .filter(|most| *most > 0)
+    /// The limit of bytes of the stream `name`, if there are both. Settings may have been changed
+    /// since the stream was made.
+    ///
+    /// # Errors
+    /// If it has settings with which it would lose records.
+    pub fn check_stream(&self, name: &str) -> Result<Option<u64>, NatsError> {
+        let Ok(stream) = self.runtime.block_on(self.context.get_stream(name)) else {
+            return Ok(None);
+        };
+        let config = &stream.cached_info().config;
+        let loses = [
+            ("max_age", !config.max_age.is_zero()),
+            ("max_msgs", config.max_messages > 0),
+            ("max_msgs_per_subject", config.max_messages_per_subject > 0),
+            ("discard: old", config.discard == DiscardPolicy::Old),
+        ];
+        if let Some((setting, _)) = loses.iter().find(|(_, is_set)| *is_set) {
+            return Err(NatsError::StreamSetting {
+                stream: name.to_owned(),
+                setting,
+            });
+        }
+        let bytes_max = u64::try_from(config.max_bytes).ok();
+        Ok(bytes_max.filter(|most| *most > 0))
     }
 
     /// The client, for the other records of the cluster.
@@ -555,6 +584,7 @@ impl Changelog for NatsChangelog {
         Ok(ChangelogBounds {
             first: state.first_sequence,
             last: state.last_sequence,
+            bytes: state.bytes,
         })
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::ReplicationOptions;
 use crate::changelog::{
-    Changelog, ChangelogBounds, ChangelogError,
+    Changelog, ChangelogBounds, ChangelogError, StreamMark,
     record::{self, BrokenRecord, ChainHead, Followed},
 };
 use gridhook_store::{
@@ -44,6 +44,29 @@ pub enum FollowError {
         last: u64,
         /// The local position.
         applied: u64,
+    },
+    /// The log ends before a record that it has acknowledged.
+    #[error(
+        "the changelog ends at record {last}, and record {position} of epoch {epoch} was \
+         acknowledged: NATS has lost records, or was restored from an older backup",
+        position = .mark.position, epoch = .mark.epoch
+    )]
+    RolledBack {
+        /// The last sequence of the log.
+        last: u64,
+        /// The record.
+        mark: StreamMark,
+    },
+    /// The log was continued below a record that it has acknowledged.
+    #[error(
+        "record {position} of epoch {epoch} was acknowledged, and record {other} of epoch {began}, \
+         which begins below it: NATS was restored from an older backup, and a node went on with it",
+        position = .marks[0].position, epoch = .marks[0].epoch,
+        other = .marks[1].position, began = .marks[1].epoch
+    )]
+    Forked {
+        /// The two records.
+        marks: [StreamMark; 2],
     },
     /// The log begins behind the local store.
     #[error(
@@ -112,6 +135,7 @@ impl ShardCopy {
                 // A server that has just become the leader may not have the newest records yet.
                 Err(
                     FollowError::Shorter { .. }
+                    | FollowError::RolledBack { .. }
                     | FollowError::Broken {
                         why: BrokenRecord::Gap,
                         ..
@@ -133,13 +157,14 @@ impl ShardCopy {
     /// Checks that the log has what the store has applied.
     fn check_log(&self) -> Result<(), FollowError> {
         let sequence = self.applied.sequence;
-        let ChangelogBounds { first, last } = self.ask_until_answered(|log| log.bounds())?;
+        let ChangelogBounds { first, last, .. } = self.ask_until_answered(|log| log.bounds())?;
         if last < sequence {
             return Err(FollowError::Shorter {
                 last,
                 applied: sequence,
             });
         }
+        self.check_marks(last)?;
         if first > sequence + 1 {
             return Err(FollowError::Trimmed {
                 first,
@@ -160,6 +185,19 @@ impl ShardCopy {
         Err(FollowError::Broken { sequence, why })
     }
 
+    /// Checks that a log which ends at `last` has what copies have found that it acknowledged.
+    pub(super) fn check_marks(&self, last: u64) -> Result<(), FollowError> {
+        let marks = self.log.known_marks();
+        if let Some(marks) = marks.conflict {
+            return Err(FollowError::Forked { marks });
+        }
+        let mark = marks.highest;
+        if last < mark.position {
+            return Err(FollowError::RolledBack { last, mark });
+        }
+        Ok(())
+    }
+
     /// The position up to which records were applied. The records behind it are needed after a
     /// restart.
     pub fn applied_position(&self) -> AppliedPosition {
@@ -174,6 +212,11 @@ impl ShardCopy {
     /// Applies what the log has now. Returns the position.
     pub fn catch_up(&mut self) -> Result<AppliedPosition, FollowError> {
         let last = self.ask_until_answered(|log| log.bounds())?.last;
+        let applied = self.applied.sequence;
+        if last < applied {
+            return Err(FollowError::Shorter { last, applied });
+        }
+        self.check_marks(last)?;
         self.apply_through(last)?;
         Ok(self.applied_position())
     }

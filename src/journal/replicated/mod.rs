@@ -182,6 +182,8 @@ impl ReplicatedStore {
             };
             expecting -= 1;
         };
+        // The log may have been replaced since the last look.
+        copy.check_marks(epoch)?;
         copy.apply_through(epoch)?;
         // A fence ends every chain of parts, so everything before it is applied.
         let position = copy.applied_position();

@@ -43,6 +43,7 @@ use super::{
     seal::{HEAD, SealKey},
 };
 use crate::fsck::CheckStop;
+use gridhook_clock::Lease;
 use gridhook_dead_letter::sink::{ListedFile, Sink, SinkError};
 use gridhook_event::Timestamp;
 use gridhook_policy::backup::{BackupAge, BackupRetention};
@@ -97,6 +98,17 @@ pub struct BackupDestination {
     pub key: Option<Arc<SealKey>>,
     /// Which backups are kept.
     pub retention: BackupRetention,
+}
+
+impl BackupDestination {
+    /// The same destination, to which nothing is written and where nothing is removed once the
+    /// lease does not allow it.
+    #[must_use]
+    pub fn with_lease(self, lease: Option<Lease>) -> Self {
+        let open = Arc::clone(&self.open);
+        let open: OpenSink = Arc::new(move || Ok(open()?.with_lease(lease.clone())));
+        Self { open, ..self }
+    }
 }
 
 impl fmt::Debug for BackupDestination {

@@ -457,8 +457,17 @@ impl NodeSecret {
                 _ => error,
             })?;
         let owner_nonce = greeting.strip_prefix(PROTOCOL).map(str::trim_start);
-        let owner_nonce =
-            owner_nonce.ok_or_else(|| io::Error::other("the owner speaks another protocol"))?;
+        let owner_nonce = owner_nonce.ok_or_else(|| {
+            // A listener without a free connection refuses it in HTTP, and may take the next one.
+            if greeting.starts_with("HTTP/1.1 503 ") {
+                io::Error::new(
+                    io::ErrorKind::ConnectionRefused,
+                    "the owner has no free connection",
+                )
+            } else {
+                io::Error::other("the owner speaks another protocol")
+            }
+        })?;
         let (side, node_nonce) = (side.map_or(WATCH, ListenerSide::name), nonce()?);
         let handshake = Handshake {
             address,

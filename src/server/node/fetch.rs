@@ -29,7 +29,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ClusterError, ClusterNode, FollowError, follow::StoppableLog, removal::unwanted};
+use super::{ClusterNode, FollowError, follow::StoppableLog, removal::unwanted};
 use crate::{
     ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE,
     shutdown::StopSignals,
@@ -67,7 +67,7 @@ impl ClusterNode {
     /// meanwhile. Returns false if a signal stops the process.
     ///
     /// # Errors
-    /// If the new store does not open.
+    /// If the new store does not open, or the claims of this node have ended.
     pub(super) async fn replace_store(
         &self,
         error: &FollowError,
@@ -84,10 +84,7 @@ impl ClusterNode {
             () = signals.received() => is_stopped = true,
             () = unwanted(self.claim.keeps.clone()) => tracing::info!(shard, "the copy is not \
                 wanted any more"),
-            fetched = self.fetch() => {
-                fetched?;
-                is_fetched = true;
-            }
+            is_owned = self.fetch() => is_fetched = is_owned,
         }
         if is_fetched {
             let store = Arc::clone(&self.store);
@@ -97,11 +94,15 @@ impl ClusterNode {
             tracing::info!(shard, "the copy of the store is in place");
         }
         progress.note_copy(None);
+        if !is_stopped && self.claim.role.has_changed().is_err() {
+            return self.stop_or_fail(signals).await;
+        }
         Ok(!is_stopped)
     }
 
-    /// Fetches the store of the owner, whichever node that is, until one has arrived.
-    async fn fetch(&self) -> Result<(), ClusterError> {
+    /// Fetches the store of the owner, whichever node that is, until one has arrived. Returns false
+    /// once the claims of this node have ended.
+    async fn fetch(&self) -> bool {
         let mut role = self.claim.role.clone();
         let mut seen = String::new();
         loop {
@@ -115,11 +116,7 @@ impl ClusterNode {
                     self.claim.give_up(&lease, GivenUp::Failed);
                     None
                 }
-                Err(_) => {
-                    return Err(ClusterError::Engine(
-                        "the claims of this node have ended".to_owned(),
-                    ));
-                }
+                Err(_) => return false,
             };
             if let Some(NodeAddress { address, .. }) = owner {
                 let forwarder = self.owner_forwarder();
@@ -128,7 +125,7 @@ impl ClusterNode {
                     () = forwarder.clone().lost(address.clone()) => Err(early("the owner has \
                         changed")),
                 };
-                let Err(error) = fetched else { return Ok(()) };
+                let Err(error) = fetched else { return true };
                 self.claim.progress.note_copy(Some(CopyProgress::default()));
                 if seen != error.to_string() {
                     tracing::warn!(shard = self.claim.shard, address, %error, "the store was not \
@@ -151,6 +148,7 @@ impl ClusterNode {
             self.connector.clone(),
             Duration::ZERO,
             counters,
+            self.stopping.subscribe(),
         )
     }
 

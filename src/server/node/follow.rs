@@ -16,10 +16,12 @@ use tokio::sync::watch;
 use super::{ClusterNode, PAUSE_MAX, SYNC_INTERVAL};
 use gridhook_cluster::{ShardProgress, copies::HeldCopy};
 use gridhook_journal::{
-    changelog::{Changelog, ChangelogBounds, ChangelogError, record::BrokenRecord},
+    changelog::{
+        Changelog, ChangelogBounds, ChangelogError, KnownMarks, StreamMark, record::BrokenRecord,
+    },
     replicated::{FollowError, ReplicationOptions, ShardCopy},
 };
-use gridhook_store::Store;
+use gridhook_store::{Store, records::AppliedPosition};
 
 /// How often a changelog must be found to be lost, in a row. Servers that start may not know all
 /// their streams yet.
@@ -30,7 +32,8 @@ impl ClusterNode {
     pub(super) fn follow(&self) -> Follower {
         self.claim.progress.note_any();
         let (sender, failed) = watch::channel(None);
-        let log = Arc::new(StoppableLog::of(Arc::clone(&self.log) as _));
+        let progress = Arc::clone(&self.claim.progress);
+        let log = Arc::new(StoppableLog::new(Arc::clone(&self.log) as _, progress));
         let (local, id) = (Arc::clone(&self.store), self.id.clone());
         let store: Arc<dyn Store> = local.current();
         let opened = move || {
@@ -89,7 +92,9 @@ pub(super) fn is_lost(error: &FollowError) -> bool {
     is_gap
         || matches!(
             error,
-            FollowError::Missing { .. } | FollowError::Shorter { .. }
+            FollowError::Missing { .. }
+                | FollowError::Shorter { .. }
+                | FollowError::RolledBack { .. }
         )
 }
 
@@ -106,8 +111,13 @@ fn follow(
     opened();
     let rounds = (SYNC_INTERVAL.as_millis() / interval.as_millis()).max(1);
     for round in 0.. {
-        let applied = copy.catch_up()?.sequence;
-        progress.applied.store(applied, Ordering::Release);
+        let position = copy.catch_up()?;
+        let applied = position.sequence;
+        progress.note_applied(mark_at(position));
+        if progress.failure().is_some() {
+            tracing::info!("the shard has no failure any more");
+            progress.note_failure(None);
+        }
         progress.note_held(HeldCopy::Complete);
         lost.store(0, Ordering::Release);
         if round % rounds == 0 {
@@ -117,6 +127,17 @@ fn follow(
         std::thread::sleep(interval);
     }
     Ok(())
+}
+
+/// The mark of what a store has applied. A release has an epoch, too, which its number tells.
+pub(super) fn mark_at(position: AppliedPosition) -> StreamMark {
+    let AppliedPosition {
+        sequence, number, ..
+    } = position;
+    StreamMark {
+        position: sequence,
+        epoch: sequence.saturating_sub(number),
+    }
 }
 
 /// How the changelog is read and written.
@@ -168,13 +189,15 @@ impl Follower {
 /// it any longer.
 pub(super) struct StoppableLog {
     log: Arc<dyn Changelog>,
+    progress: Arc<ShardProgress>,
     pub(super) is_stopped: AtomicBool,
 }
 
 impl StoppableLog {
-    pub(super) fn of(log: Arc<dyn Changelog>) -> Self {
+    pub(super) fn new(log: Arc<dyn Changelog>, progress: Arc<ShardProgress>) -> Self {
         Self {
             log,
+            progress,
             is_stopped: AtomicBool::new(false),
         }
     }
@@ -202,5 +225,9 @@ impl Changelog for StoppableLog {
 
     fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
         self.running()?.trim(through, keep_bytes)
+    }
+
+    fn known_marks(&self) -> KnownMarks {
+        self.progress.known_marks()
     }
 }

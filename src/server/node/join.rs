@@ -16,6 +16,8 @@ use std::{
 #[cfg(feature = "nats")]
 use actix_web::web;
 
+#[cfg(feature = "nats")]
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{ClusterError, ClusterNode};
@@ -23,7 +25,7 @@ use super::{ClusterError, ClusterNode};
 use super::{
     DRAIN_MAX,
     fetch::may_fetch,
-    follow::{StoppableLog, is_lost, options},
+    follow::{StoppableLog, mark_at, options},
 };
 use crate::{ServerError, local_store::LocalStore};
 #[cfg(feature = "nats")]
@@ -58,7 +60,7 @@ use gridhook_deliver::{
 use gridhook_journal as journal;
 #[cfg(feature = "nats")]
 use gridhook_journal::{
-    changelog::Changelog,
+    changelog::{Changelog, StreamMark},
     replicated::{FollowError, ShardCopy},
 };
 #[cfg(feature = "nats")]
@@ -142,6 +144,7 @@ pub(crate) async fn join(
         me: NodeId(uuid::Uuid::new_v4().to_string()),
         name: cluster.node.clone(),
         address: address.clone(),
+        is_address_bound: cluster.advertise.is_none() && !cluster.listen.ip().is_unspecified(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         shards: stores.len(),
         intervals: intervals.map_err(|error| ClusterError::Engine(error.to_string()))?,
@@ -161,7 +164,7 @@ pub(crate) async fn join(
     };
     let (mut claims, mut drivers) = (Vec::new(), Vec::new());
     for (shard, ((store, log), is_new)) in stores.iter().zip(&logs).zip(is_new).enumerate() {
-        let position = position(store, Arc::clone(log), &id).await?;
+        let mark = read_mark(store, Arc::clone(log), &id).await?;
         let (claim, driver) = cluster::claim(
             shard,
             if is_new {
@@ -170,8 +173,11 @@ pub(crate) async fn join(
                 HeldCopy::Incomplete
             },
         );
-        claim.progress.applied.store(position, Ordering::Release);
-        claim.progress.flushed.store(position, Ordering::Release);
+        claim.progress.note_applied(mark);
+        claim
+            .progress
+            .flushed
+            .store(mark.position, Ordering::Release);
         claim
             .progress
             .continue_clock(earlier.get(shard).copied().unwrap_or_default());
@@ -205,13 +211,16 @@ pub(crate) async fn join(
         forwarded: Arc::default(),
         copies: Counter::default(),
         wanted_copies: cluster.copies,
+        stream_keep_bytes: cluster.stream_keep_bytes,
     });
     let follow_interval = follow_interval(stores.len());
+    let stopping = Arc::new(watch::Sender::new(false));
     let each = claims.into_iter().zip(stores).zip(logs).zip(listeners);
     let nodes = each.map(|(((claim, store), log), listener)| ClusterNode {
         id: id.clone(),
         name: cluster.node.clone(),
         address: shard_address(&address, claim.shard),
+        log: Arc::new(StoppableLog::new(log, Arc::clone(&claim.progress))),
         claim,
         membership: membership.clone(),
         cluster_context: cluster_context.clone(),
@@ -220,11 +229,11 @@ pub(crate) async fn join(
         tls: tls.clone(),
         certificates: certificates.clone(),
         member: None,
-        log: Arc::new(StoppableLog::of(log)),
         lost: Arc::default(),
         store,
         keep_bytes: cluster.stream_keep_bytes,
         follow_interval,
+        stopping: Arc::clone(&stopping),
         listener,
         _records: Box::new((connection.clone(), system_connection.clone())),
     });
@@ -296,32 +305,32 @@ pub(crate) fn living(config: &Config) -> Result<Vec<String>, ServerError> {
 }
 
 /// What the local store has applied and synced, before the record of this node says so. A store
-/// that cannot follow the changelog of the cluster `id`, also not with a copy, is refused before
-/// the node has a record, for which the changelog would be kept.
+/// that is not known to be of the cluster `id` is refused before the node has a record, for which
+/// the changelog would be kept. Otherwise the node looks again while it follows.
 #[cfg(feature = "nats")]
-async fn position(
+async fn read_mark(
     store: &Arc<LocalStore>,
     log: Arc<dyn Changelog>,
     id: &str,
-) -> Result<u64, ClusterError> {
+) -> Result<StreamMark, ClusterError> {
+    if store.failure().is_some() {
+        return Ok(StreamMark::default());
+    }
     let (local, id) = (Arc::clone(store), id.to_owned());
     let read = move || {
         let store = local.current();
         match ShardCopy::open(Arc::clone(&store) as _, log, options()) {
-            Ok(copy) => {
-                store.note_watermark()?;
-                Ok(copy.applied_position().sequence)
+            Err(error @ FollowError::Foreign) => return Err(error),
+            Err(error @ FollowError::Trimmed { .. }) if !may_fetch(&local, &id, &error) => {
+                return Err(error);
             }
-            Err(error) => {
-                let is_refused = !matches!(error, FollowError::Log(_)) && !is_lost(&error);
-                // Otherwise the node looks again while it follows.
-                if is_refused && !may_fetch(&local, &id, &error) {
-                    Err(error)
-                } else {
-                    Ok(0)
-                }
-            }
+            Ok(_) | Err(_) => {}
         }
+        let applied = ShardCopy::read_applied(&*store).and_then(|applied| {
+            store.note_watermark()?;
+            Ok(applied.unwrap_or_default())
+        });
+        Ok(applied.map(mark_at).unwrap_or_default())
     };
     let read = tokio::task::spawn_blocking(read)
         .await
@@ -333,6 +342,9 @@ async fn position(
 /// what a restored one has applied. [`None`] for the store of a node, whose records would be lost.
 #[cfg(feature = "nats")]
 fn stream_begins(store: &LocalStore) -> Result<Option<u64>, ServerError> {
+    if store.failure().is_some() {
+        return Ok(None);
+    }
     let applied = ShardCopy::read_applied(&*store.current()).map_err(journal::Error::from)?;
     Ok(match applied {
         None => Some(1),
@@ -517,7 +529,8 @@ mod nats {
                 of_log.create(&name, settings).map_err(of_nats)?;
             }
             if let Some(most) = of_log
-                .bytes_max(&name)
+                .check_stream(&name)
+                .map_err(of_nats)?
                 .filter(|most| *most < 2 * cluster.stream_keep_bytes)
             {
                 let what = format!(

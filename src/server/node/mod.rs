@@ -80,6 +80,9 @@ pub(super) const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// that cannot end its threads ends itself.
 const END_MAX: Duration = Duration::from_secs(30);
 
+/// The pause before a store that could not follow the changelog is tried again.
+const FAILED_PAUSE: Duration = Duration::from_secs(10);
+
 /// The part of it after which a write that waits for the changelog ends without an answer.
 const WRITES_WAIT: Duration = Duration::from_secs(10);
 
@@ -104,6 +107,15 @@ pub enum ClusterError {
         #[from]
         error: FollowError,
     },
+    /// Another process is the node of this name.
+    #[error(
+        "another process that runs is the node {node} of this cluster; stop it, or set another \
+         cluster.node here"
+    )]
+    NameTaken {
+        /// The name.
+        node: String,
+    },
     /// The store is a copy of a cluster's.
     #[error(
         "the data folder belongs to a node of a cluster (it has applied records of a changelog), \
@@ -121,6 +133,14 @@ fn advice(error: &FollowError) -> &'static str {
         FollowError::Trimmed { .. } => {
             "; whether it is of this cluster is not known, so nothing was changed; start the node \
              with an empty data folder"
+        }
+        FollowError::RolledBack { .. } => {
+            "; nothing was changed, and no node takes the shard: restore a newer backup of NATS, or \
+             continue from data folders in a new cluster (gridhook help cluster)"
+        }
+        FollowError::Forked { .. } => {
+            "; nothing was changed, and no node takes the shard: choose the data folders to \
+             continue from (gridhook help cluster)"
         }
         FollowError::Missing { .. } | FollowError::Shorter { .. } | FollowError::Broken { .. } => {
             "; nothing was changed, and the data folders of all nodes still have what was \
@@ -165,6 +185,8 @@ pub(super) struct ClusterNode {
     keep_bytes: u64,
     /// The interval between two reads of a standby.
     follow_interval: Duration,
+    /// Whether the process stops. All nodes of a process share it.
+    stopping: Arc<watch::Sender<bool>>,
     /// The listener for other nodes. Bound as long as the process runs, and served by the owner.
     listener: TcpListener,
     /// The connection that the records of the cluster need.
@@ -174,6 +196,7 @@ pub(super) struct ClusterNode {
 impl ClusterNode {
     /// Takes no shard any more, and gives up what it has once the server has.
     pub(super) fn leave(&self) {
+        self.stopping.send_replace(true);
         self.membership.leave();
     }
 
@@ -189,6 +212,24 @@ impl ClusterNode {
         let mut role = self.claim.role.clone();
         while let Some(lease) = claimed(&mut role).await {
             self.claim.give_up(&lease, GivenUp::Released);
+        }
+    }
+
+    /// Whether its shard is all of the process.
+    pub(super) fn is_alone(&self) -> bool {
+        self.member.is_some()
+    }
+
+    /// The shard cannot be served before an operator has acted. Another node takes it.
+    pub(super) fn fail(&self, cause: String) {
+        let (shard, progress) = (self.claim.shard, &self.claim.progress);
+        if progress.failure().as_ref() != Some(&cause) {
+            tracing::error!(shard, error = cause, "this node cannot serve the shard");
+        }
+        progress.note_failure(Some(cause));
+        let role = self.claim.role.borrow().clone();
+        if let Some(lease) = role.lease() {
+            self.claim.give_up(lease, GivenUp::Failed);
         }
     }
 
@@ -264,6 +305,7 @@ impl ClusterNode {
             self.connector.clone(),
             idle_max,
             counters,
+            self.stopping.subscribe(),
         )
     }
 
@@ -291,10 +333,15 @@ impl ClusterNode {
         signals: &mut StopSignals,
     ) -> Result<Standing, ServerError> {
         loop {
+            if let Some(cause) = self.store.failure() {
+                self.fail(cause.to_owned());
+                if self.wait_for_end(signals).await? {
+                    continue;
+                }
+                return self.stop_standing().await;
+            }
             if !self.wait_without_copy(signals).await? {
-                self.leave();
-                self.left().await;
-                return Ok(Standing::Stopped);
+                return self.stop_standing().await;
             }
             let mut follower = self.follow();
             let mut role = self.claim.role.clone();
@@ -308,19 +355,19 @@ impl ClusterNode {
                 }
                 failed = follower.failed() => {
                     follower.stop().await;
-                    if !may_fetch(&self.store, &self.id, &failed) {
-                        return Err(self.cannot_follow(failed).await);
-                    }
-                    if self.replace_store(&failed, signals).await? {
+                    let goes_on = if may_fetch(&self.store, &self.id, &failed) {
+                        self.replace_store(&failed, signals).await?
+                    } else {
+                        self.wait_after_failure(failed, signals).await?
+                    };
+                    if goes_on {
                         continue;
                     }
-                    self.leave();
-                    self.left().await;
-                    return Ok(Standing::Stopped);
+                    return self.stop_standing().await;
                 }
                 lease = claimed(&mut role) => {
                     if lease.is_none()
-                        && let Err(ended) = removal::stop_or_fail(signals).await
+                        && let Err(ended) = self.stop_or_fail(signals).await
                     {
                         follower.stop().await;
                         return Err(ended);
@@ -333,9 +380,7 @@ impl ClusterNode {
                 .store(lease.is_none(), Ordering::Release);
             follower.stop().await;
             let Some(lease) = lease else {
-                self.leave();
-                self.left().await;
-                return Ok(Standing::Stopped);
+                return self.stop_standing().await;
             };
             let taken = {
                 let mut take = pin!(self.take(lease.clone(), clock.clone()));
@@ -356,11 +401,7 @@ impl ClusterNode {
             };
             let taken = match taken {
                 Ok(taken) => taken,
-                Err(None) => {
-                    self.leave();
-                    self.left().await;
-                    return Ok(Standing::Stopped);
-                }
+                Err(None) => return self.stop_standing().await,
                 Err(Some(end)) => {
                     match end {
                         TenureEnd::Asked => {
@@ -393,7 +434,9 @@ impl ClusterNode {
                 Err(error) => {
                     // Another node need not wait for the claim to expire.
                     self.give_claim_up(&lease, GivenUp::Failed).await;
-                    return Err(self.cannot_follow(error).await);
+                    if !self.wait_after_failure(error, signals).await? {
+                        return self.stop_standing().await;
+                    }
                 }
             }
         }
@@ -407,14 +450,43 @@ impl ClusterNode {
             || may_fetch(&self.store, &self.id, error)
     }
 
-    /// The end of a node whose store cannot follow the changelog. For one that needs a copy of the
-    /// store the changelog need not be kept.
-    async fn cannot_follow(&mut self, error: FollowError) -> ServerError {
+    async fn stop_standing(&mut self) -> Result<Standing, ServerError> {
+        self.leave();
+        self.left().await;
+        Ok(Standing::Stopped)
+    }
+
+    /// Waits after the store could not follow the changelog. Returns false if a signal stops the
+    /// process; otherwise it may be tried again.
+    ///
+    /// # Errors
+    /// If the claims of this node have ended.
+    async fn wait_after_failure(
+        &self,
+        error: FollowError,
+        signals: &mut StopSignals,
+    ) -> Result<bool, ServerError> {
         if matches!(error, FollowError::Trimmed { .. }) {
-            self.membership.withdraw();
-            self.left().await;
+            // For one that needs a copy of the store the changelog need not be kept.
+            self.claim.progress.note_held(HeldCopy::None);
         }
-        ClusterError::from(error).into()
+        self.fail(ClusterError::from(error).to_string());
+        self.wait_for_end(signals).await
+    }
+
+    /// Waits a while for the end of the process. Returns false if a signal stops it.
+    ///
+    /// # Errors
+    /// If the claims of this node have ended.
+    async fn wait_for_end(&self, signals: &mut StopSignals) -> Result<bool, ServerError> {
+        let mut role = self.claim.role.clone();
+        let ended = async { while role.changed().await.is_ok() {} };
+        tokio::select! {
+            biased;
+            () = signals.received() => Ok(false),
+            () = ended => self.stop_or_fail(signals).await,
+            () = tokio::time::sleep(FAILED_PAUSE) => Ok(true),
+        }
     }
 
     /// Counts a look that found the changelog to be lost.
@@ -475,6 +547,10 @@ pub(super) fn standby_context(
     address: &ClientAddress,
     health: &web::Data<ServerHealth>,
 ) -> Result<StandbyContext, ServerError> {
+    let expiry = config
+        .cluster
+        .as_ref()
+        .map_or(Duration::MAX, |cluster| cluster.expiry);
     let shards = nodes.iter().zip(cores).map(
         |(
             ClusterNode {
@@ -490,8 +566,10 @@ pub(super) fn standby_context(
             );
             move || {
                 // Which copies the node should have is not known before its first look at the others.
-                let keeps = *keeps.borrow() || seen.borrow().read.is_none();
-                node_shard(&role.borrow(), keeps, &progress, &core)
+                let read = seen.borrow().read;
+                let keeps = *keeps.borrow() || read.is_none();
+                let is_cut_off = read.is_some_and(|read| read.elapsed() >= expiry);
+                node_shard(&role.borrow(), keeps, is_cut_off, &progress, &core)
             }
         },
     );
@@ -516,9 +594,20 @@ pub(super) fn standby_context(
     })
 }
 
-fn node_shard(role: &Role, keeps: bool, progress: &ShardProgress, core: &CoreHealth) -> NodeShard {
-    let core = core.of_serving().filter(|_| role.lease().is_some());
+fn node_shard(
+    role: &Role,
+    keeps: bool,
+    is_cut_off: bool,
+    progress: &ShardProgress,
+    core: &CoreHealth,
+) -> NodeShard {
+    let lease = role.lease();
+    let may_act = lease.is_some_and(Lease::may_act);
+    let core = core.of_serving().filter(|_| lease.is_some());
+    let failure = progress.failure();
     let state = match role {
+        _ if failure.is_some() => ShardState::Failed,
+        Role::Owner(_) | Role::Draining(_) if is_cut_off && !may_act => ShardState::CutOff,
         Role::Owner(_) | Role::Draining(_) if core.is_some() => ShardState::Serving,
         Role::Owner(_) | Role::Draining(_) => ShardState::Starting,
         Role::Standby { .. } if progress.copy().is_some() => ShardState::Fetching,
@@ -528,10 +617,16 @@ fn node_shard(role: &Role, keeps: bool, progress: &ShardProgress, core: &CoreHea
             HeldCopy::Complete => ShardState::Following,
         },
     };
+    let has_owner = match role {
+        Role::Standby { owner } => owner.is_some(),
+        Role::Owner(_) | Role::Draining(_) => state != ShardState::CutOff,
+    };
     NodeShard {
         state,
-        has_owner: !matches!(role, Role::Standby { owner: None }),
-        core,
+        has_owner,
+        core: core.filter(|_| state == ShardState::Serving),
+        failure,
+        is_cut_off,
     }
 }
 

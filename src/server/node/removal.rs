@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{ClusterError, ClusterNode, claimed};
 use crate::{ServerError, io_error, shutdown::StopSignals};
-use gridhook_cluster::{GivenUp, copies::HeldCopy};
+use gridhook_cluster::{GivenUp, copies::HeldCopy, membership::MembershipEnd};
 
 /// The pause before a store that could not be removed is tried again.
 const AGAIN_PAUSE: Duration = Duration::from_secs(5);
@@ -53,6 +53,7 @@ impl ClusterNode {
         }
         let had_one = self.claim.progress.held() != HeldCopy::None;
         self.claim.progress.note_held(HeldCopy::None);
+        self.claim.progress.note_failure(None);
         let mut role = self.claim.role.clone();
         let mut removes = had_one;
         loop {
@@ -63,12 +64,12 @@ impl ClusterNode {
                 biased;
                 () = signals.received() => return Ok(false),
                 kept = keeps.wait_for(|keeps| *keeps) => {
-                    return if kept.is_ok() { Ok(true) } else { stop_or_fail(signals).await };
+                    return if kept.is_ok() { Ok(true) } else { self.stop_or_fail(signals).await };
                 }
                 lease = claimed(&mut role) => match lease {
                     // Nothing can be served with an empty store.
                     Some(lease) => self.give_claim_up(&lease, GivenUp::Failed).await,
-                    None => return stop_or_fail(signals).await,
+                    None => return self.stop_or_fail(signals).await,
                 },
                 () = sleep(AGAIN_PAUSE), if removes => {}
             }
@@ -100,14 +101,28 @@ impl ClusterNode {
     }
 }
 
-/// What follows from the end of the claims: all end with the first shard of a process that stops,
-/// whose signal reaches the others at the same time. Returns false if it does.
-///
-/// # Errors
-/// If no signal comes.
-pub(super) async fn stop_or_fail(signals: &mut StopSignals) -> Result<bool, ServerError> {
-    match timeout(SIGNAL_WAIT, signals.received()).await {
-        Ok(()) => Ok(false),
-        Err(_) => Err(ClusterError::Engine("the claims of this node have ended".to_owned()).into()),
+impl ClusterNode {
+    /// What follows from the end of the claims: all end with the first shard of a process that
+    /// stops, whose signal reaches the others at the same time. Returns false if it does.
+    ///
+    /// # Errors
+    /// If no signal comes.
+    pub(super) async fn stop_or_fail(
+        &self,
+        signals: &mut StopSignals,
+    ) -> Result<bool, ServerError> {
+        if timeout(SIGNAL_WAIT, signals.received()).await.is_ok() {
+            return Ok(false);
+        }
+        let end = self.membership.snapshot.borrow().end;
+        Err(match end {
+            Some(MembershipEnd::NameTaken) => ClusterError::NameTaken {
+                node: self.name.clone(),
+            },
+            Some(MembershipEnd::Left) | None => {
+                ClusterError::Engine("the claims of this node have ended".to_owned())
+            }
+        }
+        .into())
     }
 }

@@ -17,13 +17,16 @@ use gridhook_clock::Lease;
 use gridhook_cluster::{GivenUp, Role, ShardProgress};
 use gridhook_journal::{
     FatalHandler,
-    changelog::Changelog,
+    changelog::{Changelog, ChangelogError, StreamMark},
     replicated::{OwnershipEnd, ReplicatedStore},
 };
 use gridhook_store::StoreError;
 
 /// The interval between two trims of the changelog.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A stream is large at this multiple of `cluster.stream_keep_bytes`.
+const LARGE: u64 = 2;
 
 /// After so long a write that waits for the changelog is not waited for any more.
 const STALL_WAIT: Duration = Duration::from_secs(5);
@@ -240,6 +243,16 @@ impl Ownership<'_> {
         self.release().await;
         self.node.left().await;
     }
+
+    /// Ends a start that has failed. The journal must have ended. A shard beside others fails
+    /// alone.
+    pub(crate) async fn fail(self) {
+        if self.node.is_alone() {
+            self.leave().await;
+        } else {
+            self.release().await;
+        }
+    }
 }
 
 /// Reports the positions of an owner, and trims the changelog.
@@ -254,9 +267,10 @@ pub(super) async fn report(
         if store.ownership_end().is_some() {
             return;
         }
-        progress
-            .applied
-            .store(store.applied_sequence(), Ordering::Release);
+        progress.note_applied(StreamMark {
+            position: store.applied_sequence(),
+            epoch: store.epoch(),
+        });
         progress
             .flushed
             .store(store.flushed_sequence(), Ordering::Release);
@@ -267,15 +281,30 @@ pub(super) async fn report(
     }
 }
 
-/// Trims the changelog below what all copies have synced.
+/// Trims the changelog below what all copies have synced, and once it is large below what two have.
 pub(super) async fn trim(log: Arc<dyn Changelog>, progress: &ShardProgress, keep_bytes: u64) {
     let synced = |position: &AtomicU64| position.load(Ordering::Acquire);
-    let through = synced(&progress.trimmable).min(synced(&progress.flushed));
-    if through == 0 {
-        return;
-    }
-    let trimmed = tokio::task::spawn_blocking(move || log.trim(through, keep_bytes)).await;
-    if let Ok(Err(error)) = trimmed {
-        tracing::warn!(%error, "the changelog was not trimmed");
+    let flushed = synced(&progress.flushed);
+    let through = synced(&progress.trimmable).min(flushed);
+    let through_if_large = synced(&progress.trimmable_if_large).min(flushed);
+    let trim = move || {
+        if through > 0 {
+            log.trim(through, keep_bytes)?;
+        }
+        let bytes = log.bounds()?.bytes;
+        if bytes > keep_bytes.saturating_mul(LARGE) && through_if_large > through {
+            tracing::warn!(
+                bytes,
+                "the stream is large: it is trimmed for a node that is down, which fetches a copy \
+                 when it is back"
+            );
+            log.trim(through_if_large, keep_bytes)?;
+        }
+        Ok::<u64, ChangelogError>(log.bounds()?.bytes)
+    };
+    match tokio::task::spawn_blocking(trim).await {
+        Ok(Ok(bytes)) => progress.stream_bytes.store(bytes, Ordering::Release),
+        Ok(Err(error)) => tracing::warn!(%error, "the changelog was not trimmed"),
+        Err(_) => {}
     }
 }

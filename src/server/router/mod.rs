@@ -265,7 +265,8 @@ impl ThreadRouter {
                 .filter(|(_, hops)| is_one(hops.forwarder()));
             fastrand::choice(shards.map(|(shard, _)| shard).collect::<Vec<_>>())
         };
-        let shard = those(Forwarder::is_owner)
+        let shard = those(Forwarder::serves)
+            .or_else(|| those(Forwarder::has_other_owner))
             .or_else(|| those(Forwarder::has_owner))
             .unwrap_or(leader);
         let answer = self.forward(shard, request, outgoing, side).await?;
@@ -312,7 +313,7 @@ impl ThreadRouter {
     /// A shard whose owner is near: this node, if it owns one.
     fn any(&self) -> usize {
         let mut shards = self.shards.iter().map(|hops| hops.forwarder());
-        let first = shards.clone().position(Forwarder::is_owner);
+        let first = shards.clone().position(Forwarder::serves);
         first
             .or_else(|| shards.position(Forwarder::has_owner))
             .unwrap_or(CONTROL)

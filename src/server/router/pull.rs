@@ -158,7 +158,7 @@ impl ThreadRouter {
         let near: Vec<bool> = self
             .shards
             .iter()
-            .map(|hops| hops.forwarder().is_owner())
+            .map(|hops| hops.forwarder().serves())
             .collect();
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
@@ -216,6 +216,7 @@ impl ThreadRouter {
             answer = answers.recv() => answer,
             () = peer.wait_until_gone() => None,
             () = sleep_until(receive.until) => None,
+            () = self.shards[receive.leader].forwarder().stopped() => None,
             why = ended => return Err(unavailable(why)),
         };
         drop(open);

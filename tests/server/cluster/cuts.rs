@@ -124,6 +124,70 @@ fn an_owner_whose_lease_is_longer_than_the_others_believe_is_seen_to_send() {
     }
 }
 
+#[test]
+fn an_owner_that_cannot_reach_nats_is_not_ready_and_forwards_to_the_next_one() {
+    if !has_nats() {
+        return;
+    }
+    let (cluster, proxy) = start_behind_proxy(&[]);
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    publish(&cluster.nodes[0], &key, 0..10);
+    // It asks the nodes that it knows.
+    wait_for("the node to know the others", LONG, || {
+        let shown = operator(&cluster.nodes[0], &["cluster", "status"]);
+        shown.is_ok_and(|shown| shown.matches("alive").count() >= 3)
+    });
+    proxy.cut(Cut::Both);
+    let is_ready = || {
+        let asked = cluster.nodes[0].client().ask("GET", "/readyz", &[], b"");
+        asked.expect("an answer").status == 200
+    };
+    wait_for("the node to be not ready", LONG, || !is_ready());
+    cluster.owner_but(Some(0));
+    wait_for("a publisher to be served through the node", LONG, || {
+        let answer = try_publish(cluster.nodes[0].at(), &key, "forwarded");
+        answer.expect("an answer").status == 200
+    });
+    assert!(!is_ready(), "it is cut off");
+    let metrics = cluster.nodes[0].command("GET", "/metrics", &serde_json::Value::Null);
+    let owned = "gridhook_cluster_shard_owned{shard=\"0\"} 0";
+    assert!(metrics.text().contains(owned), "{}", metrics.text());
+    proxy.cut(Cut::Nothing);
+    wait_for("the node to be ready again", LONG, is_ready);
+    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+}
+
+/// In milliseconds: more than the shortest limit of a call.
+const FAR: u64 = 550;
+
+#[test]
+fn an_owner_far_away_from_nats_delivers() {
+    if !has_nats() {
+        return;
+    }
+    let ((cluster, proxy), sink) = (start_behind_proxy(&[]), Sink::start());
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    let mut ids = publish(&cluster.nodes[0], &key, 0..10);
+    wait_until_settled(&cluster.nodes[0], "orders", "all");
+    proxy.delay(FAR);
+    for round in 1..3 {
+        let began = Instant::now();
+        wait_for("leases of before to end", LONG, || {
+            began.elapsed() > Duration::from_secs(3)
+        });
+        ids.extend(publish(
+            &cluster.nodes[0],
+            &key,
+            round * 10..round * 10 + 10,
+        ));
+        wait_for("events to be delivered", LONG, || {
+            sink.taken("/all") == ids.len()
+        });
+    }
+    assert_eq!(cluster.nodes[0].logs().matches("standby again").count(), 0);
+}
+
 /// The answer to a publisher whom a former owner serves that cannot read the records of the
 /// cluster, and the records that it wrote behind the fence of the next owner.
 fn written_by_a_former_owner(is_fenced: bool) -> (Option<u16>, Vec<u64>) {

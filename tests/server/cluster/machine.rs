@@ -431,6 +431,23 @@ fn a_stream_that_is_smaller_than_what_a_node_keeps_is_refused() {
 }
 
 #[test]
+fn a_stream_that_would_lose_records_is_refused() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = Cluster::prepare(1, &[]);
+    cluster.join(0);
+    assert_eq!(cluster.owner(), 0);
+    cluster.nats.0[0].change(STREAM, |config| {
+        config.max_age = Duration::from_secs(86_400)
+    });
+    cluster.nodes[1].begin();
+    assert_eq!(cluster.nodes[1].wait(START), Some(1));
+    let log = cluster.nodes[1].logs();
+    assert!(log.contains("the stream GH_test_0 has max_age"), "{log}");
+}
+
+#[test]
 fn records_that_were_removed_from_the_stream_or_a_shorter_stream_are_refused() {
     if !has_nats() {
         return;
@@ -465,12 +482,13 @@ fn records_that_were_removed_from_the_stream_or_a_shorter_stream_are_refused() {
         cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
     assert!(answer.status >= 500, "{}", answer.text());
     for node in &mut cluster.nodes {
-        assert_eq!(node.wait(START), Some(1));
-        let log = node.logs();
-        assert!(
-            log.contains("the changelog ends at record 0, but the local store has applied"),
-            "{log}"
-        );
+        wait_for("the node to refuse the shard", START, || {
+            let response = node.client().ask("GET", "/readyz", &[], b"");
+            let response = response.expect("a response");
+            let why = "the changelog ends at record 0, but the local store has applied";
+            response.status == 503 && response.text().contains(why)
+        });
+        node.terminate();
         node.assert_sound();
     }
 }

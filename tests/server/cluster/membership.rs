@@ -8,7 +8,7 @@ use super::{Cluster, LONG, START, STREAM, TOKEN, assert_all_arrive, publish};
 use crate::{
     commands::examples::example_words,
     support::{
-        nats::has_nats,
+        nats::{NatsCluster, has_nats},
         server::{Server, SubscriptionSpec, operator, say, wait_for},
         sink::Sink,
     },
@@ -43,6 +43,38 @@ fn forget(node: &Server) {
     });
     // A standby reads the records a moment later than the owner.
     wait_for("the record to be gone", LONG, || names(node) == ["a", "b"]);
+}
+
+#[test]
+fn a_second_process_with_the_name_of_a_node_that_runs_is_refused() {
+    if !has_nats() {
+        return;
+    }
+    let own = |index| match index {
+        3 => vec![("CLUSTER__NODE", "a".to_owned())],
+        _ => Vec::new(),
+    };
+    let mut cluster = Cluster::prepare_many(NatsCluster::start(3, "always"), 4, own);
+    for index in 0..3 {
+        cluster.join(index);
+    }
+    let key = cluster.nodes[cluster.owner()].topic("orders", "EventGridSchema");
+    cluster.nodes[3].begin();
+    assert_eq!(cluster.nodes[3].wait(START), Some(1));
+    let log = cluster.nodes[3].logs();
+    assert!(
+        log.contains("another process that runs is the node a"),
+        "{log}"
+    );
+    assert!(!cluster.nodes[0].has_ended(), "{}", cluster.nodes[0].logs());
+    let owner = cluster.owner();
+    publish(&cluster.nodes[owner], &key, 0..10);
+    // Once it has ended, its name is free.
+    cluster.nodes[0].kill_9();
+    cluster.join(3);
+    wait_for("the node to join", START, || {
+        names(&cluster.nodes[3]) == ["a", "b", "c"]
+    });
 }
 
 /// The examples in the help of `cluster` run, with the names of these nodes.

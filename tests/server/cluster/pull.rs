@@ -23,6 +23,7 @@ use crate::{
         tokens::{ask as ask_with, token},
     },
     support::{
+        http::Client,
         nats::has_nats,
         server::{Server, operator, wait_for},
         sink::Sink,
@@ -485,6 +486,51 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
         "{all:?}"
     );
     assert_ends_with_its_token(&plant);
+}
+
+#[test]
+fn clients_that_wait_at_a_node_have_their_responses_at_once_when_it_stops() {
+    if !has_nats() {
+        return;
+    }
+    // Nothing here ends because of a time limit.
+    let mut plant = Plant::start(&[CALM, ("SERVER__SHUTDOWN_TIMEOUT", "10m")]);
+    let nodes = plant.nodes();
+    // Another topic, whose requests are forwarded.
+    let cold = format!("{RG}/plant/topics/cold");
+    nodes[0].command("PUT", &cold, &json!({}));
+    let queue = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}}});
+    let queue_of_cold = format!("{cold}/eventSubscriptions/work");
+    nodes[0].command("PUT", &queue_of_cold, &queue);
+    let (at, key) = (nodes[0].at(), plant.key.clone());
+    let began = Instant::now();
+    let waiting: Vec<_> = ["heat", "cold"]
+        .into_iter()
+        .map(|topic| {
+            let shown = format!("SharedAccessKey {key}");
+            let path = format!(
+                "/namespaces/plant/topics/{topic}{}",
+                of_queue("receive?maxEvents=5&maxWaitTime=120")
+            );
+            thread::spawn(move || {
+                let headers = [("authorization", shown.as_str())];
+                Client::new(at).ask("POST", &path, &headers, b"")
+            })
+        })
+        .collect();
+    // Most of the time they wait at the owners by then.
+    thread::sleep(Duration::from_millis(500));
+    plant.sharded.cluster.nodes[0].signal_term();
+    for client in waiting {
+        let response = client.join().expect("a client").expect("a response");
+        assert_eq!(response.status, 200, "{}", response.text());
+        assert_eq!(response.json()["value"], json!([]));
+    }
+    assert_eq!(plant.sharded.cluster.nodes[0].wait(LONG), Some(0));
+    assert!(
+        began.elapsed() < Duration::from_secs(110),
+        "the time of the clients"
+    );
 }
 
 #[test]

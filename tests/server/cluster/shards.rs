@@ -73,6 +73,15 @@ impl Sharded {
         settings: &[(&str, &str)],
         own: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Self {
+        Self::prepare_on(NatsCluster::start(1, "always"), client, settings, own)
+    }
+
+    fn prepare_on(
+        nats: NatsCluster,
+        client: Option<&Arc<rustls::ClientConfig>>,
+        settings: &[(&str, &str)],
+        own: impl Fn(usize) -> Vec<(&'static str, String)>,
+    ) -> Self {
         let ports: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(SHARDS)).collect();
         let of_node = |index: usize| {
             let listen = ports[index][0].address.to_string();
@@ -82,8 +91,7 @@ impl Sharded {
             ];
             own(index).into_iter().chain(of_shards).collect()
         };
-        let cluster =
-            Cluster::prepare_each_for(NatsCluster::start(1, "always"), client, settings, of_node);
+        let cluster = Cluster::prepare_each_for(nats, client, settings, of_node);
         Self {
             cluster,
             _ports: ports,
@@ -92,6 +100,11 @@ impl Sharded {
 
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
         Self::prepare(settings).join_all()
+    }
+
+    /// The same on these servers.
+    pub(super) fn start_on(nats: NatsCluster, settings: &[(&str, &str)]) -> Self {
+        Self::prepare_on(nats, None, settings, |_| Vec::new()).join_all()
     }
 
     /// The same, that are called over https by this client.

@@ -11,7 +11,7 @@ import { Badge, Command, Facts, Loaded, Time, ask } from '../ui.js';
 /** @typedef {Schemas['ClusterNode']} Node */
 /** @typedef {Schemas['Ownership']['value'][number]} Shard */
 
-const KINDS = { alive: 'ok', catchingUp: 'info', leaving: 'warn', draining: 'warn', drained: 'held', dead: 'bad' };
+const KINDS = { alive: 'ok', catchingUp: 'info', leaving: 'warn', failed: 'bad', draining: 'warn', drained: 'held', dead: 'bad' };
 
 const MOVES = 'Requests in flight finish first. Publishers may receive 503 for a moment, and you sign in again.';
 
@@ -20,7 +20,7 @@ const MOVES = 'Requests in flight finish first. Publishers may receive 503 for a
 /** @type {Action[]} */
 const ACTIONS = [
   { name: 'Make owner', verb: 'move', of: ['alive'], isOfOwner: false, about: MOVES, body: { shard: 0 } },
-  { name: 'Drain', verb: 'drain', of: ['alive', 'catchingUp', 'leaving'], about: `The node gives up what it owns and takes nothing. ${MOVES}`, body: { drain: true } },
+  { name: 'Drain', verb: 'drain', of: ['alive', 'catchingUp', 'leaving', 'failed'], about: `The node gives up what it owns and takes nothing. ${MOVES}`, body: { drain: true } },
   { name: 'End drain', verb: 'drain', of: ['draining', 'drained'], about: 'The node may own the store again.', body: { drain: false }, flags: ['--end'] },
   { name: 'Forget', verb: 'forget', of: ['dead'], about: 'For a node that is gone for good. The stream keeps nothing for it any more, so it may need a backup to join again.', danger: true },
 ];
@@ -49,6 +49,7 @@ export function Cluster() {
     const actions = (/** @type {Node} */ node) => ACTIONS.filter(({ of, verb, isOfOwner = node.owns.length > 0 }) => of.includes(node.state) && isOfOwner === node.owns.length > 0 && (verb !== 'move' || all.length < 2));
     return html`
       ${data.nodes.flatMap((node) => (node.settingDifferences ?? []).map(({ setting, here, there }) => html`<p class="notice warn" role="status" key=${`${node.name} ${setting}`}>${node.name} has ${setting} ${there}, and ${data.node} has ${here}: give all nodes the same.</p>`))}
+      ${data.nodes.flatMap((node) => (node.failures ?? []).map(({ shard: number, cause }) => html`<p class="notice bad" role="alert" key=${`${node.name} ${number}`}>${node.name} cannot serve shard ${number}: ${cause}</p>`))}
       ${data.problem && html`<p class="notice bad" role="alert">The records of the cluster cannot be read: ${data.problem}</p>`}
       <div class="panel"><${Facts} rows=${[
         ['Cluster', data.name],

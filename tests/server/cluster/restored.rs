@@ -1,0 +1,229 @@
+//! Servers of NATS that were restored from an older backup, and streams and stores that are lost,
+//! of one shard among others.
+
+use std::{fs, path::Path, process::Command, thread, time::Duration};
+
+use serde_json::Value;
+
+use super::{
+    Cluster, LONG, START, STREAM, assert_all_arrive, keep_token, publish,
+    shards::{SHARDS, Sharded, names},
+};
+use crate::support::{
+    load,
+    nats::{NatsCluster, has_nats},
+    server::{Server, SubscriptionSpec, events_path, operator, wait_for},
+    sink::Sink,
+};
+
+/// Longer than a node waits before it takes a shard that nobody owns.
+const CLAIMED: Duration = Duration::from_secs(6);
+
+fn readiness(node: &Server) -> (u16, Value) {
+    let response = node.client().ask("GET", "/readyz", &[], b"");
+    let response = response.expect("a response");
+    (response.status, response.json())
+}
+
+/// What a node says in `/readyz` once it cannot serve a shard.
+pub(super) fn wait_for_failure(node: &Server, why: &str) {
+    wait_for("a shard that failed", START, || {
+        let (status, view) = readiness(node);
+        status == 503 && view["problems"].to_string().contains(why)
+    });
+}
+
+fn try_publish(node: &Server, topic: &str, key: &str) -> u16 {
+    let body = load::body(&["late".to_owned()], "s");
+    let response = node
+        .client()
+        .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
+    response.expect("a response").status
+}
+
+#[test]
+fn a_stream_that_was_restored_from_an_older_backup_is_taken_by_no_node_that_is_behind_it() {
+    if !has_nats() {
+        return;
+    }
+    let (mut cluster, sink) = (Cluster::start(3, &[]), Sink::start());
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    let mut ids = publish(&cluster.nodes[0], &key, 0..20);
+    assert_all_arrive(&cluster.nodes[0], &sink, &["all"], &ids);
+    cluster.nodes[2].terminate();
+    let backup = cluster.nats.0[0].back_up(STREAM);
+    ids.extend(publish(&cluster.nodes[0], &key, 20..40));
+    assert_all_arrive(&cluster.nodes[0], &sink, &["all"], &ids);
+    // Their records have the last position.
+    thread::sleep(Duration::from_secs(2));
+    for node in &mut cluster.nodes[..2] {
+        node.terminate();
+    }
+    cluster.nats.0[0].restore(&backup);
+    // A node that is behind, and one without anything.
+    for is_empty in [false, true] {
+        if is_empty {
+            cluster.nodes[2].terminate();
+            fs::remove_dir_all(cluster.nodes[2].data_dir()).expect("a folder");
+            keep_token(&cluster.nodes[2]);
+        }
+        cluster.nodes[2].begin();
+        cluster.nodes[2].await_listening().expect("it listens");
+        wait_for_failure(&cluster.nodes[2], "was acknowledged");
+        assert_eq!(try_publish(&cluster.nodes[2], "orders", &key), 503);
+    }
+    let view = cluster.nodes[2].command("GET", "/cluster/status", &Value::Null);
+    let text = view.text();
+    assert!(text.contains("\"state\":\"failed\""), "{text}");
+    assert!(text.contains("continue from data folders"), "{text}");
+    let shown = operator(&cluster.nodes[2], &["cluster", "status"]).expect("a view");
+    assert!(shown.contains("cannot serve shard 0"), "{shown}");
+    // The ones that are ahead of it.
+    for node in &mut cluster.nodes[..2] {
+        node.begin();
+        node.await_listening().expect("it listens");
+        wait_for_failure(node, "cannot serve shard 0");
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(copied.expect("cp runs").success());
+}
+
+#[test]
+fn a_node_that_went_on_with_restored_servers_of_nats_stops_when_a_copy_has_more() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = Cluster::start(3, &[]);
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    publish(&cluster.nodes[0], &key, 0..20);
+    cluster.nodes[2].terminate();
+    // The bucket is as old as the stream.
+    let backup = tempfile::tempdir().expect("a folder");
+    let place = |index: usize| backup.path().join(index.to_string());
+    cluster.nats.0.iter_mut().for_each(|nats| nats.kill());
+    for (index, nats) in cluster.nats.0.iter().enumerate() {
+        copy_folder(&nats.data_dir(), &place(index));
+    }
+    cluster.nats.0.iter_mut().for_each(|nats| nats.start());
+    cluster.nats.0.iter().for_each(|nats| nats.wait());
+    for id in 20..40 {
+        wait_for("an event to be stored", START, || {
+            try_publish(&cluster.nodes[0], "orders", &key) == 200
+        });
+        assert!(id < 40);
+    }
+    for node in &mut cluster.nodes[..2] {
+        node.terminate();
+    }
+    cluster.nats.0.iter_mut().for_each(|nats| nats.kill());
+    for (index, nats) in cluster.nats.0.iter().enumerate() {
+        fs::remove_dir_all(nats.data_dir()).expect("a folder");
+        copy_folder(&place(index), &nats.data_dir());
+    }
+    cluster.nats.0.iter_mut().for_each(|nats| nats.start());
+    cluster.nats.0.iter().for_each(|nats| nats.wait());
+    // Nobody knows of more yet.
+    cluster.join(2);
+    assert_eq!(cluster.owner(), 2);
+    assert_eq!(try_publish(&cluster.nodes[2], "orders", &key), 200);
+    cluster.nodes[0].begin();
+    cluster.nodes[0].await_listening().expect("it listens");
+    wait_for_failure(&cluster.nodes[0], "cannot serve shard 0");
+    wait_for_failure(&cluster.nodes[2], "and a node went on with it");
+    assert_eq!(try_publish(&cluster.nodes[2], "orders", &key), 503);
+}
+
+#[test]
+fn a_bucket_that_was_restored_from_an_older_backup_stops_deliveries_for_the_expiry_only() {
+    if !has_nats() {
+        return;
+    }
+    let (cluster, sink) = (Cluster::start(3, &[]), Sink::start());
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    let mut ids = publish(&cluster.nodes[0], &key, 0..20);
+    let backup = cluster.nats.0[0].back_up("KV_GH_test");
+    thread::sleep(CLAIMED);
+    cluster.nats.0[0].restore(&backup);
+    thread::sleep(CLAIMED);
+    let owner = cluster.owner();
+    ids.extend(publish(&cluster.nodes[owner], &key, 20..40));
+    wait_for("events to be delivered", START, || {
+        sink.taken("/all") == ids.len()
+    });
+    assert_all_arrive(&cluster.nodes[cluster.owner()], &sink, &["all"], &ids);
+}
+
+#[test]
+fn a_shard_whose_stream_was_deleted_fails_alone() {
+    if !has_nats() {
+        return;
+    }
+    let sharded = Sharded::start_on(NatsCluster::start(3, "always"), &[]);
+    let nodes = &sharded.cluster.nodes;
+    let names = names();
+    let keys: Vec<String> = names
+        .iter()
+        .map(|name| nodes[0].topic(name, "EventGridSchema"))
+        .collect();
+    sharded.cluster.nats.0[0].delete("GH_test_2");
+    assert_ne!(try_publish(&nodes[0], &names[2], &keys[2]), 200);
+    let failed = |node: &Server| {
+        let (_, view) = readiness(node);
+        view["shards"][2]["state"] == "failed"
+    };
+    wait_for("all nodes to see it", START, || nodes.iter().all(failed));
+    let others = || (0..usize::from(SHARDS)).filter(|shard| *shard != 2);
+    for node in nodes {
+        for shard in others() {
+            assert_eq!(try_publish(node, &names[shard], &keys[shard]), 200);
+        }
+        let (status, view) = readiness(node);
+        assert_eq!(status, 200, "{view}");
+        let problems = view["problems"].to_string();
+        assert!(problems.contains("cannot serve shard 2"), "{problems}");
+        wait_for("metrics to show it", LONG, || {
+            let metrics = node.command("GET", "/metrics", &Value::Null).text();
+            let has = |shard: usize| {
+                let sample = format!("gridhook_cluster_shard_failed{{shard=\"{shard}\"}} 1");
+                metrics.contains(&sample)
+            };
+            has(2) && !others().any(has)
+        });
+    }
+}
+
+#[test]
+fn a_shard_whose_store_is_damaged_fails_alone_and_another_node_serves_it() {
+    if !has_nats() {
+        return;
+    }
+    let mut sharded = Sharded::start_on(NatsCluster::start(3, "always"), &[]);
+    let names = names();
+    let nodes = &mut sharded.cluster.nodes;
+    let keys: Vec<String> = names
+        .iter()
+        .map(|name| nodes[0].topic(name, "EventGridSchema"))
+        .collect();
+    nodes[0].terminate();
+    let store = nodes[0].data_dir().join("shards/1/rocksdb");
+    fs::write(store.join("CURRENT"), "MANIFEST-no").expect("a file");
+    nodes[0].begin();
+    nodes[0].await_listening().expect("it listens");
+    wait_for("the other shards to be followed", LONG, || {
+        let (_, view) = readiness(&nodes[0]);
+        view["shards"][1]["state"] == "failed" && view["shards"][1]["hasOwner"] == true
+    });
+    for (name, key) in names.iter().zip(&keys) {
+        wait_for("a publisher to be served", START, || {
+            try_publish(&nodes[0], name, key) == 200
+        });
+    }
+    let (_, view) = readiness(&nodes[0]);
+    let cause = view["shards"][1]["cause"].to_string();
+    assert!(cause.contains("damaged"), "{cause}");
+}
