@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::{
     audit::AuditRecord,
+    deployment::{DeploymentRecord, DeploymentTemplate},
     filter_version::FilterVersion,
     namespace::NamespaceRecord,
     numbers::NextNumbers,
@@ -36,6 +37,8 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::Token => check::<TokenRecord>(value),
         MetaKind::Audit => check::<AuditRecord>(value),
         MetaKind::ResourceGroup => check::<ResourceGroupRecord>(value),
+        MetaKind::Deployment => check::<DeploymentRecord>(value),
+        MetaKind::DeploymentTemplate => check::<DeploymentTemplate>(value),
         MetaKind::Format
         | MetaKind::Floor
         | MetaKind::DeadLetters

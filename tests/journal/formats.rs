@@ -145,6 +145,12 @@ fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
                 readable(MetaKind::ResourceGroup, bytes).is_ok()
             })]
         }
+        MetaKind::Deployment => vec![("deployment", |bytes| {
+            readable(MetaKind::Deployment, bytes).is_ok()
+        })],
+        MetaKind::DeploymentTemplate => vec![("deployment_template", |bytes| {
+            readable(MetaKind::DeploymentTemplate, bytes).is_ok()
+        })],
         MetaKind::Loss => vec![("loss", |bytes| readable(MetaKind::Loss, bytes).is_ok())],
         MetaKind::Applied => vec![("applied", |bytes| {
             readable(MetaKind::Applied, bytes).is_ok()

@@ -24,7 +24,7 @@ pub(super) type Answer<'a> = LocalBoxFuture<'a, Result<HttpResponse, AdminError>
 /// The changes that a PUT would make.
 pub(super) type DifferenceAnswer<'a> = LocalBoxFuture<'a, Result<Difference, AdminError>>;
 
-/// A bug: only the operation of a PUT is asked.
+/// A bug: only the operation of a PUT is called.
 const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
 
 type Describe = fn(&Route, &mut SchemaRegistry) -> OperationBuilder;
@@ -172,6 +172,14 @@ pub(super) const fn put(
     )
 }
 
+/// PUT of a deployment, which needs the request; POST …/whatIf has its changes.
+pub(super) const fn put_by_call(
+    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    describe: Describe,
+) -> Operation {
+    of(Method::PUT, Access::ADMIN, Handler::Call(handler), describe)
+}
+
 /// PATCH.
 pub(super) const fn patch(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
@@ -247,7 +255,9 @@ impl Operation {
     /// The changes that a PUT would make.
     pub(crate) async fn difference(&self, input: Input<'_>) -> Result<Difference, AdminError> {
         match self.handler {
-            Handler::Call(_) => Err(NO_PUT),
+            Handler::Call(_) => Err(AdminError::Refused(
+                "A deployment has no whatIf=true; use POST …/whatIf.".to_owned(),
+            )),
             Handler::Put(_, difference) => difference(input).await,
         }
     }

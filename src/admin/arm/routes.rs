@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use actix_web::{HttpResponse, http::Method};
 
 use super::{
-    account, domain_topics, event_types, namespaces,
+    account, deployments, domain_topics, event_types, namespaces,
     operation::{Operation, answer, delete, get, list, patch, post, put},
     provider, resource_groups, subscriptions, topics, unsupported,
 };
@@ -385,6 +385,11 @@ fn routes() -> Vec<Route> {
             .iter()
             .map(|(path, operations)| Route::new(*path, operations, "account", String::new())),
     );
+    let resource_group = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}";
+    routes.extend(deployments::ROUTES.iter().map(|(suffix, operations, id)| {
+        let path = format!("{resource_group}{suffix}");
+        Route::new(path, operations, "deployments", (*id).to_owned())
+    }));
     let provider = |(suffix, operations): &(&str, &'static [Operation])| {
         Route::new(
             format!("{PROVIDER}{suffix}"),

@@ -2,6 +2,7 @@
 
 pub(crate) mod account;
 pub(crate) mod dead_letters;
+pub(crate) mod deployments;
 pub(crate) mod events;
 pub(crate) mod namespaces;
 pub(crate) mod subscriptions;

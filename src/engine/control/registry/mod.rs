@@ -31,8 +31,8 @@ pub use self::{
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
 use crate::control::{
-    resource_groups::ResourceGroups, system_events::SystemEvents, tokens::Tokens,
-    validation::EndpointValidator,
+    deployments::Deployments, resource_groups::ResourceGroups, system_events::SystemEvents,
+    tokens::Tokens, validation::EndpointValidator,
 };
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, chunk::Chunk};
 use gridhook_journal as journal;
@@ -121,6 +121,7 @@ pub struct Registry {
     feed: Arc<EventFeed>,
     tokens: Arc<Tokens>,
     resource_groups: ResourceGroups,
+    deployments: Arc<Deployments>,
 }
 
 /// Topics whose actor must be started, for
@@ -162,6 +163,7 @@ impl Registry {
             feed: Arc::default(),
             tokens: Arc::new(Tokens::recover(journal.clone())?),
             resource_groups: ResourceGroups::recover(journal.clone())?,
+            deployments: Arc::new(Deployments::recover(journal.clone())?),
         };
         for (name, value) in reads.all_meta(MetaKind::Namespace)? {
             registry.insert_namespace(parse::<NamespaceRecord>(&name, &value)?);
@@ -365,6 +367,11 @@ impl Registry {
     /// The resource groups that were created by themselves.
     pub fn resource_groups(&self) -> &ResourceGroups {
         &self.resource_groups
+    }
+
+    /// The deployments of templates.
+    pub fn deployments(&self) -> &Arc<Deployments> {
+        &self.deployments
     }
 
     /// The named tokens.
