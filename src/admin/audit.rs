@@ -191,7 +191,7 @@ pub(super) async fn finish(
     let is_done_elsewhere =
         !status.is_success() && request.extensions().get() == Some(&PartRecord::IfDone);
     if is_done_elsewhere && !operation.is_stored() {
-        return;
+        return operation.withdraw().await;
     }
     operation.set_status(status.as_u16());
     if !status.is_success() && !operation.is_stored() {

@@ -5,6 +5,7 @@ use actix_web::{HttpResponse, web};
 
 use super::Control;
 use gridhook_api::clock::ClockView;
+use gridhook_engine::control::audit::record_intent;
 
 /// `GET /clock`.
 pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
@@ -20,6 +21,7 @@ pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
 
 /// `POST /clock`: confirms the machine's clock.
 pub(super) async fn confirm(control: web::Data<Control>) -> HttpResponse {
+    record_intent().await;
     control.clock.confirm();
     tracing::info!("clock confirmed by an operator");
     report(control).await

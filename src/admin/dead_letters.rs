@@ -36,6 +36,7 @@ use gridhook_dead_letter::{
     purge::{PurgeCursor, PurgeProgress},
     redrive::RedriveRequest,
 };
+use gridhook_engine::control::audit::record_intent;
 use gridhook_event::{Schema, SubscriptionKey};
 use gridhook_policy::record::{
     Command, Rate,
@@ -195,6 +196,9 @@ pub(super) async fn purge(
     let asked: PurgeBody = read(parse(call.body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
+    if !asked.dry_run {
+        record_intent().await;
+    }
     let PurgeProgress {
         dead_letters,
         problems,

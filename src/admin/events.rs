@@ -13,7 +13,7 @@ use super::{
     query,
 };
 use gridhook_api::events::{EventLine, EventList};
-use gridhook_engine::control::registry;
+use gridhook_engine::control::{audit::record_intent, registry};
 use gridhook_event::{Event, Schema, Seq};
 use gridhook_publish::OneOfShards;
 
@@ -135,6 +135,7 @@ pub(super) async fn publish(call: Call<'_>, path: &TopicPath) -> Result<HttpResp
         .exposition
         .publisher()
         .ok_or(AdminError::Broken("no publisher is set up"))?;
+    record_intent().await;
     match publisher
         .publish_for_operator(&topic, call.request, Bytes::copy_from_slice(call.body))
         .await

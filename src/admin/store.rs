@@ -22,6 +22,7 @@ use super::{
 };
 use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
 use gridhook_clock::Clock;
+use gridhook_engine::control::audit::record_intent;
 use gridhook_event::Timestamp;
 use gridhook_repair::{
     backup::{self, BackupPermit, BackupProgress, Backups},
@@ -73,6 +74,7 @@ pub(super) async fn back_up(
         .await
         .map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
     let folder = checked.map_err(refused)?;
+    record_intent().await;
     info!(?folder, "backup started");
     Ok(work(control.clock.clone(), move |watch| {
         let made = match &folder {

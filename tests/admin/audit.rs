@@ -531,3 +531,51 @@ async fn a_change_that_cannot_be_written_is_no_change_and_is_recorded_later() {
     );
     assert_eq!(entries[1]["changes"], json!([]));
 }
+
+#[actix_web::test]
+async fn a_command_has_a_record_before_it_begins() {
+    let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
+    for command in ["hold", "release", "retry", "unblock"] {
+        let control = ControlFixture::audited(100).with_subscription().await;
+        for command in ["hold", "resume"] {
+            let path = format!("{subscription}/{command}");
+            let answer = control.call("POST", &path, Value::Null).await;
+            assert_eq!(answer.status, 200, "{}", answer.text);
+        }
+        let first = control.store.writes();
+        control.store.fail(
+            first + 1..first + 2,
+            crate::support::memory_store::WriteFault::Failed,
+        );
+        let body = if command == "retry" {
+            json!({"all": true})
+        } else {
+            Value::Null
+        };
+        control
+            .call("POST", &format!("{subscription}/{command}"), body)
+            .await;
+        let restarted = ControlFixture::audited_over(control.store.crash(0), 100);
+        let lines = lines(&restarted).await;
+        let record = format!("admin POST {command} 102");
+        assert_eq!(lines.last(), Some(&record), "{lines:?}");
+    }
+}
+
+#[actix_web::test]
+async fn a_command_that_is_refused_never_removes_a_change() {
+    let control = ControlFixture::audited(30).with_subscription().await;
+    let operator = token(&control, "operator", json!({"roles": ["operate"]})).await;
+    let changes = lines(&control).await;
+    let pause = format!("{RG}/topics/orders/eventSubscriptions/to-shop/replays/9/pause");
+    for _ in 0..40 {
+        let answer = ask(&control, &operator, Method::POST, &pause, Value::Null).await;
+        assert!((400..500).contains(&answer.status), "{}", answer.brief());
+    }
+    let after = lines(&control).await;
+    let (refused, others): (Vec<_>, Vec<_>) = after
+        .into_iter()
+        .partition(|line| line.starts_with("operator POST pause 4"));
+    assert_eq!(others, changes);
+    assert_eq!(refused.len(), 3, "a tenth of the limit");
+}

@@ -109,13 +109,17 @@ impl ControlFixture {
 
     /// A fixture with an audit trail of so many changes.
     pub(super) fn audited(records: usize) -> Self {
-        let store = MemoryStore::new();
+        Self::audited_over(MemoryStore::new(), records)
+    }
+
+    /// The same over a store that may have a trail.
+    pub(super) fn audited_over(store: MemoryStore, records: usize) -> Self {
         let (registry, journal, clock, hand) = journaled_registry(&store, Duration::from_secs(1));
         let limits = AuditLimits {
             records,
             retention: Duration::from_secs(24 * 60 * 60),
         };
-        let trail = AuditTrail::recover(journal, limits, None).expect("an empty trail");
+        let trail = AuditTrail::recover(journal, limits, None).expect("a trail");
         let control = Control::new(
             Arc::clone(&registry),
             clock.clone(),

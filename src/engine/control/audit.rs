@@ -4,6 +4,8 @@
 //! - The record of a change is in the batch of the journal that makes the change (`write_changes`),
 //!   so that neither is there without the other. The task of the operation carries it
 //!   ([`AuditedOperation`]).
+//! - A command changes no resource: an actor writes what it does. Its record is stored before it
+//!   begins ([`record_intent`]) with the status 102, and has its outcome at the end.
 //! - Attempts (refused requests and sign-ins) cost a client nothing. Of each identity a few are
 //!   recorded at once and then one a second, with the number of those between. They have a limit of
 //!   their own, so that they never remove the record of a change.
@@ -45,6 +47,9 @@ const OPERATOR_SHARE: usize = 10;
 
 /// Share of a full trail that all of these may have.
 const OPERATORS_SHARE: usize = 2;
+
+/// Status of the record of a command whose outcome is not known, or not yet.
+const STATUS_OF_INTENT: u16 = 102;
 
 /// Maximum number of records that one page reads.
 const READS_MAX: usize = 2_000;
@@ -144,14 +149,22 @@ struct IndexEntry {
 impl AuditIndex {
     /// Removes the entry at `index`, and returns the deletion of its record.
     fn remove(&mut self, index: usize) -> Option<MetaChange> {
+        self.release(index);
         let entry = self.entries.remove(index)?;
+        Some(MetaChange::Delete(MetaKind::Audit, name(entry.number)))
+    }
+
+    /// No longer counts the entry at `index` for its holder.
+    fn release(&mut self, index: usize) {
+        let Some(entry) = self.entries.get(index) else {
+            return;
+        };
         if let Some(count) = self.holders.get_mut(&entry.holder) {
             *count -= 1;
             if *count == 0 {
                 self.holders.remove(&entry.holder);
             }
         }
-        Some(MetaChange::Delete(MetaKind::Audit, name(entry.number)))
     }
 
     fn push(&mut self, number: u64, record: &AuditRecord) {
@@ -177,10 +190,36 @@ impl AuditIndex {
         changes
     }
 
-    fn has(&self, number: u64) -> bool {
+    fn position(&self, number: u64) -> Option<usize> {
         self.entries
             .binary_search_by_key(&number, |entry| entry.number)
-            .is_ok()
+            .ok()
+    }
+
+    /// Replaces the record of a command by what it is at its end. A refused command was no change:
+    /// its record counts as an attempt, or goes.
+    fn complete(
+        &mut self,
+        number: u64,
+        record: &mut AuditRecord,
+        limits: AuditLimits,
+    ) -> Vec<MetaChange> {
+        let Some(index) = self.position(number) else {
+            return Vec::new();
+        };
+        let holder = RecordHolder::from_record(record);
+        if holder.class == RecordClass::Attempt {
+            let Some(suppressed) = self.attempts.admit(holder.identity.clone(), record.at) else {
+                return self.remove(index).into_iter().collect();
+            };
+            record.suppressed = suppressed;
+            self.release(index);
+            *self.holders.entry(holder.clone()).or_default() += 1;
+            self.entries[index].holder = holder;
+        }
+        let mut changes = vec![put(number, record)];
+        changes.extend(self.trim(limits, record.at));
+        changes
     }
 
     /// Removes what exceeds the limits.
@@ -291,8 +330,10 @@ struct OperationState {
     record: AuditRecord,
     /// The number of the record, once a change was written or could not be.
     number: Option<u64>,
-    /// The record in the store.
+    /// The record in the store, with the change that it is of.
     stored: Option<AuditRecord>,
+    /// Whether the store has the record of the intent.
+    has_intent: bool,
 }
 
 /// The record of an operation in a batch that is being written.
@@ -312,6 +353,7 @@ impl AuditedOperation {
                 record,
                 number: None,
                 stored: None,
+                has_intent: false,
             }),
         })
     }
@@ -351,14 +393,59 @@ impl AuditedOperation {
         let result = self.trail.journal.change(changes.clone()).await;
         self.trail.note_written(changes, result.is_ok());
         if let Err(error) = result {
-            let AuditRecord {
-                operator,
-                method,
-                path,
-                ..
-            } = &self.state().record;
-            tracing::error!(%error, operator, method, path, "audit record not stored");
+            self.log_missing(&error);
         }
+    }
+
+    /// Stores the record before the operation does what is in no batch with it.
+    async fn record_intent(&self) {
+        let intent = {
+            let mut state = self.state();
+            if state.number.is_some() || self.trail.limits.records == 0 {
+                return;
+            }
+            state.record.at = self.clock.now();
+            let record = AuditRecord {
+                status: STATUS_OF_INTENT,
+                ..state.record.clone()
+            };
+            // Removes no other record: it may be of a command that is refused.
+            let mut index = self.trail.index();
+            let number = index.next;
+            index.push(number, &record);
+            state.number = Some(number);
+            state.has_intent = true;
+            put(number, &record)
+        };
+        if let Err(error) = self.trail.journal.change(vec![intent]).await {
+            self.log_missing(&error);
+        }
+    }
+
+    /// Removes the record of the intent: another shard did what was asked for.
+    pub async fn withdraw(&self) {
+        let deletion = {
+            let state = self.state();
+            let mut index = self.trail.index();
+            let number = state.number.filter(|_| state.has_intent);
+            let position = number.and_then(|number| index.position(number));
+            position.and_then(|position| index.remove(position))
+        };
+        if let Some(deletion) = deletion {
+            let changes = vec![deletion];
+            let result = self.trail.journal.change(changes.clone()).await;
+            self.trail.note_written(changes, result.is_ok());
+        }
+    }
+
+    fn log_missing(&self, error: &journal::Error) {
+        let AuditRecord {
+            operator,
+            method,
+            path,
+            ..
+        } = &self.state().record;
+        tracing::error!(%error, operator, method, path, "audit record not stored");
     }
 
     /// The record for the batch of a change; [`None`] if an earlier change of the operation had it.
@@ -393,13 +480,18 @@ impl AuditedOperation {
         if self.trail.limits.records == 0 {
             return Vec::new();
         }
-        state.record.at = state
-            .stored
-            .as_ref()
-            .map_or_else(|| self.clock.now(), |stored| stored.at);
+        let is_intent = state.has_intent && state.stored.is_none();
+        state.record.at = match &state.stored {
+            Some(stored) => stored.at,
+            None if is_intent => state.record.at,
+            None => self.clock.now(),
+        };
         let changes = match state.number {
             Some(_) if state.stored.as_ref() == Some(&state.record) => Vec::new(),
-            Some(number) if index.has(number) => vec![put(number, &state.record)],
+            Some(number) if is_intent => {
+                index.complete(number, &mut state.record, self.trail.limits)
+            }
+            Some(number) if index.position(number).is_some() => vec![put(number, &state.record)],
             // It was trimmed meanwhile.
             Some(_) => Vec::new(),
             None => {
@@ -453,6 +545,15 @@ pub(super) fn write_changes(
             record.note_written(result.is_ok());
         }
         result
+    }
+}
+
+/// Stores the record of the operation that this task executes, before it does something that is in
+/// no batch of [`write_changes`]: a kill then leaves a record of what may have been done. A failure
+/// is logged and does not prevent the command, which may be what frees the disk.
+pub async fn record_intent() {
+    if let Some(operation) = AuditedOperation::current() {
+        operation.record_intent().await;
     }
 }
 

@@ -31,7 +31,7 @@ pub use self::{
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
 use crate::control::{
-    deployments::Deployments, resource_groups::ResourceGroups, system_events::SystemEvents,
+    audit, deployments::Deployments, resource_groups::ResourceGroups, system_events::SystemEvents,
     tokens::Tokens, validation::EndpointValidator,
 };
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, chunk::Chunk};
@@ -286,6 +286,7 @@ impl Registry {
     ) -> Result<CommandResult, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
+        audit::record_intent().await;
         let done = child.shared.command(command);
         topic.changed();
         done.await
@@ -305,6 +306,7 @@ impl Registry {
     ) -> Result<u64, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
+        audit::record_intent().await;
         let done = child.shared.retry(request);
         topic.changed();
         let result = done
