@@ -51,6 +51,7 @@ use gridhook_api::{
     resource::Page,
 };
 use gridhook_declared::Declared;
+use gridhook_engine::control::audit::record_intent;
 use gridhook_record::{
     deployment::{DeploymentRecord, DeploymentState, DeploymentTemplate, LeftOutResource},
     resource_group::ResourceGroupRecord,
@@ -324,9 +325,10 @@ async fn delete(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     Ok(HttpResponse::NoContent().finish())
 }
 
-fn cancel(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+async fn cancel(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let path = DeploymentPath::from_call(call)?;
     let record = path.record(call.control)?;
+    record_intent().await;
     if !call
         .control
         .registry

@@ -20,7 +20,7 @@ static VALIDATE: [Operation; 1] = [post(Access::ADMIN, answer!(c => super::valid
 static WHAT_IF: [Operation; 1] = [post(Access::ADMIN, answer!(c => super::what_if(c).await), doc::what_if)];
 
 #[rustfmt::skip]
-static CANCEL: [Operation; 1] = [post(Access::ADMIN, answer!(c => super::cancel(c)), doc::cancel)];
+static CANCEL: [Operation; 1] = [post(Access::ADMIN, answer!(c => super::cancel(c).await), doc::cancel)];
 
 #[rustfmt::skip]
 static EXPORT: [Operation; 1] = [post(Access::ADMIN, answer!(c => super::export_template(c).await), doc::export_template)];
