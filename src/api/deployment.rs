@@ -24,7 +24,7 @@ pub struct DeploymentBody {
 pub struct DeploymentBodyProperties {
     /// Mode, only `Incremental`: resources that are not in the template are kept
     pub mode: Option<String>,
-    /// Template
+    /// Template of Azure Resource Manager
     #[schema(value_type = Option<Object>)]
     pub template: Option<Value>,
     /// Parameters of the template: an object with `value` for each
@@ -116,7 +116,7 @@ pub struct DeploymentProperties {
     /// Dependencies between resources, not listed
     #[schema(value_type = Vec<Object>)]
     pub dependencies: Vec<Value>,
-    /// Deployed resources
+    /// Resources that were deployed
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_resources: Option<Vec<ResourceReference>>,
     /// Resources that were validated
@@ -136,7 +136,7 @@ pub struct DeploymentProperties {
 pub struct DeploymentProvider {
     /// Name of the provider
     pub namespace: String,
-    /// Deployed types
+    /// Types of these resources
     pub resource_types: Vec<DeploymentResourceType>,
 }
 
@@ -283,7 +283,7 @@ pub struct WhatIfResultProperties {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfChange {
-    /// Resource id
+    /// Id of the resource
     pub resource_id: String,
     /// `Create`, `Modify`, `NoChange`, `Ignore`, or `Unsupported` if it is left out
     pub change_type: String,
@@ -298,7 +298,7 @@ pub struct WhatIfChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
-    /// Changed properties
+    /// Properties that change
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delta: Vec<WhatIfPropertyChange>,
 }

@@ -359,7 +359,10 @@ fn a_deployment_that_runs_when_the_process_dies_has_failed() {
     server.restart();
     let view = server.command("GET", &path("main"), &Value::Null).json();
     assert_eq!(view["properties"]["provisioningState"], "Failed", "{view}");
-    assert_eq!(view["properties"]["error"]["code"], "DeploymentInterrupted", "{view}");
+    assert_eq!(
+        view["properties"]["error"]["code"], "DeploymentInterrupted",
+        "{view}"
+    );
     gate.open();
     let view = deploy(
         &server,
@@ -637,5 +640,131 @@ fn nested_deployments_and_states_of_new_resources_work_as_with_apply() {
             .admin("GET", &format!("{PROVIDER}/topics/third"), &Value::Null)
             .status,
         200
+    );
+}
+
+/// The requests of Terraform's `azurerm_resource_group_template_deployment`, in their order, with
+/// the statuses that its client accepts (its source, 2026-08-21).
+#[test]
+fn the_conversation_of_terraforms_template_deployment_works() {
+    let server = server(&[]);
+    let sink = Sink::start();
+    let at = format!("{}?api-version=2020-06-01", path("main"));
+    let verb = |verb: &str| format!("{}/{verb}?api-version=2020-06-01", path("main"));
+    let none = &Value::Null;
+    let mut whole = body(&template(), &parameters(&sink.url("/billing")));
+    whole["properties"]["debugSetting"] = json!({"detailLevel": "none"});
+    whole["tags"] = json!({"team": "a"});
+    // Create: it must not exist, is validated, and is waited for.
+    assert_eq!(server.admin("GET", &at, none).status, 404);
+    assert_eq!(server.admin("POST", &verb("validate"), &whole).status, 200);
+    assert_eq!(server.admin("PUT", &at, &whole).status, 201);
+    await_end(&server, "main");
+    // Read: parameters without types and the template are compared with the configuration.
+    let read = server.admin("GET", &at, none).json();
+    assert_eq!(read["tags"], json!({"team": "a"}));
+    assert_eq!(
+        read["properties"]["debugSetting"],
+        json!({"detailLevel": "none"})
+    );
+    assert_eq!(
+        read["properties"]["parameters"]["endpoint"]["value"],
+        sink.url("/billing")
+    );
+    let exported = server.admin("POST", &verb("exportTemplate"), none);
+    assert_eq!(
+        (exported.status, &exported.json()["template"]),
+        (200, &template())
+    );
+    // Delete: the provider's API versions, each resource, and the deployment.
+    let providers = read["properties"]["providers"].as_array().expect("a list");
+    for provider in providers {
+        let namespace = provider["namespace"].as_str().expect("text");
+        let known = format!("/subscriptions/s/providers/{namespace}?api-version=2022-09-01");
+        let known = server.admin("GET", &known, none).json();
+        let types = known["resourceTypes"].as_array().expect("a list");
+        let first = &provider["resourceTypes"][0]["resourceType"];
+        assert!(
+            types.iter().any(|kind| kind["resourceType"] == *first),
+            "{known}"
+        );
+    }
+    for resource in read["properties"]["outputResources"]
+        .as_array()
+        .expect("a list")
+    {
+        let id = resource["id"].as_str().expect("text");
+        let deleted = server.admin("DELETE", &format!("{id}?api-version=2025-02-15"), none);
+        assert!(
+            [204, 404].contains(&deleted.status),
+            "{id}: {}",
+            deleted.text()
+        );
+    }
+    assert_eq!(server.admin("DELETE", &at, none).status, 204);
+    assert_eq!(server.admin("GET", &at, none).status, 404);
+}
+
+#[test]
+fn the_templates_of_quickstarts_and_modules_are_deployed() {
+    let server = server(&[("DEPLOYMENTS__IGNORE_FOREIGN", "true")]);
+    let sink = Sink::start();
+    let hook =
+        json!({"endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/module")}});
+    for (name, given, left_out) in [
+        (
+            "webhook",
+            json!({"endpoint": {"value": sink.url("/webhook")}}),
+            0,
+        ),
+        (
+            "system",
+            json!({"endpoint": {"value": sink.url("/system")}}),
+            5,
+        ),
+        (
+            "module",
+            json!({
+                "name": {"value": "module"}, "lock": {"value": {"kind": "CanNotDelete"}},
+                "identities": {"value": {"systemAssigned": true}},
+                "eventSubscriptions": {"value": [{"name": "one", "destination": hook}]},
+            }),
+            1,
+        ),
+    ] {
+        let file = format!(
+            "{}/tests/data/templates/{name}.json",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let text = std::fs::read_to_string(&file).expect("a template");
+        let template: Value = serde_json::from_str(&text).expect("JSON");
+        let view = deploy(&server, name, &body(&template, &given));
+        assert_eq!(
+            view["properties"]["provisioningState"], "Succeeded",
+            "{name}: {view}"
+        );
+        let diagnostics = view["properties"]["diagnostics"]
+            .as_array()
+            .map_or(0, Vec::len);
+        assert_eq!(diagnostics, left_out, "{name}: {view}");
+    }
+    // The state of another service cannot be had: it is named.
+    let file = format!(
+        "{}/tests/data/templates/workflow.json",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let text = std::fs::read_to_string(&file).expect("a template");
+    let template: Value = serde_json::from_str(&text).expect("JSON");
+    let refused = server.admin("PUT", &path("workflow"), &body(&template, &json!({})));
+    assert_eq!(
+        (refused.status, refused.codes().1.as_str()),
+        (400, "InvalidTemplate")
+    );
+    assert!(
+        refused
+            .text()
+            .contains("replace the expression by a parameter"),
+        "{}",
+        refused.text()
     );
 }

@@ -69,7 +69,7 @@ impl DeploymentSpec {
         let Some(template) = properties.template.filter(|template| !template.is_null()) else {
             return Err(InvalidRequest::new(
                 "properties.template",
-                "is missing; expected a template of Azure Resource Manager",
+                "is missing; allowed is a template of Azure Resource Manager",
             ));
         };
         let format = properties
