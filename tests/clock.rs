@@ -419,7 +419,7 @@ fn a_clock_pauses_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over(
 }
 
 #[test]
-fn a_confirmed_clock_that_is_ahead_is_followed_at_once_and_one_that_is_behind_at_the_next_start() {
+fn a_confirmed_clock_that_is_ahead_is_followed_at_once_and_one_that_is_behind_by_the_next_clock() {
     let skew = Skew::default();
     let clock = Clock::skewed(skew.clone());
     skew.ahead(seconds(7_200));
@@ -431,8 +431,23 @@ fn a_confirmed_clock_that_is_ahead_is_followed_at_once_and_one_that_is_behind_at
     let confirmed = clock.now();
     assert!(clock.wall().seconds_ahead_of(confirmed).abs() < 1.0);
 
-    skew.ahead(Duration::ZERO);
+    let past = clock.past(Some("b")).expect("a clock of the machine");
+    assert!(!clock.is_set_back() && past.reported >= confirmed);
+
+    skew.behind(seconds(30));
     clock.confirm();
+    assert!(clock.is_set_back(), "it is two hours ahead of that");
+    skew.ahead(seconds(7_200 - 30));
+    clock.confirm();
+    assert!(!clock.is_set_back(), "time approaches it");
+
+    skew.ahead(Duration::ZERO);
+    assert!(
+        !clock.is_set_back(),
+        "an earlier confirmation is of its clock"
+    );
+    clock.confirm();
+    assert!(clock.is_set_back());
     assert!(clock.now() >= confirmed, "time never goes back");
     let past = clock.past(Some("b")).expect("a clock of the machine");
     assert!(clock.wall().seconds_ahead_of(past.reported).abs() < 1.0);

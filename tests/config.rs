@@ -8,6 +8,7 @@ use gridhook::{
     config::{
         Config, DEFAULTS, KeySource, LogFormat, NatsLogin, SettingFlag, SettingSources, TrustRoots,
     },
+    manual,
     policy::{
         edition::{Edition, StepOrigin},
         outcome::Failure,
@@ -50,12 +51,12 @@ fn defaults() -> Config {
 }
 
 #[test]
-fn every_key_stands_below_a_comment_of_one_or_two_lines() {
+fn every_key_stands_below_a_comment_of_one_to_three_lines() {
     let (mut comment, mut keys) = (0, 0);
     for line in DEFAULTS.lines() {
         let is_key = !line.starts_with('#') && line.contains(" = ");
         assert!(
-            !is_key || (1..=2).contains(&comment),
+            !is_key || (1..=3).contains(&comment),
             "{comment} lines of comment: {line}"
         );
         keys += usize::from(is_key);
@@ -1307,4 +1308,13 @@ fn a_part_of_the_destination_of_backups_has_its_credentials() {
             "{other} is another store"
         );
     }
+}
+
+#[test]
+fn the_example_of_a_cluster_in_the_manual_can_be_used() {
+    let chapter = manual::find("cluster").expect("the chapter").markdown;
+    let (_, after) = chapter.split_once("```toml\n").expect("an example");
+    let (example, _) = after.split_once("```").expect("its end");
+    let config = load(example, &[], &[]).expect("good settings");
+    assert_eq!(config.cluster.expect("a cluster").node, "node-a");
 }

@@ -197,24 +197,33 @@ fn help_explains_commands_and_subjects() {
 
         The machine's clock
 
-        The time of a server never goes back while it runs. If the machine's clock is
-        set, the server's time approaches it by at most one part in twenty of the time
-        that passes; `gridhook clock show` displays both. Signatures, tokens and dates
-        in requests follow the machine's clock at once.
+        The time of a running server never goes back. When the machine's clock is set,
+        the server's time approaches it by at most one twentieth of the time that
+        passes. `gridhook clock show` prints both. Signatures, tokens and dates in
+        requests follow the machine's clock at once.
 
         - After a start with a clock that is ahead of the last run by more than
           `clock.jump_max`, events are delivered and nothing expires until `gridhook
-          clock confirm`, or for `clock.expiry_pause_max`. A clock that returns to its
-          time before is trusted at once.
+          clock confirm`, or for `clock.expiry_pause_max`. Expiry resumes at once if the
+          clock returns.
         - `gridhook clock confirm` resumes expiry. If the machine's clock is ahead of
-          the server's time, the server goes on from it within a minute. If it is
-          behind, restart the server: the next start begins with it.
-        - Events that were published by a wrong clock keep their time. One with a time
-          in the future is attempted as often as any other, and its time to live begins
-          then. Events that were never attempted, and the log, expire with the first
-          event that was published after the correction.
-        - Windows of duplicate detection end by the corrected time, also those of ids
-          that a wrong clock has recorded."#]]
+          the server's time, the server adopts it within a minute. If it is behind by
+          more than a minute, the server restarts within a second, in the same process
+          and with the same sockets, and then uses the machine's clock. It stops as for
+          SIGTERM: requests in flight finish within `server.shutdown_timeout`,
+          publishers receive 503 with `Retry-After`, clients reconnect, and sessions of
+          the dashboard end. A node of a cluster gives up its shards, and the next
+          owners continue from the confirmed clock.
+        - Later times that a wrong clock has set are reduced to the longest wait: of
+          retries, suspensions, locks of received events, dead letters that wait for
+          their file, and scheduled backups. A manual validation that began with the
+          wrong clock stays open until its time.
+        - Events that were published with a wrong clock keep their time. For an event
+          with a time in the future, the time to live begins then; it is attempted as
+          often as any other event. Events that were never attempted, and the log,
+          expire with the first event that was published after the correction.
+        - Windows of duplicate detection end by the corrected time, also for ids that
+          were recorded with a wrong clock."#]]
     .assert_eq(&help(&["times"]));
     let list = help(&["help"]);
     for chapter in CHAPTERS {

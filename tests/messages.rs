@@ -223,9 +223,37 @@ fn local_errors_say_what_to_do() {
     check(
         "publish orders --batch-bytes much",
         expect![
-            "error: invalid value 'much' for '--batch-bytes <SIZE>': allowed is a size such as 512 \
-             KiB or 1 MiB"
+            "error: invalid value 'much' for '--batch-bytes <SIZE>': allowed is a size of 1 B or \
+             more, such as 512 KiB or 1 MiB"
         ],
+    );
+    check(
+        "publish orders --batch-bytes 0B",
+        expect![
+            "error: invalid value '0B' for '--batch-bytes <SIZE>': allowed is a size of 1 B or \
+             more, such as 512 KiB or 1 MiB"
+        ],
+    );
+    check(
+        "tokens create shop --role publish,owner",
+        expect![
+            "error: invalid value 'owner' for '--role <ROLE>': allowed are publish, consume, \
+             portal, read, operate, admin"
+        ],
+    );
+    check(
+        "dead-letters redrive orders billing --all --reason MaxDeliveryAttemptsExceeded",
+        expect![[r#"
+            error: the argument '--all' cannot be used with '--reason <REASON>'
+
+            Usage: gridhook dead-letters redrive --all <TOPIC> <SUBSCRIPTION>"#]],
+    );
+    check(
+        "dead-letters purge orders billing --key 1-2 --all",
+        expect![[r#"
+            error: the argument '--key <KEY>' cannot be used with '--all'
+
+            Usage: gridhook dead-letters purge --key <KEY> <TOPIC> <SUBSCRIPTION>"#]],
     );
     check(
         "chaos --drop-responses 2",

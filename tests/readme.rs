@@ -939,7 +939,8 @@ const PROMISES: [(&str, &str); 4] = [
         "server::promises::every_file_is_private_with_any_umask_also_in_a_backup",
     ),
     (
-        "publishers get 503, the rest waits, and it heals by itself",
+        "publishers receive 503 and everything else waits. The server continues by itself once \
+         there is space",
         "server::full_disk::a_full_disk_heals_on_a_server_where_nothing_else_is_written",
     ),
     (
@@ -985,6 +986,29 @@ fn every_file_that_a_document_links_is_there() {
         missing.is_empty(),
         "links to what is not there: {missing:?}"
     );
+}
+
+#[test]
+fn every_decision_is_short_and_listed_in_the_architecture() {
+    let architecture = include_str!("../src/README.md");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/decisions");
+    let mut decisions = 0;
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy();
+        let text = fs::read_to_string(&path).expect("a decision");
+        assert!(
+            architecture.contains(&format!("](decisions/{name})")),
+            "{name} is listed"
+        );
+        assert!(
+            text.lines().count() <= 25,
+            "{name} has {} lines",
+            text.lines().count()
+        );
+        decisions += 1;
+    }
+    assert!(decisions >= 6, "{decisions} decisions");
 }
 
 /// A newcomer's walk: from the README to the architecture, and from there to the function that

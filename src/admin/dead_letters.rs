@@ -60,6 +60,11 @@ fn selection(
             from, to, reason or id, or \"all\": true";
         return Err(InvalidRequest::new("the body", problem));
     }
+    if all && (keys.is_some() || filter.is_some_and(|filter| !is_empty_filter(filter))) {
+        let problem = "is true beside \"keys\" or a \"filter\", which select some dead letters; \
+            leave one of them out";
+        return Err(InvalidRequest::new("all", problem));
+    }
     let query = filter.map_or_else(
         || Ok(DeadLetterQuery::default()),
         |filter| dead_letter_query(filter, "filter."),

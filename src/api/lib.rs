@@ -8,10 +8,11 @@
 //! These are types only: `admin` makes them from its state, `cli` formats them. Values that a
 //! record has as ARM has them, such as `sku` or an IP rule, are the types of the record.
 //!
-//! A request and a response of the same resource are two types, because a request may leave out
-//! what has a default and a response may not. Objects that both have (a filter, an identity) refuse
-//! an unknown key in either: in a request it would be lost, and commands that are older than the
-//! server then say that the versions differ.
+//! An event subscription is one type in requests and responses: a request may leave out what has a
+//! default, and what only the server sets is [`ReadOnly`](resource::ReadOnly). The other resources
+//! have two types. What both have (a filter, an identity) refuses an unknown key in either: in a
+//! request it would be lost, and commands that are older than the server then say that the versions
+//! differ.
 
 #![expect(
     missing_docs,
@@ -25,6 +26,7 @@ pub mod clock;
 pub mod cluster;
 pub mod dead_letters;
 pub mod deployment;
+pub mod duration;
 pub mod editions;
 pub mod events;
 pub mod explain;
@@ -47,6 +49,7 @@ pub mod subscription;
 pub mod supervision;
 pub mod tail;
 pub mod token;
+mod tolerance;
 pub mod top;
 pub mod topic;
 pub mod trace;

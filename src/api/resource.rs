@@ -1,7 +1,8 @@
 //! What the resources of Azure Resource Manager have in common: lists, names, system data and
 //! errors.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use gridhook_record::subscription::IdentityType;
@@ -23,6 +24,38 @@ impl<T> Page<T> {
             value,
             next_link: None,
         }
+    }
+}
+
+/// A property that only the server sets. A request may have any value for it, which is ignored, so
+/// that a client can send back what it got.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct ReadOnly<T>(pub Option<T>);
+
+impl<T> ReadOnly<T> {
+    /// Whether the property is missing.
+    pub fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl<T> Default for ReadOnly<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> From<T> for ReadOnly<T> {
+    fn from(value: T) -> Self {
+        Self(Some(value))
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for ReadOnly<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Ok(Self(T::deserialize(value).ok()))
     }
 }
 

@@ -1,55 +1,120 @@
-//! Event subscriptions of topics, domains and domain topics. Those of namespace topics are in
-//! [`namespace`].
+//! Event subscriptions: one type for requests and responses.
 //!
-//! A request and a response are two types: a request has secrets and may leave out what has a
-//! default; a response has no secrets, every default, and the state.
+//! [`SubscriptionProperties`] is the form of topics, domains and domain topics, and the one that
+//! checks, records and commands use. Namespace topics have a form of their own on the wire;
+//! [`namespace`] translates both ways. A response has every default, but no secrets.
 
 pub mod namespace;
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::Error as _};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use self::namespace::NamespaceSubscriptionViewProperties;
-use super::resource::SystemDataView;
+use self::namespace::{InvalidNamespaceForm, NamespaceSubscriptionProperties};
+use super::{
+    resource::{ReadOnly, SystemDataView},
+    tolerance::{boolean_or_text, text_unless_empty, value_unless_empty},
+};
 use gridhook_deliver::resource::Resource;
 use gridhook_policy::transform::Transform;
 use gridhook_record::subscription::{
     MinimumTlsVersion, ResourceIdentity, RetryScheduleSpec, Signing,
 };
 
-/// The body of a PUT.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = EventSubscriptionBody)]
-pub struct SubscriptionBody {
+/// An event subscription, in a response without secrets.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EventSubscription<P: Serialize> {
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub id: ReadOnly<String>,
+    /// Name of the event subscription, as in the path
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    pub properties: SubscriptionBodyProperties,
+    #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub kind: ReadOnly<String>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = SystemDataView, read_only)]
+    pub system_data: ReadOnly<SystemDataView>,
+    /// Properties of the event subscription
+    #[serde(serialize_with = "with_sorted_keys")]
+    pub properties: P,
 }
 
-/// The properties of a PUT, and the body of a PATCH.
-#[derive(Deserialize, Serialize, ToSchema)]
+/// The properties of an event subscription in the form of its topic.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum AnySubscriptionProperties {
+    /// Of a namespace topic
+    Namespace(Box<NamespaceSubscriptionProperties>),
+    /// Of a topic, a domain or a domain topic
+    Topic(Box<SubscriptionProperties>),
+}
+
+impl TryFrom<AnySubscriptionProperties> for SubscriptionProperties {
+    type Error = InvalidNamespaceForm;
+
+    fn try_from(properties: AnySubscriptionProperties) -> Result<Self, Self::Error> {
+        match properties {
+            AnySubscriptionProperties::Namespace(properties) => (*properties).try_into(),
+            AnySubscriptionProperties::Topic(properties) => Ok(*properties),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for AnySubscriptionProperties {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let properties = if value["deliveryConfiguration"].is_null() {
+            serde_json::from_value(value).map(Self::Topic)
+        } else {
+            serde_json::from_value(value).map(Self::Namespace)
+        };
+        properties.map_err(de::Error::custom)
+    }
+}
+
+/// Writes keys in alphabetical order, so that the ETag of an event subscription does not depend on
+/// the order of fields.
+fn with_sorted_keys<S: Serializer>(
+    value: &impl Serialize,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serde_json::to_value(value)
+        .map_err(S::Error::custom)?
+        .serialize(serializer)
+}
+
+/// The properties of an event subscription. A PATCH has them without an object around them.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = EventSubscriptionBodyProperties)]
-pub struct SubscriptionBodyProperties {
-    #[schema(value_type = DestinationSchema, required = false)]
-    pub destination: DestinationBody,
+#[schema(as = EventSubscriptionProperties)]
+pub struct SubscriptionProperties {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<DestinationSchema>)]
+    pub destination: Option<Destination>,
     /// In place of `destination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
     /// Filter of events; default all events
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
     /// Schema of delivered events: `EventGridSchema`, `CloudEventSchemaV1_0` or
     /// `CustomInputSchema`; default the input schema of the topic
+    #[serde(default, deserialize_with = "text_unless_empty")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "CloudEventSchemaV1_0")]
     pub event_delivery_schema: Option<String>,
     /// What is delivered instead of an event
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<RetryPolicyBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination: Option<DeadLetterBody>,
@@ -58,26 +123,68 @@ pub struct SubscriptionBodyProperties {
     pub dead_letter_with_resource_identity: Option<DeadLetterWithIdentity>,
     /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default
     /// never
+    #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
+    #[serde(default, deserialize_with = "boolean_or_text")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_in_probation: Option<bool>,
+    #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_gone: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ordering: Option<OrderingBody>,
     /// For a new event subscription: time of the first stored event to deliver, such as
     /// `2026-01-01T00:00:00Z`
+    #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<String>,
+    /// Settings of pull delivery, which only event subscriptions of namespace topics have.
+    #[serde(skip)]
+    pub queue: Option<PullSettings>,
+    /// Resource id of the topic, the domain or the domain topic
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub topic: ReadOnly<String>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub provisioning_state: ReadOnly<String>,
+    /// Endpoint that receives events until a new endpoint is validated
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = Option<String>, read_only)]
+    pub endpoint_in_service: ReadOnly<Option<String>>,
 }
 
-/// A destination with secrets. Its properties are read once its type is known, so that errors name
-/// the key.
-#[derive(Deserialize, Serialize)]
+/// Settings of pull delivery, beside those that it shares with push delivery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PullSettings {
+    pub receive_lock_duration_in_seconds: Option<i64>,
+}
+
+impl SubscriptionProperties {
+    /// The destination, with or without an identity.
+    pub fn any_destination(&self) -> Option<&Destination> {
+        let identified = self.delivery_with_resource_identity.as_ref();
+        identified
+            .map(|with| &with.destination)
+            .or(self.destination.as_ref())
+    }
+
+    /// The destination of dead letters, with or without an identity.
+    pub fn any_dead_letter_destination(&self) -> Option<&DeadLetterBody> {
+        let identified = self.dead_letter_with_resource_identity.as_ref();
+        identified
+            .map(|with| &with.dead_letter_destination)
+            .or(self.dead_letter_destination.as_ref())
+    }
+}
+
+/// A destination. Its properties are read once its type is known, so that errors name the key. A
+/// response has `endpointBaseUrl` instead of `endpointUrl`, whose query may be a secret.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct DestinationBody {
+pub struct Destination {
     pub endpoint_type: String,
     pub properties: Map<String, Value>,
 }
@@ -88,17 +195,16 @@ pub struct DestinationBody {
 #[schema(as = EventSubscriptionDestination)]
 pub enum DestinationSchema {
     /// A webhook
-    WebHook(WebhookBody),
+    WebHook(WebhookProperties),
     /// Any other destination
     #[serde(untagged)]
     Resource(Resource),
 }
 
 /// The properties of a webhook.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = WebhookProperties)]
-pub struct WebhookBody {
+pub struct WebhookProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "http://127.0.0.1:9/orders")]
     pub endpoint_url: Option<String>,
@@ -116,13 +222,16 @@ pub struct WebhookBody {
     pub response_timeout_in_seconds: Option<i64>,
     /// Lowest TLS version towards the endpoint, `1.2` or `1.3`; a later
     /// `delivery.tls_minimum_version` applies instead
+    #[serde(default, deserialize_with = "value_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "1.2")]
     pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
     /// Tenant whose tokens the endpoint accepts; the server fetches them with `delivery.identity_…`
+    #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub azure_active_directory_tenant_id: Option<String>,
     /// Application for which tokens are; requests have no token without it
+    #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub azure_active_directory_application_id_or_uri: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,6 +245,14 @@ pub struct WebhookBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<AttributeMappingBody>>)]
     pub delivery_attribute_mappings: Option<Vec<Value>>,
+    /// The URL of the endpoint without parts that may be secret
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub endpoint_base_url: ReadOnly<String>,
+    /// Requests per minute that the endpoint allowed in the handshake
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = u32, read_only)]
+    pub allowed_rate: ReadOnly<NonZeroU32>,
 }
 
 /// One of `deliveryAttributeMappings`. The properties depend on the type.
@@ -153,17 +270,17 @@ pub struct AttributeMappingBody {
 }
 
 /// Destination of events, with the identity that it is called with
-#[derive(Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeliveryWithResourceIdentity)]
 pub struct DeliveryWithIdentity {
     pub identity: Option<ResourceIdentity>,
     #[schema(value_type = DestinationSchema)]
-    pub destination: DestinationBody,
+    pub destination: Destination,
 }
 
 /// Destination of dead letters, with an identity
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = SubscriptionDeadLetterWithResourceIdentity)]
 pub struct DeadLetterWithIdentity {
@@ -171,7 +288,7 @@ pub struct DeadLetterWithIdentity {
     pub dead_letter_destination: DeadLetterBody,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventFilter)]
 pub struct FilterBody {
@@ -181,10 +298,12 @@ pub struct FilterBody {
     pub subject_ends_with: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "boolean_or_text")]
     pub is_subject_case_sensitive: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<AdvancedFilterSchema>>)]
     pub advanced_filters: Option<Vec<Value>>,
+    #[serde(default, deserialize_with = "boolean_or_text")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_advanced_filtering_on_arrays: Option<bool>,
 }
@@ -232,7 +351,7 @@ pub struct TransformSchema {
 }
 
 /// Order of events, an extension.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = Ordering)]
 pub struct OrderingBody {
@@ -247,7 +366,7 @@ pub struct OrderingBody {
     pub on_failure: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = RetryPolicy)]
 pub struct RetryPolicyBody {
@@ -257,7 +376,7 @@ pub struct RetryPolicyBody {
     pub schedule: Option<RetryScheduleSpec>,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterDestination)]
 pub struct DeadLetterBody {
@@ -272,147 +391,14 @@ pub struct DeadLetterBody {
     pub properties: BlobBody,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterProperties)]
 pub struct BlobBody {
     /// Storage account, as `dead_letter.stores` has it, or an address such as `s3://bucket/prefix`
     pub resource_id: String,
+    #[serde(default, deserialize_with = "text_unless_empty")]
     pub blob_container_name: Option<String>,
-}
-
-/// An event subscription, without secrets.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = EventSubscription)]
-pub struct SubscriptionView {
-    pub id: String,
-    pub name: String,
-    #[serde(rename = "type")]
-    pub kind: String,
-    #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
-    pub system_data: Option<SystemDataView>,
-    #[serde(serialize_with = "with_sorted_keys")]
-    #[schema(value_type = SubscriptionViewProperties)]
-    pub properties: AnySubscriptionProperties,
-}
-
-/// The properties of an event subscription, in the form of its topic.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-pub enum AnySubscriptionProperties {
-    /// Of a namespace topic
-    Namespace(Box<NamespaceSubscriptionViewProperties>),
-    /// Of a topic, a domain or a domain topic
-    Topic(Box<SubscriptionViewProperties>),
-}
-
-/// Writes keys in alphabetical order, so that the ETag of an event subscription does not depend on
-/// the order of fields.
-fn with_sorted_keys<S: Serializer>(
-    value: &impl Serialize,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serde_json::to_value(value)
-        .map_err(S::Error::custom)?
-        .serialize(serializer)
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = EventSubscriptionProperties)]
-pub struct SubscriptionViewProperties {
-    /// Resource id of the topic, the domain or the domain topic
-    pub topic: String,
-    pub provisioning_state: String,
-    /// Endpoint that receives events until a new endpoint is validated
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub endpoint_in_service: Option<Option<String>>,
-    /// With `endpointBaseUrl` instead of `endpointUrl`, whose query may be a secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Value>)]
-    pub destination: Option<DestinationView>,
-    /// In place of `destination`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Value>)]
-    pub delivery_with_resource_identity: Option<DeliveryWithIdentityView>,
-    /// Filter of events, with its defaults
-    pub filter: FilterBody,
-    pub labels: Vec<String>,
-    pub event_delivery_schema: String,
-    /// What is delivered instead of an event
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<TransformSchema>)]
-    pub transform: Option<Transform>,
-    pub retry_policy: RetryPolicyBody,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_letter_destination: Option<DeadLetterBody>,
-    /// In place of `deadLetterDestination`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_letter_with_resource_identity: Option<DeadLetterWithIdentity>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_letter_in_probation: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_gone: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ordering: Option<OrderingBody>,
-    /// Time of the first stored event that it began with
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub starts_from: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expiration_time_utc: Option<String>,
-}
-
-/// A destination without secrets.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(tag = "endpointType", content = "properties")]
-pub enum DestinationView {
-    /// A webhook
-    WebHook(Box<WebhookView>),
-    /// Any other destination
-    #[serde(untagged)]
-    Resource(ResourceView),
-}
-
-/// The properties of a webhook, with the parts of the URL that cannot be secret.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WebhookView {
-    pub endpoint_base_url: String,
-    /// Requests per minute that the endpoint allowed in the handshake
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allowed_rate: Option<NonZeroU32>,
-    /// All others. `endpointUrl` is missing, except where a command has added it
-    #[serde(flatten)]
-    pub settings: WebhookBody,
-}
-
-/// A destination that is no webhook.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ResourceView {
-    pub endpoint_type: String,
-    pub properties: ResourceViewProperties,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ResourceViewProperties {
-    pub resource_id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_events_per_batch: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub preferred_batch_size_in_kilobytes: Option<i64>,
-    /// Those of the kind of destination
-    #[serde(flatten)]
-    pub others: BTreeMap<String, Value>,
-}
-
-/// A destination without secrets, with the identity that it is called with.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct DeliveryWithIdentityView {
-    pub identity: ResourceIdentity,
-    pub destination: DestinationView,
 }
 
 /// The URL of an endpoint, with its query.

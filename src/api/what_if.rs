@@ -11,6 +11,10 @@ pub struct Difference {
     pub exists: bool,
     /// Changed properties; for a new resource, all properties that are set
     pub changes: Vec<ValueChange>,
+    /// What works otherwise than the properties say, such as waits of a retry schedule that are
+    /// shorter than minimum waits of the edition
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// A changed value.

@@ -5,17 +5,14 @@ use serde_json::{Value, json};
 use super::client::{ClientArgs, ClientError};
 use gridhook_api::clock::ClockView;
 
-/// A machine's clock that is behind by more was set: time cannot go back to it before the next
-/// start.
-const BEHIND_SECONDS: f64 = 60.0;
-
 /// The flags of `clock`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "If the machine's clock jumped between two runs, the server delivers events but pauses all expiry by age: events,
 event subscriptions, log retention (journal.retention), and dead letters whose destination is unreachable. Expiry resumes
 after gridhook clock confirm, or after clock.expiry_pause_max. If the machine's clock is ahead, the server's time goes on from
-it; if it is behind, restart the server after the confirmation.
+it. If it is behind by more than a minute, the server begins again by it: requests in flight finish first, within
+server.shutdown_timeout.
 
 Examples:
   gridhook clock show
@@ -73,10 +70,10 @@ fn table(view: &ClockView) -> String {
         "time           {time}\nmachine clock  {wall_clock} ({ahead:+.1} s)\nexpiry         \
          {expiry}"
     );
-    if *ahead < -BEHIND_SECONDS {
+    if *ahead < -gridhook_clock::Clock::SET_BACK_MIN.as_secs_f64() {
         table.push_str(
-            "\n\nThe machine's clock is behind. If it is right, run gridhook clock confirm and \
-             restart the server.",
+            "\n\nThe machine's clock is behind. If it is right, run gridhook clock confirm: the \
+             server then begins again by it.",
         );
     }
     table

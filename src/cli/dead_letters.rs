@@ -218,7 +218,7 @@ struct SelectionArgs {
     #[arg(long = "key", value_name = "KEY", help_heading = FILTER)]
     keys: Vec<String>,
     /// All dead letters of the event subscription
-    #[arg(long, help_heading = FILTER)]
+    #[arg(long, help_heading = FILTER, conflicts_with_all = ["keys", "id", "reason", "stage", "from", "to"])]
     all: bool,
     /// Only count the dead letters
     #[arg(long)]

@@ -9,7 +9,8 @@ use gridhook_manual::CHAPTERS;
 #[command(after_help = "Chapters of the manual:
   dashboard, publishing, subscriptions, delivery, dead-letters, replay, pull-delivery,
   destinations, security, metrics, backup, cluster, chaos, install, kubernetes,
-  upgrade, settings, tuning, azure-clients, environment, exit-status, files, names, times
+  upgrade, settings, tuning, azure-clients, environment, exit-status, files, names, times,
+  glossary
 
 A chapter and a command may have the same name: gridhook help replay prints the
 chapter, gridhook replay --help the flags.

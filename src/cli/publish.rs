@@ -36,7 +36,7 @@ use crate::{
     http,
     output::{CommandError, OutputArgs},
     suggestion,
-    value::{size, whole},
+    value::{positive_size, whole},
 };
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
@@ -73,7 +73,7 @@ pub struct Publish {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u32>(1..))]
     batch_events: u32,
     /// Maximum bytes in one request; a larger event is sent alone
-    #[arg(long, value_name = "SIZE", default_value = "1 MiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "1 MiB", value_parser = positive_size)]
     batch_bytes: ByteSize,
     #[command(flatten)]
     control_args: ServerArgs,

@@ -11,7 +11,7 @@ use super::{
     prompt,
     time::future,
 };
-use gridhook_api::token::{TokenBody, TokenList, TokenView};
+use gridhook_api::token::{TokenBody, TokenList, TokenRole, TokenView};
 
 /// The flags of `tokens`.
 #[derive(Debug, Args)]
@@ -34,8 +34,8 @@ enum TokensCommand {
         /// Name of the token
         name: String,
         /// Roles: publish, consume, portal, read, operate, admin
-        #[arg(long, value_name = "ROLE", required = true, value_delimiter = ',')]
-        role: Vec<String>,
+        #[arg(long, value_name = "ROLE", required = true, value_delimiter = ',', value_parser = role)]
+        role: Vec<TokenRole>,
         /// Limit the token to resources, such as topics/orders, domains/shop/topics/* or
         /// labels/team=shop [default: all]
         #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
@@ -63,6 +63,11 @@ enum TokensCommand {
     },
 }
 
+fn role(text: &str) -> Result<TokenRole, String> {
+    let names = TokenRole::ALL.map(TokenRole::name).join(", ");
+    text.parse().map_err(|_| format!("allowed are {names}"))
+}
+
 impl Tokens {
     /// Runs the command and returns the text to print. Needs a running actix system.
     ///
@@ -79,7 +84,7 @@ impl Tokens {
             } => {
                 let body = TokenBody {
                     name,
-                    roles: role,
+                    roles: role.iter().map(|role| role.name().to_owned()).collect(),
                     scopes: scope,
                     expires,
                 };

@@ -111,8 +111,11 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// A number of bytes.
-pub(super) fn size(text: &str) -> Result<ByteSize, String> {
-    text.parse()
-        .map_err(|_| "allowed is a size such as 512 KiB or 1 MiB".to_owned())
+/// A number of bytes above zero.
+pub(super) fn positive_size(text: &str) -> Result<ByteSize, String> {
+    let size = text
+        .parse::<ByteSize>()
+        .ok()
+        .filter(|size| size.as_u64() > 0);
+    size.ok_or_else(|| "allowed is a size of 1 B or more, such as 512 KiB or 1 MiB".to_owned())
 }

@@ -5,7 +5,8 @@
 //! of events. The clock therefore follows the monotonic clock, and approaches the wall clock by at
 //! most one part in [`Follower::SLEW`] of the time that passes. A wall clock set by more than
 //! [`Follower::STEP`] is reported once as a [`ClockStep`]. If an operator confirms a wall clock
-//! that is ahead ([`Clock::confirm`]), time goes on from it.
+//! that is ahead ([`Clock::confirm`]), time goes on from it. If it is behind, the process ends all
+//! that holds times of this clock and begins a new one ([`Clock::is_set_back`]).
 //!
 //! Between processes time may jump. A wall clock that was set cannot be distinguished from a server
 //! that was off, unless the machine kept running. The server therefore stores its clock
@@ -103,6 +104,10 @@ pub struct ClockStep {
 }
 
 impl Clock {
+    /// A wall clock that is behind by more was set back. Less is made up for in twenty minutes, and
+    /// the saved clock of a process that was killed is some seconds old.
+    pub const SET_BACK_MIN: Duration = Duration::from_secs(60);
+
     /// The clock of the machine.
     pub fn system() -> Self {
         Self::skewed(Skew::default())
@@ -200,8 +205,9 @@ impl Clock {
         false
     }
 
-    /// Confirms the wall clock on behalf of an operator: expiry resumes by it, and the next process
-    /// starts from it. This process goes on from it at once if it is ahead; it cannot go back.
+    /// Confirms the wall clock on behalf of an operator: expiry resumes by it. Time goes on from it
+    /// at once if it is ahead. It cannot go back: if the wall clock is behind, the next clock starts
+    /// from it, and [`Clock::is_set_back`] requests that one.
     pub fn confirm(&self) {
         if let ClockSource::System {
             started,
@@ -212,12 +218,23 @@ impl Clock {
             ..
         } = &*self.0
         {
-            pause.confirmed.store(true, Ordering::Relaxed);
             let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
             let elapsed = instant().saturating_duration_since(*started);
-            let reported = follower.go_ahead(elapsed, skew.of(wall()));
+            let wall = skew.of(wall());
+            let reported = follower.go_ahead(elapsed, wall);
             seen.note(elapsed, reported);
+            let is_set_back = reported.since(wall) > Self::SET_BACK_MIN;
+            pause.is_set_back.store(is_set_back, Ordering::Relaxed);
             pause.end();
+        }
+    }
+
+    /// Whether an operator confirmed a wall clock that is behind by more than
+    /// [`Clock::SET_BACK_MIN`]. Only a new clock can follow it.
+    pub fn is_set_back(&self) -> bool {
+        match &*self.0 {
+            ClockSource::System { pause, .. } => pause.is_set_back.load(Ordering::Relaxed),
+            ClockSource::Manual { .. } => false,
         }
     }
 
@@ -227,7 +244,7 @@ impl Clock {
             return None;
         };
         let elapsed = instant().saturating_duration_since(*started);
-        let reported = if pause.confirmed.load(Ordering::Relaxed) {
+        let reported = if self.is_set_back() {
             self.wall().timestamp()
         } else {
             self.now()
@@ -508,7 +525,7 @@ struct ExpiryPause {
     /// For callers that check it with every event.
     is_paused: AtomicBool,
     unconfirmed: Mutex<Option<UnconfirmedJump>>,
-    confirmed: AtomicBool,
+    is_set_back: AtomicBool,
     limits: ClockLimits,
 }
 

@@ -99,6 +99,8 @@ pub struct DeadLetterTarget {
     pub layout: FileLayout,
     /// Delivery properties that are not secret.
     pub properties: Vec<DeliveryProperty>,
+    /// The wait of a new dead letter for its file.
+    pub delay: Duration,
     /// The delays after the first, second, third failed put. The last one repeats; there is at
     /// least one.
     pub retry: Vec<Duration>,
@@ -115,6 +117,12 @@ impl DeadLetterTarget {
             source: self.source.clone(),
             name: self.subscription_name.clone(),
         }
+    }
+
+    /// When a turn begins for a dead letter that is due at `due`. A clock that was set back has dead
+    /// letters that are due later than it would set them: they wait no longer than a new one.
+    pub(crate) fn turn_at(&self, due: Timestamp, now: Timestamp) -> Timestamp {
+        due.min(now.after(self.delay))
     }
 }
 
@@ -242,7 +250,9 @@ impl DeadLetters {
     /// dead letters ([`ReaderPool::all_dead`](gridhook_journal::ReaderPool::all_dead)), because no
     /// record contains the target.
     pub fn waiting(&self, waiting: WaitingDeadLetters) {
-        self.staging().enqueue(waiting);
+        let due = waiting.target.turn_at(waiting.due, self.0.clock.now());
+        self.staging()
+            .enqueue(WaitingDeadLetters { due, ..waiting });
         self.wake();
     }
 

@@ -59,7 +59,7 @@ pub enum SinkError {
     #[error("{0}")]
     Unreadable(#[source] io::Error),
     /// The store did not end a step in time.
-    #[error("the store of files did not answer within {} s", STEP_TIMEOUT.as_secs())]
+    #[error("the store of files did not respond within {} s", STEP_TIMEOUT.as_secs())]
     TimedOut,
     /// A list has a name twice: it may never end.
     #[error("the store of files lists {0:?} twice")]

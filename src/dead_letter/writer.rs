@@ -15,7 +15,7 @@ use crate::{
     staging::{TurnReport, WriteTurn},
     totals::{DeadLetterTotals, FileInProgress, Outage},
 };
-use gridhook_event::{Lane, Seq, SubscriptionKey, Timestamp};
+use gridhook_event::{Event, Lane, Seq, SubscriptionKey, Timestamp};
 use gridhook_journal as journal;
 use gridhook_journal::{DeadLetterKey, DeadLetterWrite, WaitingDeadLetter};
 use gridhook_policy::{
@@ -92,12 +92,7 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
     totals
         .outage
         .take_if(|outage| outage.destination != destination);
-    let slice = read(
-        &dead_letters.0,
-        *subscription_key,
-        totals.in_progress.as_ref(),
-    )
-    .await?;
+    let slice = read(&dead_letters.0, job, totals.in_progress.as_ref()).await?;
     if slice.is_empty() && totals.in_progress.is_none() {
         if totals.outage.take().is_some() {
             // What waited was redriven or purged.
@@ -110,7 +105,7 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
             )
             .await?;
         }
-        return done(&dead_letters.0, *subscription_key).await;
+        return done(&dead_letters.0, job).await;
     }
     let (shared, options) = (target.clone(), dead_letters.0.options);
     let page =
@@ -120,7 +115,12 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
     {
         tracing::warn!(subscription = ?subscription_key, store = target.store, folder = target.folder, %error, "cannot store dead-letter file");
         let now = dead_letters.0.clock.now();
-        if totals.outage.is_none() {
+        // An outage that begins later than now was noted before the clock was set back.
+        if totals
+            .outage
+            .as_ref()
+            .is_none_or(|outage| outage.since > now)
+        {
             totals.outage = Some(Outage {
                 since: now,
                 destination,
@@ -205,13 +205,14 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
     if page.count > 0 {
         tracing::info!(subscription = ?subscription_key, events = page.count, file = name.as_deref(), "dead letters written");
     }
-    done(&dead_letters.0, *subscription_key).await
+    done(&dead_letters.0, job).await
 }
 
-/// The dead letters of the file: all that are due, or those of the file in progress.
+/// The dead letters of the file: all that are due, or those of the file in progress. What is due
+/// later than a new dead letter was given up before the clock was set back, and is due now.
 async fn read(
     shared: &DeadLettersShared,
-    subscription_key: SubscriptionKey,
+    job: &WriteTurn,
     begun: Option<&FileInProgress>,
 ) -> Result<Vec<WaitingDeadLetter>, WriteError> {
     let DeadLettersShared {
@@ -223,13 +224,36 @@ async fn read(
     } = shared;
     // The semaphore is never closed.
     let _permit = context.reading.acquire().await;
-    let by = begun.map_or(clock.now(), |file| file.last.due);
+    let now = clock.now();
+    let by = begun.map_or(now, |file| file.last.due);
     let mut slice = journal
         .reads()
-        .dead(subscription_key, by, options.events_max, options.bytes_max)
+        .dead(
+            job.subscription_key,
+            by,
+            options.events_max,
+            options.bytes_max,
+        )
         .await?;
     if let Some(file) = begun {
         slice.retain(|waiting| waiting.key <= file.last);
+        return Ok(slice);
+    }
+    let events = slice.iter().filter_map(|waiting| waiting.event.as_ref());
+    let bytes: usize = events.map(Event::wire_len).sum();
+    if slice.len() < options.events_max && bytes < options.bytes_max {
+        let latest = DeadLetterKey {
+            due: now.after(job.target.delay),
+            seq: Seq(u64::MAX),
+            lane: Lane(u16::MAX),
+        };
+        let events_max = options.events_max - slice.len();
+        let bytes_max = options.bytes_max - bytes;
+        let later =
+            journal
+                .reads()
+                .dead_after(job.subscription_key, Some(latest), events_max, bytes_max);
+        slice.extend(later.await?);
     }
     Ok(slice)
 }
@@ -379,17 +403,17 @@ pub(super) fn notes_of<'a>(
     lanes.into_iter().map(note).collect()
 }
 
-async fn done(
-    shared: &DeadLettersShared,
-    subscription_key: SubscriptionKey,
-) -> Result<TurnReport, WriteError> {
+async fn done(shared: &DeadLettersShared, job: &WriteTurn) -> Result<TurnReport, WriteError> {
     let next = shared
         .journal
         .reads()
-        .dead(subscription_key, Timestamp::NEVER, 1, 1)
+        .dead(job.subscription_key, Timestamp::NEVER, 1, 1)
         .await?;
+    let now = shared.clock.now();
     Ok(TurnReport::Done {
-        next: next.first().map(|waiting| waiting.key.due),
+        next: next
+            .first()
+            .map(|waiting| job.target.turn_at(waiting.key.due, now)),
     })
 }
 

@@ -92,7 +92,7 @@ pub trait NameResolver: Send + Sync {
 /// Why a lookup failed.
 #[derive(Clone, Debug, thiserror::Error)]
 enum Failure {
-    #[error("the name servers do not answer")]
+    #[error("the name servers do not respond")]
     Silent,
     #[error("{0}")]
     Failed(String),
@@ -244,7 +244,7 @@ impl ResolverShared {
                 {
                     Some(answer) => {
                         answer.until = now + STALE_PAUSE;
-                        tracing::debug!(%host, %failure, "name servers do not answer; using stale \
+                        tracing::debug!(%host, %failure, "name servers do not respond; using stale \
                             addresses");
                         Ok(Arc::clone(&answer.found))
                     }

@@ -39,10 +39,6 @@ const CARRY_BYTES: usize = 4 << 20;
 /// allows to remove.
 const SEARCHED_FIRST: u64 = 1024;
 
-/// A clock that is behind the last append by more was corrected. The saved clock of a process that
-/// was killed is some seconds old.
-const CORRECTION_MIN: Duration = Duration::from_secs(60);
-
 /// Limits of the logs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BacklogLimits {
@@ -169,7 +165,7 @@ impl PartitionState {
     }
 
     fn is_corrected(&self, clock: &Clock, now: Timestamp) -> bool {
-        clock.is_continued() && self.appended.since(now) > CORRECTION_MIN
+        clock.is_continued() && self.appended.since(now) > Clock::SET_BACK_MIN
     }
 
     /// An upper bound of the bytes of its log that some subscription has not passed.

@@ -174,7 +174,10 @@ impl ReaderPool {
         .await
     }
 
-    /// Reads in parts, because the keys of a job may be among millions of others.
+    /// Reads in parts, because the keys of a job may be among millions of others. Other reads run
+    /// between two parts. A window asks again from the last key that it has, and only when it has
+    /// none left, so that a walk over the keys of a job looks once at each of the others
+    /// ([`RetryWindow`](gridhook_policy::retry_window::RetryWindow)).
     async fn due_where(
         &self,
         subscription_key: SubscriptionKey,

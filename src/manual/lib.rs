@@ -54,6 +54,7 @@ chapters![
     "files",
     "names",
     "times",
+    "glossary",
 ];
 
 /// The chapter of this name.

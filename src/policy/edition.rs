@@ -256,6 +256,20 @@ impl RetrySchedule {
         }
     }
 
+    /// The waits between attempts. The last one repeats.
+    pub fn waits(&self) -> Vec<Duration> {
+        let mut before = Duration::ZERO;
+        let mut wait = |step: &Duration| match self.steps {
+            StepOrigin::Delays => *step,
+            StepOrigin::Offsets => step.saturating_sub(std::mem::replace(&mut before, *step)),
+        };
+        let mut waits: Vec<Duration> = self.schedule.iter().map(&mut wait).collect();
+        if waits.last() != Some(&self.repeat) {
+            waits.push(self.repeat);
+        }
+        waits
+    }
+
     fn check(&self) -> Result<(), String> {
         let Self {
             schedule,

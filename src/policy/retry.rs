@@ -1,6 +1,6 @@
 //! Decides what follows a failed attempt: another attempt and its time, or giving up.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     edition::{Edition, EndpointKind, RetrySchedule, StepOrigin, SubscriptionTerms},
@@ -164,6 +164,38 @@ fn scheduled(
             })
         }
     }
+}
+
+/// The waits of a schedule after failures whose minimum wait is longer than one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LongerWaits {
+    /// The statuses; none for any other failure.
+    pub statuses: Vec<u16>,
+    /// The waits as they are; the last one repeats.
+    pub waits: Vec<Duration>,
+}
+
+/// The waits of `schedule` that the minimum waits of `terms` make longer.
+pub fn longer_waits(schedule: &RetrySchedule, terms: SubscriptionTerms<'_>) -> Vec<LongerWaits> {
+    let SubscriptionTerms { rules, dead_letter } = terms;
+    let waits = schedule.waits();
+    let mut minimums: BTreeMap<Duration, Vec<u16>> = BTreeMap::new();
+    for (status, minimum) in &rules.waits {
+        let is_final = rules.never_retried.contains(status)
+            || dead_letter && rules.never_retried_with_dead_letter.contains(status);
+        if !is_final {
+            minimums.entry(*minimum).or_default().push(*status);
+        }
+    }
+    let others = (rules.otherwise, Vec::new());
+    std::iter::once(others)
+        .chain(minimums)
+        .filter(|(minimum, _)| waits.iter().any(|wait| wait < minimum))
+        .map(|(minimum, statuses)| LongerWaits {
+            statuses,
+            waits: waits.iter().map(|wait| *wait.max(&minimum)).collect(),
+        })
+        .collect()
 }
 
 /// The longest possible wait of any event, including jitter.

@@ -101,7 +101,7 @@ pub enum ValidationFailure {
         detail: String,
     },
     /// The status is not that of an endpoint that understood the request.
-    #[error("the endpoint answered {status}; {wanted}")]
+    #[error("the endpoint returned {status}; {wanted}")]
     Status {
         /// The status.
         status: u16,
@@ -141,8 +141,7 @@ impl ValidationFailure {
 /// The result of a response to the POST with `code`.
 pub fn judge_code(code: &str, response: &ValidationResponse) -> ValidationResult {
     if response.status != 200 {
-        let wanted =
-            "allowed is 200, with {\"validationResponse\": the validationCode} as its body";
+        let wanted = "expected 200 with {\"validationResponse\": the validationCode} as its body";
         return ValidationResult::Refused(ValidationFailure::Status {
             status: response.status,
             wanted,
@@ -183,8 +182,8 @@ pub fn judge_permission(origin: &str, response: &ValidationResponse) -> Validati
         // does not support OPTIONS does not know the callback either.
         None if (200..300).contains(&response.status) => ValidationResult::Manual,
         None => {
-            let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without \
-                it and 2xx to be asked by callback";
+            let wanted = "expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx \
+                without it for manual validation";
             ValidationResult::Refused(ValidationFailure::Status {
                 status: response.status,
                 wanted,
@@ -202,7 +201,7 @@ pub fn judge_at_once(origin: &str, response: &ValidationResponse) -> ValidationR
     };
     match judge_permission(origin, &unrated) {
         ValidationResult::Manual => {
-            let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin";
+            let wanted = "expected a response to OPTIONS with WebHook-Allowed-Origin";
             ValidationResult::Refused(ValidationFailure::Status {
                 status: response.status,
                 wanted,

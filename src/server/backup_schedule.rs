@@ -25,7 +25,8 @@ const STOP_POLLS: u32 = 200;
 pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: Clock) {
     let started = clock.now();
     let mut due = match work(&backups, |backups| backups.newest()).await {
-        Ok(newest) => schedule.due(newest, started),
+        // A clock that was set back makes no backup wait for the time of a later one.
+        Ok(newest) => schedule.due(newest.map(|newest| newest.min(started)), started),
         Err(error) => failed(&error, &schedule, &clock),
     };
     loop {

@@ -79,6 +79,7 @@ impl DeadLetterRouting {
                 .resource_id_of(plan.record.filter.domain_topic.as_deref()),
             layout: edition.layout,
             properties: property::open(&plan.record.webhook.delivery_properties),
+            delay: edition.delay,
             retry: edition.retry.clone(),
             outage_window: destination.retry_period().unwrap_or(edition.outage_window),
             drop_where_not_found: edition.drop_where_not_found,

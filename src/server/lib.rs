@@ -94,7 +94,7 @@ pub fn run(
         );
     }
     let budget = descriptors::take(2 * cores() + workers(&config))?;
-    let launch = Launch {
+    let mut launch = Launch {
         config,
         sources,
         log,
@@ -105,7 +105,7 @@ pub fn run(
         core: None,
     };
     let mut kept = Kept::default();
-    let served = serve_until_stopped(&launch, &mut kept);
+    let served = serve_until_stopped(&mut launch, &mut kept);
     drop(kept.node);
     if let Some(store) = kept.store {
         store.close();
@@ -113,13 +113,14 @@ pub fn run(
     served
 }
 
-/// Serves as often as the process, or the core of a shard, owns its store.
-fn serve_until_stopped(launch: &Launch, kept: &mut Kept) -> Result<(), ServerError> {
+/// Serves as often as the process, or the core of a shard, owns its store, and again by a clock that
+/// was set back.
+fn serve_until_stopped(launch: &mut Launch, kept: &mut Kept) -> Result<(), ServerError> {
     loop {
-        // All tasks of an ownership end with its system.
+        // All tasks of a run end with its system, and so do the times that they hold.
         let system = actix_rt::System::with_tokio_rt(|| core_span::runtime(Span::current()));
         match system.block_on(serve(launch, kept)) {
-            Ok(Served::Ownership) => {}
+            Ok(Served::Run) => reload::refresh(&mut launch.config, &launch.sources),
             Ok(Served::All) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -167,7 +168,7 @@ struct Kept {
     sockets: Vec<TcpListener>,
     store: Option<Arc<LocalStore>>,
     node: Option<ClusterNode>,
-    /// Of a node. Another server is ended by a signal that arrives while it starts.
+    /// Of a node, or of a server that begins again. At its first start a server is ended by a signal.
     signals: Option<StopSignals>,
 }
 

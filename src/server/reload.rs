@@ -25,6 +25,21 @@ const APPLIED: [&str; 4] = [
     "server.admin_token",
 ];
 
+/// Reads the applied settings again for a run that follows another one in this process, so that it
+/// does not return to those of the first. The log filter outlives the runs.
+pub(super) fn refresh(config: &mut Config, sources: &SettingSources) {
+    match Config::load(sources) {
+        Ok(fresh) => {
+            config.metrics.public = fresh.metrics.public;
+            config.metrics.token = fresh.metrics.token;
+            config.server.admin_token = fresh.server.admin_token;
+        }
+        Err(error) => {
+            tracing::error!(%error, "the settings cannot be used; those of the last start apply")
+        }
+    }
+}
+
 /// The handlers of signals that do not end the server.
 pub(super) struct ReloadSignals {
     hangup: Signal,

@@ -61,17 +61,20 @@ const RESPONDER_WAIT: Duration = Duration::from_secs(1);
 
 /// What has ended.
 pub(super) enum Served {
-    /// The ownership of a node of a cluster: it is a standby again.
-    Ownership,
+    /// This run. Another one follows.
+    Run,
     /// The server.
     All,
 }
 
-/// Runs the server until a signal stops it, or until its ownership of a cluster's store has ended.
+/// Runs the server until a signal stops it, its ownership of a cluster's store has ended, or its
+/// clock is set back.
 pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> {
     // The first step, because a signal without a handler ends the process.
     let reload_signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
     let mut bound = Bound::open(launch, kept)?;
+    // A signal that arrives while a server begins again stops it once it serves.
+    let earlier_signals = kept.signals.take_if(|_| launch.config.cluster.is_none());
     let Some(OwnedStore {
         local,
         target,
@@ -127,7 +130,10 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
     let reload = Rc::new(reload(launch, &recovered, &delivery, &bound, &control));
     actix_rt::spawn(reload.run(reload_signals, launch.config.clone()));
     // The service manager may stop the server as soon as it is ready.
-    let mut stop_signals = StopSignals::install()?;
+    let mut stop_signals = match earlier_signals {
+        Some(signals) => signals,
+        None => StopSignals::install()?,
+    };
     let listening = match Listening::begin(
         &recovered,
         &delivery,
@@ -147,15 +153,19 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
             return Err(error);
         }
     };
-    let end = RunEnd::of(ownership, &mut stop_signals).await?;
-    Running {
+    let timekeeper = Rc::clone(&recovered.timekeeper);
+    let end = RunEnd::of(ownership, &mut stop_signals, &timekeeper).await?;
+    let running = Running {
         recovered,
         delivery,
         control,
         listening,
+    };
+    let served = running.stop(end).await?;
+    if launch.config.cluster.is_none() {
+        kept.signals = Some(stop_signals);
     }
-    .stop(end)
-    .await
+    Ok(served)
 }
 
 /// The addresses are bound, and something answers there.
@@ -278,7 +288,7 @@ impl Bound {
                 .await
                 .ok();
         }
-        Ok(Served::Ownership)
+        Ok(Served::Run)
     }
 }
 

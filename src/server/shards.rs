@@ -272,7 +272,8 @@ fn start_cores(
     stop: &watch::Sender<bool>,
 ) -> mpsc::UnboundedReceiver<EndedCore> {
     let (end, ended) = mpsc::unbounded_channel();
-    for (shard, ((launch, node), store)) in launches.into_iter().zip(nodes).zip(stores).enumerate()
+    for (shard, ((mut launch, node), store)) in
+        launches.into_iter().zip(nodes).zip(stores).enumerate()
     {
         let (end, signals, store) = (
             end.clone(),
@@ -287,7 +288,9 @@ fn start_cores(
                 signals: Some(signals),
                 ..Kept::default()
             };
-            let served = catch_unwind(AssertUnwindSafe(|| serve_until_stopped(&launch, &mut kept)));
+            let served = catch_unwind(AssertUnwindSafe(|| {
+                serve_until_stopped(&mut launch, &mut kept)
+            }));
             let served = served
                 .unwrap_or_else(|_| Err(io_error("its thread")(io::Error::other("it panicked"))));
             // A process that has ended needs no answer.

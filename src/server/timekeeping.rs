@@ -65,8 +65,8 @@ pub(super) fn begin(config: &Config, skew: Skew, owner: Option<OwnerClock>) -> (
             %wall,
             %time,
             "the wall clock is behind the last run: time continues from the last run and slowly \
-             approaches the wall clock. After `gridhook clock confirm` the next start uses the \
-             wall clock"
+             approaches the wall clock. After `gridhook clock confirm` the server begins again \
+             by the wall clock"
         ),
         Some(ClockJump::Undone) => {
             tracing::warn!(%wall, "the step of the wall clock was undone: events expire again")
@@ -113,12 +113,20 @@ impl Timekeeper {
                 tracing::warn!(
                     wall = %step.wall,
                     expected = %step.expected,
-                    "the wall clock was set: time follows slowly, and at once after a restart"
+                    "the wall clock was set: time follows slowly, and at once after \
+                     `gridhook clock confirm`"
                 );
             }
             if std::mem::replace(&mut was_paused, self.clock.expiry_is_paused()) && !was_paused {
                 tracing::info!("the wall clock is trusted: events expire again");
             }
+        }
+    }
+
+    /// Returns once an operator has confirmed a wall clock that is behind.
+    pub(super) async fn confirmed_back(&self) {
+        while !self.clock.is_set_back() {
+            tokio::time::sleep(LOOK).await;
         }
     }
 

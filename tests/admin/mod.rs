@@ -18,6 +18,7 @@ mod history;
 mod http;
 mod list;
 mod namespace;
+mod namespace_form;
 mod namespace_subscription;
 mod odata;
 mod openapi;

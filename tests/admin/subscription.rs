@@ -352,7 +352,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not
         properties.destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
         properties.destination.properties cannot be read: missing field `queueName`
-        properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`
+        properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`, `endpointBaseUrl`, `allowedRate`
         properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has another scheme than http and https; allowed is an absolute http or https URL
@@ -377,7 +377,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.azureActiveDirectoryTenantId is "../t"; allowed are up to 256 letters, digits and -.
         properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is "a b"; allowed are up to 256 letters, digits and -._~:/
         properties.destination.properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.0`, expected `1.2` or `1.3`
-        properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`"#]].assert_eq(&text);
+        properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`, `endpointBaseUrl`, `allowedRate`"#]].assert_eq(&text);
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
     ]);
     expect![[r#"
         name is "other"; allowed is the name in the path, "to-shop"
-        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`
+        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`, `topic`, `provisioningState`, `endpointInService`
         properties.deliveryWithResourceIdentity and destination are both given; leave one of them out
         properties.deadLetterWithResourceIdentity is not an object; allowed is an object with identity and deadLetterDestination
         properties.deadLetterWithResourceIdentity.deadLetterDestination is missing; an identity is allowed only with a destination
@@ -729,7 +729,7 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
     .collect();
     expect![[r#"
         properties is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at the top
-        colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`
+        colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`, `topic`, `provisioningState`, `endpointInService`
         destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
         filter.advancedFilters[0] is not an object with operatorType and key
         retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30

@@ -16,6 +16,38 @@ use crate::support::memory_store::{MemoryStore, WriteFault};
 
 const DELAY: Duration = Duration::from_millis(100);
 
+/// Dead letters of a clock that was set back wait as long as new ones, also while new ones come.
+#[test]
+fn dead_letters_of_a_clock_that_was_a_year_ahead_wait_no_longer_than_new_ones() {
+    let memory = MemoryStore::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let year = Duration::from_secs(365 * 24 * 3600);
+    let target = || DeadLetterTarget {
+        delay: DELAY,
+        ..target("letters")
+    };
+    run(async {
+        let ahead = World::start(&memory, folder.path(), START.after(year));
+        let due = START.after(year).after(DELAY);
+        ahead.add_dead_letters(subscription_key(1), 5, due).await;
+        ahead.stop().await;
+        let world = World::start(&memory, folder.path(), START);
+        let _actor = world.actor();
+        let due = START.after(DELAY);
+        world
+            .add_more_dead_letters(subscription_key(1), 1, due)
+            .await;
+        for (subscription_key, due) in world.journal.reads().all_dead().expect("read") {
+            world.enqueue(subscription_key, target(), due);
+        }
+        let totals = world.until(subscription_key(1), written(6)).await;
+        assert_eq!(totals.lost, 0);
+        assert_eq!(world.waiting(subscription_key(1)).await, 0);
+        assert!(world.clock.now().since(START) < year / 365);
+        world.stop().await;
+    });
+}
+
 fn written(count: u64) -> impl Fn(&DeadLetterTotals) -> bool {
     move |totals| totals.written == count && totals.in_progress.is_none()
 }

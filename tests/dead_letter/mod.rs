@@ -62,6 +62,7 @@ fn target(folder: &str) -> DeadLetterTarget {
         source: TOPIC.to_owned(),
         layout: FileLayout::Basic,
         properties: Vec::new(),
+        delay: std::time::Duration::from_secs(24 * 3600),
         retry: [20, 40].map(std::time::Duration::from_millis).to_vec(),
         outage_window: std::time::Duration::from_secs(4 * 3600),
         drop_where_not_found: true,

@@ -5,7 +5,10 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -469,6 +472,101 @@ fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
     };
     assert_eq!(read(100), (vec![50_000, 100_000, 150_000], true));
     assert_eq!(read(2), (vec![50_000, 100_000], false));
+    journal.close();
+    writer.join();
+}
+
+/// A store that counts the records that scans visit.
+struct CountingStore {
+    store: crate::support::memory_store::MemoryStore,
+    visits: AtomicU64,
+    /// Those of the longest scan.
+    longest: AtomicU64,
+}
+
+impl layer::StoreLayer for CountingStore {
+    type Inner = crate::support::memory_store::MemoryStore;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.store
+    }
+
+    fn scan(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut gridhook::store::Visit<'_>,
+    ) -> Result<(), StoreError> {
+        let mut visits = 0;
+        let scan = self.store.scan(family, from, upper, &mut |key, value| {
+            visits += 1;
+            visit(key, value)
+        });
+        self.visits.fetch_add(visits, Ordering::Relaxed);
+        self.longest.fetch_max(visits, Ordering::Relaxed);
+        scan
+    }
+}
+
+/// A job's window asks for the keys behind those that it has, so that a walk over all of them looks
+/// at each of the subscription's own keys once, in parts between which other reads run.
+#[test]
+fn a_walk_over_the_keys_of_a_job_looks_once_at_each_key() {
+    const KEYS: u64 = 200_000;
+    const PART: u64 = 65_536;
+    let inner = crate::support::memory_store::MemoryStore::new();
+    let store = Arc::new(CountingStore {
+        store: inner.clone(),
+        visits: AtomicU64::new(0),
+        longest: AtomicU64::new(0),
+    });
+    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (journal, writer) = Journal::start(
+        store.clone(),
+        clock,
+        options(),
+        Box::new(|_, _| {}),
+        Box::new(|_| {}),
+    )
+    .expect("started");
+    let mut batch = Batch::default();
+    for seq in 1..=KEYS {
+        let lane = if seq % 100 == 0 {
+            Lane::FIRST_JOB
+        } else {
+            Lane::LIVE
+        };
+        let key = keys::due(OF, Timestamp(seq), lane, Seq(seq));
+        batch.put(Family::Due, key, Vec::new());
+    }
+    inner.write(&batch).expect("written");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let walk = |max| {
+        let mut from = DueKey::at(Timestamp(0));
+        let mut job_keys = 0;
+        store.visits.store(0, Ordering::Relaxed);
+        loop {
+            let due = journal.reads().due_of(OF, Traffic::Jobs, from, max);
+            let (keys, all) = runtime.block_on(due).expect("an answer");
+            job_keys += keys.len() as u64;
+            match keys.last() {
+                Some(last) if !all => from = last.next(),
+                Some(_) | None => break,
+            }
+        }
+        assert_eq!(job_keys, KEYS / 100);
+        store.visits.load(Ordering::Relaxed)
+    };
+    // A read that ends before the last key looks at one more.
+    for max in [100, 10_000] {
+        let visits = walk(max);
+        assert!(visits <= KEYS + 20, "{visits} of {KEYS} keys");
+    }
+    let longest = store.longest.load(Ordering::Relaxed);
+    assert!(longest <= PART + 1, "{longest} in one part");
     journal.close();
     writer.join();
 }

@@ -77,13 +77,13 @@ fn only_the_code_that_was_sent_is_a_yes_and_another_one_is_a_no() {
         200 []
             manual
         202 {"validationResponse":"512D38B6-C7B8-40C8-89FE-F46F9E9622B6"}
-            UnexpectedStatus: the endpoint answered 202; allowed is 200, with {"validationResponse": the validationCode} as its body
+            UnexpectedStatus: the endpoint returned 202; expected 200 with {"validationResponse": the validationCode} as its body
         204 
-            UnexpectedStatus: the endpoint answered 204; allowed is 200, with {"validationResponse": the validationCode} as its body
+            UnexpectedStatus: the endpoint returned 204; expected 200 with {"validationResponse": the validationCode} as its body
         302 
-            UnexpectedStatus: the endpoint answered 302; allowed is 200, with {"validationResponse": the validationCode} as its body
+            UnexpectedStatus: the endpoint returned 302; expected 200 with {"validationResponse": the validationCode} as its body
         404 
-            UnexpectedStatus: the endpoint answered 404; allowed is 200, with {"validationResponse": the validationCode} as its body"#]]
+            UnexpectedStatus: the endpoint returned 404; expected 200 with {"validationResponse": the validationCode} as its body"#]]
     .assert_eq(&lines.join("\n"));
 }
 
@@ -127,8 +127,8 @@ fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
         200 Some("*") Some("fast\u{1b}"): RateNotUnderstood: WebHook-Allowed-Rate is "fast\u{1b}"; allowed is a whole number of requests per minute, 1 or more, or *
         200 None None: manual
         204 None Some("*"): manual
-        405 None None: UnexpectedStatus: the endpoint answered 405; allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without it and 2xx to be asked by callback
-        500 None None: UnexpectedStatus: the endpoint answered 500; allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without it and 2xx to be asked by callback"#]]
+        405 None None: UnexpectedStatus: the endpoint returned 405; expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx without it for manual validation
+        500 None None: UnexpectedStatus: the endpoint returned 500; expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx without it for manual validation"#]]
     .assert_eq(&lines.join("\n"));
     assert_eq!(rate(Some("7")), Ok(NonZeroU32::new(7)));
 }

@@ -22,6 +22,8 @@ use crate::{
     },
 };
 
+const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
+
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// What the last process noted of time.
@@ -158,15 +160,82 @@ fn a_clock_that_was_ahead_and_is_right_again_lets_nothing_wait() {
         "it is logged"
     );
 
-    server.command("POST", "/clock", &Value::Null);
-    server.terminate();
-    server.restart();
-    let clock = server.command("GET", "/clock", &Value::Null).json();
-    let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
-    assert!(
-        ahead.abs() < 3_600.0,
-        "confirmed, the next start begins by it: {clock}"
+    confirm_set_back(&server);
+}
+
+/// Confirms a clock that is behind, and waits until the same process has followed it.
+fn confirm_set_back(server: &Server) {
+    const BEHIND: f64 = -60.0;
+    let process = server.id();
+    let clock = server.command("POST", "/clock", &Value::Null).json();
+    let ahead = |clock: &Value| clock["wallClockAheadSeconds"].as_f64();
+    assert!(ahead(&clock) < Some(BEHIND), "{clock}");
+    let token = fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
+    let bearer = format!("Bearer {}", token.trim());
+    let follows = || {
+        let headers = [("authorization", bearer.as_str())];
+        let clock = server.client().ask("GET", "/clock", &headers, b"");
+        clock.is_ok_and(|clock| clock.status == 200 && ahead(&clock.json()) > Some(BEHIND))
+    };
+    wait_for("the server to follow its clock", LONG, follows);
+    assert_eq!(server.id(), process, "it is the same process");
+}
+
+#[test]
+fn a_confirmed_clock_that_is_behind_is_followed_at_once_by_stamps_ends_and_windows() {
+    let (mut server, sink) = (Server::start(&[("CHAOS__ENABLED", "true")]), Sink::start());
+    let key = server.topic_of(
+        "orders",
+        &json!({"inputSchema": "EventGridSchema", "duplicateDetectionHistoryTimeWindow": "PT20S"}),
     );
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Dead);
+    let publish = |id: &str| server.publish("orders", &key, &load::body(&[id.to_owned()], "/a"));
+    let step = |step: &str| {
+        let step = json!({"step": step, "duration": "10m"});
+        server.command("POST", "/chaos/clock", &step);
+        server.command("POST", "/clock", &Value::Null);
+    };
+    step("168h");
+    publish("one");
+    wait_for("a first attempt", LONG, || {
+        sink.look("/hook", |ledger| ledger.contains_key("one"))
+    });
+    server.command("DELETE", "/chaos", &Value::Null);
+    confirm_set_back(&server);
+
+    let lived = json!({"retryPolicy": {"eventTimeToLiveInMinutes": 1}});
+    server.subscribe(
+        "orders",
+        "short",
+        &SubscriptionSpec::of(&sink.url("/short")).also(&json!({}), &lived),
+    );
+    sink.set("/short", Behavior::Dead);
+    publish("one");
+    let events = server
+        .command("GET", &format!("{TOPIC}/trace?id=one"), &Value::Null)
+        .json()["events"]
+        .clone();
+    let ahead = |index: usize| {
+        let published = events[index]["published"].as_str().expect("a time");
+        let published: jiff::Timestamp = published.parse().expect("a time");
+        published.duration_since(jiff::Timestamp::now()).as_hours()
+    };
+    let mut ages = [ahead(0), ahead(1)];
+    ages.sort_unstable();
+    assert_eq!(ages[0], 0, "stored again, with the time of now: {events}");
+    assert!(ages[1] > 160, "{events}");
+
+    sink.set("/hook", Behavior::Answer(200));
+    wait_for("what was due in a week to be delivered", LONG, || {
+        server.counter("orders", "hook", "delivered") == 2
+    });
+    step("2m");
+    wait_for("the time to live to end", LONG, || {
+        server.counter("orders", "short", "dropped") == 1
+    });
+    server.terminate();
+    server.assert_sound();
 }
 
 #[test]

@@ -192,6 +192,45 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
 }
 
 #[test]
+fn a_schedule_that_is_shorter_than_minimum_waits_is_warned_of_with_the_real_waits() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    server.topic_of(
+        "orders",
+        &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
+    );
+    let warning = "retryPolicy.schedule has waits that are shorter than minimum waits of the \
+        topic's edition: after 503 it is 30s, 40s, 10m; after 408 it is 2m, 2m, 10m; after 404, \
+        410 it is 5m, 5m, 10m";
+    let retry = |schedule: Value| json!({"retryPolicy": {"schedule": schedule}});
+    let spec = SubscriptionSpec::of(&sink.url("/hook"));
+    let spec = spec.also(&json!({}), &retry(json!(["10s", "40s", "10m"])));
+    let path = subscription("orders", "own");
+    let body = json!({"properties": spec.properties()});
+    let plan = server.command("PUT", &format!("{path}?whatIf=true"), &body);
+    assert_eq!(plan.json()["warnings"], json!([warning]));
+    let header = format!("299 gridhook \"{warning}\"");
+    let created = server.ask_for("orders", "own", &spec);
+    for answer in [plan, created] {
+        assert_eq!(answer.header("warning"), Some(header.as_str()));
+    }
+    for (schedule, warns) in [(json!(["5m", "1h"]), false), (json!("2021"), true)] {
+        let changed = server.patch("orders", "own", &retry(schedule));
+        assert_eq!(changed.status, 201, "{}", changed.text());
+        assert_eq!(changed.header("warning").is_some(), warns);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("own.json");
+    std::fs::write(&file, body.to_string()).expect("written");
+    let file = file.to_str().expect("text");
+    let topic = path.split("/eventSubscriptions").next().expect("a topic");
+    let (status, printed) =
+        server.say(&["subscriptions", "create", topic, "second", "--body", file]);
+    assert!(status.success(), "{printed}");
+    let line = format!("gridhook: warning: {warning}\n");
+    assert_eq!(printed.matches(&line).count(), 1, "{printed}");
+}
+
+#[test]
 fn an_endpoint_that_only_fails_is_held_until_it_is_resumed_also_after_a_crash() {
     let (mut server, sink) = (
         Server::start(&[("DELIVERY__HOLD_AFTER_FAILING", "1s")]),

@@ -29,10 +29,13 @@ mod unsupported;
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpRequest, HttpResponse, HttpResponseBuilder,
     body::MessageBody,
     dev::ServiceRequest,
-    http::{Method, StatusCode, header::ETAG},
+    http::{
+        Method, StatusCode,
+        header::{ETAG, WARNING},
+    },
     web::{self, Bytes},
 };
 use url::form_urlencoded;
@@ -175,7 +178,9 @@ pub(super) async fn answer(
         if let Some(before) = &before {
             response.insert_header((ETAG, tag(before)));
         }
-        return Ok(response.json(operation.difference(input).await?));
+        let difference = operation.difference(input).await?;
+        warn(&mut response, difference.warnings.clone());
+        return Ok(response.json(difference));
     }
     plan_audit(operation, input);
     let response = match operation.answer(call).await {
@@ -254,6 +259,13 @@ fn unknown(path: &str) -> AdminError {
              or a topic of a domain."
         )),
         None => AdminError::NoSuchPath(path.to_owned()),
+    }
+}
+
+/// Adds warnings to a response, as Kubernetes does. They are no part of the resource and its ETag.
+fn warn(response: &mut HttpResponseBuilder, warnings: impl IntoIterator<Item = String>) {
+    for warning in warnings {
+        response.append_header((WARNING, format!("299 gridhook \"{warning}\"")));
     }
 }
 

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use actix_web::{HttpRequest, HttpResponse, http::Method};
 use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
+use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 
 use super::{path::ArmPath, routes::Route};
@@ -12,7 +13,7 @@ use crate::{
     AdminError, Control, audit,
     auth::{Access, AdminCaller},
     merge::PartsMerge,
-    openapi::{OperationBuilder, SchemaRegistry},
+    openapi::{CHANGING, Description, OperationBuilder, SchemaRegistry, error},
     permissions::Permissions,
     placement::{Merge, SpreadScope},
 };
@@ -26,8 +27,6 @@ pub(super) type DifferenceAnswer<'a> = LocalBoxFuture<'a, Result<Difference, Adm
 
 /// A bug: only the operation of a PUT is called.
 const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
-
-type Describe = fn(&Route, &mut SchemaRegistry) -> OperationBuilder;
 
 /// What a handler needs to know, except the request itself: a configuration file has none.
 #[derive(Clone, Copy)]
@@ -99,7 +98,7 @@ pub struct Operation {
     /// Which shards of a cluster answer, if the topic is spread; [`None`]: the one that leads it.
     pub(crate) spread: Option<SpreadScope>,
     handler: Handler,
-    describe: Describe,
+    description: Description,
 }
 
 enum Handler {
@@ -119,7 +118,12 @@ macro_rules! answer {
 }
 pub(super) use answer;
 
-const fn of(method: Method, access: Access, handler: Handler, describe: Describe) -> Operation {
+const fn of(
+    method: Method,
+    access: Access,
+    handler: Handler,
+    description: Description,
+) -> Operation {
     Operation {
         method,
         access,
@@ -127,24 +131,29 @@ const fn of(method: Method, access: Access, handler: Handler, describe: Describe
         merge: None,
         spread: None,
         handler,
-        describe,
+        description,
     }
 }
 
 /// GET.
 pub(super) const fn get(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
-    describe: Describe,
+    description: Description,
 ) -> Operation {
-    of(Method::GET, Access::READ, Handler::Call(handler), describe)
+    of(
+        Method::GET,
+        Access::READ,
+        Handler::Call(handler),
+        description,
+    )
 }
 
 /// GET of a list of resources.
 pub(super) const fn list(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
-    describe: Describe,
+    description: Description,
 ) -> Operation {
-    let mut operation = get(handler, describe);
+    let mut operation = get(handler, description);
     operation.is_list = true;
     operation.merged(Merge::List)
 }
@@ -153,56 +162,61 @@ pub(super) const fn list(
 pub(super) const fn post(
     access: Access,
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
-    describe: Describe,
+    description: Description,
 ) -> Operation {
-    of(Method::POST, access, Handler::Call(handler), describe)
+    of(Method::POST, access, Handler::Call(handler), description)
 }
 
 /// PUT, with the difference for `whatIf`.
 pub(super) const fn put(
     handler: for<'a> fn(Input<'a>) -> Answer<'a>,
     difference: for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
-    describe: Describe,
+    description: Description,
 ) -> Operation {
     of(
         Method::PUT,
         Access::ADMIN,
         Handler::Put(handler, difference),
-        describe,
+        description,
     )
 }
 
 /// PUT of a deployment, which needs the request; POST …/whatIf has its changes.
 pub(super) const fn put_by_call(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
-    describe: Describe,
+    description: Description,
 ) -> Operation {
-    of(Method::PUT, Access::ADMIN, Handler::Call(handler), describe)
+    of(
+        Method::PUT,
+        Access::ADMIN,
+        Handler::Call(handler),
+        description,
+    )
 }
 
 /// PATCH.
 pub(super) const fn patch(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
-    describe: Describe,
+    description: Description,
 ) -> Operation {
     of(
         Method::PATCH,
         Access::ADMIN,
         Handler::Call(handler),
-        describe,
+        description,
     )
 }
 
 /// DELETE.
 pub(super) const fn delete(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
-    describe: Describe,
+    description: Description,
 ) -> Operation {
     of(
         Method::DELETE,
         Access::ADMIN,
         Handler::Call(handler),
-        describe,
+        description,
     )
 }
 
@@ -272,7 +286,18 @@ impl Operation {
 
     /// The OpenAPI description of the operation on a route.
     pub(crate) fn describe(&self, route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-        let draft = (self.describe)(route, schemas);
+        let named = |summary: &str| route.name_resource(summary);
+        let mut draft = self.description.draft(route.tag, &route.id, named, schemas);
+        if let Handler::Put(..) = self.handler {
+            let what_if = "Whether to report the changes without making them";
+            let changes = "The changes that would be made; only with `whatIf`";
+            draft = draft
+                .query("whatIf", what_if, &json!({"type": "boolean"}))
+                .answer(200, changes, &schemas.of::<Difference>());
+        }
+        if [Method::PUT, Method::PATCH, Method::DELETE].contains(&self.method) {
+            draft = draft.errors(CHANGING, &error());
+        }
         match self.spread {
             Some(SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_))
                 if route.is_in_topic() =>

@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::{
     Call, Input, Permissions, TopicPath, check_seen, list::PageRequest, no_subscription, not_found,
-    path::AzureScope, topic, topics::is_in,
+    path::AzureScope, topic, topics::is_in, warn,
 };
 use crate::model::difference::difference_between;
 use crate::model::subscription::provisioned_subscription_view;
@@ -20,7 +20,7 @@ use crate::{
     AdminError, Control,
     model::{
         InvalidRequest, domain_topic, provider,
-        subscription::{self, PathForm, namespace::check_mode},
+        subscription::{self, PathForm, longer_waits_warning, namespace::check_mode},
         value_of,
     },
     shares, uses,
@@ -165,6 +165,8 @@ pub(super) fn difference(
         .as_ref()
         .map(|existing| subscription::set(&existing.record, &of));
     let mut difference = difference_between(before.as_ref(), &subscription::set(&requested, &of));
+    let longer = input.control.registry.longer_waits(&of, &requested)?;
+    difference.warnings.extend(longer_waits_warning(&longer));
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
         // Validation of its endpoint failed: a PUT validates it again.
         let (at, [before, after]) = (
@@ -347,10 +349,13 @@ async fn save(
 ) -> Result<HttpResponse, AdminError> {
     let (key, registry, form) = (topic.key(), &input.control.registry, input.path.route.form);
     input.plan_audit(&subscription_view(&requested, topic, form));
+    let mut response = HttpResponse::Created();
+    let longer = registry.longer_waits(topic, &requested)?;
+    warn(&mut response, longer_waits_warning(&longer));
     if registry.needs_validation(&key, &requested) {
         input.lock.release();
         let saved = registry.validate(&key, requested, basis).await?;
-        return Ok(HttpResponse::Created().json(provisioned_subscription_view(&saved, topic, form)));
+        return Ok(response.json(provisioned_subscription_view(&saved, topic, form)));
     }
     let saved = registry.put_subscription(&key, requested, basis).await?;
     info!(
@@ -359,7 +364,7 @@ async fn save(
         version = saved.version,
         "event subscription saved"
     );
-    Ok(HttpResponse::Created().json(subscription_view(&saved, topic, form)))
+    Ok(response.json(subscription_view(&saved, topic, form)))
 }
 
 pub(super) async fn delete(

@@ -16,7 +16,6 @@ pub mod account;
 pub mod deployment;
 pub mod difference;
 pub mod domain_topic;
-mod duration;
 pub mod namespace;
 pub mod odata;
 pub mod provider;
@@ -243,15 +242,17 @@ type Enumeration = (&'static str, &'static [&'static str]);
 fn canonicalize(value: &mut Value, table: &[Enumeration]) {
     for (path, allowed) in table {
         tolerance::visit(value, path, &mut |value| {
-            if let Value::String(given) = value
-                && let Some(canonical) = allowed
-                    .iter()
-                    .find(|allowed| allowed.eq_ignore_ascii_case(given))
-            {
-                (*canonical).clone_into(given);
+            if let Value::String(given) = value {
+                *given = canonical_name(given, allowed).to_owned();
             }
         });
     }
+}
+
+/// The one of `allowed` that `given` is without regard to case, or `given`.
+fn canonical_name<'a>(given: &'a str, allowed: &[&'a str]) -> &'a str {
+    let is_given = |name: &&&str| name.eq_ignore_ascii_case(given);
+    allowed.iter().find(is_given).copied().unwrap_or(given)
 }
 
 /// Removes read-only properties.

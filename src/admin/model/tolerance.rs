@@ -44,7 +44,7 @@ impl Tolerance {
             });
         }
         for path in self.booleans {
-            visit(value, path, &mut read_boolean);
+            read_booleans(value, path);
         }
         for (path, former, present) in self.former {
             visit(value, path, &mut |value| {
@@ -57,6 +57,11 @@ impl Tolerance {
             });
         }
     }
+}
+
+/// Reads the text of booleans at `path`.
+pub(super) fn read_booleans(value: &mut Value, path: &str) {
+    visit(value, path, &mut read_boolean);
 }
 
 fn read_boolean(value: &mut Value) {

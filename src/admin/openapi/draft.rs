@@ -22,8 +22,14 @@ pub(crate) struct SchemaRegistry(BTreeMap<String, Value>);
 
 impl SchemaRegistry {
     /// A reference to the schema of `T`.
-    pub(super) fn of<T: ToSchema>(&mut self) -> Value {
-        let mut all: Vec<(String, RefOr<Schema>)> = vec![(T::name().into_owned(), T::schema())];
+    pub(crate) fn of<T: ToSchema>(&mut self) -> Value {
+        self.named::<T>(&T::name())
+    }
+
+    /// A reference to the schema of `T`, which is called `name`: types of one generic type would
+    /// have the same name.
+    pub(crate) fn named<T: ToSchema>(&mut self, name: &str) -> Value {
+        let mut all: Vec<(String, RefOr<Schema>)> = vec![(name.to_owned(), T::schema())];
         T::schemas(&mut all);
         for (name, schema) in all {
             let mut schema = value_of(&schema);
@@ -35,19 +41,6 @@ impl SchemaRegistry {
             );
             self.0.insert(name, schema);
         }
-        reference(&T::name())
-    }
-
-    /// A reference to a schema `name`: that of `T` with a change.
-    pub(super) fn made<T: ToSchema>(
-        &mut self,
-        name: &str,
-        change: impl FnOnce(&mut Value),
-    ) -> Value {
-        self.of::<T>();
-        let mut schema = self.0[T::name().as_ref()].clone();
-        change(&mut schema);
-        self.0.insert(name.to_owned(), schema);
         reference(name)
     }
 
@@ -141,7 +134,7 @@ impl OperationBuilder {
     }
 
     /// Adds the security scheme for a role and the errors of authorization.
-    pub(super) fn needs(mut self, access: Access) -> Self {
+    pub(crate) fn needs(mut self, access: Access) -> Self {
         let Access {
             role: Some(role),
             is_for_portals,
@@ -178,7 +171,7 @@ impl OperationBuilder {
     }
 
     /// Adds a query parameter.
-    pub(super) fn query(mut self, name: &str, what: &str, schema: &Value) -> Self {
+    pub(crate) fn query(mut self, name: &str, what: &str, schema: &Value) -> Self {
         self.parameters
             .push(json!({"name": name, "in": "query", "description": what, "schema": schema}));
         self
@@ -221,7 +214,7 @@ impl OperationBuilder {
     }
 
     /// Adds a JSON response.
-    pub(super) fn answer(mut self, status: u16, what: &str, schema: &Value) -> Self {
+    pub(crate) fn answer(mut self, status: u16, what: &str, schema: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema}});
         self.answers.insert(
             status.to_string(),
@@ -239,16 +232,6 @@ impl OperationBuilder {
         self
     }
 
-    /// Adds a text response.
-    pub(super) fn text(mut self, status: u16, what: &str) -> Self {
-        let content = json!({"text/plain": {"schema": {"type": "string"}}});
-        self.answers.insert(
-            status.to_string(),
-            json!({"description": what, "content": content}),
-        );
-        self
-    }
-
     /// Adds a response without a body.
     pub(super) fn done(mut self, status: u16, what: &str) -> Self {
         self.answers
@@ -257,7 +240,7 @@ impl OperationBuilder {
     }
 
     /// Adds JSON error responses.
-    pub(super) fn errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
+    pub(crate) fn errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
         errors.iter().fold(self, |draft, (status, what)| {
             draft.answer(*status, what, schema)
         })
@@ -313,7 +296,7 @@ impl OperationBuilder {
 }
 
 /// A reference to the schema of errors of the control plane.
-pub(super) fn error() -> Value {
+pub(crate) fn error() -> Value {
     reference(&ErrorResponse::name())
 }
 

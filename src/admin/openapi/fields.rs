@@ -8,6 +8,7 @@ const WORDS_MIN: usize = 3;
 
 /// Description of fields by name, sorted by name.
 const FIELDS: &[(&str, &str)] = &[
+    ("StorageBlob", "Container of the dead letters"),
     ("active", "Active faults, oldest first"),
     (
         "actor",

@@ -1,19 +1,18 @@
 //! `GET /openapi.json`: the OpenAPI 3.1 document of all paths.
 //!
-//! Paths, methods and roles come from the tables of routes ([`routes`](super::arm::routes),
-//! [`GridhookRoute`], [`http::PATHS`]), schemas from the types of bodies and views. Only summaries
-//! and statuses are written here.
+//! Paths, methods, roles, summaries and statuses come from the tables of routes
+//! ([`routes`](super::arm::routes), [`GridhookRoute`], [`http::PATHS`]), schemas from the types of
+//! bodies and views.
 //!
 //! The document has no secrets and no names of resources, so it needs no token.
 //!
 //! Not described: paths that are always refused (event subscriptions of other providers'
 //! resources), and 405 responses, which every path sends with `Allow` for other methods.
 
-pub(super) mod arm;
+mod description;
 mod draft;
 mod events;
 mod fields;
-pub(super) mod own;
 mod publishing;
 mod pull;
 mod shared;
@@ -23,7 +22,13 @@ use std::cell::OnceCell;
 use actix_web::{HttpResponse, http::header::ContentType, web};
 use serde_json::{Map, Value, json};
 
-pub(super) use self::draft::{OperationBuilder, SchemaRegistry};
+pub(crate) use self::{
+    description::{
+        CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, SchemaFn, TOP,
+        any_object, any_text, describe,
+    },
+    draft::{OperationBuilder, SchemaRegistry, error},
+};
 use super::{ChaosMode, GridhookRoute, arm::routes::ROUTES};
 use gridhook_api::resource::ErrorResponse;
 use gridhook_publish::{http, namespace};
@@ -97,17 +102,8 @@ pub fn document(chaos: ChaosMode) -> Value {
     schemas.of::<ErrorResponse>();
     for path in GridhookRoute::all(chaos) {
         for (method, operation) in path.operations() {
-            let draft = operation.describe(method, &mut schemas);
-            let draft = if path.is_by_topic() {
-                draft.of_shard()
-            } else {
-                draft
-            };
-            add(
-                path.template,
-                method.as_str(),
-                draft.needs(operation.access),
-            );
+            let draft = path.describe(operation, method, &mut schemas);
+            add(path.template, method.as_str(), draft);
         }
     }
     for route in ROUTES.iter() {
@@ -125,7 +121,7 @@ pub fn document(chaos: ChaosMode) -> Value {
             };
             let draft = draft
                 .needs(operation.access)
-                .otherwise(&arm::ALWAYS, &draft::error());
+                .otherwise(description::ALWAYS, &error());
             add(&route.template, operation.method.as_str(), draft);
         }
     }

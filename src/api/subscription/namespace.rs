@@ -1,31 +1,80 @@
-//! Event subscriptions of namespace topics, which have properties of their own.
+//! Event subscriptions of namespace topics, in the form that they have on the wire: the same
+//! properties as [`SubscriptionProperties`], at other places.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use thiserror::Error;
 use utoipa::ToSchema;
 
 use super::{
-    AdvancedFilterSchema, DeadLetterBody, DeliveryWithIdentityView, DestinationBody,
-    DestinationSchema, DestinationView, OrderingBody, TransformSchema,
+    AdvancedFilterSchema, BlobBody, DeadLetterBody, DeadLetterWithIdentity, DeliveryWithIdentity,
+    Destination, DestinationSchema, FilterBody, OrderingBody, PullSettings, RetryPolicyBody,
+    SubscriptionProperties, TransformSchema,
+};
+use crate::{
+    duration::{InvalidDuration, format_duration, parse_minutes},
+    resource::ReadOnly,
+    tolerance::text_unless_empty,
 };
 use gridhook_policy::transform::Transform;
 use gridhook_record::subscription::ResourceIdentity;
+use serde_json::Value;
 
-/// The body of a PUT or PATCH.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NamespaceSubscriptionBody {
-    pub name: Option<String>,
-    pub properties: NamespaceSubscriptionProperties,
+/// `deliveryMode` of push delivery.
+pub const PUSH: &str = "Push";
+
+/// `deliveryMode` of pull delivery.
+pub const QUEUE: &str = "Queue";
+
+/// Where properties of [`SubscriptionProperties`] are in a namespace, with `*` for `push` or
+/// `queue`. The others have the same path.
+const PATHS: [(&str, &str); 8] = [
+    ("destination", "deliveryConfiguration.*.destination"),
+    (
+        "deliveryWithResourceIdentity",
+        "deliveryConfiguration.*.deliveryWithResourceIdentity",
+    ),
+    ("queue", "deliveryConfiguration.queue"),
+    (
+        "retryPolicy.maxDeliveryAttempts",
+        "deliveryConfiguration.*.maxDeliveryCount",
+    ),
+    (
+        "retryPolicy.eventTimeToLiveInMinutes",
+        "deliveryConfiguration.*.eventTimeToLive",
+    ),
+    (
+        "deadLetterDestination",
+        "deliveryConfiguration.*.deadLetterDestinationWithResourceIdentity.deadLetterDestination",
+    ),
+    ("filter.advancedFilters", "filtersConfiguration.filters"),
+    (
+        "filter.includedEventTypes",
+        "filtersConfiguration.includedEventTypes",
+    ),
+];
+
+/// Translates the path of a property of [`SubscriptionProperties`] to its path in a namespace.
+pub fn translate_path(path: &str, is_pulled: bool) -> String {
+    let part = if is_pulled { "queue" } else { "push" };
+    let translated = PATHS.iter().find_map(|(canonical, namespaced)| {
+        let below = path.strip_prefix(canonical)?;
+        let is_whole_key = below.is_empty() || below.starts_with(['.', '[']);
+        is_whole_key.then(|| format!("{}{below}", namespaced.replace('*', part)))
+    });
+    translated.unwrap_or_else(|| path.to_owned())
 }
 
-#[derive(Deserialize, Serialize, ToSchema)]
+/// The properties of an event subscription of a namespace topic.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespaceSubscriptionProperties {
     pub delivery_configuration: DeliveryConfiguration,
     /// Schema of the events, `CloudEventSchemaV1_0`
+    #[serde(default, deserialize_with = "text_unless_empty")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "CloudEventSchemaV1_0")]
     pub event_delivery_schema: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub filters_configuration: Option<FiltersConfiguration>,
     /// What push delivery sends instead of an event
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,6 +82,7 @@ pub struct NamespaceSubscriptionProperties {
     pub transform: Option<Transform>,
     /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default
     /// never
+    #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
@@ -41,9 +91,16 @@ pub struct NamespaceSubscriptionProperties {
     /// For a new event subscription: time of the first stored event to deliver
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<String>,
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = String, read_only)]
+    pub provisioning_state: ReadOnly<String>,
+    /// Endpoint that receives events until a new endpoint is validated
+    #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
+    #[schema(value_type = Option<String>, read_only)]
+    pub endpoint_in_service: ReadOnly<Option<String>>,
 }
 
-#[derive(Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeliveryConfiguration {
     /// `Push`, or `Queue` for clients that pull
@@ -55,37 +112,56 @@ pub struct DeliveryConfiguration {
     pub push: Option<PushInfo>,
 }
 
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct QueueInfo {
-    #[schema(minimum = 60, maximum = 300)]
-    pub receive_lock_duration_in_seconds: Option<i64>,
-    #[schema(minimum = 1, maximum = 10)]
-    pub max_delivery_count: Option<i64>,
-    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic;
-    /// default 1 day
-    #[schema(example = "P1D")]
-    pub event_time_to_live: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<SdkDeadLetterBody>)]
-    pub dead_letter_destination_with_resource_identity: Option<Value>,
+impl DeliveryConfiguration {
+    /// The destination of dead letters.
+    pub fn dead_letter(&self) -> Option<&NamespaceDeadLetter> {
+        let push = self.push.as_ref();
+        let queue = self.queue.as_ref();
+        let in_push = push.map(|push| &push.dead_letter_destination_with_resource_identity);
+        let in_queue = queue.map(|queue| &queue.dead_letter_destination_with_resource_identity);
+        in_push.or(in_queue)?.as_ref()
+    }
 }
 
-#[derive(Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PushInfo {
+pub struct QueueInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 60, maximum = 300)]
+    pub receive_lock_duration_in_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
     /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic;
     /// default 1 day
+    #[serde(default, deserialize_with = "text_unless_empty")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "P1D")]
     pub event_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<SdkDeadLetterBody>)]
-    pub dead_letter_destination_with_resource_identity: Option<Value>,
-    /// Endpoint; with an identity, the same in `deliveryWithResourceIdentity`
-    #[schema(value_type = DestinationSchema)]
-    pub destination: DestinationBody,
+    pub dead_letter_destination_with_resource_identity: Option<NamespaceDeadLetter>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PushInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10)]
+    pub max_delivery_count: Option<i64>,
+    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic;
+    /// default 1 day
+    #[serde(default, deserialize_with = "text_unless_empty")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "P1D")]
+    pub event_time_to_live: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter_destination_with_resource_identity: Option<NamespaceDeadLetter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<DestinationSchema>)]
+    pub destination: Option<Destination>,
+    /// In place of `destination`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
@@ -98,74 +174,259 @@ pub struct FiltersConfiguration {
     pub filters: Option<Vec<Value>>,
 }
 
-/// Destination of dead letters with an identity, in the form of the SDKs.
+/// Destination of dead letters with an identity: with `deadLetterDestination` as in the SDKs, or
+/// with `endpointType` and `StorageBlob` as in Azure's documentation. A response has the former.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterWithResourceIdentity)]
-pub struct SdkDeadLetterBody {
+pub struct NamespaceDeadLetter {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<ResourceIdentity>,
     /// Days for which writing to an unreachable store is retried
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2)]
     pub delivery_retry_period_in_days: Option<i64>,
-    pub dead_letter_destination: DeadLetterBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter_destination: Option<DeadLetterBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint_type: Option<String>,
+    #[serde(rename = "StorageBlob", alias = "storageBlob")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_blob: Option<BlobBody>,
 }
 
-/// The properties of a response, without secrets.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NamespaceSubscriptionViewProperties {
-    pub provisioning_state: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint_in_service: Option<Option<String>>,
-    pub delivery_configuration: DeliveryConfigurationView,
-    pub event_delivery_schema: String,
-    pub filters_configuration: FiltersConfiguration,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub transform: Option<Transform>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expiration_time_utc: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ordering: Option<OrderingBody>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub starts_from: Option<String>,
+/// Properties of a namespace that have no meaning together, or a duration that is none.
+#[derive(Debug, Error)]
+#[error("{at} {problem}")]
+pub struct InvalidNamespaceForm {
+    /// Path of the property.
+    pub at: String,
+    /// What is wrong with it, and what is allowed.
+    pub problem: String,
 }
 
-/// How events are delivered.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(tag = "deliveryMode")]
-pub enum DeliveryConfigurationView {
-    Push { push: Box<PushView> },
-    Queue { queue: QueueView },
+impl InvalidNamespaceForm {
+    fn new(at: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self {
+            at: at.into(),
+            problem: problem.into(),
+        }
+    }
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct QueueView {
-    pub receive_lock_duration_in_seconds: u32,
-    #[serde(flatten)]
-    pub terms: DeliveryTermsView,
+impl From<SubscriptionProperties> for NamespaceSubscriptionProperties {
+    fn from(properties: SubscriptionProperties) -> Self {
+        let retry_policy = properties.retry_policy.unwrap_or_default();
+        let max_delivery_count = retry_policy.max_delivery_attempts;
+        let minutes = retry_policy.event_time_to_live_in_minutes;
+        let event_time_to_live = minutes
+            .and_then(|minutes| u32::try_from(minutes.checked_mul(60)?).ok())
+            .map(format_duration);
+        let dead_letter_destination_with_resource_identity = NamespaceDeadLetter::from_either(
+            properties.dead_letter_destination,
+            properties.dead_letter_with_resource_identity,
+        );
+        let delivery_configuration = match properties.queue {
+            Some(queue) => DeliveryConfiguration {
+                delivery_mode: QUEUE.to_owned(),
+                push: None,
+                queue: Some(QueueInfo {
+                    receive_lock_duration_in_seconds: queue.receive_lock_duration_in_seconds,
+                    max_delivery_count,
+                    event_time_to_live,
+                    dead_letter_destination_with_resource_identity,
+                }),
+            },
+            None => DeliveryConfiguration {
+                delivery_mode: PUSH.to_owned(),
+                queue: None,
+                push: Some(PushInfo {
+                    max_delivery_count,
+                    event_time_to_live,
+                    dead_letter_destination_with_resource_identity,
+                    destination: properties.destination,
+                    delivery_with_resource_identity: properties.delivery_with_resource_identity,
+                }),
+            },
+        };
+        Self {
+            delivery_configuration,
+            event_delivery_schema: properties.event_delivery_schema,
+            filters_configuration: properties.filter.map(|filter| FiltersConfiguration {
+                included_event_types: filter.included_event_types,
+                filters: filter.advanced_filters,
+            }),
+            transform: properties.transform,
+            expiration_time_utc: properties.expiration_time_utc,
+            ordering: properties.ordering,
+            starts_from: properties.starts_from,
+            provisioning_state: properties.provisioning_state,
+            endpoint_in_service: properties.endpoint_in_service,
+        }
+    }
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PushView {
-    #[serde(flatten)]
-    pub terms: DeliveryTermsView,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub destination: Option<DestinationView>,
-    /// In place of `destination`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivery_with_resource_identity: Option<DeliveryWithIdentityView>,
+impl TryFrom<NamespaceSubscriptionProperties> for SubscriptionProperties {
+    type Error = InvalidNamespaceForm;
+
+    fn try_from(properties: NamespaceSubscriptionProperties) -> Result<Self, Self::Error> {
+        let delivery = NamespaceDelivery::from_configuration(properties.delivery_configuration)?;
+        let at = |key: &str| format!("deliveryConfiguration.{}.{key}", delivery.part);
+        let minutes = delivery.event_time_to_live.as_deref().map(parse_minutes);
+        let event_time_to_live_in_minutes = minutes.transpose().map_err(|error| {
+            let InvalidDuration(problem) = error;
+            InvalidNamespaceForm::new(at("eventTimeToLive"), problem)
+        })?;
+        let dead_letter = delivery
+            .dead_letter
+            .map(NamespaceDeadLetter::into_canonical)
+            .transpose()
+            .map_err(|InvalidNamespaceForm { at: below, problem }| {
+                let key = "deadLetterDestinationWithResourceIdentity";
+                InvalidNamespaceForm::new(at(&format!("{key}{below}")), problem)
+            })?;
+        let (dead_letter_destination, dead_letter_with_resource_identity) = match dead_letter {
+            Some(with) if with.identity.is_none() => (Some(with.dead_letter_destination), None),
+            with => (None, with),
+        };
+        Ok(Self {
+            destination: delivery.destination,
+            delivery_with_resource_identity: delivery.delivery_with_resource_identity,
+            filter: properties.filters_configuration.map(|filters| FilterBody {
+                included_event_types: filters.included_event_types,
+                advanced_filters: filters.filters,
+                ..FilterBody::default()
+            }),
+            event_delivery_schema: properties.event_delivery_schema,
+            transform: properties.transform,
+            retry_policy: Some(RetryPolicyBody {
+                max_delivery_attempts: delivery.max_delivery_count,
+                event_time_to_live_in_minutes,
+                schedule: None,
+            }),
+            dead_letter_destination,
+            dead_letter_with_resource_identity,
+            expiration_time_utc: properties.expiration_time_utc,
+            ordering: properties.ordering,
+            starts_from: properties.starts_from,
+            queue: delivery.queue,
+            provisioning_state: properties.provisioning_state,
+            endpoint_in_service: properties.endpoint_in_service,
+            ..Self::default()
+        })
+    }
 }
 
-/// What push and pull delivery have in common.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DeliveryTermsView {
-    pub max_delivery_count: u32,
-    pub event_time_to_live: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_letter_destination_with_resource_identity: Option<SdkDeadLetterBody>,
+/// The properties of `push` or of `queue`.
+struct NamespaceDelivery {
+    part: &'static str,
+    queue: Option<PullSettings>,
+    max_delivery_count: Option<i64>,
+    event_time_to_live: Option<String>,
+    dead_letter: Option<NamespaceDeadLetter>,
+    destination: Option<Destination>,
+    delivery_with_resource_identity: Option<DeliveryWithIdentity>,
+}
+
+impl NamespaceDelivery {
+    fn from_configuration(
+        configuration: DeliveryConfiguration,
+    ) -> Result<Self, InvalidNamespaceForm> {
+        let mode = configuration.delivery_mode;
+        let is_push = mode.eq_ignore_ascii_case(PUSH);
+        let is_queue = mode.eq_ignore_ascii_case(QUEUE);
+        match (configuration.push, configuration.queue) {
+            (Some(push), None) if is_push => Ok(Self {
+                part: "push",
+                queue: None,
+                max_delivery_count: push.max_delivery_count,
+                event_time_to_live: push.event_time_to_live,
+                dead_letter: push.dead_letter_destination_with_resource_identity,
+                destination: push.destination,
+                delivery_with_resource_identity: push.delivery_with_resource_identity,
+            }),
+            (None, queue) if is_queue => {
+                let queue = queue.unwrap_or_default();
+                Ok(Self {
+                    part: "queue",
+                    queue: Some(PullSettings {
+                        receive_lock_duration_in_seconds: queue.receive_lock_duration_in_seconds,
+                    }),
+                    max_delivery_count: queue.max_delivery_count,
+                    event_time_to_live: queue.event_time_to_live,
+                    dead_letter: queue.dead_letter_destination_with_resource_identity,
+                    destination: None,
+                    delivery_with_resource_identity: None,
+                })
+            }
+            (_, Some(_)) if is_push => Err(InvalidNamespaceForm::new(
+                "deliveryConfiguration.queue",
+                "is given, and deliveryMode is Push; leave it out",
+            )),
+            (None, None) if is_push => Err(InvalidNamespaceForm::new(
+                "deliveryConfiguration.push",
+                "is missing, and deliveryMode is Push; allowed is a destination in it",
+            )),
+            _ if is_queue => Err(InvalidNamespaceForm::new(
+                "deliveryConfiguration.push",
+                "is given, and deliveryMode is Queue; leave it out",
+            )),
+            _ => Err(InvalidNamespaceForm::new(
+                "deliveryConfiguration.deliveryMode",
+                format!(
+                    "is \"{}\"; allowed are {QUEUE} and {PUSH}",
+                    mode.escape_debug()
+                ),
+            )),
+        }
+    }
+}
+
+impl NamespaceDeadLetter {
+    fn from_either(
+        plain: Option<DeadLetterBody>,
+        identified: Option<DeadLetterWithIdentity>,
+    ) -> Option<Self> {
+        let with_identity = identified.or_else(|| {
+            Some(DeadLetterWithIdentity {
+                identity: None,
+                dead_letter_destination: plain?,
+            })
+        })?;
+        let mut destination = with_identity.dead_letter_destination;
+        Some(Self {
+            identity: with_identity.identity,
+            delivery_retry_period_in_days: destination.delivery_retry_period_in_days.take(),
+            dead_letter_destination: Some(destination),
+            endpoint_type: None,
+            storage_blob: None,
+        })
+    }
+
+    fn into_canonical(self) -> Result<DeadLetterWithIdentity, InvalidNamespaceForm> {
+        let missing = |key: &str| {
+            InvalidNamespaceForm::new("", format!("cannot be read: missing field `{key}`"))
+        };
+        let mut dead_letter_destination = match self.dead_letter_destination {
+            Some(_) if self.storage_blob.is_some() || self.endpoint_type.is_some() => {
+                let problem = "has deadLetterDestination, and endpointType or StorageBlob beside \
+                    it; leave one of them out";
+                return Err(InvalidNamespaceForm::new("", problem));
+            }
+            Some(destination) => destination,
+            None => DeadLetterBody {
+                endpoint_type: self.endpoint_type.ok_or_else(|| missing("endpointType"))?,
+                delivery_retry_period_in_days: None,
+                properties: self.storage_blob.ok_or_else(|| missing("StorageBlob"))?,
+            },
+        };
+        if self.delivery_retry_period_in_days.is_some() {
+            dead_letter_destination.delivery_retry_period_in_days =
+                self.delivery_retry_period_in_days;
+        }
+        Ok(DeadLetterWithIdentity {
+            identity: self.identity,
+            dead_letter_destination,
+        })
+    }
 }

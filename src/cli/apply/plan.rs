@@ -72,7 +72,10 @@ impl ApplyPlan {
             } else {
                 what_if(session, resource).await?
             };
-            let Difference { exists, changes } = difference;
+            // The client prints the warnings.
+            let Difference {
+                exists, changes, ..
+            } = difference;
             if exists && changes.is_empty() {
                 plan.unchanged += 1;
                 continue;
@@ -177,8 +180,8 @@ fn declared_values(resource: &DeclaredResource) -> Difference {
     let mut changes = Vec::new();
     add_values("", &resource.body, &mut changes);
     Difference {
-        exists: false,
         changes,
+        ..Difference::default()
     }
 }
 

@@ -8,7 +8,7 @@ mod body;
 mod resource_name;
 mod token;
 
-use std::{path::PathBuf, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, path::PathBuf, time::Duration};
 
 use awc::{
     Client, ClientRequest, SendClientRequest,
@@ -160,6 +160,8 @@ pub struct ServerClient {
     client: Client,
     server: Url,
     token: OperatorToken,
+    /// Those that were printed.
+    warnings: RefCell<BTreeSet<String>>,
 }
 
 impl ServerArgs {
@@ -173,6 +175,7 @@ impl ServerArgs {
             client,
             server: chosen.server,
             token,
+            warnings: RefCell::default(),
         })
     }
 
@@ -335,6 +338,16 @@ impl ServerClient {
         &self.client
     }
 
+    /// Prints the text of a `Warning` header, once in a command.
+    fn print_warning(&self, header: &str) {
+        let text = header
+            .split_once('"')
+            .map_or(header, |(_, text)| text.trim_end_matches('"'));
+        if self.warnings.borrow_mut().insert(text.to_owned()) {
+            print::note(&format!("gridhook: warning: {text}"));
+        }
+    }
+
     async fn answer(
         &self,
         sent: SendClientRequest,
@@ -342,6 +355,9 @@ impl ServerClient {
         let response = sent.await.map_err(|error| self.not_reached(&error))?;
         let mut response = response.timeout(RESPONSE_TIMEOUT);
         let status = response.status();
+        for warning in response.headers().get_all(header::WARNING) {
+            self.print_warning(&String::from_utf8_lossy(warning.as_bytes()));
+        }
         let tag = response
             .headers()
             .get(header::ETAG)

@@ -14,36 +14,56 @@ use gridhook_api::{
     filter_test::FilterTestReport,
     status::{CountersView, SubscriptionStatusView},
     subscription::{
-        AnySubscriptionProperties, BlobBody, DeliveryWithIdentityView, DestinationView,
-        OrderingBody, ResourceView, SubscriptionView, SubscriptionViewProperties, WebhookView,
-        namespace::{
-            DeliveryConfigurationView, DeliveryTermsView, NamespaceSubscriptionViewProperties,
-            PushView, QueueView,
-        },
+        AnySubscriptionProperties, Destination, EventSubscription, SubscriptionProperties,
+        namespace::InvalidNamespaceForm,
     },
     transform_test::{TransformTestLine, TransformTestReport},
 };
 use gridhook_clock::Clock;
 
+/// An event subscription of any topic.
+#[derive(Deserialize)]
+#[serde(try_from = "EventSubscription<AnySubscriptionProperties>")]
+pub(super) struct ShownSubscription {
+    name: String,
+    /// Resource id of the topic.
+    topic: String,
+    properties: SubscriptionProperties,
+}
+
+impl TryFrom<EventSubscription<AnySubscriptionProperties>> for ShownSubscription {
+    type Error = InvalidNamespaceForm;
+
+    fn try_from(
+        subscription: EventSubscription<AnySubscriptionProperties>,
+    ) -> Result<Self, Self::Error> {
+        let mut properties = SubscriptionProperties::try_from(subscription.properties)?;
+        let id = subscription.id.0.unwrap_or_default();
+        // In a namespace, only the id names the topic.
+        let topic_id = id.rsplit_once("/eventSubscriptions/");
+        let topic = properties.topic.0.take();
+        Ok(Self {
+            name: subscription.name.unwrap_or_default(),
+            topic: topic.unwrap_or_else(|| topic_id.unwrap_or_default().0.to_owned()),
+            properties,
+        })
+    }
+}
+
 /// A table of event subscriptions.
-pub(super) fn listed(all: &[SubscriptionView]) -> String {
+pub(super) fn listed(all: &[ShownSubscription]) -> String {
     let mut table = TextTable::new(["TOPIC", "NAME", "ENDPOINT", "TYPES", "SCHEMA", "STATE"]);
     for subscription in all {
-        let Configuration {
-            topic,
-            destination,
-            types,
-            schema,
-            state,
-            ..
-        } = Configuration::of(subscription);
+        let properties = &subscription.properties;
+        let filter = properties.filter.as_ref();
+        let types = filter.and_then(|filter| filter.included_event_types.as_deref());
         table.line([
-            client::short(topic),
+            client::short(&subscription.topic),
             text(&subscription.name),
-            endpoint(destination),
+            endpoint(properties.any_destination()),
             types.map_or_else(|| "all".to_owned(), format::list),
-            text(schema),
-            text(state),
+            optional(properties.event_delivery_schema.as_deref(), text),
+            optional(properties.provisioning_state.0.as_deref(), text),
         ]);
     }
     table.to_string()
@@ -53,7 +73,7 @@ pub(super) fn listed(all: &[SubscriptionView]) -> String {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SubscriptionParts {
-    event_subscription: SubscriptionView,
+    event_subscription: ShownSubscription,
     status: Option<SubscriptionStatusView>,
 }
 
@@ -71,273 +91,130 @@ pub(super) fn format_subscription(
 }
 
 /// The configuration of an event subscription.
-pub(super) fn facts(subscription: &SubscriptionView) -> String {
-    let all = Configuration::of(subscription);
-    let of = |value: Option<&str>| optional(value, text);
-    let is_pulled = all.destination.is_none();
-    let dead_letters = all.dead_letter.map(
-        |BlobBody {
-             resource_id,
-             blob_container_name,
-         }| {
-            [Some(resource_id), blob_container_name.as_ref()]
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect::<Vec<_>>()
-                .join("/")
-        },
-    );
-    let (webhook, batch) = match all.destination {
-        Some(DestinationView::WebHook(webhook)) => {
-            let settings = &webhook.settings;
-            (
-                Some(settings),
-                [
-                    settings.max_events_per_batch,
-                    settings.preferred_batch_size_in_kilobytes,
-                ],
-            )
-        }
-        Some(DestinationView::Resource(ResourceView { properties, .. })) => (
-            None,
-            [
-                properties.max_events_per_batch,
-                properties.preferred_batch_size_in_kilobytes,
-            ],
-        ),
-        None => (None, [None, None]),
+pub(super) fn facts(subscription: &ShownSubscription) -> String {
+    let properties = &subscription.properties;
+    let filter = properties.filter.as_ref();
+    let retry = properties.retry_policy.as_ref();
+    let destination = properties.any_destination();
+    let shown = |value: &Option<String>| optional(value.as_deref(), text);
+    let setting = |key: &str| destination?.properties.get(key)?.as_u64();
+    let dead_letters = properties.any_dead_letter_destination().map(|destination| {
+        let container = destination.properties.blob_container_name.as_ref();
+        let resource_id = &destination.properties.resource_id;
+        container.map_or_else(
+            || resource_id.clone(),
+            |name| format!("{resource_id}/{name}"),
+        )
+    });
+    let seconds = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+    let span = |value: Option<u64>| optional(value.map(Duration::from_secs), format::span);
+    let lock = properties
+        .queue
+        .and_then(|queue| queue.receive_lock_duration_in_seconds);
+    let time_to_live = retry.and_then(|retry| retry.event_time_to_live_in_minutes);
+    let attempts = seconds(retry.and_then(|retry| retry.max_delivery_attempts));
+    let attempts = optional(attempts, |attempts| match (destination, attempts) {
+        (None, 1) => "1 delivery".to_owned(),
+        (None, deliveries) => format!("{} deliveries", number(deliveries)),
+        (Some(_), attempts) => counted(attempts, "attempt"),
+    });
+    let batch_events = setting("maxEventsPerBatch");
+    let batch_kilobytes = setting("preferredBatchSizeInKilobytes");
+    let batch = if batch_events.is_none() && batch_kilobytes.is_none() {
+        String::new()
+    } else {
+        let events = optional(batch_events, |events| counted(events, "event"));
+        format!("{events}, {} KB", optional(batch_kilobytes, number))
     };
-    let whole = |value: i64| number(u64::try_from(value).unwrap_or_default());
-    let event_count = |value: i64| counted(u64::try_from(value).unwrap_or_default(), "event");
-    let batch = match batch {
-        [None, None] => String::new(),
-        [events, kilobytes] => format!(
-            "{}, {} KB",
-            optional(events, event_count),
-            optional(kilobytes, whole)
-        ),
-    };
-    let limit = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
-    let lock = all
-        .lock_seconds
-        .map(|seconds| Duration::from_secs(seconds.into()));
-    let response_timeout = limit(webhook.and_then(|webhook| webhook.response_timeout_in_seconds));
     format::facts(
         16,
         &[
-            ("state", text(all.state)),
-            ("endpoint", endpoint(all.destination)),
-            ("lock", optional(lock, format::span)),
-            ("schema", text(all.schema)),
-            ("types", optional(all.types, format::list)),
-            ("subject begins", of(all.subject_begins_with)),
-            ("subject ends", of(all.subject_ends_with)),
+            ("state", shown(&properties.provisioning_state.0)),
+            ("endpoint", endpoint(destination)),
+            ("lock", span(seconds(lock))),
+            ("schema", shown(&properties.event_delivery_schema)),
+            (
+                "types",
+                optional(
+                    filter.and_then(|filter| filter.included_event_types.as_deref()),
+                    format::list,
+                ),
+            ),
+            (
+                "subject begins",
+                filter.map_or_else(String::new, |filter| shown(&filter.subject_begins_with)),
+            ),
+            (
+                "subject ends",
+                filter.map_or_else(String::new, |filter| shown(&filter.subject_ends_with)),
+            ),
             (
                 "advanced filters",
-                all.advanced_filters
-                    .map_or_else(String::new, |filters| filters.len().to_string()),
+                optional(
+                    filter.and_then(|filter| filter.advanced_filters.as_ref()),
+                    |filters| filters.len().to_string(),
+                ),
             ),
             (
                 "retry",
                 format!(
-                    "{} within {}",
-                    optional(all.attempts, |attempts| match (is_pulled, attempts) {
-                        (true, 1) => "1 delivery".to_owned(),
-                        (true, deliveries) => format!("{} deliveries", number(deliveries)),
-                        (false, attempts) => counted(attempts, "attempt"),
-                    }),
-                    optional(all.time_to_live, format::span)
+                    "{attempts} within {}",
+                    span(seconds(
+                        time_to_live.map(|minutes| minutes.saturating_mul(60))
+                    ))
                 ),
             ),
             (
                 "transform",
-                all.transform
-                    .map_or_else(String::new, |parts| text(&parts.join(", "))),
+                optional(properties.transform.as_ref(), |transform| {
+                    text(&keys(transform).join(", "))
+                }),
             ),
             ("batch", batch),
             (
                 "requests/s",
-                optional(
-                    limit(webhook.and_then(|webhook| webhook.max_requests_per_second)),
-                    number,
-                ),
+                optional(setting("maxRequestsPerSecond"), number),
             ),
             (
                 "response timeout",
-                optional(response_timeout.map(Duration::from_secs), format::span),
+                span(setting("responseTimeoutInSeconds")),
             ),
             (
                 "order",
-                optional(all.ordering, |ordering| ordering.key.clone()),
+                optional(properties.ordering.as_ref(), |ordering| {
+                    ordering.key.clone()
+                }),
             ),
             (
                 "dead letters",
                 dead_letters.unwrap_or_else(|| "no destination".to_owned()),
             ),
-            ("labels", optional(all.labels, format::list)),
-            ("expires", of(all.expires)),
-            ("starts from", of(all.starts_from)),
+            (
+                "labels",
+                optional(properties.labels.as_deref(), format::list),
+            ),
+            ("expires", shown(&properties.expiration_time_utc)),
+            ("starts from", shown(&properties.starts_from)),
         ],
     )
 }
 
 /// The address of a webhook, else the kind of destination, the service and the names in it.
-fn endpoint(destination: Option<&DestinationView>) -> String {
-    match destination {
-        None => "none (pull delivery)".to_owned(),
-        Some(DestinationView::WebHook(webhook)) => {
-            let WebhookView {
-                endpoint_base_url,
-                settings,
-                ..
-            } = &**webhook;
-            text(settings.endpoint_url.as_ref().unwrap_or(endpoint_base_url))
-        }
-        Some(DestinationView::Resource(ResourceView {
-            endpoint_type,
-            properties,
-        })) => {
-            let names = properties.others.values().filter_map(Value::as_str);
-            let all = [endpoint_type.as_str(), properties.resource_id.as_str()]
-                .into_iter()
-                .chain(names);
-            text(&all.collect::<Vec<_>>().join(" "))
-        }
+fn endpoint(destination: Option<&Destination>) -> String {
+    let Some(destination) = destination else {
+        return "none (pull delivery)".to_owned();
+    };
+    let property = |key: &str| destination.properties.get(key).and_then(Value::as_str);
+    if destination.endpoint_type == "WebHook" {
+        let url = property("endpointUrl").or_else(|| property("endpointBaseUrl"));
+        return optional(url, text);
     }
-}
-
-/// What an event subscription is configured to do, from either JSON form.
-struct Configuration<'a> {
-    topic: &'a str,
-    state: &'a str,
-    schema: &'a str,
-    /// [`None`] with pull delivery.
-    destination: Option<&'a DestinationView>,
-    lock_seconds: Option<u32>,
-    types: Option<&'a [String]>,
-    subject_begins_with: Option<&'a str>,
-    subject_ends_with: Option<&'a str>,
-    advanced_filters: Option<&'a [Value]>,
-    attempts: Option<u64>,
-    time_to_live: Option<Duration>,
-    dead_letter: Option<&'a BlobBody>,
-    transform: Option<Vec<String>>,
-    ordering: Option<&'a OrderingBody>,
-    labels: Option<&'a [String]>,
-    expires: Option<&'a str>,
-    starts_from: Option<&'a str>,
-}
-
-impl<'a> Configuration<'a> {
-    fn of(subscription: &'a SubscriptionView) -> Self {
-        match &subscription.properties {
-            AnySubscriptionProperties::Topic(properties) => Self::of_topic(properties),
-            AnySubscriptionProperties::Namespace(properties) => {
-                Self::of_namespace_topic(&subscription.id, properties)
-            }
-        }
-    }
-
-    fn of_topic(properties: &'a SubscriptionViewProperties) -> Self {
-        let destination = in_either_form(
-            &properties.destination,
-            &properties.delivery_with_resource_identity,
-        );
-        let letters = properties
-            .dead_letter_with_resource_identity
-            .as_ref()
-            .map(|with| &with.dead_letter_destination);
-        let (filter, retry) = (&properties.filter, &properties.retry_policy);
-        let minutes = retry
-            .event_time_to_live_in_minutes
-            .and_then(|minutes| u64::try_from(minutes).ok());
-        Self {
-            topic: &properties.topic,
-            state: &properties.provisioning_state,
-            schema: &properties.event_delivery_schema,
-            destination,
-            lock_seconds: None,
-            types: filter.included_event_types.as_deref(),
-            subject_begins_with: filter.subject_begins_with.as_deref(),
-            subject_ends_with: filter.subject_ends_with.as_deref(),
-            advanced_filters: filter.advanced_filters.as_deref(),
-            attempts: retry
-                .max_delivery_attempts
-                .and_then(|attempts| u64::try_from(attempts).ok()),
-            time_to_live: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
-            dead_letter: letters
-                .or(properties.dead_letter_destination.as_ref())
-                .map(|letters| &letters.properties),
-            transform: properties.transform.as_ref().map(keys),
-            ordering: properties.ordering.as_ref(),
-            labels: Some(&properties.labels),
-            expires: properties.expiration_time_utc.as_deref(),
-            starts_from: properties.starts_from.as_deref(),
-        }
-    }
-
-    fn of_namespace_topic(
-        id: &'a str,
-        properties: &'a NamespaceSubscriptionViewProperties,
-    ) -> Self {
-        let (destination, lock_seconds, terms) = match &properties.delivery_configuration {
-            DeliveryConfigurationView::Push { push } => {
-                let PushView {
-                    terms,
-                    destination,
-                    delivery_with_resource_identity,
-                } = &**push;
-                (
-                    in_either_form(destination, delivery_with_resource_identity),
-                    None,
-                    terms,
-                )
-            }
-            DeliveryConfigurationView::Queue { queue } => {
-                let QueueView {
-                    receive_lock_duration_in_seconds: seconds,
-                    terms,
-                } = queue;
-                (None, Some(*seconds), terms)
-            }
-        };
-        let DeliveryTermsView {
-            max_delivery_count,
-            event_time_to_live,
-            ..
-        } = terms;
-        let span = event_time_to_live.parse::<jiff::Span>().ok();
-        let span = span.and_then(|span| {
-            span.to_duration(jiff::SpanRelativeTo::days_are_24_hours())
-                .ok()
-        });
-        let dead_letter = terms
-            .dead_letter_destination_with_resource_identity
-            .as_ref();
-        let filter = &properties.filters_configuration;
-        Self {
-            topic: id
-                .rsplit_once("/eventSubscriptions/")
-                .map_or("", |(topic, _)| topic),
-            state: &properties.provisioning_state,
-            schema: &properties.event_delivery_schema,
-            destination,
-            lock_seconds,
-            types: filter.included_event_types.as_deref(),
-            subject_begins_with: None,
-            subject_ends_with: None,
-            advanced_filters: filter.filters.as_deref(),
-            attempts: Some((*max_delivery_count).into()),
-            time_to_live: span.and_then(|span| Duration::try_from(span).ok()),
-            dead_letter: dead_letter.map(|with| &with.dead_letter_destination.properties),
-            transform: properties.transform.as_ref().map(keys),
-            ordering: properties.ordering.as_ref(),
-            labels: None,
-            expires: properties.expiration_time_utc.as_deref(),
-            starts_from: properties.starts_from.as_deref(),
-        }
-    }
+    let is_other = |(key, _): &(&String, &Value)| *key != "resourceId";
+    let others = destination.properties.iter().filter(is_other);
+    let names = others.filter_map(|(_, value)| value.as_str());
+    let kind = [destination.endpoint_type.as_str()];
+    let parts = kind.into_iter().chain(property("resourceId")).chain(names);
+    text(&parts.collect::<Vec<_>>().join(" "))
 }
 
 /// The keys of an object.
@@ -347,17 +224,6 @@ fn keys(object: &impl Serialize) -> Vec<String> {
         .into_iter()
         .flat_map(|object| object.keys().cloned())
         .collect()
-}
-
-/// The destination, with or without an identity.
-fn in_either_form<'a>(
-    plain: &'a Option<DestinationView>,
-    identified: &'a Option<DeliveryWithIdentityView>,
-) -> Option<&'a DestinationView> {
-    identified
-        .as_ref()
-        .map(|with| &with.destination)
-        .or(plain.as_ref())
 }
 
 /// The status of an event subscription. `arguments` name it in a command.

@@ -26,7 +26,7 @@ use gridhook_api::{
     resource::NamedResource,
     retry::{DELIVERIES_MAX, RetriedView},
     status::UnblockBody,
-    subscription::{FullUrl, SubscriptionView},
+    subscription::FullUrl,
 };
 use gridhook_clock::Clock;
 
@@ -190,7 +190,7 @@ impl Subscriptions {
                 };
                 client
                     .printed
-                    .list(all, |all: &[SubscriptionView]| format::listed(all))
+                    .list(all, |all: &[format::ShownSubscription]| format::listed(all))
             }
             SubscriptionsCommand::Show { target, full_url } => target.show(full_url, clock).await,
             SubscriptionsCommand::Create { target, spec } => target.create(&spec).await,

@@ -10,6 +10,12 @@ use crate::{
     time::{future, past},
     value::{minutes, seconds, whole},
 };
+use gridhook_api::subscription::namespace::{PUSH, QUEUE, translate_path};
+
+const ENDPOINT_TYPE: &str = "destination.endpointType";
+const SUBJECT_BEGINS_WITH: &str = "filter.subjectBeginsWith";
+const SUBJECT_ENDS_WITH: &str = "filter.subjectEndsWith";
+const TIME_TO_LIVE: &str = "retryPolicy.eventTimeToLiveInMinutes";
 
 /// The properties to set.
 #[derive(Debug, Args)]
@@ -106,241 +112,171 @@ impl SubscriptionSpecArgs {
         kind: ResourceNameKind,
         existing: Option<&Value>,
     ) -> Result<Value, ClientError> {
-        let given = match kind {
-            ResourceNameKind::NamespaceTopic => self.in_namespace(&body, existing)?,
-            ResourceNameKind::Topic
-            | ResourceNameKind::DomainTopic
-            | ResourceNameKind::Namespace => self.of_topic(&body, existing)?,
+        let is_pulled = if kind == ResourceNameKind::NamespaceTopic {
+            self.is_pulled(&body, existing)?
+        } else {
+            self.check_for_topic(&body, existing)?;
+            false
         };
-        for (at, value) in given {
-            if let Some(value) = value {
-                let path: Vec<&str> = std::iter::once("properties").chain(at.split('.')).collect();
-                set(&mut body, &path, value)?;
-            }
+        let translate = |path: &str| match kind {
+            ResourceNameKind::NamespaceTopic => translate_path(path, is_pulled),
+            _ => path.to_owned(),
+        };
+        let mut given = self.properties();
+        if kind == ResourceNameKind::NamespaceTopic {
+            self.use_namespace_form(&mut given, &body, existing, is_pulled);
+        }
+        // With the type, the server replaces a destination together with its identity.
+        let is_webhook = ["destination", "deliveryWithResourceIdentity.destination"]
+            .map(|path| translate(&format!("{path}.endpointType")))
+            .iter()
+            .any(|path| existing.is_some_and(|all| *property(all, path) == "WebHook"));
+        given.retain(|(path, _)| *path != ENDPOINT_TYPE || !is_webhook);
+        for (path, value) in given {
+            let path = translate(path);
+            let path: Vec<&str> = std::iter::once("properties")
+                .chain(path.split('.'))
+                .collect();
+            set(&mut body, &path, value)?;
         }
         Ok(body)
     }
 
-    /// The properties of an event subscription of a topic or a domain.
-    fn of_topic(
-        &self,
-        body: &Value,
-        existing: Option<&Value>,
-    ) -> Result<Vec<(String, Option<Value>)>, ClientError> {
+    /// The properties that flags name, with their paths in the form of topics.
+    fn properties(&self) -> Vec<(&'static str, Value)> {
+        let webhook = self.endpoint.as_ref().map(|_| "WebHook".into());
+        let blob = self.dead_letters.as_ref().map(|_| "StorageBlob".into());
+        let all = [
+            (ENDPOINT_TYPE, webhook),
+            ("destination.properties.endpointUrl", text(&self.endpoint)),
+            (
+                "destination.properties.maxEventsPerBatch",
+                self.batch_events.map(Value::from),
+            ),
+            (
+                "destination.properties.preferredBatchSizeInKilobytes",
+                self.batch_kilobytes.map(Value::from),
+            ),
+            (
+                "destination.properties.maxRequestsPerSecond",
+                self.max_requests_per_second.map(Value::from),
+            ),
+            (
+                "destination.properties.responseTimeoutInSeconds",
+                self.response_timeout.map(Value::from),
+            ),
+            ("destination.properties.proxy", text(&self.proxy)),
+            ("filter.includedEventTypes", list(&self.event_types)),
+            (SUBJECT_BEGINS_WITH, text(&self.subject_begins_with)),
+            (SUBJECT_ENDS_WITH, text(&self.subject_ends_with)),
+            ("eventDeliverySchema", text(&self.delivery_schema)),
+            ("transform.body", text(&self.transform)),
+            (
+                "retryPolicy.maxDeliveryAttempts",
+                self.max_attempts.map(Value::from),
+            ),
+            (TIME_TO_LIVE, self.time_to_live.map(Value::from)),
+            ("deadLetterDestination.endpointType", blob),
+            (
+                "deadLetterDestination.properties.resourceId",
+                text(&self.dead_letters),
+            ),
+            (
+                "deadLetterDestination.properties.blobContainerName",
+                text(&self.container),
+            ),
+            ("labels", list(&self.labels)),
+            ("expirationTimeUtc", text(&self.expires)),
+            ("ordering.key", text(&self.ordering_key)),
+            ("ordering.onFailure", text(&self.on_failure)),
+            ("startsFrom", text(&self.starts_from)),
+            (
+                "queue.receiveLockDurationInSeconds",
+                self.lock.map(Value::from),
+            ),
+        ];
+        let given = all
+            .into_iter()
+            .filter_map(|(path, value)| Some((path, value?)));
+        given.collect()
+    }
+
+    /// Checks the flags for an event subscription of a topic or a domain.
+    fn check_for_topic(&self, body: &Value, existing: Option<&Value>) -> Result<(), ClientError> {
         if self.pull || self.lock.is_some() {
             let text = "--pull and --lock are allowed only for topics of namespaces \
                 (namespaces/NAME/topics/NAME)";
             return Err(ClientError::Input(text.to_owned()));
         }
-        let has_destination = |body: &Value| !body["destination"].is_null();
-        if existing.is_none() && self.is_new_without(has_destination, body) {
+        let has_destination = [
+            &body["destination"],
+            &body["properties"]["destination"],
+            &body["properties"]["deliveryWithResourceIdentity"],
+        ]
+        .iter()
+        .any(|destination| !destination.is_null());
+        if existing.is_none() && self.endpoint.is_none() && !has_destination {
             let text = "no endpoint; name it with --endpoint URL";
             return Err(ClientError::Input(text.to_owned()));
         }
-        let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
-        let mut properties = self.webhook("", existing);
-        properties.extend([
-            (
-                "filter.includedEventTypes".to_owned(),
-                list(&self.event_types),
-            ),
-            (
-                "filter.subjectBeginsWith".to_owned(),
-                text(&self.subject_begins_with),
-            ),
-            (
-                "filter.subjectEndsWith".to_owned(),
-                text(&self.subject_ends_with),
-            ),
-            (
-                "eventDeliverySchema".to_owned(),
-                text(&self.delivery_schema),
-            ),
-            ("transform.body".to_owned(), text(&self.transform)),
-            (
-                "retryPolicy.maxDeliveryAttempts".to_owned(),
-                self.max_attempts.map(Value::from),
-            ),
-            (
-                "retryPolicy.eventTimeToLiveInMinutes".to_owned(),
-                self.time_to_live.map(Value::from),
-            ),
-            (
-                "deadLetterDestination.endpointType".to_owned(),
-                kind(&self.dead_letters, "StorageBlob"),
-            ),
-            (
-                "deadLetterDestination.properties.resourceId".to_owned(),
-                text(&self.dead_letters),
-            ),
-            (
-                "deadLetterDestination.properties.blobContainerName".to_owned(),
-                text(&self.container),
-            ),
-            ("labels".to_owned(), list(&self.labels)),
-            ("expirationTimeUtc".to_owned(), text(&self.expires)),
-            ("ordering.key".to_owned(), text(&self.ordering_key)),
-            ("ordering.onFailure".to_owned(), text(&self.on_failure)),
-            ("startsFrom".to_owned(), text(&self.starts_from)),
-        ]);
-        Ok(properties)
+        Ok(())
     }
 
-    /// The properties of the webhook below `at`. `endpointType` is left out where it stays: with
-    /// it, the server replaces a destination together with its identity.
-    fn webhook(&self, at: &str, existing: Option<&Value>) -> Vec<(String, Option<Value>)> {
-        let is_webhook = ["destination", "deliveryWithResourceIdentity.destination"]
-            .iter()
-            .any(|form| {
-                let pointer = format!("/properties/{at}{form}/endpointType").replace('.', "/");
-                existing
-                    .and_then(|existing| existing.pointer(&pointer))
-                    .is_some_and(|kind| kind == "WebHook")
-            });
-        let kind = self
-            .endpoint
-            .as_ref()
-            .filter(|_| !is_webhook)
-            .map(|_| Value::from("WebHook"));
-        let at = format!("{at}destination");
-        let limits = [
-            ("maxEventsPerBatch", self.batch_events.map(Value::from)),
-            (
-                "preferredBatchSizeInKilobytes",
-                self.batch_kilobytes.map(Value::from),
-            ),
-            (
-                "maxRequestsPerSecond",
-                self.max_requests_per_second.map(Value::from),
-            ),
-            (
-                "responseTimeoutInSeconds",
-                self.response_timeout.map(Value::from),
-            ),
-            ("proxy", text(&self.proxy)),
-        ];
-        let mut properties = vec![
-            (format!("{at}.endpointType"), kind),
-            (format!("{at}.properties.endpointUrl"), text(&self.endpoint)),
-        ];
-        properties.extend(limits.map(|(key, value)| (format!("{at}.properties.{key}"), value)));
-        properties
-    }
-
-    /// The properties of an event subscription of a namespace topic; the JSON form differs.
-    fn in_namespace(
-        &self,
-        body: &Value,
-        existing: Option<&Value>,
-    ) -> Result<Vec<(String, Option<Value>)>, ClientError> {
-        let mode = "deliveryConfiguration.deliveryMode";
-        let there = |value: &Value| {
-            let properties = if value["properties"].is_null() {
-                value
-            } else {
-                &value["properties"]
-            };
-            properties["deliveryConfiguration"]["deliveryMode"]
-                .as_str()
-                .map(str::to_owned)
-        };
-        let known = there(body).or_else(|| existing.and_then(there));
-        let is_pulled = match (self.pull, &self.endpoint, known.as_deref()) {
+    /// Whether clients pull from the event subscription of a namespace topic. Checks the flags for
+    /// one.
+    fn is_pulled(&self, body: &Value, existing: Option<&Value>) -> Result<bool, ClientError> {
+        let mode = delivery_mode(body).or_else(|| existing.and_then(delivery_mode));
+        let is_pulled = match (self.pull, &self.endpoint, mode) {
             (true, ..) => true,
             (false, Some(_), _) => false,
-            (false, None, Some(mode)) => mode.eq_ignore_ascii_case("Queue"),
+            (false, None, Some(mode)) => mode.eq_ignore_ascii_case(QUEUE),
             (false, None, None) => {
                 let text = "no delivery mode; use --endpoint URL for push delivery or --pull for \
                     pull delivery";
                 return Err(ClientError::Input(text.to_owned()));
             }
         };
-        if is_pulled && self.transform.is_some() {
-            return Err(ClientError::Input(
-                "--transform is not allowed with pull delivery".to_owned(),
-            ));
-        }
-        if !self.labels.is_empty() {
-            return Err(ClientError::Input(
-                "--label is not allowed for event subscriptions of namespaces".to_owned(),
-            ));
-        }
-        if is_pulled
-            && self
-                .webhook("", None)
-                .iter()
-                .any(|(_, value)| value.is_some())
-        {
-            let text = "--batch-events, --batch-kilobytes, --max-requests-per-second, \
-                --response-timeout and --proxy are not allowed with pull delivery; each receive \
-                request sets its batch size and waiting time";
-            return Err(ClientError::Input(text.to_owned()));
-        }
-        if !is_pulled && self.lock.is_some() {
-            return Err(ClientError::Input(
-                "--lock is allowed only with pull delivery (--pull)".to_owned(),
-            ));
-        }
-        let part = if is_pulled {
-            "deliveryConfiguration.queue"
+        let is_destination = |(path, _): &(&str, Value)| path.starts_with("destination.");
+        let problem = if is_pulled && self.transform.is_some() {
+            "--transform is not allowed with pull delivery"
+        } else if !self.labels.is_empty() {
+            "--label is not allowed for event subscriptions of namespaces"
+        } else if is_pulled && self.properties().iter().any(is_destination) {
+            "--batch-events, --batch-kilobytes, --max-requests-per-second, --response-timeout and \
+             --proxy are not allowed with pull delivery; each receive request sets its batch size \
+             and waiting time"
+        } else if !is_pulled && self.lock.is_some() {
+            "--lock is allowed only with pull delivery (--pull)"
         } else {
-            "deliveryConfiguration.push"
+            return Ok(is_pulled);
         };
-        let dead_letter =
-            format!("{part}.deadLetterDestinationWithResourceIdentity.deadLetterDestination");
-        let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
-        let wanted = if is_pulled { "Queue" } else { "Push" };
-        let has_mode = (self.pull || self.endpoint.is_some())
-            && !existing
-                .and_then(there)
-                .is_some_and(|known| known.eq_ignore_ascii_case(wanted));
-        let mut properties = self.webhook(&format!("{part}."), existing);
-        properties.extend([
-            (mode.to_owned(), has_mode.then(|| Value::from(wanted))),
-            (
-                format!("{part}.receiveLockDurationInSeconds"),
-                self.lock.map(Value::from),
-            ),
-            (
-                format!("{part}.maxDeliveryCount"),
-                self.max_attempts.map(Value::from),
-            ),
-            (
-                format!("{part}.eventTimeToLive"),
-                self.time_to_live
-                    .map(|minutes| format!("PT{minutes}M").into()),
-            ),
-            (
-                format!("{dead_letter}.endpointType"),
-                kind(&self.dead_letters, "StorageBlob"),
-            ),
-            (
-                format!("{dead_letter}.properties.resourceId"),
-                text(&self.dead_letters),
-            ),
-            (
-                format!("{dead_letter}.properties.blobContainerName"),
-                text(&self.container),
-            ),
-            (
-                "eventDeliverySchema".to_owned(),
-                text(&self.delivery_schema),
-            ),
-            (
-                "filtersConfiguration.includedEventTypes".to_owned(),
-                list(&self.event_types),
-            ),
-            (
-                "filtersConfiguration.filters".to_owned(),
-                self.namespace_filters(body, existing),
-            ),
-            ("transform.body".to_owned(), text(&self.transform)),
-            ("expirationTimeUtc".to_owned(), text(&self.expires)),
-            ("ordering.key".to_owned(), text(&self.ordering_key)),
-            ("ordering.onFailure".to_owned(), text(&self.on_failure)),
-            ("startsFrom".to_owned(), text(&self.starts_from)),
-        ]);
-        Ok(properties)
+        Err(ClientError::Input(problem.to_owned()))
+    }
+
+    /// Gives the properties the values that they have in a namespace.
+    fn use_namespace_form(
+        &self,
+        given: &mut Vec<(&'static str, Value)>,
+        body: &Value,
+        existing: Option<&Value>,
+        is_pulled: bool,
+    ) {
+        let mode = if is_pulled { QUEUE } else { PUSH };
+        let is_new_mode = existing
+            .and_then(delivery_mode)
+            .is_none_or(|known| !known.eq_ignore_ascii_case(mode));
+        if is_new_mode && (self.pull || self.endpoint.is_some()) {
+            given.push(("deliveryConfiguration.deliveryMode", mode.into()));
+        }
+        for (path, value) in &mut *given {
+            if *path == TIME_TO_LIVE {
+                *value = format!("PT{value}M").into();
+            }
+        }
+        let is_filter = |path: &str| [SUBJECT_BEGINS_WITH, SUBJECT_ENDS_WITH].contains(&path);
+        given.retain(|(path, _)| !is_filter(path));
+        let filters = self.namespace_filters(body, existing);
+        given.extend(filters.map(|filters| ("filter.advancedFilters", filters)));
     }
 
     /// The filters of an event subscription of a namespace topic, if a flag sets one. They are one
@@ -359,7 +295,7 @@ impl SubscriptionSpecArgs {
             return None;
         }
         let current = |resource: &Value| {
-            resource["properties"]["filtersConfiguration"]["filters"]
+            property(resource, "filtersConfiguration.filters")
                 .as_array()
                 .cloned()
         };
@@ -376,14 +312,6 @@ impl SubscriptionSpecArgs {
             filters.push(json!({"operatorType": operator, "key": "subject", "values": [text]}));
         }
         Some(filters.into())
-    }
-
-    /// Whether neither a flag nor the body names a destination.
-    fn is_new_without(&self, has_destination: impl Fn(&Value) -> bool, body: &Value) -> bool {
-        let in_file = has_destination(body)
-            || has_destination(&body["properties"])
-            || !body["properties"]["deliveryWithResourceIdentity"].is_null();
-        self.endpoint.is_none() && !in_file
     }
 
     /// The body of a PATCH. Only for namespace topics it is wrapped in `properties`; a file may
@@ -421,6 +349,18 @@ impl SubscriptionSpecArgs {
             properties
         })
     }
+}
+
+/// The property of a resource at a path of keys joined by dots.
+fn property<'a>(resource: &'a Value, path: &str) -> &'a Value {
+    path.split('.')
+        .fold(&resource["properties"], |value, key| &value[key])
+}
+
+/// The `deliveryMode` of a resource, or of a file without `properties`.
+fn delivery_mode(resource: &Value) -> Option<&str> {
+    let properties = resource.get("properties").unwrap_or(resource);
+    properties["deliveryConfiguration"]["deliveryMode"].as_str()
 }
 
 fn text(given: &Option<String>) -> Option<Value> {

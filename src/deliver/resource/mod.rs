@@ -492,7 +492,7 @@ async fn within<M>(
             Ok(Err(result)) => result,
             Err(_) => failure(
                 Failure::TimedOut,
-                format!("no answer from {service} within {wait:?}"),
+                format!("no response from {service} within {wait:?}"),
             ),
         },
     };

@@ -200,7 +200,7 @@ impl EndpointValidator {
         let sender = plan.sender(&self.client)?;
         match tokio::time::timeout(wait, sender.reach(self.clock.wall())).await {
             Ok(reached) => reached,
-            Err(_) => Err(format!("no answer within {wait:?}")),
+            Err(_) => Err(format!("no response within {wait:?}")),
         }
     }
 

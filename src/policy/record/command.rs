@@ -67,7 +67,7 @@ impl fmt::Display for CommandRefused {
                 "the endpoint is healthy; only one on probation can be probed or \
                  released"
             }
-            Self::Probing => "a probe is on its way; wait for its answer, or release the endpoint",
+            Self::Probing => "a probe is in flight; wait for its response, or release the endpoint",
             Self::Held => "the subscription is held; resume it first",
             Self::Recovering => {
                 "the order of its events is being read after a start; try again in \

@@ -286,8 +286,9 @@ impl Subscription {
                 pending.due < BLOCKING && self.own.due.is_out_of_range(pending.due, now)
             };
             if let Some(misdated) = pending.as_ref().filter(is_misdated) {
-                // The clock was set back. It waits no longer than any retry can.
-                let due = self.own.due.latest(now);
+                // The clock was set back. Its wait begins again, and is no longer than any can be.
+                let wait = misdated.due.since(misdated.tried);
+                let due = now.after(wait).min(self.own.due.latest(now));
                 self.reschedule(lane, seq, misdated.clone(), due);
                 continue;
             }

@@ -10,6 +10,7 @@ use crate::{
     error::io_error,
     node::{self, EndGuard, Ownership, TenureEnd},
     shutdown::{self, StopSignals},
+    timekeeping::Timekeeper,
 };
 use gridhook_admin::{Control, health};
 
@@ -55,8 +56,10 @@ impl Running {
         let ownership = end.ownership();
         let _guard =
             ownership.map(|ownership| EndGuard::begin(Arc::clone(&ownership.tenure.store)));
-        if end.is_of_process() {
+        if !matches!(end, RunEnd::HandOver(_) | RunEnd::Fenced(_)) {
             health.enter(health::StartPhase::Stopping);
+        }
+        if end.is_of_process() {
             notifier.stopping();
             ownership
                 .into_iter()
@@ -71,8 +74,11 @@ impl Running {
         backup_schedule::stop(&backups).await;
         publisher.end_polls();
         match end {
-            RunEnd::Stop => {
-                shutdown::serve_until_disconnected(&counters).await;
+            RunEnd::Stop | RunEnd::SetBack => {
+                // Nobody else serves publishers while this server begins again.
+                if matches!(end, RunEnd::Stop) {
+                    shutdown::serve_until_disconnected(&counters).await;
+                }
                 publisher.close();
                 core.registry.close();
                 shutdown::drain(&core.registry, shutdown_timeout).await;
@@ -112,8 +118,9 @@ impl Running {
             .await
             .expect("joining threads does not panic");
         let is_of_process = end.is_of_process();
+        let is_of_node = end.ownership().is_some();
         match end {
-            RunEnd::Stop => {}
+            RunEnd::Stop | RunEnd::SetBack => {}
             RunEnd::Leave(ownership) => {
                 ownership.release().await;
                 ownership.node.left().await;
@@ -136,8 +143,10 @@ impl Running {
             tracing::info!("stopped");
             Ok(Served::All)
         } else {
-            tracing::info!("standby again");
-            Ok(Served::Ownership)
+            if is_of_node {
+                tracing::info!("standby again");
+            }
+            Ok(Served::Run)
         }
     }
 }
@@ -146,9 +155,11 @@ impl Running {
 pub(super) enum RunEnd<'a> {
     /// A signal stops a server without a cluster.
     Stop,
+    /// A server without a cluster begins again, because its clock is set back.
+    SetBack,
     /// A signal stops the owner of a cluster's store.
     Leave(Ownership<'a>),
-    /// The owner is asked to give the store up.
+    /// The owner is asked to give the store up, or its clock is set back.
     HandOver(Ownership<'a>),
     /// The owner has lost the store.
     Fenced(Ownership<'a>),
@@ -159,16 +170,25 @@ impl<'a> RunEnd<'a> {
     pub(super) async fn of(
         ownership: Option<Ownership<'a>>,
         signals: &mut StopSignals,
+        timekeeper: &Timekeeper,
     ) -> Result<Self, ServerError> {
+        let set_back = async {
+            timekeeper.confirmed_back().await;
+            tracing::info!("the clock is set back: this server begins again by it");
+        };
         let Some(ownership) = ownership else {
-            shutdown::wait_for_signal(signals).await?;
-            return Ok(Self::Stop);
+            return tokio::select! {
+                biased;
+                signaled = shutdown::wait_for_signal(signals) => signaled.map(|()| Self::Stop),
+                () = set_back => Ok(Self::SetBack),
+            };
         };
         let end = tokio::select! {
             // A process that stops gives up the claims of all shards at the same time.
             biased;
             signaled = shutdown::wait_for_signal(ownership.signals) => signaled.map(|()| None)?,
             end = ownership.tenure.ended() => Some(end),
+            () = set_back => Some(TenureEnd::Asked),
         };
         Ok(match end {
             None => Self::Leave(ownership),
@@ -181,13 +201,13 @@ impl<'a> RunEnd<'a> {
     fn is_of_process(&self) -> bool {
         match self {
             Self::Stop | Self::Leave(_) => true,
-            Self::HandOver(_) | Self::Fenced(_) => false,
+            Self::SetBack | Self::HandOver(_) | Self::Fenced(_) => false,
         }
     }
 
     fn ownership(&self) -> Option<&Ownership<'a>> {
         match self {
-            Self::Stop => None,
+            Self::Stop | Self::SetBack => None,
             Self::Leave(ownership) | Self::HandOver(ownership) | Self::Fenced(ownership) => {
                 Some(ownership)
             }

@@ -11,7 +11,6 @@ mod error;
 mod expansion;
 mod preview;
 mod resource;
-mod routes;
 mod run;
 
 use std::{collections::BTreeSet, time::Duration};
@@ -24,7 +23,6 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 pub(crate) use self::error::DeploymentError;
-pub(super) use self::routes::ROUTES;
 use self::{
     error::store_error,
     expansion::{ResourceCaller, TemplateExpander},
@@ -103,7 +101,7 @@ fn view(call: Call<'_>, record: &DeploymentRecord) -> Deployment {
 }
 
 /// GET, and HEAD, which clients send to find out whether a deployment exists: they expect 204.
-fn get(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     if call.request.method() == Method::HEAD {
         return Ok(HttpResponse::NoContent().finish());
@@ -111,7 +109,7 @@ fn get(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     Ok(HttpResponse::Ok().json(view(call, &record)))
 }
 
-fn list(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let scope = call.path.scope()?;
     let (page, filter) = PageRequest::unfiltered(call.request, call.control)?;
     let state = read_state_filter(&filter)?;
@@ -217,7 +215,7 @@ impl DeploymentRequest {
 }
 
 /// PUT: deploys a template. The response waits a moment for the end.
-async fn put(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     let mut request = DeploymentRequest::from_call(call)?;
     let first = request.expander.expand_with_states(|_, _| false).await?;
@@ -301,7 +299,7 @@ async fn keep_group(
 }
 
 /// `GET …/operationStatuses/ID`: how far a deployment is.
-fn status(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn status(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     let given = call.path.name("operationStatusId")?;
     if !record.correlation_id.eq_ignore_ascii_case(given) {
@@ -314,7 +312,7 @@ fn status(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     Ok(response.json(status_view(&record)))
 }
 
-async fn delete(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let DeploymentPath { scope, name } = DeploymentPath::from_call(call)?;
     call.control
         .registry
@@ -325,7 +323,7 @@ async fn delete(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     Ok(HttpResponse::NoContent().finish())
 }
 
-async fn cancel(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn cancel(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let path = DeploymentPath::from_call(call)?;
     let record = path.record(call.control)?;
     record_intent().await;
@@ -344,7 +342,7 @@ async fn cancel(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     Ok(HttpResponse::NoContent().finish())
 }
 
-async fn export_template(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn export_template(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let path = DeploymentPath::from_call(call)?;
     let record = path.record(call.control)?;
     let deployments = call.control.registry.deployments();
@@ -354,13 +352,13 @@ async fn export_template(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     Ok(HttpResponse::Ok().json(ExportedTemplate { template }))
 }
 
-fn operations(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn operations(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     let views = operation_views(&record, call.control.clock.now());
     Ok(HttpResponse::Ok().json(Page::whole(views)))
 }
 
-fn operation(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn operation(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     let given = call.path.name("operationId")?;
     let mut views = operation_views(&record, call.control.clock.now()).into_iter();
@@ -373,7 +371,7 @@ fn operation(call: Call<'_>) -> Result<HttpResponse, AdminError> {
 }
 
 /// `POST …/validate`. Clients expect what is wrong with the template in the body of a 400.
-async fn validate(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn validate(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let mut request = DeploymentRequest::from_call(call)?;
     let declared = preview::expand_for_preview(&mut request.expander).await?;
     let previews = preview::compare_resources(&request.expander.caller, &declared).await?;
@@ -393,7 +391,7 @@ async fn validate(call: Call<'_>) -> Result<HttpResponse, AdminError> {
 }
 
 /// `POST …/whatIf`. The status is 200 even if the template is invalid, as in Azure.
-async fn what_if(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn what_if(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let mut request = DeploymentRequest::from_call(call)?;
     let result = preview_changes(call, &mut request).await;
     match result {

@@ -5,14 +5,19 @@ use serde_json::Value;
 use crate::model::system_data::system_data_view;
 use crate::model::{
     Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
-    drop_read_only, duration, merge, parse, read,
+    drop_read_only, merge, parse, read,
     tolerance::{FORMER_CLOUD_EVENTS, Tolerance},
-    topic::{check_duplicate_window, check_partition_count, schema_name},
+    topic::{
+        check_duplicate_window, check_partition_count, ingress::duplicate_window, schema_name,
+    },
     value_of,
 };
-use gridhook_api::namespace::{
-    NamespaceTopicBody, NamespaceTopicBodyProperties, NamespaceTopicView,
-    NamespaceTopicViewProperties,
+use gridhook_api::{
+    duration::format_duration,
+    namespace::{
+        NamespaceTopicBody, NamespaceTopicBodyProperties, NamespaceTopicView,
+        NamespaceTopicViewProperties,
+    },
 };
 use gridhook_event::{Name, Schema};
 use gridhook_record::{
@@ -116,9 +121,7 @@ impl NamespaceTopicSpec {
         let at = "properties.eventRetentionInDays";
         let retention_days = RETENTION_DAYS.check(at, properties.event_retention_in_days)?;
         let window = properties.duplicate_detection_history_time_window;
-        let duplicate_window_s = window
-            .map(|given| duration::duplicate_window(&given))
-            .transpose()?;
+        let duplicate_window_s = window.map(|given| duplicate_window(&given)).transpose()?;
         let schema_validation = properties.schema_validation.unwrap_or_default();
         let (partition_count, edition) = (properties.partition_count, properties.edition);
         Ok(Self {
@@ -228,7 +231,7 @@ pub(crate) fn set(record: &TopicRecord) -> Value {
             duplicate_detection_history_time_window: record
                 .ingress
                 .duplicate_window_s
-                .map(duration::iso),
+                .map(format_duration),
             schema_validation: record.ingress.declared_schema_validation(),
             partition_count: record.declared_partition_count(),
             edition: Some(record.edition.clone()),
@@ -284,7 +287,7 @@ pub fn namespace_topic_view(record: &TopicRecord) -> NamespaceTopicView {
             duplicate_detection_history_time_window: record
                 .ingress
                 .duplicate_window_s
-                .map(duration::iso),
+                .map(format_duration),
             schema_validation: record.ingress.declared_schema_validation(),
             partition_count: record.declared_partition_count(),
             edition: record.edition.clone(),

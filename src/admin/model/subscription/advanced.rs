@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::check::length;
-use crate::model::{EditionRanges, InvalidRequest};
+use crate::model::{EditionRanges, InvalidRequest, canonical_name};
 use gridhook_event::Schema;
 use gridhook_policy::filter::{
     advanced::{AdvancedFilter, Operator},
@@ -16,7 +16,7 @@ use gridhook_policy::filter::{
 };
 
 /// The values of `operatorType`.
-pub(super) const OPERATORS: [&str; 19] = [
+const OPERATORS: [&str; 19] = [
     "BoolEquals",
     "IsNotNull",
     "IsNullOrUndefined",
@@ -95,6 +95,7 @@ struct AdvancedFilterReader {
 impl AdvancedFilterReader {
     fn filter(mut self, schema: Schema) -> Result<AdvancedFilter, InvalidRequest> {
         let name = self.string_member("operatorType", &allowed_operators())?;
+        let name = canonical_name(&name, &OPERATORS).to_owned();
         let key = FilterKey::from(
             self.string_member("key", "the name of a property, such as data.total")?,
         );

@@ -5,16 +5,33 @@ use std::num::NonZeroU32;
 use humantime_serde::re::humantime::{format_duration, parse_duration};
 use url::Url;
 
-use super::advanced;
+use super::{STORAGE_BLOB, advanced, is_namespaced};
 use crate::model::{
-    EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name,
+    EditionRanges, InvalidRequest, ValueRange, instant, namespace::topic::minutes_max,
+    tolerance::FORMER_CLOUD_EVENTS, topic::schema_name as input_schema_name,
 };
-use gridhook_api::subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody};
+use gridhook_api::{
+    duration::format_duration as iso_duration,
+    subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody, PullSettings},
+};
 use gridhook_event::{Schema, Timestamp};
-use gridhook_policy::filter::{Filter, key::FilterKey};
-use gridhook_record::subscription::{
-    OnGone, RetryPolicy, RetryScheduleSpec, StartsFrom, StorageBlobDestination, SubscriptionRecord,
-    TokenAudience, Webhook,
+use gridhook_policy::{
+    filter::{Filter, key::FilterKey},
+    retry::LongerWaits,
+};
+use gridhook_record::{
+    subscription::{
+        OnGone, QueueSettings, RetryPolicy, RetryScheduleSpec, StartsFrom, StorageBlobDestination,
+        SubscriptionRecord, TokenAudience, Webhook,
+    },
+    topic::TopicRecord,
+};
+
+/// `receiveLockDurationInSeconds`.
+const LOCK_SECONDS: ValueRange = ValueRange {
+    min: QueueSettings::LOCK_SECONDS_MIN,
+    max: QueueSettings::LOCK_SECONDS_MAX,
+    default: QueueSettings::LOCK_SECONDS_DEFAULT,
 };
 
 /// Checks an endpoint URL. Errors never contain it, because it may have a secret.
@@ -122,12 +139,17 @@ pub(super) fn delivery_schema(
     input: Schema,
 ) -> Result<Schema, InvalidRequest> {
     let possible = input.deliveries();
-    let Some(given) = given else {
+    // A name of older API versions for the input schema of the topic, which is the default.
+    let is_input = |given: &&str| given.eq_ignore_ascii_case("InputEventSchema");
+    let Some(mut given) = given.filter(|given| !is_input(given)) else {
         return Ok(possible[0]);
     };
+    if given.eq_ignore_ascii_case(FORMER_CLOUD_EVENTS) {
+        given = schema_name(Schema::CloudEvents);
+    }
     if let Some(requested) = possible
         .iter()
-        .find(|schema| schema_name(**schema) == given)
+        .find(|schema| schema_name(**schema).eq_ignore_ascii_case(given))
     {
         return Ok(*requested);
     }
@@ -214,6 +236,54 @@ pub(super) fn token_audience(
     }
 }
 
+/// The settings of pull delivery.
+pub(super) fn queue(given: PullSettings) -> Result<QueueSettings, InvalidRequest> {
+    let seconds = given.receive_lock_duration_in_seconds;
+    Ok(QueueSettings {
+        receive_lock_duration_in_seconds: LOCK_SECONDS
+            .check("queue.receiveLockDurationInSeconds", seconds)?,
+    })
+}
+
+/// Checks the time to live in minutes. In a namespace it is within the retention of the topic.
+pub(super) fn time_to_live(
+    given: Option<i64>,
+    topic: &TopicRecord,
+    ranges: &EditionRanges,
+) -> Result<u32, InvalidRequest> {
+    let at = "retryPolicy.eventTimeToLiveInMinutes";
+    if !is_namespaced(topic) {
+        return ranges.time_to_live_minutes.check(at, given);
+    }
+    let ValueRange { min, max, default } = ranges.time_to_live_minutes;
+    let max = max.min(minutes_max(topic));
+    let Some(given) = given else {
+        return Ok(default.min(max));
+    };
+    let minutes = u32::try_from(given).ok();
+    let is_allowed = |minutes: &u32| (min..=max).contains(minutes);
+    minutes.filter(is_allowed).ok_or_else(|| {
+        let [least, most] = [min, max].map(|minutes| iso_duration(60 * minutes));
+        let problem = format!(
+            "is {given} minutes; allowed is {least} to {most}: no longer than the topic's \
+             eventRetentionInDays"
+        );
+        InvalidRequest::new(at, problem)
+    })
+}
+
+/// Checks the `endpointType` of a destination of dead letters.
+pub(super) fn dead_letter_type(given: &str) -> Result<(), InvalidRequest> {
+    if given.eq_ignore_ascii_case(STORAGE_BLOB) {
+        return Ok(());
+    }
+    let given = given.escape_debug();
+    Err(InvalidRequest::new(
+        "deadLetterDestination.endpointType",
+        format!("is \"{given}\"; allowed is {STORAGE_BLOB}, others are not supported yet"),
+    ))
+}
+
 const RESOURCE_ID: &str = "deadLetterDestination.properties.resourceId";
 const CONTAINER_NAME: &str = "deadLetterDestination.properties.blobContainerName";
 
@@ -234,6 +304,7 @@ pub(super) fn dead_letter(
     given: DeadLetterBody,
     ranges: &EditionRanges,
 ) -> Result<StorageBlobDestination, InvalidRequest> {
+    dead_letter_type(&given.endpoint_type)?;
     let retry_period_days = retry_period(given.delivery_retry_period_in_days, ranges)?;
     let BlobBody {
         resource_id,
@@ -341,15 +412,17 @@ pub(super) fn in_probation(
 }
 
 pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
-    match given {
-        None => Ok(OnGone::default()),
-        Some("retry") => Ok(OnGone::Retry),
-        Some("disable") => Ok(OnGone::Disable),
-        Some(other) => Err(InvalidRequest::new(
+    let Some(given) = given else {
+        return Ok(OnGone::default());
+    };
+    match given.to_ascii_lowercase().as_str() {
+        "retry" => Ok(OnGone::Retry),
+        "disable" => Ok(OnGone::Disable),
+        _ => Err(InvalidRequest::new(
             "onGone",
             format!(
                 "is \"{}\"; allowed are retry and disable",
-                other.escape_debug()
+                given.escape_debug()
             ),
         )),
     }
@@ -364,8 +437,8 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
 }
 
 /// `onFailure` of `ordering`: the default, and the other value.
-pub(super) const SKIP: &str = "skip";
-pub(super) const BLOCK: &str = "block";
+const SKIP: &str = "skip";
+const BLOCK: &str = "block";
 
 /// Names that differ between the events of a key, or never differ.
 const NO_ORDER_KEYS: [&str; 10] = [
@@ -394,8 +467,9 @@ pub(super) fn ordering(
         return Ok((None, false));
     };
     let blocks = match on_failure.as_deref() {
-        None | Some(SKIP) => false,
-        Some(BLOCK) => true,
+        None => false,
+        Some(action) if action.eq_ignore_ascii_case(SKIP) => false,
+        Some(action) if action.eq_ignore_ascii_case(BLOCK) => true,
         Some(other) => {
             let problem = format!(
                 "is \"{}\"; allowed are {SKIP} and {BLOCK}",
@@ -467,6 +541,38 @@ pub(super) fn schedule(
         }
     }
     Ok(())
+}
+
+/// The waits of a schedule that a warning shows.
+const WAITS_SHOWN: usize = 6;
+
+/// Warns that the waits of an own schedule are longer after some failures.
+pub(crate) fn longer_waits_warning(longer: &[LongerWaits]) -> Option<String> {
+    let after: Vec<String> = longer.iter().map(waits_after).collect();
+    (!after.is_empty()).then(|| {
+        format!(
+            "retryPolicy.schedule has waits that are shorter than minimum waits of the topic's \
+             edition: {}",
+            after.join("; ")
+        )
+    })
+}
+
+fn waits_after(LongerWaits { statuses, waits }: &LongerWaits) -> String {
+    let shown = waits.iter().take(WAITS_SHOWN);
+    let mut texts: Vec<String> = shown
+        .map(|wait| format_duration(*wait).to_string())
+        .collect();
+    if waits.len() > WAITS_SHOWN {
+        texts.push("...".to_owned());
+    }
+    let after = if statuses.is_empty() {
+        "any failure".to_owned()
+    } else {
+        let statuses: Vec<String> = statuses.iter().map(u16::to_string).collect();
+        statuses.join(", ")
+    };
+    format!("after {after} it is {}", texts.join(", "))
 }
 
 /// Checks `record` against the limits of a new edition of its topic.

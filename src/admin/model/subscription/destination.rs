@@ -2,34 +2,41 @@
 
 use serde_json::{Map, Value};
 
-use super::{WEBHOOK, attribute, check, secrets, value_of};
-use crate::model::{EditionRanges, InvalidRequest, read, take, text_at};
-use gridhook_api::subscription::{
-    DestinationBody, DestinationView, ResourceView, ResourceViewProperties, WebhookBody,
-    WebhookView,
+use super::{WEBHOOK, attribute, check, is_namespaced, secrets, value_of};
+use crate::model::{
+    EditionRanges, InvalidRequest, canonical_name, canonicalize, read, take, text_at,
+    tolerance::read_booleans,
+};
+use gridhook_api::{
+    resource::ReadOnly,
+    subscription::{Destination, SubscriptionProperties, WebhookProperties},
 };
 use gridhook_deliver::resource::{REFUSED, Resource};
 use gridhook_event::Schema;
-use gridhook_record::subscription::{SubscriptionRecord, Webhook};
-
-/// The properties of a record that a destination has.
-pub(super) type Destination = (Webhook, Option<Resource>);
+use gridhook_record::{
+    subscription::{SubscriptionRecord, Webhook},
+    topic::TopicRecord,
+};
 
 const PROPERTIES: &str = "destination.properties";
 
-/// Checks `endpointType`.
-pub(super) fn check_type(properties: &Value) -> Result<(), InvalidRequest> {
-    let at = "destination.endpointType";
-    let Some(given) = text_at(properties, at) else {
-        return Ok(());
-    };
-    if Resource::ENDPOINT_TYPES.contains(&given) {
-        return Ok(());
+/// Checks the `endpointType` of a destination of `topic`, and returns its canonical name.
+fn check_type(given: &str, topic: &TopicRecord) -> Result<String, InvalidRequest> {
+    let name = canonical_name(given, Resource::ENDPOINT_TYPES);
+    // From namespace to namespace, events could go round for ever.
+    let is_circular = name == "NamespaceTopic" && is_namespaced(topic);
+    if Resource::ENDPOINT_TYPES.contains(&name) && !is_circular {
+        return Ok(name.to_owned());
     }
     let refused = REFUSED
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(given));
     let problem = match refused {
+        _ if is_circular => {
+            "is \"NamespaceTopic\"; allowed are the other kinds, because this is a \
+            topic of a namespace"
+                .to_owned()
+        }
         Some((name, reason)) => format!("is \"{name}\", which is not supported: {reason}"),
         None => {
             format!(
@@ -39,34 +46,45 @@ pub(super) fn check_type(properties: &Value) -> Result<(), InvalidRequest> {
             )
         }
     };
-    Err(InvalidRequest::new(at, problem))
+    Err(InvalidRequest::new("destination.endpointType", problem))
 }
 
-/// Reads a destination whose `endpointType` was checked.
-pub(crate) fn read_destination(
-    body: DestinationBody,
-    input: Schema,
+/// Reads a destination of an event subscription of `topic`.
+pub(super) fn read_destination(
+    body: Destination,
+    topic: &TopicRecord,
+    existing: Option<&SubscriptionRecord>,
     delivery: Schema,
     ranges: &EditionRanges,
-) -> Result<Destination, InvalidRequest> {
-    let DestinationBody {
-        endpoint_type,
-        properties,
-    } = body;
+) -> Result<(Webhook, Option<Resource>), InvalidRequest> {
+    let input = topic.input_schema;
+    let endpoint_type = check_type(&body.endpoint_type, topic)?;
+    let mut value = Value::Object(body.properties);
+    canonicalize(
+        &mut value,
+        &[("deliveryAttributeMappings.[].type", &attribute::TYPES)],
+    );
+    read_booleans(
+        &mut value,
+        "deliveryAttributeMappings.[].properties.isSecret",
+    );
+    secrets::restore(&endpoint_type, &mut value, existing)?;
     let under = |invalid: InvalidRequest| invalid.under(PROPERTIES);
     if endpoint_type == WEBHOOK {
-        let given: WebhookBody = read(Value::Object(properties)).map_err(under)?;
+        let given: WebhookProperties = read(value).map_err(under)?;
         let endpoint_url = check::endpoint_url(given.endpoint_url.clone())?;
         return Ok((
             Webhook {
                 endpoint_url,
-                ..webhook_from_body(given, input, delivery, ranges)?
+                ..webhook_from_properties(given, input, delivery, ranges)?
             },
             None,
         ));
     }
+    let Value::Object(mut properties) = value else {
+        unreachable!("the properties of a destination are an object")
+    };
     // Batches and delivery properties are stored with the settings of webhooks.
-    let mut properties = properties;
     let mut common = Map::new();
     let has = [
         (Resource::has_batches(&endpoint_type), "maxEventsPerBatch"),
@@ -82,7 +100,7 @@ pub(crate) fn read_destination(
     for (_, key) in has.into_iter().filter(|(has, _)| *has) {
         common.extend(properties.remove(key).map(|value| (key.to_owned(), value)));
     }
-    let common: WebhookBody = read(Value::Object(common)).map_err(under)?;
+    let common: WebhookProperties = read(Value::Object(common)).map_err(under)?;
     let resource = Map::from_iter([
         ("endpointType".to_owned(), endpoint_type.into()),
         ("properties".to_owned(), Value::Object(properties)),
@@ -93,19 +111,19 @@ pub(crate) fn read_destination(
         InvalidRequest::new(format!("{PROPERTIES}.{}", invalid.key), invalid.problem)
     })?;
     Ok((
-        webhook_from_body(common, input, delivery, ranges)?,
+        webhook_from_properties(common, input, delivery, ranges)?,
         Some(resource),
     ))
 }
 
-/// The settable properties of a record's destination, with secrets.
-pub(crate) fn destination_body(record: &SubscriptionRecord) -> DestinationBody {
-    let webhook = webhook_body(&record.webhook);
+/// The destination of a record, with secrets.
+pub(super) fn destination(record: &SubscriptionRecord) -> Destination {
+    let webhook = webhook_properties(&record.webhook);
     let Some(resource) = &record.resource else {
         let Value::Object(properties) = value_of(&webhook) else {
             unreachable!("a struct is an object")
         };
-        return DestinationBody {
+        return Destination {
             endpoint_type: WEBHOOK.to_owned(),
             properties,
         };
@@ -125,7 +143,7 @@ pub(crate) fn destination_body(record: &SubscriptionRecord) -> DestinationBody {
     if let Some(mappings) = webhook.delivery_attribute_mappings {
         properties.insert("deliveryAttributeMappings".to_owned(), mappings.into());
     }
-    DestinationBody {
+    Destination {
         endpoint_type: resource.name().to_owned(),
         properties,
     }
@@ -142,42 +160,33 @@ pub(super) fn give_way(current: &mut Value, patch: &Value) {
     }
 }
 
-/// The destination of a record, without secrets.
-pub(crate) fn destination_view(record: &SubscriptionRecord) -> DestinationView {
-    if record.resource.is_none() {
-        let mut settings = WebhookBody {
-            endpoint_url: None,
-            ..webhook_body(&record.webhook)
-        };
-        settings.signing.iter_mut().for_each(secrets::hide_signing);
-        settings
-            .delivery_attribute_mappings
-            .iter_mut()
-            .for_each(|mappings| secrets::hide_attributes(mappings));
-        return DestinationView::WebHook(Box::new(WebhookView {
-            endpoint_base_url: record.webhook.base_url(),
-            allowed_rate: record.webhook.allowed_rate,
-            settings,
-        }));
+/// Hides the secrets of a destination.
+pub(super) fn hide_secrets(properties: &mut SubscriptionProperties, webhook: &Webhook) {
+    let identified = properties.delivery_with_resource_identity.as_mut();
+    let destination = identified.map(|with| &mut with.destination);
+    let Some(destination) = destination.or(properties.destination.as_mut()) else {
+        return;
+    };
+    let is_webhook = destination.endpoint_type == WEBHOOK;
+    let shown = &mut destination.properties;
+    if is_webhook {
+        shown.remove("endpointUrl");
+        shown.insert("endpointBaseUrl".to_owned(), webhook.base_url().into());
+        if let Some(rate) = webhook.allowed_rate {
+            shown.insert("allowedRate".to_owned(), rate.get().into());
+        }
     }
-    let DestinationBody {
-        endpoint_type,
-        mut properties,
-    } = destination_body(record);
-    if let Some(Value::Array(mappings)) = properties.get_mut("deliveryAttributeMappings") {
+    if let Some(signing) = shown.get_mut("signing") {
+        secrets::hide_signing(signing);
+    }
+    if let Some(Value::Array(mappings)) = shown.get_mut("deliveryAttributeMappings") {
         secrets::hide_attributes(mappings);
     }
-    let properties: ResourceViewProperties = serde_json::from_value(properties.into())
-        .expect("every kind of destination has a resource id");
-    DestinationView::Resource(ResourceView {
-        endpoint_type,
-        properties,
-    })
 }
 
 /// The settings without the address.
-pub(crate) fn webhook_from_body(
-    body: WebhookBody,
+fn webhook_from_properties(
+    body: WebhookProperties,
     input: Schema,
     delivery: Schema,
     ranges: &EditionRanges,
@@ -221,8 +230,8 @@ pub(crate) fn webhook_from_body(
 }
 
 /// The settable properties of a webhook.
-pub(crate) fn webhook_body(webhook: &Webhook) -> WebhookBody {
-    WebhookBody {
+fn webhook_properties(webhook: &Webhook) -> WebhookProperties {
+    WebhookProperties {
         endpoint_url: Some(webhook.endpoint_url.clone()),
         max_events_per_batch: Some(webhook.max_events_per_batch.into()),
         preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
@@ -246,5 +255,7 @@ pub(crate) fn webhook_body(webhook: &Webhook) -> WebhookBody {
         signing: webhook.signing.as_deref().cloned(),
         delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
             .then(|| attribute::to_json(&webhook.delivery_properties)),
+        endpoint_base_url: ReadOnly::default(),
+        allowed_rate: ReadOnly::default(),
     }
 }

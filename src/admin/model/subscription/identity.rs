@@ -4,7 +4,7 @@
 //! Checks and records know the destination alone; the identity is kept beside it. A system-assigned
 //! identity is that of the server (`delivery.identity_…`).
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::model::{InvalidRequest, canonicalize, read, take};
 use gridhook_deliver::resource::Resource;
@@ -90,16 +90,6 @@ impl Pair {
         };
         read(identity).map_err(|invalid| invalid.under(&format!("{identified}.identity")))
     }
-
-    /// Moves the destination of `value` into its property with this identity.
-    pub(super) fn wrap(self, value: &mut Value, identity: Option<&ResourceIdentity>) {
-        let Self { plain, identified } = self;
-        if let Some(identity) = identity
-            && let Some(destination) = take(value, plain)
-        {
-            value[identified] = json!({ "identity": identity, plain: destination });
-        }
-    }
 }
 
 /// [`Pair::settle`] for both destinations.
@@ -117,12 +107,6 @@ pub(super) fn settle(
             existing.and_then(SubscriptionRecord::dead_letter_identity),
         )?,
     })
-}
-
-/// [`Pair::wrap`] for both destinations.
-pub(super) fn wrap(value: &mut Value, record: &SubscriptionRecord) {
-    DELIVERY.wrap(value, record.delivery_identity());
-    DEAD_LETTER.wrap(value, record.dead_letter_identity());
 }
 
 /// Checks that events can be delivered in the name of `identity`.

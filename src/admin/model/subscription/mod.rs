@@ -11,82 +11,29 @@ pub mod test;
 pub(crate) mod transform;
 mod view;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-pub use self::view::{provisioned_subscription_view, subscription_view};
-pub use self::{check::fits, view::PathForm};
+pub use self::check::fits;
+pub(crate) use self::check::longer_waits_warning;
+pub use self::view::{
+    PathForm, SubscriptionView, provisioned_subscription_view, subscription_view,
+};
 use super::{
-    EditionRanges, Enumeration, InvalidRequest, canonicalize, check_name, check_same_name,
-    drop_read_only, merge, parse, read, take, text_at,
-    tolerance::{FORMER_CLOUD_EVENTS, Tolerance},
-    value_of,
+    BODY, EditionRanges, InvalidRequest, check_name, check_same_name, drop_read_only, merge, parse,
+    read, take, text_at, value_of,
 };
-use crate::model::subscription::destination::destination_body;
 use gridhook_api::subscription::{
-    BlobBody, DeadLetterBody, FilterBody, RetryPolicyBody, SubscriptionBody,
-    SubscriptionBodyProperties,
+    AnySubscriptionProperties, BlobBody, DeadLetterBody, DeadLetterWithIdentity,
+    DeliveryWithIdentity, EventSubscription, FilterBody, PullSettings, RetryPolicyBody,
+    SubscriptionProperties,
 };
-use gridhook_deliver::resource::Resource;
 use gridhook_event::{Name, SubscriptionId};
 use gridhook_policy::filter::Filter;
 use gridhook_record::{
     subscription::{
-        ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord,
+        ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord, Webhook,
     },
     topic::{TopicKind, TopicRecord},
-};
-
-const READ_ONLY: [&str; 5] = [
-    "topic",
-    "provisioningState",
-    "endpointInService",
-    "destination.properties.endpointBaseUrl",
-    "destination.properties.allowedRate",
-];
-
-const ENUMERATIONS: [Enumeration; 7] = [
-    ("destination.endpointType", Resource::ENDPOINT_TYPES),
-    (
-        "destination.properties.deliveryAttributeMappings.[].type",
-        &attribute::TYPES,
-    ),
-    (
-        "filter.advancedFilters.[].operatorType",
-        &advanced::OPERATORS,
-    ),
-    ("eventDeliverySchema", &DELIVERY_SCHEMAS),
-    ("deadLetterDestination.endpointType", &[STORAGE_BLOB]),
-    ("onGone", &["retry", "disable"]),
-    ("ordering.onFailure", &[check::SKIP, check::BLOCK]),
-];
-
-const TOLERANCE: Tolerance = Tolerance {
-    empty: &[
-        "expirationTimeUtc",
-        "startsFrom",
-        "eventDeliverySchema",
-        "onGone",
-        "destination.properties.azureActiveDirectoryTenantId",
-        "destination.properties.azureActiveDirectoryApplicationIdOrUri",
-        "destination.properties.minimumTlsVersionAllowed",
-        "deadLetterDestination.properties.blobContainerName",
-    ],
-    booleans: &[
-        "filter.isSubjectCaseSensitive",
-        "filter.enableAdvancedFilteringOnArrays",
-        "deadLetterInProbation",
-        "destination.properties.deliveryAttributeMappings.[].properties.isSecret",
-    ],
-    former: &[
-        (
-            "eventDeliverySchema",
-            FORMER_CLOUD_EVENTS,
-            Some("CloudEventSchemaV1_0"),
-        ),
-        // The input schema of the topic, which is the default.
-        ("eventDeliverySchema", "InputEventSchema", None),
-    ],
-    ignored: &["name"],
 };
 
 /// Keys beside `properties` that Azure ignores in an event subscription.
@@ -98,13 +45,6 @@ const WEBHOOK: &str = "WebHook";
 /// The `endpointType` of a destination of dead letters.
 const STORAGE_BLOB: &str = "StorageBlob";
 
-/// The values of `eventDeliverySchema`.
-const DELIVERY_SCHEMAS: [&str; 3] = [
-    "EventGridSchema",
-    "CloudEventSchemaV1_0",
-    "CustomInputSchema",
-];
-
 /// Reads the body of a PUT of the event subscription `name` of `topic`; number and version are not
 /// set. A secret of `existing` is kept if the body omits it or has it as GET shows it.
 pub fn put(
@@ -114,28 +54,14 @@ pub fn put(
     ranges: &EditionRanges,
     body: &[u8],
 ) -> Result<SubscriptionRecord, InvalidRequest> {
-    if topic.kind() == TopicKind::NamespaceTopic {
-        return namespace::put(name, topic, existing, ranges, body);
-    }
-    check_name("the subscription's name", name.as_str(), 64)?;
-    let mut value = parse(body)?;
-    drop_read_only(&mut value, &["id", "type", "systemData"]);
-    drop_read_only(&mut value, &IGNORED);
-    let mut identities = ManagedIdentities::default();
-    if let Some(mut properties) = take(&mut value, "properties") {
-        let under = |invalid: InvalidRequest| invalid.under("properties");
-        identities = identity::settle(&mut properties, None).map_err(under)?;
-        settle(&mut properties).map_err(under)?;
-        secrets::restore(properties.get_mut("destination"), existing).map_err(under)?;
-        value["properties"] = properties;
-    }
-    let SubscriptionBody {
-        name: given,
-        properties,
-    } = read(value)?;
-    check_same_name(given.as_deref(), name.as_str())?;
-    record(name, topic, ranges, properties, identities)
-        .map_err(|invalid| invalid.under("properties"))
+    let name_chars_max = if is_namespaced(topic) { 50 } else { 64 };
+    check_name("the subscription's name", name.as_str(), name_chars_max)?;
+    let mut properties = read_properties(name, parse(body)?)?;
+    let read_record = || {
+        let identities = settle_identities(&mut properties, topic, None)?;
+        read_record(name, topic, existing, ranges, properties, identities)
+    };
+    read_record().map_err(|invalid| invalid.under("properties"))
 }
 
 /// Reads the body of a PATCH of `existing`. It has no `properties` object: Azure's clients send a
@@ -146,10 +72,15 @@ pub fn patch(
     ranges: &EditionRanges,
     body: &[u8],
 ) -> Result<SubscriptionRecord, InvalidRequest> {
-    if topic.kind() == TopicKind::NamespaceTopic {
-        return namespace::patch(existing, topic, ranges, body);
-    }
     let mut patch = parse(body)?;
+    if is_namespaced(topic) {
+        if patch.get("properties").is_none() {
+            patch["properties"] = json!({});
+        }
+        let properties = read_properties(&existing.name, patch)?;
+        return patch_properties(existing, topic, ranges, properties)
+            .map_err(|invalid| invalid.under("properties"));
+    }
     drop_read_only(&mut patch, &IGNORED);
     if patch.get("properties").is_some() {
         return Err(InvalidRequest::new(
@@ -158,13 +89,57 @@ pub fn patch(
              the others stand at the top",
         ));
     }
-    let identities = identity::settle(&mut patch, Some(existing))?;
-    let mut value = value_of(&settable(existing));
-    give_way(&mut value, &patch);
-    merge(&mut value, patch);
-    settle(&mut value)?;
-    secrets::restore(value.get_mut("destination"), Some(existing))?;
-    record(&existing.name, topic, ranges, read(value)?, identities)
+    patch_properties(existing, topic, ranges, patch)
+}
+
+fn is_namespaced(topic: &TopicRecord) -> bool {
+    topic.kind() == TopicKind::NamespaceTopic
+}
+
+/// The `properties` of a whole body, after a check of what is beside them.
+fn read_properties(name: &Name, mut body: Value) -> Result<Value, InvalidRequest> {
+    drop_read_only(&mut body, &IGNORED);
+    let body: EventSubscription<Value> = read(body)?;
+    check_same_name(body.name.as_deref(), name.as_str())?;
+    Ok(body.properties)
+}
+
+/// Applies a patch of the properties of `existing`.
+fn patch_properties(
+    existing: &SubscriptionRecord,
+    topic: &TopicRecord,
+    ranges: &EditionRanges,
+    mut patch: Value,
+) -> Result<SubscriptionRecord, InvalidRequest> {
+    let identities = settle_identities(&mut patch, topic, Some(existing))?;
+    let mut properties = value_of(&in_form_of(topic, plain_properties(existing)));
+    if is_namespaced(topic) {
+        namespace::give_way(&mut properties, &patch);
+    } else {
+        give_way(&mut properties, &patch);
+    }
+    merge(&mut properties, patch);
+    read_record(
+        &existing.name,
+        topic,
+        Some(existing),
+        ranges,
+        properties,
+        identities,
+    )
+}
+
+/// Moves the destinations out of the properties that have an identity, too.
+fn settle_identities(
+    properties: &mut Value,
+    topic: &TopicRecord,
+    existing: Option<&SubscriptionRecord>,
+) -> Result<ManagedIdentities, InvalidRequest> {
+    if is_namespaced(topic) {
+        namespace::settle_identity(properties, existing)
+    } else {
+        identity::settle(properties, existing)
+    }
 }
 
 /// Removes from the current properties what would contradict a property that `patch` sets.
@@ -186,123 +161,176 @@ fn give_way(value: &mut Value, patch: &Value) {
     }
 }
 
-/// Removes read-only properties, and checks the types of both destinations.
-fn settle(properties: &mut Value) -> Result<(), InvalidRequest> {
-    drop_read_only(properties, &READ_ONLY);
-    TOLERANCE.apply(properties);
-    canonicalize(properties, &ENUMERATIONS);
-    let at = "deadLetterDestination.endpointType";
-    if let Some(given) = text_at(properties, at).filter(|given| *given != STORAGE_BLOB) {
-        let problem =
-            format!("is \"{given}\"; allowed is {STORAGE_BLOB}, others are not supported yet");
-        return Err(InvalidRequest::new(at, problem));
-    }
-    destination::check_type(properties)
-}
-
-fn record(
+/// Reads the properties of an event subscription, in the form of `topic`.
+fn read_record(
     name: &Name,
     topic: &TopicRecord,
+    existing: Option<&SubscriptionRecord>,
     ranges: &EditionRanges,
-    properties: SubscriptionBodyProperties,
+    mut properties: Value,
     identities: ManagedIdentities,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
-    let retry = properties.retry_policy.unwrap_or_default();
-    let delivery_schema = check::delivery_schema(
-        properties.event_delivery_schema.as_deref(),
-        topic.input_schema,
-    )?;
-    let dead_letter = properties
-        .dead_letter_destination
-        .map(|given| check::dead_letter(given, ranges))
-        .transpose()?;
-    let (webhook, resource) = destination::read_destination(
-        properties.destination,
-        topic.input_schema,
-        delivery_schema,
+    // Templates repeat the name here, and Azure ignores it.
+    drop_read_only(&mut properties, &["name"]);
+    let record = RecordReader {
+        name,
+        topic,
+        existing,
         ranges,
-    )?;
-    let (order_key, order_blocks) = check::ordering(properties.ordering, topic.input_schema)?;
-    identity::check(identities.delivery.as_ref(), &webhook, resource.as_ref())?;
-    let record = SubscriptionRecord {
-        number: SubscriptionId(0),
-        version: 0,
-        name: name.clone(),
-        queue: None,
-        webhook,
-        resource: resource.map(Box::new),
-        filter: check::filter(
-            properties.filter.unwrap_or_default(),
-            topic.input_schema,
-            ranges,
-        )?,
-        delivery_schema,
-        transform: properties.transform.map(Box::new),
-        retry: RetryPolicy {
-            max_delivery_attempts: ranges.attempts.check(
-                "retryPolicy.maxDeliveryAttempts",
-                retry.max_delivery_attempts,
-            )?,
-            event_time_to_live_in_minutes: ranges.time_to_live_minutes.check(
-                "retryPolicy.eventTimeToLiveInMinutes",
-                retry.event_time_to_live_in_minutes,
-            )?,
-        },
-        retry_schedule: retry.schedule.map(Box::new),
-        dead_letter_in_probation: check::in_probation(
-            properties.dead_letter_in_probation,
-            dead_letter.as_ref(),
-        )?,
-        on_gone: check::on_gone(properties.on_gone.as_deref())?,
-        order_key: order_key.map(Box::new),
-        order_blocks,
-        dead_letter: dead_letter.map(Box::new),
-        identities: identities.stored(),
-        labels: check::labels(properties.labels.unwrap_or_default())?,
-        starts_from: properties
-            .starts_from
-            .as_deref()
-            .map(check::starts_from)
-            .transpose()?
-            .map(Box::new),
-        expires: properties
-            .expiration_time_utc
-            .as_deref()
-            .map(check::expiration)
-            .transpose()?,
-        system_data: None,
     };
-    check::schedule("retryPolicy.schedule", &record, ranges)?;
-    record
-        .transform
-        .as_deref()
-        .map(|given| transform::program(given, &record))
-        .transpose()?;
-    Ok(record)
+    if is_namespaced(topic) {
+        return namespace::read_record(&record, properties, identities);
+    }
+    let at = "deadLetterDestination.endpointType";
+    text_at(&properties, at).map_or(Ok(()), check::dead_letter_type)?;
+    record.read(read(properties)?, identities)
+}
+
+/// What a record is made of beside the properties.
+struct RecordReader<'a> {
+    name: &'a Name,
+    topic: &'a TopicRecord,
+    existing: Option<&'a SubscriptionRecord>,
+    ranges: &'a EditionRanges,
+}
+
+impl RecordReader<'_> {
+    fn read(
+        &self,
+        properties: SubscriptionProperties,
+        mut identities: ManagedIdentities,
+    ) -> Result<SubscriptionRecord, InvalidRequest> {
+        let Self { topic, ranges, .. } = self;
+        let input_schema = topic.input_schema;
+        let retry = properties.retry_policy.unwrap_or_default();
+        let delivery_schema =
+            check::delivery_schema(properties.event_delivery_schema.as_deref(), input_schema)?;
+        let mut dead_letter = properties.dead_letter_destination;
+        if let Some(with) = properties.dead_letter_with_resource_identity {
+            dead_letter = Some(with.dead_letter_destination);
+            identities.dead_letter = with.identity;
+        }
+        let dead_letter = dead_letter
+            .map(|given| check::dead_letter(given, ranges))
+            .transpose()?;
+        let queue = properties.queue.map(check::queue).transpose()?;
+        let (webhook, resource) = match properties.destination {
+            Some(destination) => destination::read_destination(
+                destination,
+                topic,
+                self.existing,
+                delivery_schema,
+                ranges,
+            )?,
+            None if queue.is_some() => (Webhook::default(), None),
+            None => {
+                let problem = "cannot be read: missing field `destination`";
+                return Err(InvalidRequest::new(BODY, problem));
+            }
+        };
+        let (order_key, order_blocks) = check::ordering(properties.ordering, input_schema)?;
+        identity::check(identities.delivery.as_ref(), &webhook, resource.as_ref())?;
+        let record = SubscriptionRecord {
+            number: SubscriptionId(0),
+            version: 0,
+            name: self.name.clone(),
+            queue,
+            webhook,
+            resource: resource.map(Box::new),
+            filter: check::filter(properties.filter.unwrap_or_default(), input_schema, ranges)?,
+            delivery_schema,
+            transform: properties.transform.map(Box::new),
+            retry: RetryPolicy {
+                max_delivery_attempts: ranges.attempts.check(
+                    "retryPolicy.maxDeliveryAttempts",
+                    retry.max_delivery_attempts,
+                )?,
+                event_time_to_live_in_minutes: check::time_to_live(
+                    retry.event_time_to_live_in_minutes,
+                    topic,
+                    ranges,
+                )?,
+            },
+            retry_schedule: retry.schedule.map(Box::new),
+            dead_letter_in_probation: check::in_probation(
+                properties.dead_letter_in_probation,
+                dead_letter.as_ref(),
+            )?,
+            on_gone: check::on_gone(properties.on_gone.as_deref())?,
+            order_key: order_key.map(Box::new),
+            order_blocks,
+            dead_letter: dead_letter.map(Box::new),
+            identities: identities.stored(),
+            labels: check::labels(properties.labels.unwrap_or_default())?,
+            starts_from: properties
+                .starts_from
+                .as_deref()
+                .map(check::starts_from)
+                .transpose()?
+                .map(Box::new),
+            expires: properties
+                .expiration_time_utc
+                .as_deref()
+                .map(check::expiration)
+                .transpose()?,
+            system_data: None,
+        };
+        check::schedule("retryPolicy.schedule", &record, ranges)?;
+        record
+            .transform
+            .as_deref()
+            .map(|given| transform::program(given, &record))
+            .transpose()?;
+        Ok(record)
+    }
 }
 
 /// The settable properties as JSON, with secrets.
 pub(crate) fn set(record: &SubscriptionRecord, topic: &TopicRecord) -> Value {
-    match topic.kind() {
-        TopicKind::NamespaceTopic => namespace::settable(record),
-        TopicKind::Topic | TopicKind::Domain => identified(record),
+    value_of(&in_form_of(topic, properties(record)))
+}
+
+/// The properties in the form that event subscriptions of `topic` have on the wire.
+fn in_form_of(
+    topic: &TopicRecord,
+    properties: SubscriptionProperties,
+) -> AnySubscriptionProperties {
+    if is_namespaced(topic) {
+        AnySubscriptionProperties::Namespace(Box::new(properties.into()))
+    } else {
+        AnySubscriptionProperties::Topic(Box::new(properties))
     }
 }
 
-/// The settable properties of a record, with its identities.
-fn identified(record: &SubscriptionRecord) -> Value {
-    let mut value = value_of(&settable(record));
-    identity::wrap(&mut value, record);
-    value
+/// The settable properties of a record, with secrets.
+fn properties(record: &SubscriptionRecord) -> SubscriptionProperties {
+    let mut properties = plain_properties(record);
+    if let Some(identity) = record.delivery_identity()
+        && let Some(destination) = properties.destination.take()
+    {
+        properties.delivery_with_resource_identity = Some(DeliveryWithIdentity {
+            identity: Some(identity.clone()),
+            destination,
+        });
+    }
+    if let Some(identity) = record.dead_letter_identity()
+        && let Some(dead_letter_destination) = properties.dead_letter_destination.take()
+    {
+        properties.dead_letter_with_resource_identity = Some(DeadLetterWithIdentity {
+            identity: Some(identity.clone()),
+            dead_letter_destination,
+        });
+    }
+    properties
 }
 
-/// The settable properties of a record without its identities, with the whole endpoint URL.
-fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
+/// The settable properties of a record without its identities, with secrets.
+fn plain_properties(record: &SubscriptionRecord) -> SubscriptionProperties {
     let SubscriptionRecord {
         number: _,
         version: _,
         name: _,
-        queue: _,
+        queue,
         webhook: _,
         resource: _,
         filter,
@@ -322,9 +350,8 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         expires,
         system_data: _,
     } = record;
-    SubscriptionBodyProperties {
-        destination: destination_body(record),
-        delivery_with_resource_identity: None,
+    SubscriptionProperties {
+        destination: queue.is_none().then(|| destination::destination(record)),
         filter: Some(filter_body(filter)),
         labels: Some(labels.clone()),
         event_delivery_schema: Some(check::schema_name(*delivery_schema).to_owned()),
@@ -334,11 +361,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
             event_time_to_live_in_minutes: Some(retry.event_time_to_live_in_minutes.into()),
             schedule: retry_schedule.as_deref().cloned(),
         }),
-        dead_letter_destination: dead_letter.as_ref().map(|dead_letter| DeadLetterBody {
-            delivery_retry_period_in_days: dead_letter.retry_period_days.map(i64::from),
-            ..blob(dead_letter)
-        }),
-        dead_letter_with_resource_identity: None,
+        dead_letter_destination: dead_letter.as_deref().map(dead_letter_body),
         // gridhook's own properties appear only if they were set, because Azure's clients do not
         // know them.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
@@ -346,18 +369,21 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         ordering: check::ordering_body(order_key.as_deref(), *order_blocks),
         starts_from: starts_from.as_ref().map(|starts| starts.at.to_string()),
         expiration_time_utc: expires.map(|expires| expires.to_string()),
+        queue: queue.map(|queue| PullSettings {
+            receive_lock_duration_in_seconds: Some(queue.receive_lock_duration_in_seconds.into()),
+        }),
+        ..SubscriptionProperties::default()
     }
 }
 
-/// The container of a destination of dead letters.
-fn blob(destination: &StorageBlobDestination) -> DeadLetterBody {
+fn dead_letter_body(destination: &StorageBlobDestination) -> DeadLetterBody {
+    let container = &destination.container;
     DeadLetterBody {
         endpoint_type: STORAGE_BLOB.to_owned(),
-        delivery_retry_period_in_days: None,
+        delivery_retry_period_in_days: destination.retry_period_days.map(i64::from),
         properties: BlobBody {
             resource_id: destination.resource_id.clone(),
-            blob_container_name: Some(destination.container.clone())
-                .filter(|container| !container.is_empty()),
+            blob_container_name: (!container.is_empty()).then(|| container.clone()),
         },
     }
 }

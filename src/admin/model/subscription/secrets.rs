@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::InvalidRequest;
 use gridhook_policy::property::PropertySource;
-use gridhook_record::subscription::{Signing, SubscriptionRecord, Webhook};
+use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
 /// What GET shows instead of a secret, as Azure does.
 pub(super) const HIDDEN: &str = "Hidden";
@@ -18,10 +18,11 @@ pub(super) const HIDDEN: &str = "Hidden";
 const FINGERPRINT_BYTES: usize = 2;
 
 /// Hides the secrets that sign requests.
-pub(super) fn hide_signing(Signing { secrets }: &mut Signing) {
-    secrets
-        .iter_mut()
-        .for_each(|secret| *secret = hidden_signing(secret));
+pub(super) fn hide_signing(signing: &mut Value) {
+    let secrets = signing["secrets"].as_array_mut();
+    for secret in secrets.into_iter().flatten() {
+        *secret = hidden_signing(secret.as_str().unwrap_or_default()).into();
+    }
 }
 
 /// Hides the secrets in a list of delivery attribute mappings.
@@ -90,28 +91,26 @@ fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, Str
     }
 }
 
-/// Restores the secrets of `existing` that a destination omits.
+/// Restores the secrets of `existing` that the properties of a destination omit.
 ///
 /// # Errors
 /// If it has the hidden form of a signing secret that does not stand for exactly one of them.
 pub(super) fn restore(
-    destination: Option<&mut Value>,
+    endpoint_type: &str,
+    properties: &mut Value,
     existing: Option<&SubscriptionRecord>,
 ) -> Result<(), InvalidRequest> {
-    let Some(destination) = destination else {
-        return Ok(());
-    };
     let secrets = existing
         .and_then(|record| record.webhook.signing.as_deref())
         .map(|signing| &signing.secrets[..]);
-    let given = destination
-        .pointer_mut("/properties/signing/secrets")
+    let given = properties
+        .pointer_mut("/signing/secrets")
         .and_then(Value::as_array_mut);
     if let Some(given) = given {
         restore_signing(given, secrets.unwrap_or_default())?;
     }
     if let Some(record) = existing {
-        restore_others(destination, record);
+        restore_others(endpoint_type, properties, record);
     }
     Ok(())
 }
@@ -138,14 +137,11 @@ fn restore_signing(given: &mut [Value], secrets: &[String]) -> Result<(), Invali
     Ok(())
 }
 
-fn restore_others(destination: &mut Value, record: &SubscriptionRecord) {
+fn restore_others(endpoint_type: &str, webhook: &mut Value, record: &SubscriptionRecord) {
     let existing = &record.webhook;
-    let is_webhook = record.resource.is_none() && destination["endpointType"] == super::WEBHOOK;
-    let Some(webhook) = destination.get_mut("properties") else {
-        return;
-    };
+    let is_webhook = record.resource.is_none() && endpoint_type == super::WEBHOOK;
     // The query of the URL may be a secret, and GET shows the URL without it.
-    if is_webhook && webhook["endpointUrl"].is_null() && webhook.is_object() {
+    if is_webhook && webhook["endpointUrl"].is_null() {
         webhook["endpointUrl"] = existing.endpoint_url.as_str().into();
     }
     let mappings = webhook

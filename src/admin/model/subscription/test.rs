@@ -9,10 +9,8 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{advanced, check};
-use crate::model::{
-    EditionRanges, Enumeration, InvalidRequest, canonicalize, exact, read as read_value,
-};
+use super::check;
+use crate::model::{EditionRanges, InvalidRequest, exact, read as read_value};
 use gridhook_api::subscription::FilterBody;
 use gridhook_policy::{filter::Filter, transform::Transform};
 use gridhook_record::topic::TopicRecord;
@@ -44,23 +42,20 @@ pub fn filter(
     ranges: &EditionRanges,
     body: &[u8],
 ) -> Result<TestRequest<Filter>, InvalidRequest> {
-    let enumerations: [Enumeration; 1] =
-        [("advancedFilters.[].operatorType", &advanced::OPERATORS)];
-    read(body, "filter", &enumerations, |given: FilterBody| {
+    read(body, "filter", |given: FilterBody| {
         check::filter(given, topic.input_schema, ranges)
     })
 }
 
 /// Reads the body of `testTransform`.
 pub fn transform(body: &[u8]) -> Result<TestRequest<Transform>, InvalidRequest> {
-    read(body, "transform", &[], Ok)
+    read(body, "transform", Ok)
 }
 
 /// Reads a test whose draft is at `key`.
 fn read<B: DeserializeOwned, D>(
     body: &[u8],
     key: &'static str,
-    enumerations: &[Enumeration],
     check: impl Fn(B) -> Result<D, InvalidRequest>,
 ) -> Result<TestRequest<D>, InvalidRequest> {
     let not_json =
@@ -85,9 +80,8 @@ fn read<B: DeserializeOwned, D>(
         });
     }
     let draft = members.remove(key).map(|draft| {
-        let mut value = serde_json::from_str(draft.get())
+        let value = serde_json::from_str(draft.get())
             .map_err(|error| InvalidRequest::new(key, format!("cannot be read: {error}")))?;
-        canonicalize(&mut value, enumerations);
         exact(draft.get()).map_err(|invalid| invalid.under(key))?;
         check(read_value(value).map_err(|invalid| invalid.under(key))?)
     });

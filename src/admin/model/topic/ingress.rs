@@ -1,8 +1,13 @@
 //! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`,
 //! `inboundIpRules`, `inputSchemaMapping` and `duplicateDetectionHistoryTimeWindow`.
 
-use crate::model::{InvalidRequest, duration};
-use gridhook_api::topic::{IngressBody, MappingBody, MappingType};
+use std::ops::RangeInclusive;
+
+use crate::model::InvalidRequest;
+use gridhook_api::{
+    duration::{InvalidDuration, format_duration, parse_seconds},
+    topic::{IngressBody, MappingBody, MappingType},
+};
 use gridhook_event::Schema;
 use gridhook_record::{
     ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
@@ -15,6 +20,22 @@ const RULES_MAX: usize = 128;
 /// Maximum length of a name or default of a mapping. Azure documents none.
 const TEXT_MAX: usize = 512;
 
+/// The bounds of `duplicateDetectionHistoryTimeWindow` in seconds, as in Service Bus: 20 seconds to
+/// 7 days.
+const DUPLICATE_WINDOW: RangeInclusive<i64> = 20..=7 * 24 * 60 * 60;
+
+/// The seconds of `duplicateDetectionHistoryTimeWindow`.
+pub(crate) fn duplicate_window(given: &str) -> Result<u32, InvalidRequest> {
+    let at = "properties.duplicateDetectionHistoryTimeWindow";
+    let examples = "PT10M, PT12H or P1D";
+    let invalid = |InvalidDuration(problem)| InvalidRequest::new(at, problem);
+    let window = parse_seconds(given, examples).map_err(invalid)?;
+    u32::try_from(window)
+        .ok()
+        .filter(|_| DUPLICATE_WINDOW.contains(&window))
+        .ok_or_else(|| invalid(InvalidDuration::new(given, "from PT20S to P7D", examples)))
+}
+
 /// The settable form of `ingress`.
 pub(crate) fn ingress_body(ingress: &IngressSettings) -> IngressBody {
     let mapping = ingress.mapping.clone();
@@ -26,7 +47,7 @@ pub(crate) fn ingress_body(ingress: &IngressSettings) -> IngressBody {
             input_schema_mapping_type: MappingType::Json,
             properties,
         }),
-        duplicate_detection_history_time_window: ingress.duplicate_window_s.map(duration::iso),
+        duplicate_detection_history_time_window: ingress.duplicate_window_s.map(format_duration),
         schema_validation: ingress.declared_schema_validation(),
     }
 }
@@ -67,7 +88,7 @@ pub(crate) fn settle_ingress(
         mapping,
         duplicate_window_s: body
             .duplicate_detection_history_time_window
-            .map(|given| duration::duplicate_window(&given))
+            .map(|given| duplicate_window(&given))
             .transpose()?,
         schema_validation: body.schema_validation.unwrap_or_default(),
     })

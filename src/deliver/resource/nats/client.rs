@@ -199,7 +199,7 @@ impl Publisher {
         }
         let reason = error["description"]
             .as_str()
-            .unwrap_or("the answer is no acknowledgement of JetStream");
+            .unwrap_or("the response is not an acknowledgement of JetStream");
         let text = format!("{}: {reason}", self.link.url);
         let status = error["code"]
             .as_u64()
@@ -268,7 +268,7 @@ impl Sender for Publisher {
             let found = timeout(REACH_TIMEOUT, self.find_stream()).await;
             found.unwrap_or_else(|_| {
                 Err(format!(
-                    "{}: no answer within {} s",
+                    "{}: no response within {} s",
                     self.link.url,
                     REACH_TIMEOUT.as_secs()
                 ))

@@ -38,8 +38,9 @@ use gridhook_event::{PartitionId, Seq, SubscriptionKey, chunk::Chunk};
 use gridhook_journal as journal;
 use gridhook_journal::Journal;
 use gridhook_policy::{
-    edition::Edition,
+    edition::{Edition, EndpointKind},
     record::{Command, CommandRefused, Cursor, RedrivePage, RetryRequest},
+    retry::{LongerWaits, longer_waits},
 };
 use gridhook_record::numbers::NextNumbers;
 use gridhook_record::{
@@ -447,6 +448,28 @@ impl Registry {
             retry,
             ..Edition::clone(&edition)
         }))
+    }
+
+    /// The waits of the subscription's own schedule that the edition of its topic makes longer.
+    ///
+    /// # Errors
+    /// If the schedule or the edition cannot be used.
+    pub fn longer_waits(
+        &self,
+        topic: &TopicRecord,
+        record: &SubscriptionRecord,
+    ) -> Result<Vec<LongerWaits>, Error> {
+        if record.retry_schedule.is_none() {
+            return Ok(Vec::new());
+        }
+        let edition = self.edition_for(topic, record)?;
+        let kind = if record.resource.is_some() {
+            EndpointKind::Resource
+        } else {
+            EndpointKind::Webhook
+        };
+        let terms = edition.rules(kind).terms(record.dead_letter.is_some());
+        Ok(longer_waits(&edition.retry, terms))
     }
 
     /// The delivery plan of a subscription.

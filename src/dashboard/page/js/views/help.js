@@ -10,7 +10,7 @@ import { Badge, Command, Copy, Failed, Field, Head, Loaded, Search } from '../ui
 const CHAPTERS = [
   'dashboard', 'publishing', 'subscriptions', 'delivery', 'dead-letters', 'replay', 'pull-delivery', 'destinations', 'security',
   'metrics', 'backup', 'chaos', 'install', 'kubernetes', 'cluster', 'upgrade', 'settings', 'tuning', 'azure-clients', 'environment',
-  'exit-status', 'files', 'names', 'times',
+  'exit-status', 'files', 'names', 'times', 'glossary',
 ];
 
 export default function Help() {

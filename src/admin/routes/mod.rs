@@ -4,6 +4,10 @@
 //! The router, `Allow` of 405 responses, authorization and `/openapi.json` are built from this
 //! table. Those of Azure Resource Manager are in [`super::arm::routes`].
 
+mod administration;
+mod operation;
+mod shared;
+
 use actix_web::{
     HttpRequest, HttpResponse, Route,
     body::BoxBody,
@@ -14,19 +18,13 @@ use actix_web::{
     web,
 };
 
-#[cfg(feature = "simulate")]
-use super::simulate;
+use self::{administration::ADMINISTRATION, operation::OPERATION};
 use super::{
-    AdminError, ChaosMode, ListenerRole, audit,
+    AdminError, ChaosMode, ListenerRole,
     auth::{Access, authorize},
-    chaos, clock, cluster, dead_letters, editions, health, history, jobs, metadata, metrics,
-    openapi::{self, OperationBuilder, SchemaRegistry, own},
+    openapi::{Description, OperationBuilder, SchemaRegistry},
     permissions::Target,
-    placement::{
-        Merge,
-        ShardScope::{self, All, Any, ByBody, ByTopic, Control},
-    },
-    search, server, session, store, supervision, tail, tokens, top, validate,
+    placement::ShardScope::{self, ByTopic},
 };
 
 const GET: &[Method] = &[Method::GET];
@@ -42,6 +40,8 @@ pub struct GridhookRoute {
     listener: ListenerRole,
     needs_chaos: bool,
     concern: Concern,
+    /// Tag of the operations in the OpenAPI document.
+    tag: &'static str,
     /// Which shards of a cluster answer.
     pub(super) shards: ShardScope,
     operations: &'static [Operation],
@@ -66,75 +66,18 @@ pub struct Operation {
     /// Who may use it.
     pub access: Access,
     handler: fn(Route) -> Route,
-    describe: fn(&mut SchemaRegistry) -> OperationBuilder,
+    description: Description,
 }
-
-/// All paths.
-#[rustfmt::skip]
-static ROUTES: &[GridhookRoute] = &[
-    probe("/healthz", Any, &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::healthz), own::healthz)]),
-    probe("/readyz", Any, &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::readyz), own::readyz)]),
-    route("/openapi.json", Any, &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(openapi::answer), own::openapi)]),
-    route("/metadata/endpoints", Any, &[operation(GET, Access::OPEN, |route| route.to(metadata::endpoints), own::cloud_endpoints)]),
-    // A link checker must not confirm an endpoint.
-    validation("/eventsubscriptions/{eventSubscriptionName}/validate", All(Merge::Found), &[
-        headless(operation(GET, Access::OPEN, |route| route.to(validate::answer), own::validate)),
-        operation(POST, Access::OPEN, |route| route.to(validate::answer), own::validate_by_post),
-    ]),
-    route("/metrics", All(Merge::Metrics), &[operation(GET, Access::METRICS, |route| route.to(metrics::scrape), own::metrics)]),
-    list("/top", ByTopic(Merge::Top), &[operation(GET, Access::READ.or_portal(), |route| route.to(top::report), own::top)]),
-    route("/history", ByTopic(Merge::History), &[operation(GET, Access::READ, |route| route.to(history::report), own::history)]),
-    list("/tail", ByTopic(Merge::Lines), &[headless(operation(GET, Access::READ, |route| route.to(tail::tail), own::tail))]),
-    route("/supervision", ByTopic(Merge::Supervision), &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
-    route("/search", All(Merge::Union), &[operation(GET, Access::READ, |route| route.to(search::report), own::search)]),
-    list("/jobs", All(Merge::Jobs), &[operation(GET, Access::READ, |route| route.to(jobs::report), own::jobs)]),
-    list("/deadLetters", ByTopic(Merge::DeadLetters), &[operation(GET, Access::READ, |route| route.to(dead_letters::newest::newest), own::newest_dead_letters)]),
-    route("/server", Any, &[operation(GET, Access::READ, |route| route.to(server::report), own::server)]),
-    route("/editions", Any, &[operation(GET, Access::READ, |route| route.to(editions::report), own::editions)]),
-    #[cfg(feature = "simulate")]
-    route("/simulate", Any, &[operation(POST, Access::READ, |route| route.to(simulate::run), own::simulate)]),
-    route("/clock", All(Merge::Clock), &[
-        operation(GET, Access::READ, |route| route.to(clock::report), own::clock),
-        operation(POST, Access::OPERATE, |route| route.to(clock::confirm), own::confirm_clock),
-    ]),
-    route("/cluster/status", Control, &[operation(GET, Access::READ, |route| route.to(cluster::status), own::cluster_status)]),
-    route("/cluster/ownership", Control, &[operation(GET, Access::READ, |route| route.to(cluster::ownership), own::ownership)]),
-    route("/cluster/move", Control, &[operation(POST, Access::ADMIN, |route| route.to(cluster::move_shard), own::move_shard)]),
-    route("/cluster/drain", Control, &[operation(POST, Access::ADMIN, |route| route.to(cluster::drain), own::drain_node)]),
-    route("/cluster/forget", Control, &[operation(POST, Access::ADMIN, |route| route.to(cluster::forget), own::forget_node)]),
-    // A session has the role of its token, so everyone with a token may start one.
-    personal("/ui/session", Control, &[
-        operation(GET, Access::READ.or_portal(), |route| route.to(session::report), own::session),
-        operation(POST, Access::READ, |route| route.to(session::start), own::start_session),
-        operation(DELETE, Access::READ, |route| route.to(session::end), own::end_session),
-    ]),
-    route("/audit", All(Merge::Audit), &[operation(GET, Access::READ, |route| route.to(audit::list), own::audit)]),
-    route("/tokens", Control, &[
-        operation(GET, Access::READ, |route| route.to(tokens::list), own::tokens),
-        operation(POST, Access::ADMIN, |route| route.to(tokens::create), own::create_token),
-    ]),
-    route("/tokens/{tokenName}", Control, &[operation(DELETE, Access::ADMIN, |route| route.to(tokens::revoke), own::revoke_token)]),
-    route("/store/check", All(Merge::InTurn), &[operation(POST, Access::OPERATE, |route| route.to(store::check), own::check_store)]),
-    route("/store/backup", All(Merge::InTurn), &[operation(POST, Access::ADMIN, |route| route.to(store::back_up), own::back_up_store)]),
-    faults("/chaos", All(Merge::Sum), &[
-        operation(GET, Access::READ, |route| route.to(chaos::report), own::chaos),
-        operation(DELETE, Access::OPERATE, |route| route.to(chaos::end), own::end_chaos),
-    ]),
-    faults("/chaos/kill", ByBody(Merge::Found), &[operation(POST, Access::ADMIN, |route| route.to(chaos::kill), own::kill)]),
-    faults("/chaos/poison", ByBody(Merge::Found), &[operation(POST, Access::ADMIN, |route| route.to(chaos::poison), own::poison)]),
-    faults("/chaos/stall", ByBody(Merge::Each), &[operation(POST, Access::ADMIN, |route| route.to(chaos::stall), own::stall)]),
-    faults("/chaos/writes", All(Merge::Each), &[operation(POST, Access::ADMIN, |route| route.to(chaos::writes), own::fail_writes)]),
-    faults("/chaos/responses", ByBody(Merge::Each), &[operation(POST, Access::ADMIN, |route| route.to(chaos::responses), own::disturb_responses)]),
-    faults("/chaos/clock", All(Merge::Each), &[operation(POST, Access::ADMIN, |route| route.to(chaos::clock), own::step_clock)]),
-];
 
 /// A path on the operators' listener.
 const fn route(
+    tag: &'static str,
     template: &'static str,
     shards: ShardScope,
     operations: &'static [Operation],
 ) -> GridhookRoute {
     GridhookRoute {
+        tag,
         template,
         listener: ListenerRole::Operators,
         needs_chaos: false,
@@ -146,25 +89,27 @@ const fn route(
 
 /// A path for callers with tokens of any scope.
 const fn personal(
+    tag: &'static str,
     template: &'static str,
     shards: ShardScope,
     operations: &'static [Operation],
 ) -> GridhookRoute {
     GridhookRoute {
         concern: Concern::Caller,
-        ..route(template, shards, operations)
+        ..route(tag, template, shards, operations)
     }
 }
 
 /// A list of resources, for callers with tokens of any scope.
 const fn list(
+    tag: &'static str,
     template: &'static str,
     shards: ShardScope,
     operations: &'static [Operation],
 ) -> GridhookRoute {
     GridhookRoute {
         concern: Concern::Listed,
-        ..route(template, shards, operations)
+        ..route(tag, template, shards, operations)
     }
 }
 
@@ -176,31 +121,33 @@ const fn faults(
 ) -> GridhookRoute {
     GridhookRoute {
         needs_chaos: true,
-        ..route(template, shards, operations)
+        ..route("chaos", template, shards, operations)
     }
 }
 
 /// A path on both listeners.
 const fn probe(
+    tag: &'static str,
     template: &'static str,
     shards: ShardScope,
     operations: &'static [Operation],
 ) -> GridhookRoute {
     GridhookRoute {
         listener: ListenerRole::Both,
-        ..route(template, shards, operations)
+        ..route(tag, template, shards, operations)
     }
 }
 
 /// A path for endpoints, on the publishers' listener.
-const fn validation(
+const fn endpoint(
+    tag: &'static str,
     template: &'static str,
     shards: ShardScope,
     operations: &'static [Operation],
 ) -> GridhookRoute {
     GridhookRoute {
         listener: ListenerRole::Publishers,
-        ..route(template, shards, operations)
+        ..route(tag, template, shards, operations)
     }
 }
 
@@ -208,14 +155,14 @@ const fn operation(
     methods: &'static [Method],
     access: Access,
     handler: fn(Route) -> Route,
-    describe: fn(&mut SchemaRegistry) -> OperationBuilder,
+    description: Description,
 ) -> Operation {
     Operation {
         methods,
         has_head: true,
         access,
         handler,
-        describe,
+        description,
     }
 }
 
@@ -230,8 +177,9 @@ const fn headless(operation: Operation) -> Operation {
 impl GridhookRoute {
     /// The paths of a server with or without fault injection.
     pub fn all(chaos: ChaosMode) -> impl Iterator<Item = &'static Self> {
-        ROUTES
+        OPERATION
             .iter()
+            .chain(ADMINISTRATION)
             .filter(move |route| chaos == ChaosMode::Enabled || !route.needs_chaos)
     }
 
@@ -245,8 +193,27 @@ impl GridhookRoute {
         })
     }
 
+    /// The OpenAPI description of an operation of the path for one of its methods.
+    pub(super) fn describe(
+        &self,
+        operation: &Operation,
+        method: &Method,
+        schemas: &mut SchemaRegistry,
+    ) -> OperationBuilder {
+        let mut draft = operation
+            .description
+            .draft(self.tag, "", str::to_owned, schemas);
+        if self.is_by_topic() {
+            draft = draft.of_shard();
+        }
+        if *method == Method::HEAD {
+            draft = draft.for_head();
+        }
+        draft.needs(operation.access)
+    }
+
     /// Whether a query may name a topic, of which one shard may be asked.
-    pub(super) fn is_by_topic(&self) -> bool {
+    fn is_by_topic(&self) -> bool {
         matches!(self.shards, ByTopic(_))
     }
 
@@ -279,20 +246,6 @@ impl Operation {
         self.methods
             .contains(if is_head { &Method::GET } else { method })
             || self.methods.contains(method)
-    }
-
-    /// The OpenAPI description of the operation for one of its methods.
-    pub(super) fn describe(
-        &self,
-        method: &Method,
-        schemas: &mut SchemaRegistry,
-    ) -> OperationBuilder {
-        let draft = (self.describe)(schemas);
-        if *method == Method::HEAD {
-            draft.for_head()
-        } else {
-            draft
-        }
     }
 }
 

@@ -1,0 +1,231 @@
+//! Routes of tenants, Azure subscriptions, resource groups and the resource provider.
+
+use actix_web::HttpResponse;
+
+use super::super::{
+    account,
+    operation::{Operation, answer, delete, get, list, patch, post, put},
+    provider, resource_groups,
+};
+use crate::{
+    auth::Access,
+    openapi::{Query, QueryType, SKIP_TOKEN, SchemaRegistry, TOP, any_object, describe},
+    placement::Merge,
+};
+use gridhook_api::{
+    account::{
+        AzureSubscription, GenericResource, Location, Provider, ResourceGroup, ResourceGroupBody,
+        Tenant,
+    },
+    provider::{EventType, ProviderOperation, TopicType},
+};
+
+const RESOURCES: &[Query] = &[
+    Query(
+        "$filter",
+        QueryType::Text,
+        "Filter: `resourceType eq 'Microsoft.EventGrid/topics'`, `resourceGroup`, `name`, \
+         `location`, `tagName`, `tagValue`, joined by `and`",
+    ),
+    TOP,
+    SKIP_TOKEN,
+];
+
+pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
+    (
+        "/tenants",
+        &[get(
+            answer!(_c => Ok(account::tenants())),
+            describe("listTenants", "List tenants").lists(SchemaRegistry::of::<Tenant>),
+        )],
+    ),
+    (
+        "/subscriptions",
+        &[get(
+            answer!(c => account::subscriptions(c.control, c.request)),
+            describe(
+                "listAzureSubscriptions",
+                "List the Azure subscriptions with resources",
+            )
+            .pages(SchemaRegistry::of::<AzureSubscription>),
+        )
+        .merged(Merge::List)],
+    ),
+    (
+        "/subscriptions/{subscriptionId}",
+        &[get(
+            answer!(c => account::subscription(c.control, c.path.name("subscriptionId")?)),
+            describe("getAzureSubscription", "Get an Azure subscription")
+                .returns::<AzureSubscription>(200, "The Azure subscription"),
+        )
+        .merged(Merge::Found)],
+    ),
+    (
+        "/subscriptions/{subscriptionId}/resourceGroups",
+        &[get(
+            answer!(c => {
+                resource_groups::list(c.control, c.request, c.path.name("subscriptionId")?)
+            }),
+            describe(
+                "listResourceGroups",
+                "List the resource groups with resources",
+            )
+            .pages(SchemaRegistry::of::<ResourceGroup>),
+        )
+        .merged(Merge::List)],
+    ),
+    (
+        "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}",
+        &[
+            get(
+                answer!(c => resource_groups::get(c.control, c.request, &c.path.scope()?)),
+                describe("getResourceGroup", "Get a resource group")
+                    .returns::<ResourceGroup>(200, "The resource group"),
+            )
+            .merged(Merge::Found),
+            put(
+                answer!(c => resource_groups::put(c).await),
+                answer!(c => resource_groups::difference(c)),
+                describe("putResourceGroup", "Create or change a resource group")
+                    .takes(
+                        true,
+                        SchemaRegistry::of::<ResourceGroupBody>,
+                        r#"{"location": "local", "tags": {"team": "shop"}}"#,
+                    )
+                    .returns::<ResourceGroup>(201, "The created or changed resource group"),
+            )
+            .merged(Merge::Each),
+            patch(
+                answer!(c => resource_groups::patch(c).await),
+                describe("patchResourceGroup", "Change the tags of a resource group")
+                    .takes(
+                        true,
+                        SchemaRegistry::of::<ResourceGroupBody>,
+                        r#"{"tags": {"team": "shop"}}"#,
+                    )
+                    .returns::<ResourceGroup>(200, "The resource group"),
+            )
+            .merged(Merge::Each),
+            delete(
+                answer!(c => resource_groups::delete(c.control, &c.path.scope()?).await),
+                describe(
+                    "deleteResourceGroup",
+                    "Delete a resource group with all topics, domains and namespaces in it",
+                )
+                .returns_nothing(200, "The resource group does not exist any more"),
+            )
+            .merged(Merge::Each),
+        ],
+    ),
+    (
+        "/subscriptions/{subscriptionId}/resources",
+        &[list(
+            answer!(c => resource_groups::resources(c, &c.path.azure_scope()?)),
+            describe("listResources", "List topics, domains and namespaces")
+                .with(RESOURCES)
+                .returns_page(SchemaRegistry::of::<GenericResource>),
+        )],
+    ),
+    (
+        "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/resources",
+        &[list(
+            answer!(c => resource_groups::resources(c, &c.path.azure_scope()?)),
+            describe(
+                "listResourcesOfGroup",
+                "List topics, domains and namespaces of a resource group",
+            )
+            .with(RESOURCES)
+            .returns_page(SchemaRegistry::of::<GenericResource>),
+        )],
+    ),
+    (
+        "/subscriptions/{subscriptionId}/tagNames",
+        &[get(
+            answer!(c => {
+                let names = resource_groups::tag_names(c.control, c.path.name("subscriptionId")?);
+                Ok(HttpResponse::Ok().json(names))
+            }),
+            describe("listTagNames", "List the names and values of tags").lists(any_object),
+        )
+        .merged(Merge::Union)],
+    ),
+    (
+        "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/register",
+        &[post(
+            Access::ADMIN,
+            answer!(c => Ok(account::provider(c.control, c.path.name("subscriptionId")?))),
+            describe(
+                "registerProvider",
+                "Register the resource provider, which always is registered (no effect)",
+            )
+            .returns::<Provider>(200, "The resource provider"),
+        )
+        .merged(Merge::Union)],
+    ),
+    (
+        "/subscriptions/{subscriptionId}/providers",
+        &[get(
+            answer!(c => Ok(account::providers(c.control, c.path.name("subscriptionId")?))),
+            describe("listProviders", "List resource providers")
+                .lists(SchemaRegistry::of::<Provider>),
+        )
+        .merged(Merge::Union)],
+    ),
+    (
+        "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid",
+        &[get(
+            answer!(c => Ok(account::provider(c.control, c.path.name("subscriptionId")?))),
+            describe(
+                "getProvider",
+                "Get the resource provider Microsoft.EventGrid",
+            )
+            .returns::<Provider>(200, "The resource provider"),
+        )
+        .merged(Merge::Union)],
+    ),
+    (
+        "/subscriptions/{subscriptionId}/locations",
+        &[get(
+            answer!(c => Ok(account::locations(c.control, c.path.name("subscriptionId")?))),
+            describe("listLocations", "List locations").lists(SchemaRegistry::of::<Location>),
+        )
+        .merged(Merge::Union)],
+    ),
+];
+
+pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
+    (
+        "/operations",
+        &[get(
+            answer!(_c => Ok(provider::operations())),
+            describe("listOperations", "List the operations of the provider")
+                .lists(SchemaRegistry::of::<ProviderOperation>),
+        )],
+    ),
+    (
+        "/topicTypes",
+        &[get(
+            answer!(_c => Ok(provider::topic_types())),
+            describe("listTopicTypes", "List topic types").lists(SchemaRegistry::of::<TopicType>),
+        )],
+    ),
+    (
+        "/topicTypes/{topicTypeName}",
+        &[get(
+            answer!(c => provider::topic_type(c.path.name("topicTypeName")?)),
+            describe("getTopicType", "Get a topic type")
+                .returns::<TopicType>(200, "The topic type"),
+        )],
+    ),
+    (
+        "/topicTypes/{topicTypeName}/eventTypes",
+        &[get(
+            answer!(c => provider::event_types(c.path.name("topicTypeName")?)),
+            describe(
+                "listEventTypes",
+                "List the event types of a topic type (always empty)",
+            )
+            .lists(SchemaRegistry::of::<EventType>),
+        )],
+    ),
+];

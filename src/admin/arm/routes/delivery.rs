@@ -1,0 +1,332 @@
+//! Routes of what happens to the events of an event subscription: dead letters, the ledger, replays
+//! and commands to the delivery.
+
+use super::{
+    super::operation::{Operation, answer, get, post},
+    on_delivery, on_replay, on_subscription,
+    topics::PAGE_OF_LINES,
+};
+use crate::{
+    auth::Access,
+    dead_letters, ledger,
+    merge::PartsMerge,
+    openapi::{
+        CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, SchemaRegistry,
+        describe,
+    },
+    operate, replay, retry,
+};
+use gridhook_api::{
+    dead_letters::{
+        DeadLetterDetailView, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+    },
+    ledger::LedgerPageView,
+    replay::{DryRun, ReplayBody, ReplayView},
+    retry::{RetriedView, RetryNowBody},
+    status::{SubscriptionStatusView, UnblockBody},
+};
+use gridhook_policy::record::{Command, job::JobCommand};
+
+const LEDGER: &[Query] = &[
+    Query(
+        "from",
+        QueryType::Time,
+        "Earliest time of a line; default: an hour before `to`, with `order=newest` the first line",
+    ),
+    Query(
+        "order",
+        QueryType::OneOf(&["oldest", "newest"]),
+        "Which lines come first; default `oldest`",
+    ),
+    Query(
+        "to",
+        QueryType::Time,
+        "Time before which lines end; default: now",
+    ),
+    Query(
+        "outcome",
+        QueryType::Text,
+        "Step of the lines, outcome of an attempt, or reason for which an event was given up",
+    ),
+];
+
+/// Parameters that select dead letters.
+const DEAD_LETTERS: &[Query] = &[
+    Query(
+        "stage",
+        QueryType::Text,
+        "Stage of the dead letters: `waiting` for their file, or `written` to it",
+    ),
+    Query(
+        "from",
+        QueryType::Text,
+        "Earliest time of the last attempt, or else of the publish",
+    ),
+    Query(
+        "to",
+        QueryType::Text,
+        "Time before which the last attempt, or else the publish, was",
+    ),
+    Query("reason", QueryType::Text, "Reason of the dead letter"),
+    Query("id", QueryType::Text, "Id of the event"),
+    Query(
+        "$top",
+        QueryType::NumberBetween(1, 1000),
+        "Maximum items in a page",
+    ),
+    SKIP_TOKEN,
+];
+
+const UNREADABLE_DEAD_LETTER: Errors = &[(409, "Unreadable dead letter, with the cause")];
+
+/// A command to the delivery, which returns the status.
+const fn command(id: &'static str, summary: &'static str) -> Description {
+    describe(id, summary)
+        .returns::<SubscriptionStatusView>(200, "The changed status")
+        .fails(CHANGING)
+}
+
+/// A command to a replay.
+const fn replay_command(id: &'static str, summary: &'static str) -> Description {
+    describe(id, summary)
+        .returns::<ReplayView>(200, "The changed replay")
+        .fails(CHANGING)
+}
+
+pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
+    (
+        "/deadLetters",
+        &[get(
+            on_subscription!(dead_letters::list),
+            describe("listDeadLetters", "List dead letters")
+                .with(DEAD_LETTERS)
+                .returns::<PageView>(
+                    200,
+                    "A page of dead letters, with the link to the next page",
+                )
+                .fails(READING),
+        )
+        .in_parts(PartsMerge::DeadLetters)
+        .or_portal()],
+    ),
+    (
+        "/deadLetters/redrive",
+        &[post(
+            Access::OPERATE,
+            on_subscription!(dead_letters::redrive),
+            describe(
+                "redriveDeadLetters",
+                "Redrive dead letters to this event subscription",
+            )
+            .takes(
+                true,
+                SchemaRegistry::of::<RedriveBody>,
+                r#"{"filter": {"reason": "TimeToLiveExceeded"}, "rate": 100}"#,
+            )
+            .returns::<PurgedView>(200, "The count of a dry run")
+            .returns::<RedriveStartedView>(202, "The redrive that began")
+            .fails(CHANGING),
+        )
+        .in_parts(PartsMerge::DeadLetters)
+        .or_portal()],
+    ),
+    (
+        "/deadLetters/purge",
+        &[post(
+            Access::ADMIN,
+            on_subscription!(dead_letters::purge),
+            describe(
+                "purgeDeadLetters",
+                "Purge dead letters, a part at a time, or count them with `dryRun`",
+            )
+            .takes(
+                true,
+                SchemaRegistry::of::<PurgeBody>,
+                r#"{"all": true, "dryRun": true}"#,
+            )
+            .returns::<PurgedView>(
+                200,
+                "The number of purged dead letters; `next` is the start of the rest",
+            )
+            .fails(CHANGING),
+        )
+        .in_parts(PartsMerge::DeadLetters)],
+    ),
+    (
+        "/deadLetters/{deadLetterKey}",
+        &[get(
+            on_subscription!(dead_letters::get),
+            describe("getDeadLetter", "Get a dead letter with its event")
+                .returns::<DeadLetterDetailView>(200, "The dead letter and its event")
+                .fails(UNREADABLE_DEAD_LETTER)
+                .fails(READING),
+        )
+        .one()
+        .or_portal()],
+    ),
+    (
+        "/ledger",
+        &[get(
+            on_subscription!(ledger::ledger),
+            describe("ledger", "List the ledger of outcomes in order of time")
+                .with(PAGE_OF_LINES)
+                .with(LEDGER)
+                .returns::<LedgerPageView>(200, "A page of lines, with the token of the next page")
+                .fails(READING),
+        )
+        .in_parts(PartsMerge::Pages)
+        .or_portal()],
+    ),
+    (
+        "/replays",
+        &[
+            get(
+                on_subscription!(replay::list),
+                describe("listReplays", "List running and recently ended replays")
+                    .lists(SchemaRegistry::of::<ReplayView>)
+                    .fails(READING),
+            )
+            .in_parts(PartsMerge::Replays)
+            .or_portal(),
+            post(
+                Access::OPERATE,
+                on_subscription!(replay::start),
+                describe(
+                    "startReplay",
+                    "Replay stored events, or count them with `dryRun`",
+                )
+                .takes(
+                    false,
+                    SchemaRegistry::of::<ReplayBody>,
+                    r#"{"from": "2026-01-01T00:00:00Z", "dryRun": true}"#,
+                )
+                .returns::<DryRun>(200, "The count of a dry run")
+                .returns::<ReplayView>(201, "The replay that began")
+                .fails(CHANGING),
+            )
+            .in_parts(PartsMerge::Replays),
+        ],
+    ),
+    (
+        "/replays/{replayId}",
+        &[get(
+            on_subscription!(replay::get),
+            describe("getReplay", "Get the progress and the outcomes of a replay")
+                .returns::<ReplayView>(200, "The replay")
+                .fails(READING),
+        )
+        .in_parts(PartsMerge::Replays)
+        .or_portal()],
+    ),
+    (
+        "/replays/{replayId}/pause",
+        &[post(
+            Access::OPERATE,
+            on_replay!(JobCommand::Pause),
+            replay_command("pauseReplay", "Pause a replay; attempts in flight finish"),
+        )
+        .in_parts(PartsMerge::Replays)],
+    ),
+    (
+        "/replays/{replayId}/resume",
+        &[post(
+            Access::OPERATE,
+            on_replay!(JobCommand::Resume),
+            replay_command("resumeReplay", "Resume a paused replay"),
+        )
+        .in_parts(PartsMerge::Replays)],
+    ),
+    (
+        "/replays/{replayId}/cancel",
+        &[post(
+            Access::OPERATE,
+            on_replay!(JobCommand::Cancel),
+            replay_command(
+                "cancelReplay",
+                "Cancel a replay; delivered events stay delivered",
+            ),
+        )
+        .in_parts(PartsMerge::Replays)],
+    ),
+    (
+        "/hold",
+        &[post(
+            Access::OPERATE,
+            on_delivery!(Command::Hold),
+            command(
+                "hold",
+                "Hold delivery until `resume`; attempts in flight finish",
+            ),
+        )
+        .in_parts(PartsMerge::Commands)],
+    ),
+    (
+        "/resume",
+        &[post(
+            Access::OPERATE,
+            on_delivery!(Command::Resume),
+            command("resume", "Resume delivery after `hold`"),
+        )
+        .in_parts(PartsMerge::Commands)],
+    ),
+    (
+        "/probe",
+        &[post(
+            Access::OPERATE,
+            on_delivery!(Command::Probe),
+            command(
+                "probe",
+                "Probe a suspended endpoint now; 409 if it is not suspended",
+            ),
+        )
+        .in_parts(PartsMerge::Commands)],
+    ),
+    (
+        "/retry",
+        &[post(
+            Access::OPERATE,
+            on_subscription!(retry::retry),
+            describe(
+                "retry",
+                "Retry pending deliveries now, all of them a part at a time; 409 if the event \
+                 subscription is held",
+            )
+            .takes(true, SchemaRegistry::of::<RetryNowBody>, r#"{"all": true}"#)
+            .returns::<RetriedView>(
+                200,
+                "The number of retries that are brought forward; `next` is the start of the rest",
+            )
+            .fails(CHANGING),
+        )
+        .in_parts(PartsMerge::Retries)],
+    ),
+    (
+        "/release",
+        &[post(
+            Access::OPERATE,
+            on_delivery!(Command::Release),
+            command(
+                "release",
+                "Release a suspended endpoint as healthy; 409 if it is healthy",
+            ),
+        )
+        .in_parts(PartsMerge::Commands)],
+    ),
+    (
+        "/unblock",
+        &[post(
+            Access::OPERATE,
+            on_subscription!(operate::unblock),
+            command(
+                "unblock",
+                "Decide about the events that block their order key; 409 if none does",
+            )
+            .takes(
+                false,
+                SchemaRegistry::of::<UnblockBody>,
+                r#"{"key": "orders/1"}"#,
+            ),
+        )
+        .in_parts(PartsMerge::Commands)],
+    ),
+];

@@ -1,0 +1,259 @@
+//! Routes of event subscriptions.
+
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        operation::{Operation, answer, delete, get, list, patch, post, put},
+        subscriptions,
+    },
+    on_subscription, on_topic,
+    topics::ONE_EVENT,
+};
+use crate::{
+    auth::Access,
+    explain,
+    merge::PartsMerge,
+    metrics::{self, MetricsView},
+    openapi::{Description, READING, SchemaRegistry, any_text, describe, error},
+    operate, test_filter,
+};
+use gridhook_api::{
+    explain::{ExplainView, NotFoundView},
+    filter_test::FilterTestReport,
+    status::SubscriptionStatusView,
+    subscription::{
+        AttributeMappingBody, EventSubscription, FilterBody, FullUrl, SubscriptionProperties,
+        TransformSchema,
+    },
+    transform_test::TransformTestReport,
+};
+
+type SubscriptionView = EventSubscription<SubscriptionProperties>;
+
+fn event_not_found(schemas: &mut SchemaRegistry) -> Value {
+    json!({"anyOf": [error(), schemas.of::<NotFoundView>()]})
+}
+
+fn filter_test(schemas: &mut SchemaRegistry) -> Value {
+    let filter = schemas.of::<FilterBody>();
+    let description = "Filter to test instead of the stored one";
+    test_body(
+        "filter",
+        json!({"description": description, "allOf": [filter]}),
+    )
+}
+
+fn transform_test(schemas: &mut SchemaRegistry) -> Value {
+    let transform = schemas.of::<TransformSchema>();
+    let description = "Transformation to test instead of the stored one";
+    test_body(
+        "transform",
+        json!({"description": description, "allOf": [transform]}),
+    )
+}
+
+/// The body of a test with a draft at `key`.
+fn test_body(key: &str, draft: Value) -> Value {
+    let events = "One event, or a list of events, in the input schema of the topic";
+    let last = "Number of stored events to test, newest first";
+    let asked = json!({
+        "description": "Draft and events to test; without these keys, the body is the events",
+        "type": "object",
+        "properties": {
+            key: draft,
+            "events": {"description": events},
+            "last": {"description": last, "type": "integer", "minimum": 1, "maximum": 1000},
+        },
+    });
+    json!({"anyOf": [asked, {"type": "array", "items": {"type": "object"}}]})
+}
+
+/// The test of a filter, of an event subscription or of none.
+pub(super) const TEST_FILTER: Description = describe(
+    "testFilter",
+    "Test which events match a filter, and why others do not",
+)
+.takes(true, filter_test, r#"{"last": 100}"#)
+.returns::<FilterTestReport>(200, "The result for each event")
+.fails(READING);
+
+pub(super) static ALL_SUBSCRIPTIONS: [Operation; 1] = [list(
+    answer!(c => subscriptions::list_all(c, &c.path.azure_scope()?)),
+    describe(
+        "list",
+        "List event subscriptions by subscription, resource group, location or topic type",
+    )
+    .pages(SchemaRegistry::of::<SubscriptionView>),
+)];
+
+pub(super) static SUBSCRIPTION_LIST: [Operation; 1] = [list(
+    on_topic!(c, topic => subscriptions::list(c, topic)),
+    describe(
+        "list",
+        "List the event subscriptions of a topic, a domain or a domain topic",
+    )
+    .pages(SchemaRegistry::of::<SubscriptionView>),
+)];
+
+pub(super) static SUBSCRIPTION: [Operation; 4] = [
+    get(
+        on_subscription!(c, topic, name => {
+            subscriptions::get(c.control, topic, c.path.route.form, name)
+        }),
+        describe("get", "Get an event subscription")
+            .returns::<SubscriptionView>(200, "The event subscription, without secrets"),
+    )
+    .or_portal(),
+    put(
+        on_subscription!(subscriptions::put),
+        on_subscription!(c, topic, name => subscriptions::difference(c, topic, name)),
+        describe("put", "Create or replace an event subscription")
+            .takes(
+                true,
+                SchemaRegistry::of::<SubscriptionView>,
+                r#"{"properties": {"destination": {"endpointType": "WebHook",
+                    "properties": {"endpointUrl": "http://127.0.0.1:9/orders"}}}}"#,
+            )
+            .returns::<SubscriptionView>(
+                201,
+                "The created or changed event subscription; `provisioningState` says whether it \
+                 is in force",
+            ),
+    ),
+    patch(
+        on_subscription!(subscriptions::patch),
+        describe(
+            "patch",
+            "Change the properties of an event subscription with a JSON merge patch",
+        )
+        .takes(
+            false,
+            SchemaRegistry::of::<SubscriptionProperties>,
+            r#"{"labels": ["shop"]}"#,
+        )
+        .returns::<SubscriptionView>(201, "The changed resource"),
+    )
+    .or_portal(),
+    delete(
+        on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await),
+        DELETE_SUBSCRIPTION,
+    ),
+];
+
+pub(super) const DELETE_SUBSCRIPTION: Description = describe(
+    "delete",
+    "Delete an event subscription and its pending deliveries",
+)
+.returns_nothing(204, "The resource is deleted");
+
+pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
+    (
+        "/getFullUrl",
+        &[post(
+            Access::ADMIN,
+            on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)),
+            describe("getFullUrl", "Get the endpoint URL with its query")
+                .returns::<FullUrl>(200, "The endpoint URL"),
+        )],
+    ),
+    (
+        "/getDeliveryAttributes",
+        &[post(
+            Access::ADMIN,
+            on_subscription!(c, topic, name => {
+                subscriptions::delivery_attributes(c.control, topic, name)
+            }),
+            describe(
+                "getDeliveryAttributes",
+                "List the delivery properties with their secrets",
+            )
+            .lists(SchemaRegistry::of::<AttributeMappingBody>),
+        )],
+    ),
+    (
+        "/testFilter",
+        &[post(
+            Access::READ,
+            on_subscription!(c, topic, name => {
+                test_filter::test_filter(c, topic, Some(name)).await
+            }),
+            TEST_FILTER,
+        )
+        .in_parts(PartsMerge::Tests)
+        .or_portal()],
+    ),
+    (
+        "/testTransform",
+        &[post(
+            Access::READ,
+            on_subscription!(test_filter::test_transform),
+            describe(
+                "testTransform",
+                "Test what a transformation makes of events",
+            )
+            .takes(
+                true,
+                transform_test,
+                r#"{"last": 10, "transform": {"body": "data"}}"#,
+            )
+            .returns::<TransformTestReport>(200, "The result for each event")
+            .fails(READING),
+        )
+        .in_parts(PartsMerge::Tests)
+        .or_portal()],
+    ),
+    (
+        "/status",
+        &[get(
+            on_subscription!(c, topic, name => operate::status(c.control, topic, name).await),
+            describe(
+                "status",
+                "Get the health, the counters and the backlog of an event subscription",
+            )
+            .returns::<SubscriptionStatusView>(200, "The status of the event subscription")
+            .fails(READING),
+        )
+        .in_parts(PartsMerge::Figures)
+        .or_portal()],
+    ),
+    (
+        "/metrics",
+        &[get(
+            on_subscription!(metrics::subscription),
+            describe(
+                "metrics",
+                "Get the metrics of an event subscription, as JSON, Prometheus text or OpenMetrics",
+            )
+            .returns_types(
+                "The metrics of the event subscription",
+                &[
+                    ("application/json", SchemaRegistry::of::<MetricsView>),
+                    ("text/plain", any_text),
+                    ("application/openmetrics-text", any_text),
+                ],
+            )
+            .fails(READING),
+        )
+        .in_parts(PartsMerge::Figures)],
+    ),
+    (
+        "/explain",
+        &[get(
+            on_subscription!(explain::explain),
+            describe(
+                "explain",
+                "Explain why an event waits and when it is tried next, by id or sequence number",
+            )
+            .with(ONE_EVENT)
+            .returns::<ExplainView>(200, "The state of the event and its obstacles")
+            .returns_json(
+                404,
+                "No such resource, or no such event in the searched part of the log",
+                event_not_found,
+            )
+            .fails(READING),
+        )
+        .found()],
+    ),
+];

@@ -1,0 +1,354 @@
+//! Routes of topics, domains and topics of domains. In a summary, `{noun}` is `topic` or `domain`,
+//! and `{resource}` the plural.
+
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        domain_topics, event_types,
+        operation::{Operation, answer, delete, get, list, patch, post, put},
+        topics,
+    },
+    on_event_type, on_topic,
+    subscriptions::TEST_FILTER,
+};
+use crate::{
+    auth::Access,
+    events,
+    merge::PartsMerge,
+    openapi::{
+        CHANGING, Description, Errors, Query, QueryType, READING, SchemaRegistry, any_object,
+        describe,
+    },
+    operate, test_filter, trace,
+};
+use gridhook_api::{
+    events::EventList,
+    provider::EventType,
+    status::TopicStatusView,
+    topic::{
+        DomainTopicBody, DomainTopicView, EventTypeBody, EventTypeView, RegenerateKeyBody,
+        SharedAccessKeys, TopicBody, TopicView,
+    },
+    trace::{TOP_MAX, TraceView},
+};
+
+/// Parameters that name an event.
+pub(super) const ONE_EVENT: &[Query] = &[
+    Query("id", QueryType::NonEmptyText, "Id of the event"),
+    Query(
+        "sequence",
+        QueryType::NumberFrom(1),
+        "Sequence number of the event, instead of its id",
+    ),
+];
+
+/// Parameters of pages of lines.
+pub(super) const PAGE_OF_LINES: &[Query] = &[
+    Query(
+        "top",
+        QueryType::NumberBetween(1, TOP_MAX as u64),
+        "Maximum lines in a page",
+    ),
+    Query(
+        "continue",
+        QueryType::Text,
+        "Start of the page, taken from the page before",
+    ),
+];
+
+const EVENTS: &[Query] = &[
+    Query(
+        "top",
+        QueryType::NumberBetween(1, events::TOP_MAX as u64),
+        "Maximum events in a page",
+    ),
+    Query(
+        "before",
+        QueryType::Text,
+        "Sequence number before which the page ends, or `before` of the last page",
+    ),
+    Query("type", QueryType::Text, "Type of the listed events"),
+    Query(
+        "subject",
+        QueryType::Text,
+        "Text in the subject of the listed events",
+    ),
+    Query("id", QueryType::Text, "Id of the listed events"),
+];
+
+/// Errors of a publish.
+const PUBLISHING: Errors = &[
+    (400, "Event not accepted"),
+    (429, "Too many events"),
+    (503, "Backlog full, or store temporarily unwritable"),
+];
+
+fn events_to_publish(_: &mut SchemaRegistry) -> Value {
+    let event = json!({"type": "object"});
+    json!({"anyOf": [event, {"type": "array", "items": event}]})
+}
+
+pub(super) static TOPIC_LIST: [Operation; 1] = [list(
+    answer!(c => topics::list(c, &c.path.azure_scope()?)),
+    describe("list", "List {resource}").pages(SchemaRegistry::of::<TopicView>),
+)];
+
+pub(super) static TOPIC: [Operation; 4] = [
+    get(
+        on_topic!(c, topic => topics::get(c.control, topic)),
+        describe("get", "Get a {noun}").returns::<TopicView>(200, "The resource, without its keys"),
+    ),
+    put(
+        on_topic!(c, topic => topics::put(c, topic.clone()).await),
+        answer!(c => topics::difference(c, c.path.topic()?).await),
+        describe("put", "Create or replace a {noun}")
+            .takes(
+                false,
+                SchemaRegistry::of::<TopicBody>,
+                r#"{"location": "local", "tags": {"team": "shop"}}"#,
+            )
+            .returns::<TopicView>(201, "The created or changed resource"),
+    ),
+    patch(
+        on_topic!(topics::patch),
+        describe("patch", "Change a {noun} with a JSON merge patch")
+            .takes(
+                false,
+                SchemaRegistry::of::<TopicBody>,
+                r#"{"location": "local", "tags": {"team": "shop"}}"#,
+            )
+            .returns::<TopicView>(201, "The changed resource"),
+    ),
+    delete(
+        on_topic!(c, topic => topics::delete(c.control, topic).await),
+        describe(
+            "delete",
+            "Delete a {noun}, its events and its event subscriptions",
+        )
+        .returns_nothing(204, "The resource is deleted"),
+    ),
+];
+
+pub(super) const LIST_KEYS: Description = describe("listKeys", "List the access keys")
+    .returns::<SharedAccessKeys>(200, "Both access keys");
+
+pub(super) const REGENERATE_KEY: Description =
+    describe("regenerateKey", "Replace one of the access keys")
+        .takes(
+            true,
+            SchemaRegistry::of::<RegenerateKeyBody>,
+            r#"{"keyName": "key1"}"#,
+        )
+        .returns::<SharedAccessKeys>(200, "Both access keys")
+        .fails(CHANGING);
+
+/// Operations on every topic.
+pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
+    (
+        "/listKeys",
+        &[post(
+            Access::ADMIN,
+            on_topic!(c, topic => topics::list_keys(c.control, topic)),
+            LIST_KEYS,
+        )],
+    ),
+    (
+        "/regenerateKey",
+        &[post(
+            Access::ADMIN,
+            on_topic!(topics::regenerate_key),
+            REGENERATE_KEY,
+        )],
+    ),
+    (
+        "/status",
+        &[get(
+            on_topic!(c, topic => operate::topic_status(c.control, topic).await),
+            describe(
+                "status",
+                "Get the figures of a topic, its log, and the event subscription that lags most",
+            )
+            .returns::<TopicStatusView>(200, "The status of the topic")
+            .fails(READING),
+        )
+        .in_parts(PartsMerge::Figures)],
+    ),
+    (
+        "/trace",
+        &[get(
+            on_topic!(trace::trace),
+            describe(
+                "trace",
+                "Trace an event through all event subscriptions, by id or sequence number",
+            )
+            .with(PAGE_OF_LINES)
+            .with(ONE_EVENT)
+            .returns::<TraceView>(200, "The history of the event")
+            .fails(READING),
+        )
+        .in_parts(PartsMerge::Pages)],
+    ),
+    (
+        "/events",
+        &[get(
+            on_topic!(events::list),
+            describe("events", "List the stored events of a topic, newest first")
+                .with(EVENTS)
+                .returns::<EventList>(200, "The page of events")
+                .fails(READING),
+        )
+        .in_parts(PartsMerge::Events)],
+    ),
+    (
+        "/events/{sequence}",
+        &[get(
+            on_topic!(events::get),
+            describe(
+                "event",
+                "Get a stored event, byte for byte; of a spread topic, that of the named shard",
+            )
+            .returns_types(
+                "The event in the input schema of the topic",
+                &[
+                    ("application/json", any_object),
+                    ("application/cloudevents+json", any_object),
+                ],
+            )
+            .fails(READING),
+        )
+        .one()],
+    ),
+    (
+        "/publish",
+        &[post(
+            Access::OPERATE,
+            on_topic!(events::publish),
+            describe(
+                "publish",
+                "Publish events with the token of an operator, in the input schema of the topic",
+            )
+            .takes(
+                true,
+                events_to_publish,
+                r#"[{"id": "1", "eventType": "Test", "subject": "/test",
+                    "eventTime": "2040-01-01T00:00:00Z", "dataVersion": "1",
+                    "data": {"test": true}}]"#,
+            )
+            .returns_nothing(200, "The events are stored")
+            .fails(PUBLISHING),
+        )
+        .near()],
+    ),
+    (
+        "/testFilter",
+        &[post(
+            Access::READ,
+            on_topic!(c, topic => test_filter::test_filter(c, topic, None).await),
+            TEST_FILTER,
+        )
+        .in_parts(PartsMerge::Tests)],
+    ),
+];
+
+/// The event types of every topic.
+pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
+    (
+        "/eventTypes",
+        &[get(
+            on_topic!(c, topic => event_types::list(c.control, topic)),
+            describe(
+                "listEventTypes",
+                "List the event types of a topic with their schemas and examples",
+            )
+            .lists(SchemaRegistry::of::<EventTypeView>),
+        )],
+    ),
+    (
+        "/eventTypes/{eventTypeName}",
+        &[
+            get(
+                on_event_type!(c, topic, name => event_types::get(c.control, topic, name)),
+                describe("getEventType", "Get an event type of a topic")
+                    .returns::<EventTypeView>(200, "The event type"),
+            ),
+            put(
+                on_event_type!(c, topic, name => event_types::put(c, topic, name).await),
+                on_event_type!(c, topic, name => event_types::difference(c, topic, name).await),
+                describe("putEventType", "Create or replace an event type of a topic")
+                    .takes(
+                        true,
+                        SchemaRegistry::of::<EventTypeBody>,
+                        r#"{"properties": {"description": "An order was placed", "versions":
+                            {"1": {"schema": {"type": "object", "required": ["total"]},
+                                "examples": [{"total": 5}]}}}}"#,
+                    )
+                    .returns::<EventTypeView>(201, "The created or changed event type"),
+            ),
+            delete(
+                on_event_type!(c, topic, name => event_types::delete(c.input, topic, name).await),
+                describe("deleteEventType", "Delete an event type of a topic")
+                    .returns_nothing(204, "The event type does not exist any more"),
+            ),
+        ],
+    ),
+];
+
+/// Operations on topics and domains, which topics of namespaces do not have.
+pub(super) static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
+    (
+        "/providers/Microsoft.EventGrid/eventTypes",
+        &[get(
+            on_topic!(c, topic => topics::event_types(c.control, topic)),
+            describe("eventTypes", "List the event types that a topic declares")
+                .lists(SchemaRegistry::of::<EventType>),
+        )],
+    ),
+    (
+        "/privateEndpointConnections",
+        &[get(
+            on_topic!(c, topic => topics::private_endpoint_connections(c.control, topic)),
+            describe(
+                "privateEndpointConnections",
+                "List private endpoint connections (always empty)",
+            )
+            .lists(any_object),
+        )],
+    ),
+];
+
+pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
+    (
+        "",
+        &[list(
+            on_topic!(c, topic => domain_topics::list(c, topic)),
+            describe("list", "List the topics of a domain")
+                .pages(SchemaRegistry::of::<DomainTopicView>),
+        )],
+    ),
+    (
+        "/{domainTopicName}",
+        &[
+            get(
+                on_topic!(c, topic => domain_topics::get(c.control, topic)),
+                describe("get", "Get a topic of a domain")
+                    .returns::<DomainTopicView>(200, "The domain topic"),
+            ),
+            put(
+                on_topic!(domain_topics::put),
+                answer!(c => domain_topics::difference(c, &c.path.topic()?)),
+                describe("put", "Create a topic of a domain")
+                    .takes(false, SchemaRegistry::of::<DomainTopicBody>, "{}")
+                    .returns::<DomainTopicView>(201, "The created or existing domain topic"),
+            ),
+            delete(
+                on_topic!(c, topic => domain_topics::delete(c.control, topic).await),
+                describe(
+                    "delete",
+                    "Delete a topic of a domain and its event subscriptions",
+                )
+                .returns_nothing(204, "The resource is deleted"),
+            ),
+        ],
+    ),
+];

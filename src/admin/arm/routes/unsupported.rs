@@ -1,0 +1,70 @@
+//! Routes of what Azure has and this server does not: lists are empty, nothing can be created. In a
+//! summary, `{resource}` is the resource type.
+
+use super::super::{
+    operation::{Operation, answer, delete, get, patch, put},
+    unsupported,
+};
+use crate::openapi::{CHANGING, Description, any_object, describe};
+
+/// What people assign to resources in Azure: the type, its OpenAPI id and its name.
+pub(super) const UNASSIGNED: [(&str, &str, &str); 2] = [
+    ("locks", "Locks", "locks"),
+    ("roleAssignments", "RoleAssignments", "role assignments"),
+];
+
+/// Event Grid's resource types that this server does not support.
+pub(super) const UNSUPPORTED_TYPES: [(&str, &str); 6] = [
+    ("systemTopics", "systemTopicName"),
+    ("partnerTopics", "partnerTopicName"),
+    ("partnerNamespaces", "partnerNamespaceName"),
+    ("partnerRegistrations", "partnerRegistrationName"),
+    ("partnerConfigurations", "partnerConfigurationName"),
+    ("partnerDestinations", "partnerDestinationName"),
+];
+
+const GET: Description = describe(
+    "get",
+    "Get one of {resource}, which are not supported (always 404)",
+)
+.returns_json(200, "Never sent: none exists", any_object)
+.fails(CHANGING);
+
+const fn refused(id: &'static str) -> Description {
+    describe(
+        id,
+        "Refuse to create or change {resource}, which are not supported",
+    )
+    .takes(false, any_object, "{}")
+    .returns_json(201, "Never sent: none can be created", any_object)
+}
+
+pub(super) static UNSUPPORTED_LIST: [Operation; 1] = [get(
+    answer!(_c => Ok(unsupported::list())),
+    describe(
+        "list",
+        "List {resource}, which are not supported (always empty)",
+    )
+    .lists(any_object),
+)];
+
+pub(super) static UNSUPPORTED_ITEM: [Operation; 1] =
+    [get(answer!(c => unsupported::get(c.path)), GET)];
+
+pub(super) static UNSUPPORTED: [Operation; 4] = [
+    get(answer!(c => unsupported::get(c.path)), GET),
+    put(
+        answer!(c => unsupported::refuse(c.path)),
+        answer!(c => unsupported::refuse(c.path)),
+        refused("put"),
+    ),
+    patch(answer!(c => unsupported::refuse(c.path)), refused("patch")),
+    delete(
+        answer!(_c => Ok(unsupported::delete())),
+        describe(
+            "delete",
+            "Delete one of {resource}, which are not supported (no effect)",
+        )
+        .returns_nothing(204, "The resource is deleted"),
+    ),
+];

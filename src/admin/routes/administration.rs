@@ -1,0 +1,378 @@
+//! The routes to administer the server: the cluster, sessions, tokens, the store and faults.
+
+use super::{
+    DELETE, GET, GridhookRoute, POST, faults, operation, personal, route,
+    shared::{AUDIT, CLUSTER, NO_NODE, SESSION, STORED_LIST, UNREAD_BODY, fault, store_job},
+};
+use crate::{
+    audit,
+    auth::Access,
+    chaos, cluster,
+    openapi::{SchemaRegistry, describe},
+    placement::{
+        Merge,
+        ShardScope::{All, ByBody, Control},
+    },
+    session, store, tokens,
+};
+use gridhook_api::{
+    audit::AuditPageView,
+    chaos::{
+        ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody,
+        WritesBody,
+    },
+    cluster::{ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView},
+    session::Session,
+    store::BackupBody,
+    token::{TokenBody, TokenList, TokenView},
+};
+
+/// The rows.
+pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
+    route(
+        "cluster",
+        "/cluster/status",
+        Control,
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(cluster::status),
+            describe(
+                "clusterStatus",
+                "List the nodes of the cluster, as the node that answers sees them",
+            )
+            .returns::<ClusterView>(200, "The nodes")
+            .fails(NO_NODE),
+        )],
+    ),
+    route(
+        "cluster",
+        "/cluster/ownership",
+        Control,
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(cluster::ownership),
+            describe(
+                "clusterOwnership",
+                "List the ownership records of the shards",
+            )
+            .returns::<OwnershipView>(200, "The records")
+            .fails(NO_NODE),
+        )],
+    ),
+    route(
+        "cluster",
+        "/cluster/move",
+        Control,
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(cluster::move_shard),
+            describe(
+                "moveShard",
+                "Ask the owner of a shard to finish what is in flight and give the shard up to a \
+                 node",
+            )
+            .takes(
+                true,
+                SchemaRegistry::of::<MoveBody>,
+                r#"{"shard": 0, "node": "b"}"#,
+            )
+            .returns::<OwnershipView>(202, "The records, with the request")
+            .fails(CLUSTER)
+            .fails(UNREAD_BODY),
+        )],
+    ),
+    route(
+        "cluster",
+        "/cluster/drain",
+        Control,
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(cluster::drain),
+            describe(
+                "drainNode",
+                "Ask a node to give up what it owns and take nothing, or end that",
+            )
+            .takes(
+                true,
+                SchemaRegistry::of::<DrainBody>,
+                r#"{"node": "b", "drain": true}"#,
+            )
+            .returns::<ClusterView>(202, "The nodes")
+            .fails(CLUSTER)
+            .fails(UNREAD_BODY),
+        )],
+    ),
+    route(
+        "cluster",
+        "/cluster/forget",
+        Control,
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(cluster::forget),
+            describe(
+                "forgetNode",
+                "Remove the record of a node that is gone for good, so that the stream keeps \
+                 nothing for it",
+            )
+            .takes(true, SchemaRegistry::of::<ForgetBody>, r#"{"node": "b"}"#)
+            .returns::<ClusterView>(200, "The nodes that are left")
+            .fails(CLUSTER)
+            .fails(UNREAD_BODY),
+        )],
+    ),
+    // A session has the role of its token, so everyone with a token may start one.
+    personal(
+        "dashboard",
+        "/ui/session",
+        Control,
+        &[
+            operation(
+                GET,
+                Access::READ.or_portal(),
+                |route| route.to(session::report),
+                describe("session", "Get the caller and the session")
+                    .returns::<Session>(200, "The caller")
+                    .fails(SESSION),
+            ),
+            operation(
+                POST,
+                Access::READ,
+                |route| route.to(session::start),
+                describe(
+                    "startSession",
+                    "Exchange a token for a session of the dashboard",
+                )
+                .returns::<Session>(200, "The session")
+                .fails(SESSION),
+            ),
+            operation(
+                DELETE,
+                Access::READ,
+                |route| route.to(session::end),
+                describe("endSession", "End the session")
+                    .returns_nothing(204, "The session has ended")
+                    .fails(SESSION),
+            ),
+        ],
+    ),
+    route(
+        "audit",
+        "/audit",
+        All(Merge::Audit),
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(audit::list),
+            describe(
+                "audit",
+                "List the operations that needed more than the role read, refused ones too",
+            )
+            .with(AUDIT)
+            .returns::<AuditPageView>(200, "The operations, newest first")
+            .fails(STORED_LIST),
+        )],
+    ),
+    route(
+        "tokens",
+        "/tokens",
+        Control,
+        &[
+            operation(
+                GET,
+                Access::READ,
+                |route| route.to(tokens::list),
+                describe("tokens", "List the named tokens")
+                    .returns::<TokenList>(200, "The tokens, without their secrets"),
+            ),
+            operation(
+                POST,
+                Access::ADMIN,
+                |route| route.to(tokens::create),
+                describe(
+                    "createToken",
+                    "Create a named token, which is shown in this response only",
+                )
+                .takes(
+                    true,
+                    SchemaRegistry::of::<TokenBody>,
+                    r#"{"name": "shop", "roles": ["publish"], "scopes": ["topics/orders"]}"#,
+                )
+                .returns::<TokenView>(201, "The token")
+                .fails(&[
+                    (400, "Invalid token"),
+                    (409, "The name is taken, or there are too many tokens"),
+                    (503, "Store temporarily unwritable"),
+                ])
+                .fails(UNREAD_BODY),
+            ),
+        ],
+    ),
+    route(
+        "tokens",
+        "/tokens/{tokenName}",
+        Control,
+        &[operation(
+            DELETE,
+            Access::ADMIN,
+            |route| route.to(tokens::revoke),
+            describe(
+                "revokeToken",
+                "Revoke a named token and end its streams and sessions",
+            )
+            .returns_nothing(204, "The token is revoked")
+            .fails(&[
+                (404, "No such token"),
+                (503, "Store temporarily unwritable"),
+            ]),
+        )],
+    ),
+    route(
+        "store",
+        "/store/check",
+        All(Merge::InTurn),
+        &[operation(
+            POST,
+            Access::OPERATE,
+            |route| route.to(store::check),
+            store_job(describe("checkStore", "Check every record of the store")),
+        )],
+    ),
+    route(
+        "store",
+        "/store/backup",
+        All(Merge::InTurn),
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(store::back_up),
+            store_job(
+                describe("backUpStore", "Back up the store and check the copy").takes(
+                    true,
+                    SchemaRegistry::of::<BackupBody>,
+                    r#"{"folder": "/srv/backups/monday"}"#,
+                ),
+            ),
+        )],
+    ),
+    faults(
+        "/chaos",
+        All(Merge::Sum),
+        &[
+            operation(
+                GET,
+                Access::READ,
+                |route| route.to(chaos::report),
+                describe("chaos", "List the injected faults and what they did")
+                    .returns::<ChaosReport>(200, "The active faults"),
+            ),
+            operation(
+                DELETE,
+                Access::OPERATE,
+                |route| route.to(chaos::end),
+                describe("endChaos", "End all injected faults")
+                    .returns::<ChaosReport>(200, "The active faults"),
+            ),
+        ],
+    ),
+    faults(
+        "/chaos/kill",
+        ByBody(Merge::Found),
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(chaos::kill),
+            fault(
+                "kill",
+                "Kill an actor (with `chaos.enabled`)",
+                SchemaRegistry::of::<KillBody>,
+                r#"{"actor": "topic", "topic": "orders", "by": "stop"}"#,
+            )
+            .returns::<KillBody>(200, "The killed actor"),
+        )],
+    ),
+    faults(
+        "/chaos/poison",
+        ByBody(Merge::Found),
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(chaos::poison),
+            fault(
+                "poison",
+                "Make an event kill every actor that processes it (with `chaos.enabled`)",
+                SchemaRegistry::of::<PoisonBody>,
+                r#"{"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1}"#,
+            )
+            .returns::<PoisonBody>(200, "The injected fault"),
+        )],
+    ),
+    faults(
+        "/chaos/stall",
+        ByBody(Merge::Each),
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(chaos::stall),
+            fault(
+                "stall",
+                "Stall an actor or the journal (with `chaos.enabled`)",
+                SchemaRegistry::of::<StallBody>,
+                r#"{"actor": "journal", "duration": "500ms"}"#,
+            )
+            .returns::<ActiveFaults>(200, "The active fault"),
+        )],
+    ),
+    faults(
+        "/chaos/writes",
+        All(Merge::Each),
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(chaos::writes),
+            fault(
+                "failWrites",
+                "Fail the next writes of the journal (with `chaos.enabled`)",
+                SchemaRegistry::of::<WritesBody>,
+                r#"{"fail": 3, "duration": "10s"}"#,
+            )
+            .returns::<ActiveFaults>(200, "The active fault"),
+        )],
+    ),
+    faults(
+        "/chaos/responses",
+        ByBody(Merge::Each),
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(chaos::responses),
+            fault(
+                "disturbResponses",
+                "Drop, delay or corrupt responses of endpoints (with `chaos.enabled`)",
+                SchemaRegistry::of::<ResponsesBody>,
+                r#"{"fault": "drop", "rate": 0.05, "duration": "30s"}"#,
+            )
+            .returns::<ActiveFaults>(200, "The active fault"),
+        )],
+    ),
+    faults(
+        "/chaos/clock",
+        All(Merge::Each),
+        &[operation(
+            POST,
+            Access::ADMIN,
+            |route| route.to(chaos::clock),
+            fault(
+                "stepClock",
+                "Step the wall clock for a while (with `chaos.enabled`)",
+                SchemaRegistry::of::<ClockBody>,
+                r#"{"step": "-1h", "duration": "10s"}"#,
+            )
+            .returns::<ActiveFaults>(200, "The active fault"),
+        )],
+    ),
+];

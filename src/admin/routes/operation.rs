@@ -1,0 +1,356 @@
+//! The routes to what the server does: health, metrics, figures, streams and the clock.
+
+#[cfg(feature = "simulate")]
+use super::shared::UNREAD_BODY;
+use super::{
+    GET, GET_OR_HEAD, GridhookRoute, POST, endpoint, headless, list, operation, probe, route,
+    shared::{
+        FIGURES, HISTORY, INVALID_QUERY, NEWEST_DEAD_LETTERS, STORED_LIST, SUPERVISION, TAIL,
+        cloud_endpoints, validation,
+    },
+};
+#[cfg(feature = "simulate")]
+use crate::simulate;
+use crate::{
+    auth::Access,
+    clock, dead_letters, editions, health, history, jobs, metadata, metrics,
+    openapi::{self, Query, QueryType, SchemaRegistry, any_object, any_text, describe},
+    placement::{
+        Merge,
+        ShardScope::{All, Any, ByTopic},
+    },
+    search, server, supervision, tail, top, validate,
+};
+#[cfg(feature = "simulate")]
+use gridhook_api::editions::SimulateBody;
+use gridhook_api::{
+    clock::ClockView,
+    dead_letters::NewestDeadLettersView,
+    editions::EditionsReport,
+    health::{Liveness, Readiness},
+    history::HistoryReport,
+    jobs::JobsReport,
+    search::SearchReport,
+    server::ServerReport,
+    supervision::SupervisionReport,
+    tail::TailLine,
+    top::TopReport,
+};
+#[cfg(feature = "simulate")]
+use gridhook_simulate::SimulationReport;
+
+/// The rows.
+pub(super) static OPERATION: &[GridhookRoute] = &[
+    probe(
+        "health",
+        "/healthz",
+        Any,
+        &[operation(
+            GET_OR_HEAD,
+            Access::OPEN,
+            |route| route.to(health::healthz),
+            describe("healthz", "Check that the process is alive")
+                .returns::<Liveness>(200, "The process is alive"),
+        )],
+    ),
+    probe(
+        "health",
+        "/readyz",
+        Any,
+        &[operation(
+            GET_OR_HEAD,
+            Access::OPEN,
+            |route| route.to(health::readyz),
+            describe("readyz", "Check that events are accepted")
+                .returns::<Readiness>(200, "Events are accepted")
+                .returns::<Readiness>(503, "Events are not accepted, with the causes"),
+        )],
+    ),
+    route(
+        "description",
+        "/openapi.json",
+        Any,
+        &[operation(
+            GET_OR_HEAD,
+            Access::OPEN,
+            |route| route.to(openapi::answer),
+            describe("openapi", "Get this OpenAPI document").returns_json(
+                200,
+                "The OpenAPI 3.1 document",
+                any_object,
+            ),
+        )],
+    ),
+    route(
+        "description",
+        "/metadata/endpoints",
+        Any,
+        &[operation(
+            GET,
+            Access::OPEN,
+            |route| route.to(metadata::endpoints),
+            describe(
+                "cloudEndpoints",
+                "Get the addresses of this cloud, as Azure's clients expect them",
+            )
+            .with(&[Query(
+                "api-version",
+                QueryType::Text,
+                "API version: since 2022-09-01 a single cloud, since 2019-05-01 a list, before \
+                 that fewer addresses",
+            )])
+            .returns_json(200, "The addresses", cloud_endpoints),
+        )],
+    ),
+    // A link checker must not confirm an endpoint.
+    endpoint(
+        "validation",
+        "/eventsubscriptions/{eventSubscriptionName}/validate",
+        All(Merge::Found),
+        &[
+            headless(operation(
+                GET,
+                Access::OPEN,
+                |route| route.to(validate::answer),
+                validation("validate"),
+            )),
+            operation(
+                POST,
+                Access::OPEN,
+                |route| route.to(validate::answer),
+                validation("validateByPost"),
+            ),
+        ],
+    ),
+    route(
+        "metrics",
+        "/metrics",
+        All(Merge::Metrics),
+        &[operation(
+            GET,
+            Access::METRICS,
+            |route| route.to(metrics::scrape),
+            describe(
+                "metrics",
+                "Get the metrics of the server, as Prometheus text or OpenMetrics",
+            )
+            .returns_types(
+                "The metrics of the server",
+                &[
+                    ("text/plain", any_text),
+                    ("application/openmetrics-text", any_text),
+                ],
+            ),
+        )],
+    ),
+    list(
+        "supervision",
+        "/top",
+        ByTopic(Merge::Top),
+        &[operation(
+            GET,
+            Access::READ.or_portal(),
+            |route| route.to(top::report),
+            describe("top", "List the figures of all event subscriptions")
+                .with(FIGURES)
+                .returns::<TopReport>(200, "The event subscriptions and their figures")
+                .fails(STORED_LIST),
+        )],
+    ),
+    route(
+        "supervision",
+        "/history",
+        ByTopic(Merge::History),
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(history::report),
+            describe(
+                "history",
+                "Get the course of the figures of the server or a part of it",
+            )
+            .with(HISTORY)
+            .returns::<HistoryReport>(200, "The figures, one value for each step of time")
+            .fails(INVALID_QUERY)
+            .fails(&[(
+                404,
+                "No such topic or event subscription, or dashboard disabled",
+            )]),
+        )],
+    ),
+    list(
+        "supervision",
+        "/tail",
+        ByTopic(Merge::Lines),
+        &[headless(operation(
+            GET,
+            Access::READ,
+            |route| route.to(tail::tail),
+            describe("tail", "Stream events and outcomes as they happen")
+                .with(TAIL)
+                .returns_types(
+                    "Endless lines of JSON; an empty line is a keep-alive",
+                    &[("application/x-ndjson", SchemaRegistry::of::<TailLine>)],
+                )
+                .fails(INVALID_QUERY)
+                .fails(&[
+                    (404, "No such topic"),
+                    (503, "Too many clients, or the server is stopping"),
+                ]),
+        ))],
+    ),
+    route(
+        "supervision",
+        "/supervision",
+        ByTopic(Merge::Supervision),
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(supervision::report),
+            describe("supervision", "Get the failures and restarts of actors")
+                .with(SUPERVISION)
+                .returns::<SupervisionReport>(
+                    200,
+                    "The actors with the most failures, and the totals",
+                )
+                .fails(INVALID_QUERY)
+                .fails(&[(404, "No such topic")]),
+        )],
+    ),
+    route(
+        "supervision",
+        "/search",
+        All(Merge::Union),
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(search::report),
+            describe("search", "Find the events with an id in all topics")
+                .with(&[Query("id", QueryType::Text, "Id of the event")])
+                .returns::<SearchReport>(
+                    200,
+                    "The events, and the topics that were not searched to their end",
+                )
+                .fails(INVALID_QUERY)
+                .fails(&[(503, "Store temporarily unreadable")]),
+        )],
+    ),
+    list(
+        "supervision",
+        "/jobs",
+        All(Merge::Jobs),
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(jobs::report),
+            describe("jobs", "List the replays and redrives that have not ended")
+                .with(&[Query("top", QueryType::Number, "Maximum jobs: 1 to 1,000")])
+                .returns::<JobsReport>(200, "The jobs of all event subscriptions, newest first")
+                .fails(INVALID_QUERY),
+        )],
+    ),
+    list(
+        "deadLetters",
+        "/deadLetters",
+        ByTopic(Merge::DeadLetters),
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(dead_letters::newest::newest),
+            describe(
+                "newestDeadLetters",
+                "List the events of all event subscriptions that became dead letters",
+            )
+            .with(NEWEST_DEAD_LETTERS)
+            .returns::<NewestDeadLettersView>(200, "Lines of the ledgers, newest first")
+            .fails(STORED_LIST),
+        )],
+    ),
+    route(
+        "supervision",
+        "/server",
+        Any,
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(server::report),
+            describe(
+                "server",
+                "Get version, listeners, process and changed settings",
+            )
+            .returns::<ServerReport>(200, "Facts of the server")
+            .fails(&[(503, "Closed store")]),
+        )],
+    ),
+    route(
+        "policy",
+        "/editions",
+        Any,
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(editions::report),
+            describe(
+                "editions",
+                "List the editions of the delivery policy and their retry schedules",
+            )
+            .returns::<EditionsReport>(200, "The editions by name"),
+        )],
+    ),
+    #[cfg(feature = "simulate")]
+    route(
+        "policy",
+        "/simulate",
+        Any,
+        &[operation(
+            POST,
+            Access::READ,
+            |route| route.to(simulate::run),
+            describe(
+                "simulate",
+                "Simulate an edition of the delivery policy in virtual time",
+            )
+            .takes(
+                false,
+                SchemaRegistry::of::<SimulateBody>,
+                r#"{"models": ["outage:5h"], "subscriptions": 10, "days": 1}"#,
+            )
+            .returns::<SimulationReport>(200, "What became of the events, for each endpoint model")
+            .fails(&[
+                (
+                    400,
+                    "Invalid plan, or one that is too large or computes for too long",
+                ),
+                (503, "Too much is being computed, or the server is stopping"),
+            ])
+            .fails(UNREAD_BODY),
+        )],
+    ),
+    route(
+        "clock",
+        "/clock",
+        All(Merge::Clock),
+        &[
+            operation(
+                GET,
+                Access::READ,
+                |route| route.to(clock::report),
+                describe(
+                    "clock",
+                    "Get the time by which events age, and the system clock",
+                )
+                .returns::<ClockView>(200, "The current times"),
+            ),
+            operation(
+                POST,
+                Access::OPERATE,
+                |route| route.to(clock::confirm),
+                describe(
+                    "confirmClock",
+                    "Confirm that the system clock is right, so that events expire again",
+                )
+                .returns::<ClockView>(200, "The current times"),
+            ),
+        ],
+    ),
+];
