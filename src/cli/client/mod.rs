@@ -344,7 +344,7 @@ impl ServerClient {
             .split_once('"')
             .map_or(header, |(_, text)| text.trim_end_matches('"'));
         if self.warnings.borrow_mut().insert(text.to_owned()) {
-            print::note(&format!("gridhook: warning: {text}"));
+            crate::print::note(&format!("gridhook: warning: {text}"));
         }
     }
 
