@@ -1,4 +1,4 @@
-"""Apply, change and destroy a configuration with OpenTofu and the provider azapi, signed in as a machine."""
+"""Apply, change and destroy a configuration with OpenTofu and azapi, signed in as a machine."""
 
 import os
 import pathlib
