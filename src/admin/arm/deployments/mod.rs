@@ -347,8 +347,7 @@ pub(super) async fn export_template(call: Call<'_>) -> Result<HttpResponse, Admi
     let record = path.record(call.control)?;
     let deployments = call.control.registry.deployments();
     let template = deployments.template(&record).await?;
-    let DeploymentTemplate { template } =
-        template.ok_or_else(|| DeploymentError::NotFound(path.name))?;
+    let DeploymentTemplate { template } = template.ok_or(DeploymentError::NotFound(path.name))?;
     Ok(HttpResponse::Ok().json(ExportedTemplate { template }))
 }
 

@@ -91,7 +91,7 @@ pub(super) fn check_previews(
         .resources
         .iter()
         .zip(previews)
-        .filter_map(|(resource, preview)| Some(problem_of(declared, resource, preview)?))
+        .filter_map(|(resource, preview)| problem_of(declared, resource, preview))
         .collect();
     if problems.is_empty() {
         return Ok(());
