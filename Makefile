@@ -29,7 +29,7 @@ test: ## Run every test; ARGS are added, as ARGS="config::"
 	$(TEST) $(ARGS)
 
 soak: ## Run the tests of the whole server in their long form, one after another, with what they measure
-	GRIDHOOK_SOAK=1 $(TEST) server:: abuse:: dashboard::browser::a_tail --test-threads 1 --nocapture $(ARGS)
+	GRIDHOOK_SOAK=1 $(TEST) server:: abuse:: sdk::terraform dashboard::browser::a_tail --test-threads 1 --nocapture $(ARGS)
 
 # The modules of tests that change valid inputs and look what is made of them.
 FUZZ := fuzz publish::garbage publish::sas journal::records journal::chunks journal::keys policy::filter::index

@@ -191,7 +191,9 @@ fn the_defaults_are_those_of_the_design() {
         clock,
         system_topic,
         cluster,
+        deployments,
     } = defaults();
+    assert!(!deployments.ignore_foreign);
     assert!(cluster.is_none());
     assert!(backup.store.is_none() && backup.schedule.is_none() && backup.key_file.is_none());
     assert_eq!(

@@ -42,6 +42,9 @@ const VALUE_BYTES: usize = 1_000;
 /// Properties that the server changes, not the operator.
 const OWN_PROPERTIES: [&str; 2] = ["systemData", "provisioningState"];
 
+/// Outputs of a deployment may have access keys.
+const OUTPUTS: &str = "properties.outputs.";
+
 /// Default number of listed operations.
 const TOP: usize = 100;
 
@@ -54,10 +57,11 @@ pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> Vec<AuditC
     let [before, after] = [before, after].map(|json| serde_json::from_slice(json?).ok());
     let mut changes = difference_between(before.as_ref(), &after.unwrap_or(Value::Null)).changes;
     changes.retain(|change| {
-        !change
+        let is_own = change
             .at
             .split('.')
-            .any(|key| OWN_PROPERTIES.contains(&key))
+            .any(|key| OWN_PROPERTIES.contains(&key));
+        !is_own && !change.at.starts_with(OUTPUTS)
     });
     changes.into_iter().take(CHANGES_MAX).map(bounded).collect()
 }
@@ -112,24 +116,45 @@ pub(super) fn begin(
     request: &HttpRequest,
     permissions: Option<&Permissions>,
 ) -> Option<Arc<AuditedOperation>> {
-    let trail = control
-        .audit
-        .as_ref()
-        .filter(|_| is_audited(needed, request))?;
-    let identity = permissions.map(|permissions| permissions.caller.identity());
-    let id = request_id::current()
-        .map(|id| id.to_string())
-        .unwrap_or_default();
-    let status = match *request.method() {
-        Method::PUT | Method::PATCH => StatusCode::CREATED,
-        Method::DELETE => StatusCode::NO_CONTENT,
-        _ => StatusCode::OK,
-    };
+    if !is_audited(needed, request) {
+        return None;
+    }
     // A client may have escaped letters of the path of a sign-in.
     let path = if is_sign_in(request) {
         SESSION_PATH
     } else {
         request.path()
+    };
+    begin_operation(control, request, permissions, request.method(), path)
+}
+
+/// The change of a resource that a request for another one makes.
+pub(super) fn begin_part(
+    control: &Control,
+    request: &HttpRequest,
+    permissions: &Permissions,
+    method: Method,
+    path: &str,
+) -> Option<Arc<AuditedOperation>> {
+    begin_operation(control, request, Some(permissions), &method, path)
+}
+
+fn begin_operation(
+    control: &Control,
+    request: &HttpRequest,
+    permissions: Option<&Permissions>,
+    method: &Method,
+    path: &str,
+) -> Option<Arc<AuditedOperation>> {
+    let trail = control.audit.as_ref()?;
+    let identity = permissions.map(|permissions| permissions.caller.identity());
+    let id = request_id::current()
+        .map(|id| id.to_string())
+        .unwrap_or_default();
+    let status = match *method {
+        Method::PUT | Method::PATCH => StatusCode::CREATED,
+        Method::DELETE => StatusCode::NO_CONTENT,
+        _ => StatusCode::OK,
     };
     let path = path.chars().take(PATH_CHARS).collect();
     let record = AuditRecord {
@@ -141,7 +166,7 @@ pub(super) fn begin(
             .failed_auth
             .client_address(request)
             .map(|address| address.to_string()),
-        method: request.method().to_string(),
+        method: method.to_string(),
         path,
         status: status.as_u16(),
         request_id: id,

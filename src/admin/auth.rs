@@ -21,8 +21,7 @@ use tracing::Instrument as _;
 use super::{
     Control,
     admin_token::AdminToken,
-    arm::BODY_BYTES_MAX,
-    audit,
+    arm, audit,
     error::AdminError,
     permissions::{Permissions, Target},
     request_id,
@@ -277,10 +276,11 @@ fn check_announced(request: &HttpRequest) -> Result<(), AdminError> {
         .headers()
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    match length {
-        Some(length) if length > BODY_BYTES_MAX => Err(AdminError::TooLarge(BODY_BYTES_MAX)),
-        Some(_) | None => Ok(()),
+    let bytes_max = arm::body_limit(request);
+    if length.is_some_and(|length| length > bytes_max) {
+        return Err(AdminError::TooLarge(bytes_max));
     }
+    Ok(())
 }
 
 type HandlerResult = actix_web::Result<ServiceResponse<BoxBody>>;

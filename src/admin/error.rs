@@ -10,7 +10,7 @@ use actix_web::{
     },
 };
 
-use super::{auth::Role, model::InvalidRequest, request_id};
+use super::{arm::deployments::DeploymentError, auth::Role, model::InvalidRequest, request_id};
 use gridhook_api::resource::{
     AdditionalInfo, ErrorBody, ErrorDetail, ErrorResponse, RequestIdInfo,
 };
@@ -113,6 +113,9 @@ pub enum AdminError {
     /// The endpoint failed validation.
     #[error("{}", refused(.0))]
     Validation(Box<ValidationRefusal>),
+    /// The request about a deployment is refused.
+    #[error(transparent)]
+    Deployment(#[from] DeploymentError),
     /// The validation expired.
     #[error("{0}")]
     Gone(String),
@@ -140,7 +143,8 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    fn code(&self) -> &'static str {
+    /// The code of the error body.
+    pub(super) fn code(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
             Self::NoToken => "AuthenticationFailed",
@@ -160,12 +164,18 @@ impl AdminError {
             Self::Conflict(_) | Self::Stale(_) => "Conflict",
             Self::Precondition { .. } => "PreconditionFailed",
             Self::Validation(_) => "Url validation",
+            Self::Deployment(error) => error.code(),
             Self::Gone(_) => "Gone",
             Self::TooLarge(_) => "RequestEntityTooLarge",
             Self::Slow(_) => "RequestTimeout",
             Self::Unavailable(_) => "ServiceUnavailable",
             Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => "InternalServerError",
         }
+    }
+
+    /// Whether the resource does not exist.
+    pub(super) fn is_not_found(&self) -> bool {
+        self.status_code() == StatusCode::NOT_FOUND
     }
 
     fn target(&self) -> Option<&str> {
@@ -198,6 +208,7 @@ impl ResponseError for AdminError {
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict(_) | Self::Stale(_) => StatusCode::CONFLICT,
             Self::Precondition { .. } => StatusCode::PRECONDITION_FAILED,
+            Self::Deployment(error) => error.status_code(),
             Self::Gone(_) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
@@ -217,6 +228,9 @@ impl ResponseError for AdminError {
                 code: cause.code().to_owned(),
                 message: cause.to_string(),
             });
+        }
+        if let Self::Deployment(error) = self {
+            details.extend_from_slice(error.details());
         }
         let mut response = HttpResponse::build(self.status_code());
         response.insert_header((CACHE_CONTROL, "no-store"));

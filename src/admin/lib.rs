@@ -171,6 +171,8 @@ pub struct Control {
     pub spread: Option<SpreadTopics>,
     /// Who may use what bodies refer to.
     pub uses: uses::UseRules,
+    /// Whether deployments leave out the resources of other services.
+    pub ignores_foreign: bool,
     locks: [Arc<Mutex<()>>; LOCKS],
 }
 
@@ -220,6 +222,7 @@ impl Control {
             settings: RwLock::default(),
             spread: None,
             uses: uses::UseRules::default(),
+            ignores_foreign: false,
             locks,
         }
     }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
+use serde_json::Value;
 use url::{Url, form_urlencoded};
 use utoipa::ToSchema;
 
-use super::Control;
+use super::{Control, model::value_of};
 
 /// The suffixes that clients read. Terraform's provider does not start without those of storage and
 /// key vaults.
@@ -98,6 +99,13 @@ pub(super) async fn endpoints(request: HttpRequest, control: web::Data<Control>)
             response.json([CloudEndpoints::of(&control, &request)])
         }
         Some(_) | None => response.json(CloudEndpoints::of(&control, &request)),
+    }
+}
+
+impl Control {
+    /// The cloud as templates see it (`environment()`).
+    pub(super) fn environment(&self, request: &HttpRequest) -> Value {
+        value_of(&CloudEndpoints::of(self, request))
     }
 }
 

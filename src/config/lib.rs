@@ -17,6 +17,7 @@ mod clock;
 mod cluster;
 mod dead_letter;
 mod delivery;
+mod deployments;
 mod editions;
 mod error;
 mod layers;
@@ -46,6 +47,7 @@ pub use self::{
     cluster::{Cluster, ClusterStrategy, IdentityFiles, NatsLogin, NatsTls, NodeTlsFiles},
     dead_letter::DeadLetter,
     delivery::{Delivery, IdentityConfig, IdentityProofConfig},
+    deployments::Deployments,
     editions::Editions,
     error::Error,
     layers::{Setting, SettingFlag, SettingOrigin, SettingSources},
@@ -91,6 +93,8 @@ pub struct Config {
     pub limits: Limits,
     /// The metrics endpoint.
     pub metrics: Metrics,
+    /// Deployments of templates.
+    pub deployments: Deployments,
     /// The trust in the wall clock.
     pub clock: Clock,
     /// Events about the server.
@@ -117,6 +121,7 @@ struct RawConfig {
     telemetry: Telemetry,
     limits: Limits,
     metrics: Metrics,
+    deployments: Deployments,
     clock: Clock,
     system_topic: SystemTopic,
     cluster: RawCluster,
@@ -421,6 +426,7 @@ impl Config {
             telemetry: raw.telemetry,
             limits: raw.limits,
             metrics: raw.metrics,
+            deployments: raw.deployments,
             clock: raw.clock,
             system_topic: raw.system_topic,
         })

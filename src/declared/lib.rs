@@ -258,30 +258,93 @@ pub fn load_complete(
     }
 }
 
-/// The JSON without the comments that templates may have. Spaces take their place, so that an error
-/// names the right position.
-fn blank_comments(text: &str) -> String {
+/// A part of JSON as templates have it.
+enum JsonPart {
+    Comment,
+    String,
+    /// A key without quotes: `az` sends the template of a deployment below one.
+    BareKey,
+    Other,
+}
+
+/// The JSON without what templates may have besides: comments, line breaks in strings, and keys
+/// without quotes. Spaces take the place of comments, so that an error names the right position.
+fn strict_json(text: &str) -> String {
     let mut json = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
-        let (part, is_comment) = if next == '"' {
-            (string_len(rest), false)
+        let (len, kind) = if next == '"' {
+            (string_len(rest), JsonPart::String)
         } else if rest.starts_with("//") {
-            (rest.find('\n').unwrap_or(rest.len()), true)
+            (rest.find('\n').unwrap_or(rest.len()), JsonPart::Comment)
         } else if let Some(comment) = rest.strip_prefix("/*") {
-            (comment.find("*/").map_or(rest.len(), |end| end + 4), true)
+            let len = comment.find("*/").map_or(rest.len(), |end| end + 4);
+            (len, JsonPart::Comment)
+        } else if next.is_ascii_alphabetic() {
+            word_part(rest)
         } else {
-            (next.len_utf8(), false)
+            (next.len_utf8(), JsonPart::Other)
         };
-        let (part, behind) = rest.split_at(part);
-        if is_comment {
-            json.extend(part.chars().map(|c| if c == '\n' { c } else { ' ' }));
-        } else {
-            json.push_str(part);
+        let (part, behind) = rest.split_at(len);
+        match kind {
+            JsonPart::Comment => {
+                json.extend(part.chars().map(|c| if c == '\n' { c } else { ' ' }));
+            }
+            JsonPart::String => push_string(&mut json, part),
+            JsonPart::BareKey => json.extend(["\"", part, "\""]),
+            JsonPart::Other => json.push_str(part),
         }
         rest = behind;
     }
     json
+}
+
+/// The length of the word that the text begins with, and whether it is a key.
+fn word_part(text: &str) -> (usize, JsonPart) {
+    let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    let len = text.find(is_end).unwrap_or(text.len());
+    let is_key = text[len..].trim_start().starts_with(':');
+    let kind = if is_key {
+        JsonPart::BareKey
+    } else {
+        JsonPart::Other
+    };
+    (len, kind)
+}
+
+/// Adds a string literal with its line breaks and tabs escaped.
+fn push_string(json: &mut String, literal: &str) {
+    for c in literal.chars() {
+        match c {
+            '\n' => json.push_str("\\n"),
+            '\r' => json.push_str("\\r"),
+            '\t' => json.push_str("\\t"),
+            other => json.push(other),
+        }
+    }
+}
+
+/// Reads JSON as templates have it: comments, line breaks in strings and keys without quotes are
+/// allowed. A number that would be rounded is an error.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn read_json(text: &str) -> Result<Value, String> {
+    // Some editors, and PowerShell, begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    exact_json(&strict_json(text)).map_err(|why| format!("it is not JSON: {why}"))?
+}
+
+/// Replaces the values of secure parameters in a text.
+pub fn hide_secrets(text: String, secrets: &[String]) -> String {
+    let in_json = |secret: &String| {
+        let literal = Value::from(secret.as_str()).to_string();
+        literal.trim_matches('"').to_owned()
+    };
+    let forms = secrets
+        .iter()
+        .flat_map(|secret| [secret.clone(), in_json(secret)]);
+    forms.fold(text, |text, secret| text.replace(&secret, "(secure)"))
 }
 
 /// The length of the string literal that the text begins with.
@@ -315,12 +378,10 @@ pub fn read(
     group: &ResourceGroup,
     options: &TemplateOptions,
 ) -> Result<Declared, String> {
-    // Some editors, and PowerShell, begin a file with a byte order mark.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let value = if is_json {
-        exact_json(&blank_comments(text)).map_err(|why| format!("it is not JSON: {why}"))??
+        read_json(text)?
     } else {
-        own::read_toml(text)?
+        own::read_toml(text.strip_prefix('\u{feff}').unwrap_or(text))?
     };
     let is_template = value["resources"].is_array() || value["$schema"].is_string();
     if is_template {

@@ -17,10 +17,14 @@ pub struct TemplateOptions {
     pub parameters: BTreeMap<String, ParameterInput>,
     /// What happens with resources that this server does not have.
     pub foreign: ForeignResources,
+    /// The option that leaves them out, for errors.
+    pub leave_out_option: &'static str,
     /// The known states of resources, for functions such as `reference`.
     pub states: States,
     /// The name of the deployment.
     pub deployment: String,
+    /// The location of the resource group.
+    pub location: String,
     /// The tags of the resource group.
     pub tags: BTreeMap<String, String>,
     /// What `environment()` returns.
@@ -36,8 +40,10 @@ impl Default for TemplateOptions {
         Self {
             parameters: BTreeMap::new(),
             foreign: ForeignResources::Refused,
+            leave_out_option: "--ignore-foreign",
             states: States::new(),
             deployment: "apply".to_owned(),
+            location: "local".to_owned(),
             tags: BTreeMap::new(),
             environment: serde_json::json!({"name": "gridhook"}),
             now: jiff::Timestamp::UNIX_EPOCH,
@@ -65,10 +71,16 @@ impl TemplateOptions {
     /// # Errors
     /// The text is no parameter file.
     pub fn add_parameter_file(&mut self, text: &str) -> Result<(), String> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let file = super::exact_json(&super::blank_comments(text))
-            .map_err(|why| format!("it is not JSON: {why}"))??;
-        for (name, value) in parameters_of_file(&file).map_err(|error| error.to_string())? {
+        self.add_parameters(&super::read_json(text)?)
+    }
+
+    /// Adds the parameters of a deployment: an object for each, with its `value`. Those that are
+    /// there already take precedence.
+    ///
+    /// # Errors
+    /// One has no value.
+    pub fn add_parameters(&mut self, parameters: &Value) -> Result<(), String> {
+        for (name, value) in parameters_of_file(parameters).map_err(|error| error.to_string())? {
             let is_given = self
                 .parameters
                 .keys()
@@ -130,7 +142,7 @@ pub(super) fn read(
     let context = DeploymentContext {
         subscription: group.subscription.clone(),
         resource_group: group.resource_group.clone(),
-        location: "local".to_owned(),
+        location: options.location.clone(),
         tags: options.tags.clone(),
         deployment: options.deployment.clone(),
         tenant: "00000000-0000-0000-0000-000000000000".to_owned(),
@@ -176,7 +188,7 @@ pub(super) fn read(
         );
     }
     if let (ForeignResources::Refused, Some(first)) = (options.foreign, foreign.first()) {
-        return Err(refuse(first, &foreign));
+        return Err(refuse(first, &foreign, options.leave_out_option));
     }
     // Nobody will have the state of a foreign resource.
     let needs_foreign =
@@ -238,7 +250,7 @@ fn exact_parameters(
     Ok(parameters)
 }
 
-fn refuse(first: &ForeignResource, all: &[ForeignResource]) -> String {
+fn refuse(first: &ForeignResource, all: &[ForeignResource], option: &str) -> String {
     let mut kinds: Vec<&str> = all.iter().map(|one| one.kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -250,7 +262,7 @@ fn refuse(first: &ForeignResource, all: &[ForeignResource]) -> String {
     };
     format!(
         "{name}: a resource of the type {} is not supported: {}; {TYPES}, of {PROVIDER}.{others} \
-         With --ignore-foreign such resources are left out",
+         With {option} such resources are left out",
         first.kind, first.reason
     )
 }

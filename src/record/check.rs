@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::{
     audit::AuditRecord,
+    deployment::{DeploymentRecord, DeploymentTemplate},
     filter_version::FilterVersion,
     namespace::NamespaceRecord,
     numbers::NextNumbers,
@@ -36,6 +37,8 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::Token => check_json::<TokenRecord>(value),
         MetaKind::Audit => check_json::<AuditRecord>(value),
         MetaKind::ResourceGroup => check_json::<ResourceGroupRecord>(value),
+        MetaKind::Deployment => check_json::<DeploymentRecord>(value),
+        MetaKind::DeploymentTemplate => check_json::<DeploymentTemplate>(value),
         MetaKind::Format
         | MetaKind::Floor
         | MetaKind::DeadLetters

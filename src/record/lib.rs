@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod azure_properties;
 pub mod check;
+pub mod deployment;
 pub mod filter_version;
 pub mod ingress;
 pub mod namespace;

@@ -543,6 +543,7 @@ pub(super) fn control(
         .with_audit_trail(trail)
         .with_compute(compute.clone());
     control.edition_tables = settings::edition_tables(config);
+    control.ignores_foreign = config.deployments.ignore_foreign;
     control.reached = ReachedUrls {
         proxies: config.auth.trusted_proxies.clone(),
         names: issuer::server_names(config),

@@ -48,7 +48,9 @@ pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::Namespace
         | MetaKind::Token
         | MetaKind::Audit
-        | MetaKind::ResourceGroup => check_record(kind, value),
+        | MetaKind::ResourceGroup
+        | MetaKind::Deployment
+        | MetaKind::DeploymentTemplate => check_record(kind, value),
     }
 }
 

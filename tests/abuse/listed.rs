@@ -22,6 +22,15 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("engine/control/audit.rs", "EXPIRED_MAX", "100 expired records removed in one write"),
     ("engine/control/audit.rs", "READS_MAX", "2000 records read for a page"),
     ("cli/apply/states.rs", "ROUNDS_MAX", "states of resources fetched 20 times"),
+    ("admin/arm/deployments/mod.rs", "DEPLOYMENT_BYTES_MAX", "deployments with bodies of 1 MiB"),
+    ("admin/arm/deployments/expansion.rs", "EXPANSIONS_MAX", "templates of deployments expanded 64 \
+        times"),
+    ("admin/arm/deployments/run.rs", "OUTPUT_BYTES_MAX", "256 KiB of outputs"),
+    ("admin/model/deployment.rs", "DEPLOYMENT_NAME_CHARS_MAX", "names of 64 characters"),
+    ("engine/control/deployments.rs", "DEPLOYMENTS_MAX", "800 deployments of a resource group"),
+    ("engine/control/deployments.rs", "DEPLOYMENTS_BYTES_MAX", "64 MiB of deployments with their \
+        templates"),
+    ("engine/control/deployments.rs", "RUNNING_DEPLOYMENTS_MAX", "8 deployments at the same time"),
     ("engine/control/resource_groups.rs", "RESOURCE_GROUPS_MAX", "1000 resource groups that were \
         created implicitly"),
     ("publish/schema/binary.rs", "MEDIA_TYPE_CHARS_MAX", "100 characters of a content type in an \

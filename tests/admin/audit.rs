@@ -152,6 +152,86 @@ async fn a_change_is_made_with_its_record_and_under_its_lock_though_its_client_g
     );
 }
 
+/// A resource group that is created by itself.
+const GROUP: &str = "/subscriptions/S-1/resourceGroups/new";
+
+#[actix_web::test]
+async fn a_deployment_and_each_resource_that_it_changes_have_a_record_without_secrets() {
+    let control = ControlFixture::audited(100).with_topic().await;
+    let path =
+        "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.Resources/deployments/main";
+    let template = json!({
+        "parameters": {"code": {"type": "securestring"}, "team": {"type": "string"}},
+        "resources": [
+            {"type": "Microsoft.EventGrid/topics", "apiVersion": "1", "name": "orders",
+                "tags": {"team": "[parameters('team')]"}},
+            {"type": "Microsoft.EventGrid/topics", "apiVersion": "1", "name": "bills",
+                "tags": {"code": "[concat('n', length(parameters('code')))]"}},
+        ],
+        "outputs": {"key": {"type": "string",
+            "value": "[listKeys(resourceId('Microsoft.EventGrid/topics', 'orders'), '1').key1]"}},
+    });
+    let parameters = json!({"code": {"value": "swordfish-1"}, "team": {"value": "a"}});
+    let body = json!({"properties": {"mode": "Incremental", "template": template,
+        "parameters": parameters}});
+    assert_eq!(control.call("HEAD", path, Value::Null).await.status, 404);
+    let deployed = control.call("PUT", path, body).await;
+    assert_eq!(control.call("HEAD", path, Value::Null).await.status, 204);
+    assert_eq!(deployed.status, 201, "{}", deployed.text);
+    assert_eq!(
+        deployed.json()["properties"]["provisioningState"],
+        "Succeeded",
+        "{}",
+        deployed.text
+    );
+    let keys = control
+        .call("POST", &format!("{RG}/topics/orders/listKeys"), Value::Null)
+        .await
+        .json();
+    let key = keys["key1"].as_str().expect("a key").to_owned();
+    let entries = trail(&control).await;
+    let text = Value::from(entries.clone()).to_string();
+    assert!(deployed.text.contains(&key), "{}", deployed.text);
+    assert!(
+        !text.contains("swordfish-1") && !text.contains(&key),
+        "{text}"
+    );
+    let lines: Vec<String> = entries.iter().map(line).collect();
+    assert_eq!(
+        lines[1..],
+        [
+            "admin PUT main 201",
+            "admin PUT orders 201",
+            "admin PUT bills 201",
+            "admin POST listKeys 200"
+        ]
+    );
+    assert_eq!(
+        entries[2]["changes"],
+        json!([{"at": "tags.team", "before": null, "after": "a"}])
+    );
+    let has = |entry: &Value, at: &str| {
+        let changes = entry["changes"].as_array().expect("a list");
+        changes.iter().any(|change| change["at"] == at)
+    };
+    assert!(
+        has(&entries[1], "properties.parameters.team.value"),
+        "{}",
+        entries[1]
+    );
+    assert!(has(&entries[3], "tags.code"), "{}", entries[3]);
+    // Who may only read does not see outputs, which may have access keys.
+    let reader = token(
+        &control,
+        "reader",
+        json!({"name": "reader", "roles": ["read"]}),
+    )
+    .await;
+    let shown = ask(&control, &reader, Method::GET, path, Value::Null).await;
+    assert_eq!(shown.status, 200, "{}", shown.text);
+    assert!(!shown.text.contains(&key), "{}", shown.text);
+}
+
 #[actix_web::test]
 async fn a_change_and_its_record_are_one_write() {
     let control = ControlFixture::audited(1_000);
@@ -159,6 +239,9 @@ async fn a_change_and_its_record_are_one_write() {
     let types = json!({"properties": {"description": "a"}});
     let mut has_actors = false;
     for (method, path, body) in [
+        ("PUT", GROUP, json!({"location": "local"})),
+        ("PATCH", GROUP, json!({"tags": {"a": "2"}})),
+        ("DELETE", GROUP, Value::Null),
         ("PUT", "/topics/orders", json!({"tags": {"a": "1"}})),
         ("PATCH", "/topics/orders", json!({"tags": {"a": "2"}})),
         ("PUT", "/topics/orders/eventTypes/Order.Placed", types),
@@ -214,7 +297,7 @@ async fn a_change_and_its_record_are_one_write() {
         ("DELETE", "/namespaces/plant", Value::Null),
         ("DELETE", "/topics/orders", Value::Null),
     ] {
-        let whole = if path.starts_with("/tokens") {
+        let whole = if path.starts_with("/tokens") || path == GROUP {
             path.to_owned()
         } else {
             format!("{RG}{path}")

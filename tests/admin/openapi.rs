@@ -236,8 +236,8 @@ async fn the_examples_of_the_description_are_taken() {
     puts.sort_by_key(|(path, _)| path.len());
     assert_eq!(
         puts.len(),
-        16,
-        "resource groups, topics, domains, namespaces, the topics of both, the event types of \
+        17,
+        "resource groups, deployments, topics, domains, namespaces, the topics of both, the event types of \
          three, and seven ways to a subscription"
     );
     for (path, item) in puts {

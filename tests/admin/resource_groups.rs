@@ -248,3 +248,37 @@ async fn nothing_is_locked_or_assigned_and_the_provider_is_registered() {
         (200, &json!("Registered"))
     );
 }
+
+/// Terraform's provider polls after a change, 10 s later, unless a response has this header; with
+/// it, it polls without any pause.
+#[actix_web::test]
+async fn a_client_does_not_wait_after_a_change_that_is_done() {
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
+    let topic = format!("{RG}/topics/orders");
+    let subscription = format!("{topic}/eventSubscriptions/billing");
+    let endpoint = json!({"properties": {"destination": {"endpointType": "WebHook",
+        "properties": {"endpointUrl": "https://example.com/"}}}});
+    for (method, path, body, is_done) in [
+        ("PUT", &topic, json!({}), true),
+        ("PATCH", &topic, json!({"tags": {"a": "1"}}), true),
+        ("GET", &topic, Value::Null, false),
+        (
+            "PUT",
+            &subscription,
+            json!({"properties": {"nothing": 1}}),
+            false,
+        ),
+        ("PUT", &subscription, endpoint, true),
+        ("DELETE", &topic, Value::Null, true),
+    ] {
+        let answer = control.call(method, path, body).await;
+        let header = answer.headers.get("x-go-azure-sdk-skip-polling-delay");
+        let state = answer.text.contains("AwaitingManualAction");
+        assert_eq!(
+            header.is_some(),
+            is_done && !state,
+            "{method} {path}: {}",
+            answer.brief()
+        );
+    }
+}

@@ -153,7 +153,7 @@ fn readers_cannot_change_anything_or_see_a_secret() {
         // is started with.
         if let Some(needed) = [("validate", None), ("session", Some(Role::Read))]
             .iter()
-            .find(|(of, _)| *of == last)
+            .find(|(of, _)| *of == last && !path.contains("/deployments/"))
         {
             assert_eq!(access.role, needed.1, "{method} {path}");
             continue;

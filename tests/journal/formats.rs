@@ -162,6 +162,12 @@ fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
                 check_readable(MetaKind::ResourceGroup, bytes).is_ok()
             })]
         }
+        MetaKind::Deployment => vec![("deployment", |bytes| {
+            check_readable(MetaKind::Deployment, bytes).is_ok()
+        })],
+        MetaKind::DeploymentTemplate => vec![("deployment_template", |bytes| {
+            check_readable(MetaKind::DeploymentTemplate, bytes).is_ok()
+        })],
         MetaKind::Loss => vec![("loss", |bytes| {
             check_readable(MetaKind::Loss, bytes).is_ok()
         })],

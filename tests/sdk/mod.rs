@@ -7,6 +7,7 @@
 mod az;
 mod contract;
 pub(crate) mod packages;
+mod terraform;
 mod token_service;
 
 use std::{

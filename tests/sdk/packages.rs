@@ -56,6 +56,37 @@ pub(super) static GO: LazyLock<PathBuf> = LazyLock::new(|| {
     installed("go", &names, build).join("scenarios")
 });
 
+/// OpenTofu.
+pub(super) static TOFU: LazyLock<PathBuf> = LazyLock::new(|| {
+    let package = "github.com/opentofu/opentofu/cmd/tofu";
+    compile_module("tofu", package, "tofu").join("tofu")
+});
+
+/// The folder of Azure's provider azapi for OpenTofu, which looks for it by its name.
+pub(super) static AZAPI: LazyLock<PathBuf> = LazyLock::new(|| {
+    let package = "github.com/Azure/terraform-provider-azapi";
+    compile_module("azapi", package, "terraform-provider-azapi")
+});
+
+/// The folder of a program that a module of Go has.
+fn compile_module(name: &str, package: &str, program: &str) -> PathBuf {
+    installed(name, &["go.mod", "go.sum"], |sources, folder| {
+        fs::create_dir(folder).expect("a folder of programs");
+        let arguments = [
+            "build",
+            "-buildvcs=false",
+            "-mod=readonly",
+            "-ldflags=-s -w",
+            "-o",
+        ];
+        run(Command::new("go")
+            .args(arguments)
+            .arg(folder.join(program))
+            .arg(package)
+            .current_dir(sources));
+    })
+}
+
 /// The program that speaks as S3 does.
 pub(crate) static MOTO: LazyLock<PathBuf> =
     LazyLock::new(|| environment("stores", "requirements.txt").join("bin/moto_server"));

@@ -18,6 +18,7 @@ pub(crate) mod cluster;
 mod cycles;
 mod data_folder;
 mod dead_letter;
+mod deployments;
 mod descriptors;
 mod domains;
 mod duplicates;

@@ -9,12 +9,14 @@
 //! Under another scope the resource is not found, and cannot be created a second time.
 
 mod account;
+pub(crate) mod deployments;
 mod domain_topics;
 pub(crate) mod event_types;
 mod list;
 mod namespaces;
 mod operation;
 pub mod path;
+mod polling;
 mod portal;
 mod precondition;
 mod provider;
@@ -38,15 +40,16 @@ use actix_web::{
 };
 use url::form_urlencoded;
 
+use self::{
+    deployments::DEPLOYMENT_BYTES_MAX,
+    operation::Operation,
+    path::ArmPath,
+    precondition::{Preconditions, tag, tagged},
+};
 pub(super) use self::{
     namespaces::lock_key as namespace_lock_key,
     operation::{Call, ChangeLock, Input},
     path::TopicPath,
-};
-use self::{
-    operation::Operation,
-    path::ArmPath,
-    precondition::{Preconditions, tag, tagged},
 };
 use super::{
     AdminError, Control, audit,
@@ -125,7 +128,7 @@ pub(super) async fn answer(
         });
     };
     let permissions = Permissions::of(&request)?;
-    let body = read_body(payload).await?;
+    let body = read_body_up_to(payload, body_bytes_max(&path)).await?;
     let is_change = [Method::PUT, Method::PATCH, Method::DELETE].contains(&operation.method);
     let is_read = operation.method == Method::GET;
     let get = path.route.operation(&Method::GET).filter(|_| is_change);
@@ -205,6 +208,8 @@ pub(super) async fn answer(
     };
     Ok(if is_read {
         Preconditions::of(&request).shorten(response)
+    } else if is_change {
+        polling::skip_polling_delay(response)
     } else {
         response
     })
@@ -213,6 +218,10 @@ pub(super) async fn answer(
 /// Sets what the audit trail has of an operation, as far as that is known before it: handlers of
 /// PUT and PATCH add the change.
 fn plan_audit(operation: &Operation, input: Input<'_>) {
+    let is_group = input.path.is_resource_group();
+    if is_group && [Method::PATCH, Method::DELETE].contains(&operation.method) {
+        audit::expect_status(StatusCode::OK);
+    }
     match operation.method {
         Method::DELETE => audit::set_changes(|| audit::changes(input.before, None)),
         Method::PATCH if input.path.namespace().is_ok() => audit::expect_status(StatusCode::OK),
@@ -278,11 +287,29 @@ pub(super) fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
     }
 }
 
+/// Maximum size of the body of a request for a path.
+fn body_bytes_max(path: &ArmPath) -> usize {
+    if path.optional("deploymentName").is_some() {
+        DEPLOYMENT_BYTES_MAX
+    } else {
+        BODY_BYTES_MAX
+    }
+}
+
+/// Maximum size of the body of a request to the control plane.
+pub(super) fn body_limit(request: &HttpRequest) -> usize {
+    path::find(request.path()).map_or(BODY_BYTES_MAX, |path| body_bytes_max(&path))
+}
+
 pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError> {
-    match tokio::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(BODY_BYTES_MAX)).await {
+    read_body_up_to(payload, BODY_BYTES_MAX).await
+}
+
+async fn read_body_up_to(payload: web::Payload, bytes_max: usize) -> Result<Bytes, AdminError> {
+    match tokio::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(bytes_max)).await {
         Ok(Ok(Ok(body))) => Ok(body),
         Ok(Ok(Err(error))) => Err(AdminError::Body(error.to_string())),
-        Ok(Err(_)) => Err(AdminError::TooLarge(BODY_BYTES_MAX)),
+        Ok(Err(_)) => Err(AdminError::TooLarge(bytes_max)),
         Err(_) => Err(AdminError::Slow(BODY_TIMEOUT)),
     }
 }

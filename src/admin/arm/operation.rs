@@ -25,7 +25,7 @@ pub(super) type Answer<'a> = LocalBoxFuture<'a, Result<HttpResponse, AdminError>
 /// The changes that a PUT would make.
 pub(super) type DifferenceAnswer<'a> = LocalBoxFuture<'a, Result<Difference, AdminError>>;
 
-/// A bug: only the operation of a PUT is asked.
+/// A bug: only the operation of a PUT is called.
 const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
 
 /// What a handler needs to know, except the request itself: a configuration file has none.
@@ -181,6 +181,19 @@ pub(super) const fn put(
     )
 }
 
+/// PUT of a deployment, which needs the request; POST …/whatIf has its changes.
+pub(super) const fn put_by_call(
+    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    description: Description,
+) -> Operation {
+    of(
+        Method::PUT,
+        Access::ADMIN,
+        Handler::Call(handler),
+        description,
+    )
+}
+
 /// PATCH.
 pub(super) const fn patch(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
@@ -256,7 +269,9 @@ impl Operation {
     /// The changes that a PUT would make.
     pub(crate) async fn difference(&self, input: Input<'_>) -> Result<Difference, AdminError> {
         match self.handler {
-            Handler::Call(_) => Err(NO_PUT),
+            Handler::Call(_) => Err(AdminError::Refused(
+                "A deployment has no whatIf=true; use POST …/whatIf.".to_owned(),
+            )),
             Handler::Put(_, difference) => difference(input).await,
         }
     }

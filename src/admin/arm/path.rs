@@ -219,6 +219,11 @@ impl ArmPath {
             .any(ends)
     }
 
+    /// Whether the path is that of a resource group itself.
+    pub(super) fn is_resource_group(&self) -> bool {
+        self.route.template.ends_with("/{resourceGroupName}")
+    }
+
     /// The namespace.
     pub(super) fn namespace(&self) -> Result<NamespacePath, AdminError> {
         Ok(NamespacePath {

@@ -21,7 +21,7 @@ use crate::{
     AdminError, Control,
     model::{
         InvalidRequest,
-        account::{ResourceGroupSpec, used_resource_groups},
+        account::{ResourceGroupSpec, resource_group_view, used_resource_groups},
         difference::difference_between,
         value_of,
     },
@@ -33,7 +33,7 @@ use gridhook_record::{
 };
 
 /// The group, if it exists.
-fn find(control: &Control, scope: &ArmScope) -> Option<ResourceGroup> {
+pub(super) fn find(control: &Control, scope: &ArmScope) -> Option<ResourceGroup> {
     let group = used_resource_groups(&placements(control), &scope.subscription)
         .remove(&scope.resource_group.to_lowercase())?;
     Some(with_tags(control, group, &scope.subscription))
@@ -106,11 +106,14 @@ pub(super) async fn patch(call: Call<'_>) -> Result<HttpResponse, AdminError> {
 }
 
 async fn store(input: Input<'_>, record: ResourceGroupRecord) -> Result<ResourceGroup, AdminError> {
-    let control = input.control;
-    let saved = control.registry.resource_groups().put_group(record).await?;
-    let group =
-        find(control, &saved.scope).ok_or(AdminError::Broken("a stored resource group exists"))?;
+    let group = resource_group_view(&record);
     input.plan_audit(&group);
+    let saved = input
+        .control
+        .registry
+        .resource_groups()
+        .put_group(record)
+        .await?;
     info!(group = saved.key(), "resource group saved");
     Ok(group)
 }
@@ -148,6 +151,7 @@ pub(super) async fn delete(
             namespaces::delete(control, &path).await?;
         }
     }
+    control.registry.deployments().delete_group(scope).await?;
     control
         .registry
         .resource_groups()
@@ -155,6 +159,21 @@ pub(super) async fn delete(
         .await?;
     info!(group = scope.resource_group, "resource group deleted");
     Ok(HttpResponse::Ok().finish())
+}
+
+/// The ids of the topics, domains and namespaces of a group.
+pub(super) fn resource_ids(control: &Control, scope: &ArmScope) -> Vec<String> {
+    let topics = control.registry.list_topics();
+    let records = topics.iter().map(|topic| topic.record());
+    let topics = records
+        .filter(|record| record.namespace.is_none() && is_in_scope(&record.scope, scope))
+        .map(|record| record.resource_id());
+    let namespaces = control.registry.list_namespaces();
+    let namespaces = namespaces
+        .iter()
+        .filter(|record| is_in_scope(&record.scope, scope))
+        .map(|record| record.resource_id());
+    topics.chain(namespaces).collect()
 }
 
 /// A resource as lists of all types have it.

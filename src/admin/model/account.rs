@@ -124,6 +124,24 @@ pub fn azure_subscriptions(resources: &[ResourcePlacement]) -> BTreeMap<String, 
     all
 }
 
+/// The view of a stored resource group.
+pub fn resource_group_view(record: &ResourceGroupRecord) -> ResourceGroup {
+    let ArmScope {
+        subscription,
+        resource_group,
+    } = &record.scope;
+    ResourceGroup {
+        id: format!("/subscriptions/{subscription}/resourceGroups/{resource_group}"),
+        name: resource_group.clone(),
+        kind: "Microsoft.Resources/resourceGroups".to_owned(),
+        location: record.location.clone(),
+        tags: record.tags.clone(),
+        properties: ResourceGroupProperties {
+            provisioning_state: "Succeeded".to_owned(),
+        },
+    }
+}
+
 /// The resource groups of `resources` in `subscription`, by key.
 pub fn used_resource_groups(
     resources: &[ResourcePlacement],
@@ -136,17 +154,13 @@ pub fn used_resource_groups(
             resource_group: name,
         } = scope;
         if of.to_lowercase() == subscription.to_lowercase() {
-            all.entry(name.to_lowercase())
-                .or_insert_with(|| ResourceGroup {
-                    id: format!("/subscriptions/{of}/resourceGroups/{name}"),
-                    name: name.clone(),
-                    kind: "Microsoft.Resources/resourceGroups".to_owned(),
+            all.entry(name.to_lowercase()).or_insert_with(|| {
+                resource_group_view(&ResourceGroupRecord {
+                    scope: scope.clone(),
                     location: location.clone(),
                     tags: BTreeMap::new(),
-                    properties: ResourceGroupProperties {
-                        provisioning_state: "Succeeded".to_owned(),
-                    },
-                });
+                })
+            });
         }
     }
     all

@@ -13,6 +13,7 @@
 //! come as [`Editions`].
 
 pub mod account;
+pub mod deployment;
 pub mod difference;
 pub mod domain_topic;
 pub mod namespace;

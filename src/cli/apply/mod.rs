@@ -25,7 +25,7 @@ use super::{
 };
 use gridhook_clock::Clock;
 use gridhook_declared as declared;
-use gridhook_declared::{Declared, ForeignResources, ResourceGroup};
+use gridhook_declared::{Declared, ForeignResources, ResourceGroup, hide_secrets};
 use gridhook_escape as escape;
 
 /// The flags of `apply`.
@@ -128,15 +128,6 @@ pub enum ApplyCommandError {
     },
 }
 
-/// Replaces the values of secure parameters.
-fn hide(text: String, secrets: &[String]) -> String {
-    let in_json = |secret: &String| json!(secret).to_string().trim_matches('"').to_owned();
-    let forms = secrets
-        .iter()
-        .flat_map(|secret| [secret.clone(), in_json(secret)]);
-    forms.fold(text, |text, secret| text.replace(&secret, "(secure)"))
-}
-
 /// What a template has besides resources, each in a line.
 fn format_details(template: &declared::TemplateDetails) -> String {
     let mut lines = String::new();
@@ -209,7 +200,7 @@ impl Apply {
         if !self.yes && std::io::stdin().is_terminal() {
             print::note(&format!(
                 "{}\n",
-                hide(plan.to_string(), &declared.template.secrets)
+                hide_secrets(plan.to_string(), &declared.template.secrets)
             ));
         }
         prompt::confirm(&format!("{}?", plan.sum()), self.yes)?;
@@ -364,6 +355,6 @@ impl Apply {
             };
             format!("{plan}\n\n{end}{details}")
         });
-        hide(text, &template.secrets)
+        hide_secrets(text, &template.secrets)
     }
 }

@@ -9,12 +9,14 @@
 //!   them.
 //! - [`audit`] records what operators do.
 //! - [`system_events`] takes events about the server itself to its system topic.
+//! - [`deployments`] stores the deployments of templates, and knows which of them run.
 //! - [`resource_groups`] stores the resource groups that were created by themselves.
 //! - [`tokens`] creates, finds and revokes named tokens.
 //! - [`expiry`] deletes subscriptions at their `expirationTimeUtc`.
 
 pub mod audit;
 pub mod catalogue;
+pub mod deployments;
 pub mod expiry;
 pub mod filter_version;
 pub mod filter_versions;

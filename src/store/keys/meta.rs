@@ -52,6 +52,10 @@ pub enum MetaKind {
     /// A resource group that was created by itself; named by the Azure subscription and its own
     /// name.
     ResourceGroup = 16,
+    /// A deployment of a template; named by its resource group's key and its own name.
+    Deployment = 17,
+    /// The template of a deployment; named like the deployment.
+    DeploymentTemplate = 18,
     /// Events that an operator accepted as lost; named by partition and first sequence.
     Loss = 20,
     /// How far the store has applied its changelog.
@@ -59,7 +63,7 @@ pub enum MetaKind {
 }
 
 impl MetaKind {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -76,6 +80,8 @@ impl MetaKind {
         Self::Token,
         Self::Audit,
         Self::ResourceGroup,
+        Self::Deployment,
+        Self::DeploymentTemplate,
         Self::Loss,
         Self::Applied,
     ];

@@ -1,9 +1,11 @@
 """Register the server as a cloud, sign in, and manage Event Grid with `az`, in one process for all commands."""
 
+import contextlib
 import io
 import json
 import logging
 import os
+import tempfile
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,6 +61,9 @@ class Webhook(BaseHTTPRequestHandler):
     def do_POST(self):
         events = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         answer = b""
+        if self.path.startswith("/refused"):
+            self.send_error(404)
+            return
         if self.headers["aeg-event-type"] == "SubscriptionValidation":
             answer = json.dumps({"validationResponse": events[0]["data"]["validationCode"]}).encode()
         else:
@@ -217,6 +222,105 @@ def groups():
     assert az("provider show -n Microsoft.EventGrid")["registrationState"] == "Registered"
 
 
+TEMPLATE = """{
+  // A template as people write it: with comments, and with text over two lines.
+  "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+  "contentVersion": "1.0.0.0",
+  "parameters": {
+    "topicName": {"type": "string", "defaultValue": "[concat('az-', uniqueString(resourceGroup().id))]"},
+    "endpoint": {"type": "string"},
+    "code": {"type": "securestring"},
+    "tags": {"type": "object", "defaultValue": {}}
+  },
+  "resources": [
+    {
+      "type": "Microsoft.EventGrid/topics", "apiVersion": "2022-06-15", "name": "[parameters('topicName')]",
+      "location": "[resourceGroup().location]", "tags": "[parameters('tags')]"
+    },
+    {
+      "type": "Microsoft.EventGrid/eventSubscriptions", "apiVersion": "2022-06-15", "name": "az-sub",
+      "scope": "[format('Microsoft.EventGrid/topics/{0}', parameters('topicName'))]",
+      "dependsOn": ["[resourceId('Microsoft.EventGrid/topics', parameters('topicName'))]"],
+      "properties": {"destination": {"endpointType": "WebHook", "properties": {
+        "endpointUrl": "[concat(parameters('endpoint'), '?code=',
+          parameters('code'))]"
+      }}}
+    }
+  ],
+  "outputs": {
+    "endpoint": {
+      "type": "string",
+      "value": "[reference(resourceId('Microsoft.EventGrid/topics', parameters('topicName'))).endpoint]"
+    }
+  }
+}"""
+
+
+def written(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w") as file:
+        file.write(text)
+    return path
+
+
+def deployments(webhook):
+    """Templates: what a deployment would do, what it did, and why one failed."""
+    az("group create -n az-deploy -l local")
+    group = ["-g", "az-deploy"]
+    with tempfile.TemporaryDirectory() as folder:
+        template = written(folder, "main.json", TEMPLATE)
+        values = {"endpoint": {"value": webhook}, "code": {"value": "swordfish"}, "topicName": {"value": "az-main"}}
+        file = written(folder, "main.parameters.json", json.dumps({
+            "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentParameters.json#",
+            "contentVersion": "1.0.0.0", "parameters": values}))
+        given = ["--template-file", template, "--parameters", f"@{file}"]
+        valid = az("deployment group validate -n main", *given, *group)
+        assert valid["error"] is None and valid["properties"]["provisioningState"] == "Succeeded", valid
+        assert len(valid["properties"]["validatedResources"]) == 2, valid
+        planned = az("deployment group what-if -n main --no-pretty-print", *given, *group)
+        assert [one["changeType"] for one in planned["changes"]] == ["Create", "Create"], planned
+        made = az("deployment group create -n main", *given, *group)
+        assert made["properties"]["provisioningState"] == "Succeeded", made
+        assert made["properties"]["outputs"]["endpoint"]["value"].endswith("/topics/az-main/api/events"), made
+        assert made["properties"]["parameters"]["code"].get("value") is None, made
+        assert len(made["properties"]["outputResources"]) == 2, made
+        again = az("deployment group what-if -n main --no-pretty-print", *given, *group)
+        assert [one["changeType"] for one in again["changes"]] == ["NoChange", "NoChange"], again
+        changed = [*given, "tags={\"team\": \"a\"}"]
+        planned = az("deployment group what-if -n main --no-pretty-print", *changed, *group)
+        assert planned["changes"][0]["delta"][0]["path"] == "tags.team", planned
+        az("deployment group create -n main", *changed, *group)
+        assert az("eventgrid topic show -n az-main", *group)["tags"] == {"team": "a"}
+        # Without a file of parameters, and with a default that is an expression.
+        inline = ["--template-file", template, "--parameters", f"endpoint={webhook}", "code=other"]
+        az("deployment group create -n second", *inline, *group)
+        assert [one["name"] for one in az("deployment group list", *group)] == ["main", "second"]
+        assert az("deployment group list --filter", "provisioningState eq 'Failed'", *group) == []
+        shown = az("deployment group show -n main", *group)
+        assert shown["id"].endswith("/providers/Microsoft.Resources/deployments/main"), shown
+        steps = az("deployment operation group list --name main", *group)
+        types = [one["properties"]["targetResource"]["resourceType"] for one in steps]
+        assert types == ["Microsoft.EventGrid/topics/eventSubscriptions", "Microsoft.EventGrid/topics"], types
+        # It prints by itself.
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            az("deployment group export -n main", *group)
+        assert json.loads(printed.getvalue())["parameters"]["topicName"]["type"] == "string", printed.getvalue()
+        # A deployment that fails says which resource and why.
+        refused = written(folder, "refused.json", TEMPLATE.replace('"az-sub"', '"az-refused"'))
+        text = az_fails(None, "deployment group create -n third --template-file", refused, "--parameters",
+                        f"endpoint={webhook}refused", "code=x", *group)
+        assert "DeploymentFailed" in text and "Webhook validation handshake failed" in text, text
+        wrong = written(folder, "wrong.json", '{"resources": [{"type": "Microsoft.Logic/workflows", "name": "x", "apiVersion": "1"}]}')
+        text = az_fails(None, "deployment group validate --template-file", wrong, *group)
+        assert "InvalidTemplate" in text and "deployments.ignore_foreign" in text, text
+        text = az_fails(None, "deployment group create --mode Complete -n third --template-file", template,
+                        "--parameters", f"endpoint={webhook}", "code=x", *group)
+        assert "properties.mode is Complete" in text, text
+    az("deployment group delete -n second", *group)
+    assert [one["name"] for one in az("deployment group list", *group)] == ["main", "third"]
+    az("group delete -n az-deploy --yes")
+
+
 def main():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Webhook)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -226,6 +330,7 @@ def main():
     domains(webhook)
     others()
     groups()
+    deployments(webhook)
 
 
 main()

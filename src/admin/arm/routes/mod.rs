@@ -7,6 +7,7 @@
 
 mod account;
 mod delivery;
+mod deployments;
 mod namespaces;
 mod subscriptions;
 mod topics;
@@ -19,6 +20,7 @@ use actix_web::http::Method;
 use self::{
     account::{ACCOUNT, PROVIDERS},
     delivery::DELIVERY_ACTIONS,
+    deployments::DEPLOYMENTS,
     namespaces::{
         NAMESPACE, NAMESPACE_SUBSCRIPTION, NAMESPACE_SUBSCRIPTION_LIST, NAMESPACE_TOPIC,
         NAMESPACE_TOPICS, NAMESPACES,
@@ -212,6 +214,11 @@ fn routes() -> Vec<Route> {
             .iter()
             .map(|(path, operations)| Route::new(*path, operations, "account", String::new())),
     );
+    let resource_group = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}";
+    routes.extend(DEPLOYMENTS.iter().map(|(suffix, operations, id)| {
+        let path = format!("{resource_group}{suffix}");
+        Route::new(path, operations, "deployments", (*id).to_owned())
+    }));
     let provider = |(suffix, operations): &(&str, &'static [Operation])| {
         Route::new(
             format!("{PROVIDER}{suffix}"),

@@ -31,8 +31,8 @@ pub use self::{
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
 use crate::control::{
-    audit, resource_groups::ResourceGroups, system_events::SystemEvents, tokens::Tokens,
-    validation::EndpointValidator,
+    audit, deployments::Deployments, resource_groups::ResourceGroups, system_events::SystemEvents,
+    tokens::Tokens, validation::EndpointValidator,
 };
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, chunk::Chunk};
 use gridhook_journal as journal;
@@ -117,6 +117,7 @@ pub struct Registry {
     feed: Arc<EventFeed>,
     tokens: Arc<Tokens>,
     resource_groups: ResourceGroups,
+    deployments: Arc<Deployments>,
 }
 
 /// Topics whose actor must be started, for
@@ -158,6 +159,7 @@ impl Registry {
             feed: Arc::default(),
             tokens: Arc::new(Tokens::load_from_journal(journal.clone())?),
             resource_groups: ResourceGroups::load_from_journal(journal.clone())?,
+            deployments: Arc::new(Deployments::load_from_journal(journal.clone())?),
         };
         for (name, value) in reads.all_meta(MetaKind::Namespace)? {
             registry.insert_namespace(parse_record::<NamespaceRecord>(&name, &value)?);
@@ -368,6 +370,11 @@ impl Registry {
     /// The resource groups that were created by themselves.
     pub fn resource_groups(&self) -> &ResourceGroups {
         &self.resource_groups
+    }
+
+    /// The deployments of templates.
+    pub fn deployments(&self) -> &Arc<Deployments> {
+        &self.deployments
     }
 
     pub fn tokens(&self) -> &Arc<Tokens> {

@@ -1,0 +1,120 @@
+//! Why a request about a deployment is refused.
+
+use actix_web::http::StatusCode;
+
+use crate::AdminError;
+use gridhook_api::resource::ErrorDetail;
+use gridhook_engine::control::deployments::{DeploymentStoreError, RUNNING_DEPLOYMENTS_MAX};
+use gridhook_event::Timestamp;
+
+/// Why a request about a deployment is refused. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeploymentError {
+    /// The template or its parameters are invalid.
+    #[error("Deployment template validation failed: '{0}'.")]
+    Template(String),
+    /// A resource of the template is invalid.
+    #[error(
+        "The template deployment '{name}' is not valid according to the validation procedure: {}",
+        listed(.problems)
+    )]
+    Resources {
+        /// The deployment.
+        name: String,
+        /// The error of each resource.
+        problems: Vec<ErrorDetail>,
+    },
+    /// It does not exist.
+    #[error("Deployment '{0}' could not be found.")]
+    NotFound(String),
+    /// The operation does not exist.
+    #[error("The deployment '{deployment}' has no operation '{operation}'.")]
+    NoOperation {
+        /// The deployment.
+        deployment: String,
+        /// The operation.
+        operation: String,
+    },
+    /// It runs.
+    #[error(
+        "Unable to edit, replace or delete deployment '{name}': previous deployment from \
+         '{started}' is still active. Wait for its end, or cancel it."
+    )]
+    Active {
+        /// The deployment.
+        name: String,
+        /// When it began.
+        started: Timestamp,
+    },
+    /// It does not run.
+    #[error("The deployment '{name}' cannot be cancelled: its state is '{state}'.")]
+    Ended {
+        /// The deployment.
+        name: String,
+        /// Its state.
+        state: &'static str,
+    },
+    /// The cluster has several shards.
+    #[error(
+        "There are no deployments in a cluster with {0} shards, because the resources of a \
+         template are in several of them; apply the template with gridhook apply."
+    )]
+    Sharded(u32),
+}
+
+impl DeploymentError {
+    /// The code, as Azure has it.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Template(_) => "InvalidTemplate",
+            Self::Resources { .. } => "InvalidTemplateDeployment",
+            Self::NotFound(_) => "DeploymentNotFound",
+            Self::NoOperation { .. } => "DeploymentOperationNotFound",
+            Self::Active { .. } => "DeploymentActive",
+            Self::Ended { .. } => "DeploymentCannotBeCancelled",
+            Self::Sharded(_) => "NotSupported",
+        }
+    }
+
+    /// The HTTP status.
+    pub(crate) fn status_code(&self) -> StatusCode {
+        match self {
+            Self::Template(_) | Self::Resources { .. } | Self::Sharded(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::NotFound(_) | Self::NoOperation { .. } => StatusCode::NOT_FOUND,
+            Self::Active { .. } | Self::Ended { .. } => StatusCode::CONFLICT,
+        }
+    }
+
+    /// The errors of resources.
+    pub(crate) fn details(&self) -> &[ErrorDetail] {
+        match self {
+            Self::Resources { problems, .. } => problems,
+            _ => &[],
+        }
+    }
+}
+
+fn listed(problems: &[ErrorDetail]) -> String {
+    let messages: Vec<&str> = problems
+        .iter()
+        .map(|problem| problem.message.as_str())
+        .collect();
+    messages.join(" ")
+}
+
+/// The error of a request for the deployment `name`.
+pub(super) fn store_error(error: DeploymentStoreError, name: &str) -> AdminError {
+    match error {
+        DeploymentStoreError::Active(started) => DeploymentError::Active {
+            name: name.to_owned(),
+            started,
+        }
+        .into(),
+        DeploymentStoreError::Busy => AdminError::Unavailable(format!(
+            "{RUNNING_DEPLOYMENTS_MAX} deployments run, which is the maximum; try again later."
+        )),
+        DeploymentStoreError::Registry(error) => error.into(),
+    }
+}

@@ -1,0 +1,138 @@
+//! Changes a resource of a template, as a request for it would.
+
+use std::sync::Arc;
+
+use actix_web::{
+    HttpResponse,
+    body::MessageBody,
+    http::{Method, StatusCode},
+};
+
+use super::expansion::ResourceCaller;
+use crate::{
+    AdminError,
+    arm::{
+        lock_key,
+        operation::{Call, ChangeLock, Input, Operation},
+        path::{self, ArmPath},
+        shown,
+    },
+    audit,
+};
+use gridhook_api::what_if::Difference;
+use gridhook_declared::DeclaredResource;
+
+/// What a PUT of a resource did.
+pub(super) struct AppliedResource {
+    /// The status of its response; 200 if nothing had to be changed.
+    pub(super) status: StatusCode,
+}
+
+/// A resource of a template and the operation that changes it.
+pub(super) struct ResourceTarget {
+    path: ArmPath,
+    operation: &'static Operation,
+    body: String,
+}
+
+impl ResourceTarget {
+    pub(super) fn new(resource: &DeclaredResource) -> Result<Self, AdminError> {
+        let path = resource.path();
+        let unknown = || AdminError::NoSuchPath(path.clone());
+        let target = path::find(&path).ok_or_else(unknown)?;
+        let operation = target.route.operation(&Method::PUT).ok_or_else(unknown)?;
+        Ok(Self {
+            path: target,
+            operation,
+            body: resource.body.to_string(),
+        })
+    }
+
+    /// The changes that the PUT would make.
+    pub(super) async fn difference(
+        &self,
+        caller: &ResourceCaller,
+    ) -> Result<Difference, AdminError> {
+        let lock = ChangeLock::default();
+        self.operation.difference(self.input(caller, &lock)).await
+    }
+
+    /// The body of the resource's GET.
+    pub(super) async fn current(&self, caller: &ResourceCaller) -> Option<serde_json::Value> {
+        let lock = ChangeLock::default();
+        let body = self.show(caller, self.input(caller, &lock)).await?;
+        serde_json::from_slice(&body).ok()
+    }
+
+    async fn show(
+        &self,
+        caller: &ResourceCaller,
+        input: Input<'_>,
+    ) -> Option<actix_web::web::Bytes> {
+        let get = self.path.route.operation(&Method::GET);
+        let call = Call {
+            request: &caller.request,
+            input,
+        };
+        shown(get, call).await
+    }
+
+    fn input<'a>(&'a self, caller: &'a ResourceCaller, lock: &'a ChangeLock) -> Input<'a> {
+        caller.input(&self.path, self.body.as_bytes(), lock)
+    }
+
+    /// Changes the resource, unless it is already as declared. The audit trail has a record of the
+    /// change, as of a request.
+    pub(super) async fn apply(
+        &self,
+        caller: &ResourceCaller,
+        id: &str,
+    ) -> Result<AppliedResource, AdminError> {
+        let lock = ChangeLock::default();
+        if let Some(key) = lock_key(&self.path) {
+            lock.hold(caller.control.lock(&key).await);
+        }
+        let input = self.input(caller, &lock);
+        match self.operation.difference(input).await {
+            Ok(difference) if difference.exists && difference.changes.is_empty() => {
+                return Ok(AppliedResource {
+                    status: StatusCode::OK,
+                });
+            }
+            Ok(_) => {}
+            // A domain topic that its first event subscription creates does not exist before.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        let before = self.show(caller, input).await;
+        let input = Input {
+            before: before.as_deref(),
+            ..input
+        };
+        let operation = audit::begin_part(
+            &caller.control,
+            &caller.request,
+            &caller.permissions,
+            Method::PUT,
+            id,
+        );
+        let Some(operation) = operation else {
+            return applied(self.operation.put(input).await?);
+        };
+        let result = Arc::clone(&operation)
+            .execute(self.operation.put(input))
+            .await;
+        let status = match &result {
+            Ok(response) => response.status(),
+            Err(error) => actix_web::ResponseError::status_code(error),
+        };
+        audit::finish(operation, &caller.request, status).await;
+        applied(result?)
+    }
+}
+
+fn applied(response: HttpResponse<impl MessageBody>) -> Result<AppliedResource, AdminError> {
+    Ok(AppliedResource {
+        status: response.status(),
+    })
+}

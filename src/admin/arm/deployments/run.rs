@@ -1,0 +1,204 @@
+//! Runs a deployment: changes the resources of a template in their order, and evaluates its
+//! outputs.
+
+use std::collections::BTreeSet;
+
+use actix_web::ResponseError as _;
+use serde_json::Value;
+use tracing::{error, info};
+
+use super::{expansion::TemplateExpander, resource::ResourceTarget};
+use crate::{AdminError, model::deployment::failed_resource};
+use gridhook_declared::{Declared, DeclaredResource, PendingValue, hide_secrets};
+use gridhook_engine::control::deployments::RunningDeployment;
+use gridhook_record::deployment::{DeploymentProblem, DeploymentState, DeploymentStep};
+
+/// 256 KiB: maximum size of the outputs of a deployment.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
+/// How a deployment ends that does not succeed.
+enum DeploymentEnd {
+    Canceled,
+    Failed(DeploymentProblem),
+}
+
+impl DeploymentEnd {
+    fn failed(code: &str, message: impl Into<String>) -> Self {
+        Self::Failed(DeploymentProblem {
+            code: code.to_owned(),
+            message: message.into(),
+        })
+    }
+}
+
+impl From<AdminError> for DeploymentEnd {
+    fn from(error: AdminError) -> Self {
+        Self::failed(error.code(), error.to_string())
+    }
+}
+
+/// A deployment that runs.
+pub(super) struct DeploymentRun {
+    pub(super) expander: TemplateExpander,
+    pub(super) running: RunningDeployment,
+    /// The ids of the resources that were changed, in lower case.
+    pub(super) done: BTreeSet<String>,
+    pub(super) secrets: Vec<String>,
+}
+
+impl DeploymentRun {
+    /// Runs the deployment, which begins with this expansion, to its end.
+    pub(super) async fn run(mut self, first: Declared) {
+        let result = self.deploy(first).await;
+        let clock = self.expander.caller.control.clock.clone();
+        let record = &mut self.running.record;
+        record.ended = Some(clock.now());
+        match result {
+            Ok(()) => record.state = DeploymentState::Succeeded,
+            Err(DeploymentEnd::Canceled) => record.state = DeploymentState::Canceled,
+            Err(DeploymentEnd::Failed(mut problem)) => {
+                problem.message = hide_secrets(problem.message, &self.secrets);
+                record.state = DeploymentState::Failed;
+                record.problem = Some(problem);
+            }
+        }
+        let (deployment, state) = (record.key(), record.state.name());
+        match self.running.finish().await {
+            Ok(()) => info!(deployment, state, "deployment ended"),
+            Err(error) => error!(%error, deployment, state, "end of a deployment not stored"),
+        }
+    }
+
+    async fn deploy(&mut self, first: Declared) -> Result<(), DeploymentEnd> {
+        let mut declared = first;
+        loop {
+            let before = self.done.len();
+            self.apply_resources(&declared).await?;
+            let Some(pending) = declared.first_pending_resource().cloned() else {
+                break;
+            };
+            let done = self.done.clone();
+            declared = self
+                .expander
+                .expand_with_states(|declared, id| is_to_be_changed(declared, &done, id))
+                .await?;
+            let is_stuck = declared.first_pending_resource() == Some(&pending);
+            if is_stuck && self.done.len() == before {
+                return Err(missing_state(&pending));
+            }
+        }
+        self.evaluate_outputs().await
+    }
+
+    /// Changes the resources that are known and not changed yet.
+    async fn apply_resources(&mut self, declared: &Declared) -> Result<(), DeploymentEnd> {
+        self.secrets.clone_from(&declared.template.secrets);
+        for resource in &declared.resources {
+            let id = resource.path();
+            if self.done.contains(&id.to_ascii_lowercase()) {
+                continue;
+            }
+            if self.running.is_canceled() {
+                return Err(DeploymentEnd::Canceled);
+            }
+            self.apply(resource, &id).await?;
+            self.done.insert(id.to_ascii_lowercase());
+        }
+        Ok(())
+    }
+
+    async fn apply(&mut self, resource: &DeclaredResource, id: &str) -> Result<(), DeploymentEnd> {
+        let caller = &self.expander.caller;
+        self.running.record.steps.push(DeploymentStep {
+            id: id.to_owned(),
+            state: DeploymentState::Running,
+            started: caller.control.clock.now(),
+            ended: None,
+            status: 0,
+            problem: None,
+        });
+        self.running.show_progress();
+        let result = match ResourceTarget::new(resource) {
+            Ok(target) => target.apply(caller, id).await,
+            Err(error) => Err(error),
+        };
+        let ended = caller.control.clock.now();
+        let Some(step) = self.running.record.steps.last_mut() else {
+            return Ok(());
+        };
+        step.ended = Some(ended);
+        let outcome = match result {
+            Ok(applied) => {
+                step.state = DeploymentState::Succeeded;
+                step.status = applied.status.as_u16();
+                Ok(())
+            }
+            Err(error) => {
+                step.state = DeploymentState::Failed;
+                step.status = error.status_code().as_u16();
+                step.problem = Some(DeploymentProblem {
+                    code: error.code().to_owned(),
+                    message: hide_secrets(error.to_string(), &self.secrets),
+                });
+                Err(DeploymentEnd::Failed(failed_resource()))
+            }
+        };
+        self.running.show_progress();
+        outcome
+    }
+
+    /// Evaluates the outputs with the states of the resources as they are now.
+    async fn evaluate_outputs(&mut self) -> Result<(), DeploymentEnd> {
+        self.expander.forget_states();
+        let declared = self.expander.expand_with_states(|_, _| false).await?;
+        self.secrets.clone_from(&declared.template.secrets);
+        if let Some(pending) = declared.template.pending.first() {
+            return Err(missing_state(pending));
+        }
+        let outputs = declared.template.outputs;
+        let size = Value::Object(outputs.clone()).to_string().len();
+        if size > OUTPUT_BYTES_MAX {
+            let problem = format!(
+                "The outputs have {size} bytes; allowed are {OUTPUT_BYTES_MAX}. The resources were \
+                 deployed."
+            );
+            return Err(DeploymentEnd::failed(
+                "DeploymentOutputEvaluationFailed",
+                problem,
+            ));
+        }
+        self.running.record.outputs = outputs;
+        Ok(())
+    }
+}
+
+/// Whether a resource is one that the deployment has yet to change: its state is read afterwards.
+fn is_to_be_changed(declared: &Declared, done: &BTreeSet<String>, id: &str) -> bool {
+    let id = id.to_ascii_lowercase();
+    let is_pending = || {
+        declared
+            .template
+            .pending
+            .iter()
+            .any(|pending| pending.what.eq_ignore_ascii_case(&id))
+    };
+    let is_declared = || {
+        declared
+            .resources
+            .iter()
+            .any(|resource| resource.path().eq_ignore_ascii_case(&id))
+    };
+    !done.contains(&id) && (is_declared() || is_pending())
+}
+
+fn missing_state(PendingValue { what, needs }: &PendingValue) -> DeploymentEnd {
+    let action = needs.action.as_deref().unwrap_or("reference");
+    DeploymentEnd::failed(
+        "ResourceNotFound",
+        format!(
+            "{what} needs {action} of {}, which does not exist. The resources that do not need it \
+             were deployed.",
+            needs.id
+        ),
+    )
+}

@@ -1,0 +1,160 @@
+//! Routes of deployments of templates.
+
+use super::super::{
+    deployments,
+    operation::{Operation, answer, delete, get, post, put_by_call},
+};
+use crate::{
+    auth::Access,
+    openapi::{CHANGING, Query, QueryType, SKIP_TOKEN, SchemaRegistry, TOP, describe},
+    placement::Merge,
+};
+use gridhook_api::deployment::{
+    Deployment, DeploymentBody, DeploymentOperation, DeploymentStatus, ExportedTemplate,
+    WhatIfResult,
+};
+
+const LISTED: &[Query] = &[
+    Query(
+        "$filter",
+        QueryType::Text,
+        "Filter: `provisioningState eq 'Running'`",
+    ),
+    TOP,
+    SKIP_TOKEN,
+];
+
+const EXAMPLE: &str = r##"{"properties": {"mode": "Incremental", "template": {
+    "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+    "contentVersion": "1.0.0.0", "resources": []}}}"##;
+
+static OPERATIONS: [Operation; 1] = [get(
+    answer!(c => deployments::operations(c)),
+    describe("listOperations", "List the operations of a deployment")
+        .lists(SchemaRegistry::of::<DeploymentOperation>),
+)];
+
+static OPERATION: [Operation; 1] = [get(
+    answer!(c => deployments::operation(c)),
+    describe("getOperation", "Get an operation of a deployment")
+        .returns::<DeploymentOperation>(200, "The operation"),
+)];
+
+/// The paths below a resource group, their operations, and the suffixes of their OpenAPI ids. Azure
+/// has the operations of a deployment without a provider.
+pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
+    (
+        "/providers/Microsoft.Resources/deployments",
+        &[get(
+            answer!(c => deployments::list(c)),
+            describe("list", "List the deployments of a resource group")
+                .with(LISTED)
+                .returns_page(SchemaRegistry::of::<Deployment>),
+        )
+        .merged(Merge::List)],
+        "Deployments",
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}",
+        &[
+            get(
+                answer!(c => deployments::get(c)),
+                describe("get", "Get a deployment").returns::<Deployment>(200, "The deployment"),
+            ),
+            put_by_call(
+                answer!(c => deployments::put(c).await),
+                describe("put", "Deploy a template")
+                    .takes(true, SchemaRegistry::of::<DeploymentBody>, EXAMPLE)
+                    .returns::<Deployment>(200, "The deployment, which existed before")
+                    .returns::<Deployment>(201, "The deployment"),
+            ),
+            delete(
+                answer!(c => deployments::delete(c).await),
+                describe(
+                    "delete",
+                    "Delete a deployment from the history; its resources stay",
+                )
+                .returns_nothing(204, "The deployment is deleted"),
+            ),
+        ],
+        "Deployment",
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}/validate",
+        &[post(
+            Access::ADMIN,
+            answer!(c => deployments::validate(c).await),
+            describe("validate", "Validate a template without deploying it")
+                .takes(true, SchemaRegistry::of::<DeploymentBody>, EXAMPLE)
+                .returns::<Deployment>(200, "The deployment that would be made")
+                .fails(CHANGING),
+        )],
+        "Deployment",
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}/whatIf",
+        &[post(
+            Access::ADMIN,
+            answer!(c => deployments::what_if(c).await),
+            describe("whatIf", "Preview the changes of a deployment")
+                .takes(true, SchemaRegistry::of::<DeploymentBody>, EXAMPLE)
+                .returns::<WhatIfResult>(200, "The changes, or what is wrong")
+                .fails(CHANGING),
+        )],
+        "Deployment",
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}/cancel",
+        &[post(
+            Access::ADMIN,
+            answer!(c => deployments::cancel(c).await),
+            describe(
+                "cancel",
+                "Stop a running deployment before its next resource",
+            )
+            .returns_nothing(204, "The deployment stops")
+            .fails(CHANGING),
+        )],
+        "Deployment",
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}/exportTemplate",
+        &[post(
+            Access::ADMIN,
+            answer!(c => deployments::export_template(c).await),
+            describe("exportTemplate", "Get the template of a deployment")
+                .returns::<ExportedTemplate>(200, "The template")
+                .fails(CHANGING),
+        )],
+        "Deployment",
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}/operationStatuses/{operationStatusId}",
+        &[get(
+            answer!(c => deployments::status(c)),
+            describe("getStatus", "Get how far a deployment is")
+                .returns::<DeploymentStatus>(200, "The state of the deployment"),
+        )],
+        "Deployment",
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}/operations",
+        &OPERATIONS,
+        "DeploymentByProvider",
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}/operations/{operationId}",
+        &OPERATION,
+        "DeploymentByProvider",
+    ),
+    (
+        "/deployments/{deploymentName}/operations",
+        &OPERATIONS,
+        "Deployment",
+    ),
+    (
+        "/deployments/{deploymentName}/operations/{operationId}",
+        &OPERATION,
+        "Deployment",
+    ),
+];

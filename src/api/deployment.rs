@@ -1,0 +1,320 @@
+//! Deployments of templates.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// The body of a deployment, of its validation and of its preview.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeploymentBody {
+    /// Location, not used in a resource group
+    pub location: Option<String>,
+    /// Tags of the deployment
+    pub tags: Option<BTreeMap<String, String>>,
+    /// What is deployed
+    pub properties: DeploymentBodyProperties,
+}
+
+/// What is deployed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeploymentBodyProperties {
+    /// Mode, only `Incremental`: resources that are not in the template are kept
+    pub mode: Option<String>,
+    /// Template of Azure Resource Manager
+    #[schema(value_type = Option<Object>)]
+    pub template: Option<Value>,
+    /// Parameters of the template: an object with `value` for each
+    #[schema(value_type = Option<Object>)]
+    pub parameters: Option<Value>,
+    /// What of requests is kept for debugging; stored and returned
+    pub debug_setting: Option<DebugSetting>,
+    /// What is validated; no effect
+    pub validation_level: Option<String>,
+    /// Scope of expressions, which only nested deployments have; no effect
+    #[schema(value_type = Option<Object>)]
+    pub expression_evaluation_options: Option<Value>,
+    /// Form of a preview
+    pub what_if_settings: Option<WhatIfSettings>,
+    /// Address of a template; refused
+    #[schema(value_type = Option<Object>)]
+    pub template_link: Option<Value>,
+    /// Address of a file of parameters; refused
+    #[schema(value_type = Option<Object>)]
+    pub parameters_link: Option<Value>,
+    /// Deployment to repeat after an error; refused
+    #[schema(value_type = Option<Object>)]
+    pub on_error_deployment: Option<Value>,
+    /// Settings of extensions, of which there are none; refused
+    #[schema(value_type = Option<Object>)]
+    pub extension_configs: Option<Value>,
+}
+
+/// What of requests is kept for debugging.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DebugSetting {
+    /// Level such as `none`
+    pub detail_level: Option<String>,
+}
+
+/// Form of a preview.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIfSettings {
+    /// `FullResourcePayloads`, the default, or `ResourceIdOnly`
+    pub result_format: Option<String>,
+}
+
+/// A deployment.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct Deployment {
+    /// Resource id of the deployment
+    pub id: String,
+    /// Name of the deployment
+    pub name: String,
+    /// Type of the resource
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Tags of the deployment
+    pub tags: BTreeMap<String, String>,
+    /// Properties of the deployment
+    pub properties: DeploymentProperties,
+}
+
+/// The properties of a deployment.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentProperties {
+    /// `Running`, `Succeeded`, `Failed` or `Canceled`
+    pub provisioning_state: String,
+    /// Id of this run
+    pub correlation_id: String,
+    /// Time of the last change of the state
+    #[schema(format = DateTime)]
+    pub timestamp: String,
+    /// How long it ran, as ISO 8601 has it
+    pub duration: String,
+    /// Mode, always `Incremental`
+    pub mode: String,
+    /// What of requests is kept for debugging, as given
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub debug_setting: Option<DebugSetting>,
+    /// Types and values of the parameters; those of a secure type have no value
+    #[schema(value_type = Object)]
+    pub parameters: Map<String, Value>,
+    /// Types and values of the outputs. Those of a secure type have no value, and without the role
+    /// admin none has
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub outputs: Option<Map<String, Value>>,
+    /// Resource providers of the deployed resources
+    pub providers: Vec<DeploymentProvider>,
+    /// Dependencies between resources, not listed
+    #[schema(value_type = Vec<Object>)]
+    pub dependencies: Vec<Value>,
+    /// Resources that were deployed
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_resources: Option<Vec<ResourceReference>>,
+    /// Resources that were validated
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validated_resources: Option<Vec<ResourceReference>>,
+    /// Resources of other services, which are left out
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnostics: Vec<DeploymentDiagnostic>,
+    /// Why it failed
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<DeploymentErrorView>,
+}
+
+/// A resource provider of deployed resources.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentProvider {
+    /// Name of the provider
+    pub namespace: String,
+    /// Types of these resources
+    pub resource_types: Vec<DeploymentResourceType>,
+}
+
+/// A type of deployed resources.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentResourceType {
+    /// Name of the type
+    pub resource_type: String,
+    /// Locations of the resources
+    pub locations: Vec<String>,
+}
+
+/// A resource by its id.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct ResourceReference {
+    /// Resource id
+    pub id: String,
+}
+
+/// Something that an operator should know of a deployment.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct DeploymentDiagnostic {
+    /// Level, always `Warning`
+    pub level: String,
+    /// Code, always `ForeignResource`
+    pub code: String,
+    /// Text for people
+    pub message: String,
+    /// Resource id
+    pub target: String,
+}
+
+/// Why a deployment or an operation of it failed.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct DeploymentErrorView {
+    /// Code of the error
+    pub code: String,
+    /// Text for people
+    pub message: String,
+    /// Resource id that the error concerns
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Errors of resources
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(no_recursion)]
+    pub details: Vec<DeploymentErrorView>,
+}
+
+/// The change of a resource by a deployment.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentOperation {
+    /// Resource id of the operation
+    pub id: String,
+    /// Id of the operation in its deployment
+    pub operation_id: String,
+    /// What was done
+    pub properties: DeploymentOperationProperties,
+}
+
+/// What was done with a resource.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentOperationProperties {
+    /// Kind of the operation, always `Create`
+    pub provisioning_operation: String,
+    /// `Running`, `Succeeded`, `Failed` or `Canceled`
+    pub provisioning_state: String,
+    /// Time of the last change of the state
+    #[schema(format = DateTime)]
+    pub timestamp: String,
+    /// How long it took, as ISO 8601 has it
+    pub duration: String,
+    /// Status of the PUT of the resource: `OK` if nothing had to be changed
+    pub status_code: String,
+    /// How it ended
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_message: Option<DeploymentStatusMessage>,
+    /// Resource
+    pub target_resource: DeploymentTarget,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct DeploymentStatusMessage {
+    /// State, the same as that of the operation
+    pub status: String,
+    /// Why it failed
+    pub error: DeploymentErrorView,
+}
+
+/// The resource of an operation.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentTarget {
+    /// Resource id
+    pub id: String,
+    /// Type of the resource
+    pub resource_type: String,
+    /// Name of the resource
+    pub resource_name: String,
+}
+
+/// How far a deployment is.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct DeploymentStatus {
+    /// `Running`, `Succeeded`, `Failed` or `Canceled`
+    pub status: String,
+    /// Why it failed
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<DeploymentErrorView>,
+}
+
+/// The template of a deployment.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct ExportedTemplate {
+    /// Template as it was deployed
+    #[schema(value_type = Object)]
+    pub template: Value,
+}
+
+/// What a deployment would change.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct WhatIfResult {
+    /// `Succeeded`, or `Failed` if the template is invalid
+    pub status: String,
+    /// What is wrong with the template
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<DeploymentErrorView>,
+    /// The changes
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub properties: Option<WhatIfResultProperties>,
+}
+
+/// The changes that a deployment would make.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct WhatIfResultProperties {
+    /// The changes, each of a resource
+    pub changes: Vec<WhatIfChange>,
+}
+
+/// What a deployment would do with a resource.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIfChange {
+    /// Id of the resource
+    pub resource_id: String,
+    /// `Create`, `Modify`, `NoChange`, `Ignore`, or `Unsupported` if it is left out
+    pub change_type: String,
+    /// Why it is left out, or cannot be compared
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsupported_reason: Option<String>,
+    /// Resource before the deployment
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub before: Option<Value>,
+    /// Resource after the deployment
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub after: Option<Value>,
+    /// Properties that change
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delta: Vec<WhatIfPropertyChange>,
+}
+
+/// What a deployment would do with a property.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIfPropertyChange {
+    /// Keys joined by dots
+    pub path: String,
+    /// `Create`, `Delete` or `Modify`
+    pub property_change_type: String,
+    /// Value before the deployment
+    #[schema(value_type = Option<Object>)]
+    pub before: Option<Value>,
+    /// Value after the deployment
+    #[schema(value_type = Option<Object>)]
+    pub after: Option<Value>,
+}

@@ -1,0 +1,11 @@
+//! `[deployments]`: deployments of templates.
+
+use serde::Deserialize;
+
+/// `[deployments]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deployments {
+    /// Whether resources of other services are left out instead of refused.
+    pub ignore_foreign: bool,
+}

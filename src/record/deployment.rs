@@ -1,0 +1,131 @@
+//! The stored record of a deployment of a template. The template itself is a record of its own.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{resource_group, topic::ArmScope};
+use gridhook_event::Timestamp;
+
+/// How far a deployment, or the change of one of its resources, is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeploymentState {
+    /// It goes on.
+    Running,
+    /// All of it is done.
+    Succeeded,
+    /// It stopped at an error.
+    Failed,
+    /// An operator stopped it.
+    Canceled,
+}
+
+impl DeploymentState {
+    /// The name in responses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Canceled => "Canceled",
+        }
+    }
+}
+
+/// A deployment. No value of a secure parameter or output is in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeploymentRecord {
+    /// Its Azure subscription and resource group.
+    pub scope: ArmScope,
+    /// Its name.
+    pub name: String,
+    /// The id of this run; a deployment of the same name has another one.
+    pub correlation_id: String,
+    /// How far it is.
+    pub state: DeploymentState,
+    /// When it began.
+    pub started: Timestamp,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+    /// `tags`, stored and returned.
+    pub tags: BTreeMap<String, String>,
+    /// `debugSetting.detailLevel`, stored and returned.
+    pub debug_detail_level: Option<String>,
+    /// Types and values of the parameters.
+    pub parameters: Map<String, Value>,
+    /// Types and values of the outputs.
+    pub outputs: Map<String, Value>,
+    /// The changes of resources, in their order.
+    pub steps: Vec<DeploymentStep>,
+    /// The resources of the template that are left out.
+    pub left_out: Vec<LeftOutResource>,
+    /// Why it failed.
+    pub problem: Option<DeploymentProblem>,
+}
+
+impl DeploymentRecord {
+    /// The key of its record.
+    pub fn key(&self) -> String {
+        key(&self.scope, &self.name)
+    }
+
+    /// Whether it goes on.
+    pub fn is_running(&self) -> bool {
+        self.state == DeploymentState::Running
+    }
+}
+
+/// The template of a deployment, as it was given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeploymentTemplate {
+    /// The template.
+    pub template: Value,
+}
+
+/// The key of the record of a deployment; names are compared without case.
+pub fn key(scope: &ArmScope, name: &str) -> String {
+    format!("{}/{}", resource_group::key(scope), name.to_lowercase())
+}
+
+/// The change of a resource by a deployment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeploymentStep {
+    /// The resource id.
+    pub id: String,
+    /// How far it is.
+    pub state: DeploymentState,
+    /// When it began.
+    pub started: Timestamp,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+    /// HTTP status of the response to its PUT; 200 if nothing had to be changed.
+    pub status: u16,
+    /// Why it failed.
+    pub problem: Option<DeploymentProblem>,
+}
+
+/// A resource of the template that is left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeftOutResource {
+    /// Its id.
+    pub id: String,
+    /// Its type.
+    pub kind: String,
+    /// Why it is left out.
+    pub reason: String,
+}
+
+/// Why a deployment or the change of a resource failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeploymentProblem {
+    /// Code of the error.
+    pub code: String,
+    /// The error for people.
+    pub message: String,
+}

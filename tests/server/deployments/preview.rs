@@ -1,0 +1,111 @@
+//! What a deployment would do, without doing it.
+
+use serde_json::{Value, json};
+
+use super::{GROUP, PROVIDER, SECRET, body, deploy, parameters, path, server, template};
+use crate::support::sink::Sink;
+
+#[test]
+fn a_validation_and_a_preview_change_nothing() {
+    let server = server(&[("DEPLOYMENTS__IGNORE_FOREIGN", "true")]);
+    let sink = Sink::start();
+    let mut template = template();
+    template["resources"].as_array_mut().expect("a list").push(
+        json!({"type": "Microsoft.Logic/workflows", "apiVersion": "1", "name": "flow", "properties": {}}),
+    );
+    let whole = body(&template, &parameters(&sink.url("/billing")));
+    let ask = |verb: &str, whole: &Value| {
+        server.admin("POST", &format!("{}/{verb}", path("main")), whole)
+    };
+    let valid = ask("validate", &whole);
+    assert_eq!(valid.status, 200, "{}", valid.text());
+    assert_eq!(
+        valid.json()["properties"]["validatedResources"]
+            .as_array()
+            .map(Vec::len),
+        Some(2)
+    );
+    assert_eq!(
+        valid.json()["properties"]["diagnostics"][0]["code"],
+        "ForeignResource"
+    );
+    let changes = |whole: &Value| {
+        let result = ask("whatIf", whole).json();
+        assert_eq!(result["status"], "Succeeded", "{result}");
+        assert!(!result.to_string().contains(SECRET), "{result}");
+        result["properties"]["changes"]
+            .as_array()
+            .expect("a list")
+            .clone()
+    };
+    let kinds = |changes: &[Value]| -> Vec<String> {
+        changes
+            .iter()
+            .map(|one| one["changeType"].as_str().expect("text").to_owned())
+            .collect()
+    };
+    let planned = changes(&whole);
+    assert_eq!(kinds(&planned), ["Create", "Create", "Unsupported"]);
+    assert_eq!(planned[0]["after"]["name"], "orders-westus2");
+    assert_eq!(
+        server
+            .admin(
+                "GET",
+                &format!("{PROVIDER}/topics/orders-westus2"),
+                &Value::Null
+            )
+            .status,
+        404
+    );
+
+    assert_eq!(
+        deploy(&server, "main", &whole)["properties"]["diagnostics"][0]["target"],
+        format!("{GROUP}/providers/Microsoft.Logic/workflows/flow")
+    );
+    server.command(
+        "PUT",
+        &format!("{PROVIDER}/topics/other"),
+        &json!({"location": "local"}),
+    );
+    let planned = changes(&whole);
+    assert_eq!(
+        kinds(&planned),
+        ["NoChange", "NoChange", "Unsupported", "Ignore"]
+    );
+    let mut tagged = whole.clone();
+    tagged["properties"]["template"]["resources"][1]["tags"] = json!({"team": "b"});
+    let planned = changes(&tagged);
+    assert_eq!(
+        kinds(&planned),
+        ["Modify", "NoChange", "Unsupported", "Ignore"]
+    );
+    assert_eq!(
+        planned[0]["delta"],
+        json!([{"path": "tags.team", "propertyChangeType": "Create", "before": null, "after": "b"}])
+    );
+    assert_eq!(
+        (&planned[0]["before"]["tags"], &planned[0]["after"]["tags"]),
+        (&json!({}), &json!({"team": "b"}))
+    );
+    tagged["properties"]["whatIfSettings"] = json!({"resultFormat": "ResourceIdOnly"});
+    assert!(changes(&tagged)[0].get("after").is_none());
+
+    // What is wrong: 400 of a validation, and 200 of a preview, as in Azure.
+    let mut wrong = whole.clone();
+    wrong["properties"]["template"]["resources"][1]["properties"] = json!({"inputSchema": "None"});
+    let invalid = ask("validate", &wrong);
+    assert_eq!(
+        (invalid.status, invalid.codes().1.as_str()),
+        (400, "InvalidTemplateDeployment")
+    );
+    assert_eq!(
+        invalid.json()["error"]["details"][0]["code"],
+        "InvalidRequest"
+    );
+    let failed = ask("whatIf", &wrong);
+    assert_eq!(
+        (failed.status, &failed.json()["status"]),
+        (200, &json!("Failed"))
+    );
+    assert_eq!(failed.json()["error"]["code"], "InvalidTemplateDeployment");
+}
