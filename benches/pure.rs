@@ -267,7 +267,8 @@ fn core(criterion: &mut Criterion) {
         began: Seq::FIRST,
         ..Cursor::default()
     };
-    let (events, now) = (events(), Timestamp(1_615_410_176_000_000));
+    let events = events();
+    let now = Timestamp(1_615_410_176_000_000);
     let mut machine = Subscription::from_records(
         settings(),
         &cursor,

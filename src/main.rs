@@ -18,14 +18,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // Tokens and keys are in memory.
-    server::core_dumps::forbid();
-    let cli =
-        Cli::from_arg_matches(&cli::command().get_matches()).unwrap_or_else(|error| error.exit());
+    server::core_dumps::forbid_core_dumps();
+    let cli = Cli::from_arg_matches(&cli::build_command().get_matches())
+        .unwrap_or_else(|error| error.exit());
     output::run(
         cli.command,
         &Program {
             serve,
-            check: server::check,
+            check: server::check_files,
             living_nodes,
         },
     )

@@ -132,7 +132,8 @@ fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(St
         'answers: while let Some(answer) = next {
             let (mut stream, _) = listener.accept().expect("a connection");
             let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
-            let (mut head, mut length) = (String::new(), 0);
+            let mut head = String::new();
+            let mut length = 0;
             loop {
                 let start = head.len();
                 reader.read_line(&mut head).expect("a line of the head");

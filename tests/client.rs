@@ -26,7 +26,7 @@ fn a_resource_has_a_short_and_a_full_name() {
         let resource: ResourceName = named.parse().expect("a resource");
         assert_eq!(resource.path(""), path, "{named}");
         assert_eq!(
-            resource.subscription("b/c", "/status"),
+            resource.subscription_path("b/c", "/status"),
             format!("{path}/eventSubscriptions/b%2Fc/status")
         );
     }
@@ -43,7 +43,7 @@ fn a_wrong_resource_name_lists_the_allowed_forms() {
 #[test]
 fn a_table_has_columns_as_wide_as_their_widest_cell() {
     let mut table = TextTable::new(["NAME", "N", ""]);
-    table.line(["a".to_owned(), "10000".to_owned(), "x".to_owned()]);
-    table.line(["größer".to_owned(), "2".to_owned(), String::new()]);
+    table.add_row(["a".to_owned(), "10000".to_owned(), "x".to_owned()]);
+    table.add_row(["größer".to_owned(), "2".to_owned(), String::new()]);
     assert_eq!(table.to_string(), "NAME    N\na       10000  x\ngrößer  2");
 }

@@ -78,7 +78,9 @@ fn a_small_adjustment_is_followed_without_a_word() {
 proptest! {
     #[test]
     fn time_never_goes_back(readings in prop::collection::vec((0_u64..10_000_000, any::<u64>()), 1..50)) {
-        let (mut follower, mut elapsed, mut last) = (Follower::new(NOON), Duration::ZERO, NOON);
+        let mut follower = Follower::new(NOON);
+        let mut elapsed = Duration::ZERO;
+        let mut last = NOON;
         for (passed, wall) in readings {
             elapsed += Duration::from_micros(passed);
             let reported = follower.read_time(elapsed, Timestamp(wall));
@@ -187,7 +189,8 @@ fn a_first_process_believes_the_wall_clock() {
 
 #[test]
 fn a_jump_of_the_clock_is_not_taken_for_a_pause() {
-    let (day, past) = (86_400, past("a", 100, None));
+    let day = 86_400;
+    let past = past("a", 100, None);
     // The server was off for a day, and the wall clock advanced by a day.
     let beginning = begin_reading(
         Some(&past),

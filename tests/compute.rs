@@ -175,7 +175,8 @@ async fn a_caller_leaves_tasks_to_others() {
             ended.wait_for(|ended| *ended).await.map(|_| ()).is_ok()
         })
     };
-    let (refused, admitted) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let refused = AtomicUsize::new(0);
+    let admitted = AtomicUsize::new(0);
     let all = futures_util::future::join_all((0..600).map(|_| async {
         let count = if wait().await.is_ok() {
             &admitted

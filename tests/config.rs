@@ -52,7 +52,8 @@ fn defaults() -> Config {
 
 #[test]
 fn every_key_stands_below_a_comment_of_one_to_three_lines() {
-    let (mut comment, mut keys) = (0, 0);
+    let mut comment = 0;
+    let mut keys = 0;
     for line in DEFAULTS.lines() {
         let is_key = !line.starts_with('#') && line.contains(" = ");
         assert!(

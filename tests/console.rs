@@ -65,7 +65,8 @@ fn walk(command: &clap::Command, above: &str, found: &mut Vec<(String, clap::Com
 }
 
 fn commands() -> Vec<(String, clap::Command)> {
-    let (mut found, mut root) = (Vec::new(), cli::command());
+    let mut found = Vec::new();
+    let mut root = cli::build_command();
     root.build();
     walk(&root, "", &mut found);
     found
@@ -75,7 +76,7 @@ fn commands() -> Vec<(String, clap::Command)> {
 fn every_command_is_in_one_group_of_the_help() {
     let folder = tempfile::tempdir().expect("a folder");
     let help = run(folder.path(), &["--help"]);
-    for name in cli::command()
+    for name in cli::build_command()
         .get_subcommands()
         .map(clap::Command::get_name)
     {
@@ -108,7 +109,8 @@ fn flags_are_grouped_under_their_headings() {
     let mut headed = BTreeSet::new();
     for (name, command) in commands() {
         for argument in command.get_arguments() {
-            let (id, heading) = (argument.get_id().as_str(), argument.get_help_heading());
+            let id = argument.get_id().as_str();
+            let heading = argument.get_help_heading();
             match heading {
                 Some("Server") => assert!(
                     SERVER.contains(&id),
@@ -273,10 +275,8 @@ fn a_closed_pipe_ends_every_command_quietly() {
     ] {
         assert_quiet(gridhook(folder, arguments));
     }
-    let (server, sink) = (
-        Server::start(&[("JOURNAL__RETENTION", "1h")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
+    let sink = Sink::start();
     let at = format!("http://{}", server.at());
     let token = server.data_dir().join("admin-token");
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
@@ -356,7 +356,8 @@ const EVENT: &str = r#"{"id": "1", "eventType": "Order.Placed", "subject": "/a",
 
 #[test]
 fn contexts_are_kept_and_used() {
-    let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
     let (at, folder) = (format!("http://{}", server.at()), folder.path());
     fs::copy(server.data_dir().join("admin-token"), folder.join("token")).expect("a token");
     run(
@@ -438,7 +439,8 @@ fn contexts_are_kept_and_used() {
 /// environment.
 #[test]
 fn commands_use_the_server_of_their_environment() {
-    let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
     let health = |variables: &[(&str, &str)]| {
         let mut command = gridhook(folder.path(), &["health", "--live", "--output", "json"]);
         let output = command
@@ -476,7 +478,8 @@ fn commands_use_the_server_of_their_environment() {
 
 #[test]
 fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_line_has() {
-    let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     fs::create_dir(folder.join("data")).expect("a folder");
     fs::copy(
@@ -599,7 +602,8 @@ fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_
 
 #[test]
 fn a_private_certificate_authority_is_trusted_by_ca_file() {
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     authority.issue("127.0.0.1").write(folder, "server");
     fs::write(folder.join("ca.pem"), authority.pem()).expect("a file");
@@ -692,7 +696,8 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
 
 #[test]
 fn irreversible_actions_need_a_confirmation() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
     operator(
         &server,
@@ -769,7 +774,8 @@ fn irreversible_actions_need_a_confirmation() {
 
 #[test]
 fn commands_manage_namespaces() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let done = |arguments: &[&str]| {
         operator(&server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
     };

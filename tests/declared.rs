@@ -20,7 +20,7 @@ fn resolve(text: &str, is_json: bool, parameters: &[(&str, &str)]) -> String {
                 format!(
                     "{} {} {}",
                     resource.display_name(),
-                    resource.path(),
+                    resource.control_path(),
                     resource.body
                 )
             };
@@ -614,7 +614,8 @@ fn a_deployment_that_needs_another_service_is_left_out_with_a_reason() {
 
 #[test]
 fn a_file_may_have_every_property_that_an_event_subscription_has() {
-    let document = gridhook::admin::openapi::document(gridhook::admin::ChaosMode::Disabled);
+    let document =
+        gridhook::admin::openapi::generate_document(gridhook::admin::ChaosMode::Disabled);
     let schemas = &document["components"]["schemas"];
     for schema in [
         "EventSubscriptionProperties",

@@ -58,10 +58,8 @@ fn published_large(first: u64) -> FeedEvent {
 #[actix_rt::test]
 async fn a_slow_subscriber_learns_how_many_events_it_lost() {
     let feed = EventFeed::default();
-    let (mut slow, mut quick) = (
-        feed.subscribe().expect("room"),
-        feed.subscribe().expect("room"),
-    );
+    let mut slow = feed.subscribe().expect("room");
+    let mut quick = feed.subscribe().expect("room");
     for first in 0..1_000 {
         feed.publish_item(|| published_large(first));
         assert_eq!(next(&mut quick).await, Some((0, first)));

@@ -200,7 +200,8 @@ async fn commands_outlive_the_actor_that_took_them() {
         .send_command("orders", "audit", Command::Hold)
         .await
         .expect("it starts the actor");
-    let (held, written) = (store.hold(), store.writes());
+    let held = store.hold();
+    let written = store.writes();
     let mut commands = std::pin::pin!(futures_util::future::join(
         registry.send_command("orders", "audit", Command::Resume),
         registry.send_command("orders", "audit", Command::Hold),
@@ -208,7 +209,8 @@ async fn commands_outlive_the_actor_that_took_them() {
     // The first poll sends both commands.
     assert!(futures_util::poll!(&mut commands).is_pending());
     wait_until("a write", || store.writes() > written).await;
-    let (before, rules) = (shared.plan(), rules());
+    let before = shared.plan();
+    let rules = rules();
     let edition = Arc::clone(&before.settings.edition);
     let plan = DeliveryPlan::new(
         Arc::clone(&before.record),
@@ -369,7 +371,8 @@ async fn a_subscription_with_an_event_now_and_then_keeps_its_actor() {
         .expect("a subscription");
     let shared = topic.find_shared_state("audit").expect("it is there");
     // Two checks may fit into the time between two events only if the machine has stalled.
-    let (real, mut stalls) = (Clock::system(), 0);
+    let real = Clock::system();
+    let mut stalls = 0;
     let mut before = real.now();
     for _ in 0..60 {
         let began = real.now();
@@ -410,7 +413,8 @@ async fn an_event_is_matched_with_many_subscriptions_in_parts() {
         .expect("it is there")
         .plan();
     let index = TopicIndex::new(vec![plan; 1_200]);
-    let (wire, whole) = (Bytes::from_static(b"{}"), TextRange { start: 0, len: 2 });
+    let wire = Bytes::from_static(b"{}");
+    let whole = TextRange { start: 0, len: 2 };
     let event = Event::new(
         Seq(1),
         Timestamp(0),
@@ -565,10 +569,8 @@ async fn what_many_events_are_transformed_to_is_read_and_sent_in_parts() {
 
 #[actix_web::test]
 async fn bodies_in_flight_are_bounded_and_identical_ones_are_one() {
-    let (silent, healthy) = (
-        Endpoint::start(vec![vec![Step::Hang]]),
-        Endpoint::start(vec![answer(200, "", "")]),
-    );
+    let silent = Endpoint::start(vec![vec![Step::Hang]]);
+    let healthy = Endpoint::start(vec![answer(200, "", "")]);
     let bodies = BodyBudget::new(1_000_000);
     let (registry, journal, _clock, _hand) = computing_registry(
         &MemoryStore::new(),

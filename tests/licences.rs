@@ -64,16 +64,16 @@ fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
 #[test]
 fn every_dependency_has_an_allowed_licence_and_comes_from_the_registry() {
     let rules: Table = RULES.parse().expect("the rules are TOML");
-    let (allowed, banned) = (
-        texts(&rules["licenses"]["allow"]),
-        texts(&rules["bans"]["deny"]),
-    );
+    let allowed = texts(&rules["licenses"]["allow"]);
+    let banned = texts(&rules["bans"]["deny"]);
     let mut wrong = Vec::new();
     let packages = packages();
     assert!(packages.len() > 100, "{} packages", packages.len());
     for package in &packages {
         let text = |name: &str| package[name].as_str().unwrap_or_default();
-        let (name, licence, source) = (text("name"), text("license"), text("source"));
+        let name = text("name");
+        let licence = text("license");
+        let source = text("source");
         if !is_allowed(licence, &allowed) {
             wrong.push(format!("{name} has the licence {licence:?}"));
         }

@@ -441,7 +441,8 @@ fn local_errors_say_what_to_do() {
 
 #[test]
 fn server_errors_say_what_to_do() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let check = |line: &str, expected: Expect| {
         let arguments: Vec<&str> = line.split(' ').collect();
         let text = operator(&server, &arguments).expect_err("a refusal");

@@ -50,7 +50,9 @@ async fn ten_thousand_lagging_subscriptions_read_in_turns_within_the_budget() {
     let most = Rc::new(Cell::new(0));
     let tasks: Vec<_> = (0..LAGGARDS)
         .map(|number| {
-            let (budget, read, most) = (Arc::clone(&budget), Rc::clone(&read), Rc::clone(&most));
+            let budget = Arc::clone(&budget);
+            let read = Rc::clone(&read);
+            let most = Rc::clone(&most);
             actix_rt::spawn(async move {
                 let member = member(&budget);
                 for part in 1..=3 {
@@ -76,7 +78,8 @@ async fn ten_thousand_lagging_subscriptions_read_in_turns_within_the_budget() {
 #[actix_web::test]
 async fn one_with_many_lanes_waits_like_one_with_a_single_lane() {
     let budget = ReadBudget::new(4 * MIB);
-    let (many, one) = (member(&budget), member(&budget));
+    let many = member(&budget);
+    let one = member(&budget);
     let order = Rc::new(RefCell::new(Vec::new()));
     // All of the budget is taken. Then there is room for one grant at a time.
     let hold = member(&budget);
@@ -133,7 +136,8 @@ async fn kept_events_are_dropped_when_others_wait() {
 #[actix_web::test]
 async fn a_chunk_larger_than_its_grant_is_read_when_the_budget_allows() {
     let budget = ReadBudget::new(8 * MIB);
-    let (one, other) = (member(&budget), member(&budget));
+    let one = member(&budget);
+    let other = member(&budget);
     let room = one
         .wait_for_grant(GrantRequest::Share(SLICE))
         .await

@@ -248,7 +248,8 @@ impl Drop for Terminal {
 fn copy(mut from: impl Read + Send + 'static, to: &Arc<Mutex<String>>) {
     let to = Arc::clone(to);
     thread::spawn(move || {
-        let (mut buffer, mut pending) = ([0; 4096], Vec::new());
+        let mut buffer = [0; 4096];
+        let mut pending = Vec::new();
         while let Ok(read @ 1..) = from.read(&mut buffer) {
             pending.extend_from_slice(&buffer[..read]);
             // Whole lines, so that those of two writers do not mix.
@@ -781,7 +782,8 @@ fn every_other_block_of_commands_runs_to_its_end() {
 
 #[test]
 fn every_block_of_shell_is_executed_here() {
-    let (typed, tests) = (walk(WALK.len()).len(), tests());
+    let typed = walk(WALK.len()).len();
+    let tests = tests();
     let mut own = 0;
     for Block { at, kind, .. } in blocks() {
         match kind.split(' ').collect::<Vec<_>>()[..] {
@@ -955,7 +957,8 @@ fn every_promise_has_its_test() {
         .into_iter()
         .flat_map(|(_, text)| text.split_whitespace())
         .collect();
-    let (text, tests) = (text.join(" "), tests());
+    let text = text.join(" ");
+    let tests = tests();
     let broken = PROMISES.iter().filter(|(promise, test)| {
         !text.contains(promise) || !tests.lines().any(|line| line == *test)
     });
@@ -1021,7 +1024,8 @@ fn every_function_that_the_architecture_names_is_in_the_linked_file() {
     );
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let architecture = include_str!("../src/README.md");
-    let (mut named, mut missing) = (0, Vec::new());
+    let mut named = 0;
+    let mut missing = Vec::new();
     for part in architecture.split("` in [").collect::<Vec<_>>().windows(2) {
         let name = part[0].rsplit('`').next().expect("a name");
         let file = part[1]

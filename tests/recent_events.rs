@@ -263,7 +263,8 @@ fn match_sets_count_as_memory_and_a_thousand_cost_little_more_than_one() {
         publish_to_many(&recent, matching, 100);
         budget.used_bytes() / 100
     };
-    let (one, all) = (used(1), used(1_000));
+    let one = used(1);
+    let all = used(1_000);
     assert!(
         one + 125 <= all,
         "a bit for each of a thousand is counted: {one} and {all} bytes an event"
@@ -355,10 +356,8 @@ fn nothing_is_kept_for_subscriptions_that_lag() {
 #[test]
 fn the_largest_cache_makes_room_and_others_keep_their_events() {
     let budget = Arc::new(RecentBudget::new(100_000));
-    let (mut much, mut little) = (
-        TestTopic::beside(Arc::clone(&budget)),
-        TestTopic::beside(Arc::clone(&budget)),
-    );
+    let mut much = TestTopic::beside(Arc::clone(&budget));
+    let mut little = TestTopic::beside(Arc::clone(&budget));
     while budget.used_bytes() < 90_000 {
         much.push(&[ONE]);
     }

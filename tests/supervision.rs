@@ -97,10 +97,8 @@ fn in_runtime(body: impl Future<Output = ()>) {
 fn timers_are_due_in_their_order_unless_they_are_dropped() {
     let due = Rc::new(RefCell::new(Vec::new()));
     let set = |millis: u64| {
-        let (due, at) = (
-            Rc::clone(&due),
-            Instant::now() + Duration::from_millis(millis),
-        );
+        let due = Rc::clone(&due);
+        let at = Instant::now() + Duration::from_millis(millis);
         timers::call_after(Duration::from_millis(millis), move || {
             due.borrow_mut().push(at)
         })

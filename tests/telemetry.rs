@@ -196,13 +196,11 @@ pub(crate) struct Kept(Arc<Mutex<Vec<u8>>>);
 impl Kept {
     /// A log as text that is kept here.
     pub(crate) fn logger(&self, filter: &str) -> tracing::Dispatch {
-        let (writer, log) = (
-            self.clone(),
-            LogConfig {
-                format: LogFormat::Text,
-                filter: filter.to_owned(),
-            },
-        );
+        let writer = self.clone();
+        let log = LogConfig {
+            format: LogFormat::Text,
+            filter: filter.to_owned(),
+        };
         telemetry::new_subscriber(&log, Clock::system(), move || writer.clone(), false)
             .expect("a filter")
             .0
@@ -252,14 +250,13 @@ fn logged(format: LogFormat, has_colours: bool) -> String {
 
 #[test]
 fn a_line_that_a_library_repeats_is_suppressed_for_a_minute() {
-    let (kept, (clock, hand)) = (Kept::default(), Clock::new_manual(Timestamp(0)));
-    let (writer, log) = (
-        kept.clone(),
-        LogConfig {
-            format: LogFormat::Text,
-            filter: "info".to_owned(),
-        },
-    );
+    let kept = Kept::default();
+    let (clock, hand) = Clock::new_manual(Timestamp(0));
+    let writer = kept.clone();
+    let log = LogConfig {
+        format: LogFormat::Text,
+        filter: "info".to_owned(),
+    };
     let (logger, _) =
         telemetry::new_subscriber(&log, clock, move || writer.clone(), false).expect("a filter");
     let repeat = || {

@@ -82,7 +82,9 @@ pub(super) async fn nats(urls: &str, stream: &str, at_a_time: usize, bytes: usiz
     serve(async |messages| {
         let each = messages.div_ceil(at_a_time as u64);
         let senders = (0..at_a_time as u64).map(|sender| {
-            let (context, stream, message) = (context.clone(), stream.to_owned(), message.clone());
+            let context = context.clone();
+            let stream = stream.to_owned();
+            let message = message.clone();
             let count = messages.saturating_sub(sender * each).min(each);
             actix_rt::spawn(async move {
                 for _ in 0..count {
@@ -110,7 +112,9 @@ pub(super) async fn queue(base: &str, name: &str, at_a_time: usize) {
         let client = awc_client();
         let each = events.div_ceil(at_a_time as u64);
         let senders = (0..at_a_time as u64).map(|sender| {
-            let (client, url, event) = (client.clone(), Rc::clone(&url), event.clone());
+            let client = client.clone();
+            let url = Rc::clone(&url);
+            let event = event.clone();
             let count = events.saturating_sub(sender * each).min(each);
             let path = format!("{name}/messages");
             actix_rt::spawn(async move {

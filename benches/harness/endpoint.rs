@@ -184,7 +184,8 @@ async fn accept(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, share
             continue;
         }
         stream.set_nodelay(true).expect("an option of a socket");
-        let (shared, tls) = (Arc::clone(shared), tls.clone());
+        let shared = Arc::clone(shared);
+        let tls = tls.clone();
         tokio::task::spawn_local(async move {
             shared.connections.fetch_add(1, Ordering::Relaxed);
             // An error says that the client went away.
@@ -229,7 +230,8 @@ impl Shared {
         if path == DOWN.as_bytes() {
             return 503;
         }
-        let (at, mut events) = (now(), 0);
+        let at = now();
+        let mut events = 0;
         let first_time = memchr::memmem::find(head, b"aeg-delivery-count: 0\r\n").is_some();
         let mut seen = self.seen();
         for place in memchr::memchr_iter(MARK, body) {

@@ -244,9 +244,13 @@ async fn post(client: &awc::Client, url: &str, body: Bytes) {
 
 async fn relay(url: String, store: Option<Store>) {
     let app = move || {
-        let (client, url, store) = (Rc::new(awc_client()), url.clone(), store.clone());
+        let client = Rc::new(awc_client());
+        let url = url.clone();
+        let store = store.clone();
         let hand_on = web::to(move |body: Bytes| {
-            let (client, url, store) = (Rc::clone(&client), url.clone(), store.clone());
+            let client = Rc::clone(&client);
+            let url = url.clone();
+            let store = store.clone();
             async move {
                 let Some(store) = store else {
                     post(&client, &url, body).await;
@@ -276,20 +280,16 @@ async fn relay(url: String, store: Option<Store>) {
 }
 
 async fn caller(urls: Vec<String>, at_a_time: usize) {
-    let (client, body, urls) = (
-        awc_client(),
-        Bytes::from(body(Shape::ONE)),
-        Rc::<[String]>::from(urls),
-    );
+    let client = awc_client();
+    let body = Bytes::from(body(Shape::ONE));
+    let urls = Rc::<[String]>::from(urls);
     serve(async |requests| {
         let left = Rc::new(Cell::new(requests));
         let callers = (0..at_a_time).map(|_| {
-            let (client, urls, body, left) = (
-                client.clone(),
-                Rc::clone(&urls),
-                body.clone(),
-                Rc::clone(&left),
-            );
+            let client = client.clone();
+            let urls = Rc::clone(&urls);
+            let body = body.clone();
+            let left = Rc::clone(&left);
             actix_rt::spawn(async move {
                 while let Some(rest) = left.get().checked_sub(1) {
                     left.set(rest);

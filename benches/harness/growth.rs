@@ -90,7 +90,8 @@ fn whole(size: u64) -> u64 {
 }
 
 fn by_topics(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)> {
-    let (stage, mut targets) = (Stage::start(), Vec::new());
+    let stage = Stage::start();
+    let mut targets = Vec::new();
     let points = sizes(powers).map(|size| {
         for number in targets.len()..size as usize {
             let name = format!("orders-{number}");

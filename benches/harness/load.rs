@@ -105,7 +105,8 @@ pub(crate) struct Sent {
 
 /// Sends to all of `targets` in turn, as fast as it is answered.
 pub(crate) fn closed(targets: &[Target], shape: Shape, connections: usize, amount: Amount) -> Sent {
-    let (begin, taken) = (now(), AtomicU64::new(0));
+    let begin = now();
+    let taken = AtomicU64::new(0);
     run(targets, shape, connections, &|| {
         let number = taken.fetch_add(1, Ordering::Relaxed);
         let at = now();
@@ -125,7 +126,8 @@ pub(crate) fn open(
     rate: f64,
     time: Duration,
 ) -> Sent {
-    let (begin, taken) = (now(), AtomicU64::new(0));
+    let begin = now();
+    let taken = AtomicU64::new(0);
     run(targets, shape, connections, &|| {
         let number = taken.fetch_add(1, Ordering::Relaxed);
         let at = begin + (number as f64 * 1e9 / rate) as u64;
@@ -206,7 +208,8 @@ fn publish(targets: &[Target], shape: Shape, next: &Next<'_>) -> Sent {
 
 /// Reads an answer, which must be 200 and fit in one page.
 fn read_answer(stream: &mut Stream) {
-    let (mut answer, mut length) = ([0; 4096], 0);
+    let mut answer = [0; 4096];
+    let mut length = 0;
     loop {
         let read = stream
             .read(&mut answer[length..])

@@ -38,7 +38,8 @@ pub(crate) struct Pulled {
 
 impl Pulled {
     fn none() -> Self {
-        let (receives, acknowledgements) = (histogram(), histogram());
+        let receives = histogram();
+        let acknowledgements = histogram();
         Self {
             events: 0,
             calls: 0,
@@ -125,10 +126,12 @@ pub(crate) fn pull(
     most: usize,
     (time, available): (Duration, u64),
 ) -> Pulled {
-    let (begin, asked) = (now(), AtomicU64::new(0));
+    let begin = now();
+    let asked = AtomicU64::new(0);
     let end = begin + nanoseconds(time);
     let consume = || {
-        let (mut consumer, mut pulled) = (Consumer::new(target, queue, most), Pulled::none());
+        let mut consumer = Consumer::new(target, queue, most);
+        let mut pulled = Pulled::none();
         while asked.fetch_add(most as u64, Ordering::Relaxed) + most as u64 <= available {
             let at = now();
             let tokens = consumer.receive();

@@ -118,7 +118,8 @@ impl Row {
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
-        let (value, noise) = (self.value(), self.noise());
+        let value = self.value();
+        let noise = self.noise();
         let within = |bound: f64, noise: f64| match self.against {
             Against::Floor | Against::Most => value - noise <= bound,
             Against::Least => value + noise >= bound,
@@ -148,7 +149,8 @@ impl fmt::Display for Row {
             Against::Most => format!("≤ {}", number(bound)),
             Against::Least => format!("≥ {}", number(bound)),
         };
-        let (budget, stretch) = (bound(self.budget), bound(self.stretch));
+        let budget = bound(self.budget);
+        let stretch = bound(self.stretch);
         let floor = if self.floors.is_empty() {
             "-".to_owned()
         } else {
@@ -158,7 +160,8 @@ impl fmt::Display for Row {
             Against::Floor => format!("{:.2}×", self.value()),
             Against::Most | Against::Least => number(self.value()),
         };
-        let (figure, noise) = (number(median(&self.figures)), number(self.noise()));
+        let figure = number(median(&self.figures));
+        let noise = number(self.noise());
         writeln!(
             f,
             "{:3} {:52} {:>9} {:>9} {:4} {:>9} ±{:7} {:>10} {:>10}  {}",

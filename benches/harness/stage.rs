@@ -216,7 +216,9 @@ impl Cost {
         load: impl FnOnce() -> Sent,
     ) -> Self {
         let before = Reading::of(processes);
-        let (events, requests, began) = (endpoint.events(), endpoint.requests(), now());
+        let events = endpoint.events();
+        let requests = endpoint.requests();
+        let began = now();
         let sent = load();
         endpoint.wait_for(events + sent.events * times);
         thread::sleep(SETTLES);

@@ -51,7 +51,8 @@ impl Store {
 fn write(db: &DB, taken: &mpsc::Receiver<Write>) {
     let mut synced = WriteOptions::default();
     synced.set_sync(true);
-    let (mut next, mut batch) = (0_u64, WriteBatch::default());
+    let mut next = 0_u64;
+    let mut batch = WriteBatch::default();
     while let Ok(first) = taken.recv() {
         let mut waiting = Vec::new();
         for write in std::iter::once(first).chain(taken.try_iter()) {

@@ -45,7 +45,6 @@ pub enum TokenOrigin {
     Generated,
 }
 
-/// The admin token.
 #[derive(Clone)]
 pub struct AdminToken {
     /// Shared by all clones, so that it can be replaced.
@@ -68,7 +67,7 @@ impl AdminToken {
     ///
     /// # Errors
     /// If a header cannot carry it.
-    pub fn given(text: &str) -> io::Result<Self> {
+    pub fn from_text(text: &str) -> io::Result<Self> {
         Self::new(text, TokenOrigin::Configured)
     }
 
@@ -87,15 +86,14 @@ impl AdminToken {
         })
     }
 
-    /// The origin of the token.
     pub fn origin(&self) -> TokenOrigin {
         self.origin
     }
 
     /// Whether `given` is this token. Comparing digests takes the same time for all inputs.
-    pub fn is(&self, given: &str) -> bool {
+    pub fn matches(&self, given: &str) -> bool {
         Sha256::digest(given)
-            .ct_eq(&Sha256::digest(self.text()))
+            .ct_eq(&Sha256::digest(self.to_text()))
             .into()
     }
 
@@ -105,8 +103,9 @@ impl AdminToken {
     }
 
     /// Replaces the token of all clones. Returns whether it changed.
-    pub fn replace(&self, fresh: &Self) -> bool {
-        let (old, fresh) = (self.text(), fresh.text());
+    pub fn replace_with(&self, fresh: &Self) -> bool {
+        let old = self.to_text();
+        let fresh = fresh.to_text();
         let changed = old != fresh;
         *self.text.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         if changed {
@@ -115,7 +114,7 @@ impl AdminToken {
         changed
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         self.text
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -130,21 +129,21 @@ pub fn token_path(data_dir: &Path) -> PathBuf {
 
 /// The admin token: `configured`, or the one stored in `data_dir`, or a new one that is written
 /// there. The data folder exists and belongs to the server alone.
-pub fn load(configured: Option<&str>, data_dir: &Path) -> io::Result<AdminToken> {
+pub fn load_or_create(configured: Option<&str>, data_dir: &Path) -> io::Result<AdminToken> {
     if let Some(given) = configured.filter(|given| !given.is_empty()) {
         return AdminToken::new(given, TokenOrigin::Configured);
     }
     let path = token_path(data_dir);
     match File::open(&path) {
         Ok(file) => read_token_file(file, &path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create_token(data_dir),
         Err(error) => Err(with_path(&path, &error)),
     }
 }
 
 /// Writes the token to `folder` for the operators of this machine. It is the service's runtime
 /// folder, which only members of its group may enter.
-pub fn share(token: &AdminToken, folder: &Path) -> io::Result<()> {
+pub fn share_with_group(token: &AdminToken, folder: &Path) -> io::Result<()> {
     write(token, folder, SHARED)
 }
 
@@ -182,7 +181,7 @@ fn read_token_file(file: File, path: &Path) -> io::Result<AdminToken> {
     AdminToken::new(text.trim(), TokenOrigin::Stored).map_err(about)
 }
 
-fn make(data_dir: &Path) -> io::Result<AdminToken> {
+fn create_token(data_dir: &Path) -> io::Result<AdminToken> {
     let token = AdminToken::new(
         &random_text(TOKEN_BYTES, &URL_SAFE_NO_PAD)?,
         TokenOrigin::Generated,
@@ -205,7 +204,7 @@ fn write(token: &AdminToken, folder: &Path, mode: u32) -> io::Result<()> {
             .create_new(true)
             .mode(PRIVATE)
             .open(&draft)?;
-        writeln!(file, "{}", token.text())?;
+        writeln!(file, "{}", token.to_text())?;
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.sync_all()?;
         fs::rename(&draft, &path)?;

@@ -53,7 +53,7 @@ const TOP_MAX: usize = 1_000;
 
 /// The changes between two JSON documents without secrets, such as the bodies of two responses to
 /// the GET of a resource.
-pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> Vec<AuditChange> {
+pub(super) fn recorded_changes(before: Option<&[u8]>, after: Option<&[u8]>) -> Vec<AuditChange> {
     let [before, after] = [before, after].map(|json| serde_json::from_slice(json?).ok());
     let mut changes = difference_between(before.as_ref(), &after.unwrap_or(Value::Null)).changes;
     changes.retain(|change| {
@@ -63,7 +63,11 @@ pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> Vec<AuditC
             .any(|key| OWN_PROPERTIES.contains(&key));
         !is_own && !change.at.starts_with(OUTPUTS)
     });
-    changes.into_iter().take(CHANGES_MAX).map(bounded).collect()
+    changes
+        .into_iter()
+        .take(CHANGES_MAX)
+        .map(bounded_change)
+        .collect()
 }
 
 /// Sets the changes that the operation of this task makes, if it is recorded. Called before a
@@ -110,7 +114,7 @@ fn is_sign_in(request: &HttpRequest) -> bool {
 }
 
 /// The operation of a request that is recorded; [`None`] for one that is not.
-pub(super) fn begin(
+pub(super) fn begin_request(
     control: &Control,
     needed: Role,
     request: &HttpRequest,
@@ -148,7 +152,7 @@ fn begin_operation(
 ) -> Option<Arc<AuditedOperation>> {
     let trail = control.audit.as_ref()?;
     let identity = permissions.map(|permissions| permissions.caller.identity());
-    let id = request_id::current()
+    let id = request_id::current_id()
         .map(|id| id.to_string())
         .unwrap_or_default();
     let status = match *method {
@@ -183,7 +187,7 @@ fn begin_operation(
 /// Records how an operation ended. The record of a fault is not waited for: the fault may hold up
 /// its write. Nor is that of a request that is answered while writes wait for the changelog of a
 /// cluster, for longer than a moment.
-pub(super) async fn finish(
+pub(super) async fn finish_operation(
     operation: Arc<AuditedOperation>,
     request: &HttpRequest,
     status: StatusCode,
@@ -212,7 +216,7 @@ pub(super) async fn finish(
 }
 
 /// The change with values of bounded length.
-fn bounded(change: ValueChange) -> AuditChange {
+fn bounded_change(change: ValueChange) -> AuditChange {
     let short = |value: Value| match value.to_string().len() {
         long @ VALUE_BYTES.. => format!("({long} bytes)").into(),
         _ => value,
@@ -244,10 +248,10 @@ pub(super) async fn list(
         request.query_string(),
         "top, continue, operator, search and refused: true or false",
     )?;
-    let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "operations")?;
+    let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "operations")?;
     let before = match query.r#continue.as_deref() {
         None => None,
-        given => Some(query::number(
+        given => Some(query::parse_number(
             "continue",
             given,
             0,
@@ -270,7 +274,7 @@ pub(super) async fn list(
     let value = page
         .records
         .into_iter()
-        .map(|(number, record)| view(number, record))
+        .map(|(number, record)| entry_view(number, record))
         .collect();
     Ok(HttpResponse::Ok().json(AuditPageView {
         value,
@@ -278,7 +282,7 @@ pub(super) async fn list(
     }))
 }
 
-fn view(number: u64, record: AuditRecord) -> AuditEntry {
+fn entry_view(number: u64, record: AuditRecord) -> AuditEntry {
     let change = |AuditChange { at, before, after }| ValueChange { at, before, after };
     AuditEntry {
         number,

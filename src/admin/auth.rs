@@ -55,7 +55,7 @@ pub enum Role {
 
 impl Role {
     /// The role of a token with this role; [`None`] for one that may not operate.
-    pub(super) fn of(role: TokenRole) -> Option<Self> {
+    pub(super) fn from_token_role(role: TokenRole) -> Option<Self> {
         match role {
             TokenRole::Publish | TokenRole::Consume => None,
             TokenRole::Portal => Some(Self::Portal),
@@ -118,7 +118,7 @@ impl Access {
 
     /// Whether the holder of a token with this role may use the operation; [`None`] is a caller
     /// without a token.
-    pub fn admits(self, role: Option<Role>) -> bool {
+    pub fn admits_role(self, role: Option<Role>) -> bool {
         role >= self.role || self.is_for_portals && role == Some(Role::Portal)
     }
 }
@@ -173,7 +173,7 @@ impl AdminCaller {
     }
 
     /// What tells the caller from all others.
-    pub(super) fn key(&self) -> String {
+    pub(super) fn identity_key(&self) -> String {
         match self {
             Self::Admin(_) => "admin".to_owned(),
             Self::Named(token) => format!("token {}", token.name().to_ascii_lowercase()),
@@ -183,7 +183,7 @@ impl AdminCaller {
     }
 
     /// The caller of an authenticated request.
-    pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
+    pub(super) fn from_request(request: &HttpRequest) -> Result<Self, AdminError> {
         request
             .extensions()
             .get()
@@ -192,7 +192,7 @@ impl AdminCaller {
     }
 
     /// Waits until the caller's token is revoked, replaced or expires.
-    pub(super) async fn ended(&self, wall: WallTime) {
+    pub(super) async fn wait_until_ended(&self, wall: WallTime) {
         match self {
             Self::Named(token) => token.wait_for_end(wall).await,
             Self::Admin(replaced) => {
@@ -224,15 +224,15 @@ pub(super) async fn authorize(
     let control = control
         .ok_or(AdminError::Broken("no control plane is set up"))?
         .clone();
-    if needed == Role::Metrics && control.exposition.may_read(bearer(request.request())) {
+    if needed == Role::Metrics && control.exposition.may_read(bearer_token(request.request())) {
         return next.call(request).await;
     }
-    let authenticated = authenticate(request.request(), &control).await;
-    let all_permissions = authenticated.as_ref().ok().cloned();
-    let permitted = authenticated.and_then(|permissions| permissions.narrowed(access, &target));
+    let all_granted = authenticate(request.request(), &control).await;
+    let all_permissions = all_granted.as_ref().ok().cloned();
+    let permitted = all_granted.and_then(|permissions| permissions.narrowed_to(access, &target));
     let permitted =
         permitted.and_then(|permissions| check_announced(request.request()).map(|()| permissions));
-    let operation = audit::begin(
+    let operation = audit::begin_request(
         &control,
         needed,
         request.request(),
@@ -243,7 +243,7 @@ pub(super) async fn authorize(
     let handling = async move {
         match permitted {
             Ok(permissions) => {
-                let id = request_id::current().map(tracing::field::display);
+                let id = request_id::current_id().map(tracing::field::display);
                 let operator = all_permissions
                     .as_ref()
                     .map(|permissions| permissions.caller.identity().0);
@@ -259,7 +259,7 @@ pub(super) async fn authorize(
     };
     let recording = record_outcome(operation, http, handling);
     let result = if is_detached {
-        detach(recording).await?
+        run_detached(recording).await?
     } else {
         recording.await
     };
@@ -299,16 +299,16 @@ async fn record_outcome(
         Ok(response) => response.status(),
         Err(error) => error.as_response_error().status_code(),
     };
-    audit::finish(operation, &request, status).await;
+    audit::finish_operation(operation, &request, status).await;
     result
 }
 
 /// Runs a task that ends although its client disconnects: a change is made with its record and
 /// under its lock, or not at all.
-async fn detach(
+async fn run_detached(
     handling: impl Future<Output = HandlerResult> + 'static,
 ) -> Result<HandlerResult, AdminError> {
-    let task = match request_id::current() {
+    let task = match request_id::current_id() {
         Some(id) => actix_web::rt::spawn(request_id::with_id(id, handling)),
         None => actix_web::rt::spawn(handling),
     };
@@ -318,14 +318,14 @@ async fn detach(
 
 /// What a token permits. A session permits what the token permits that it stands for.
 async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permissions, AdminError> {
-    let given = bearer(request).ok_or(AdminError::NoToken)?;
+    let text = bearer_token(request).ok_or(AdminError::NoToken)?;
     let token = request
         .app_data::<web::Data<AdminToken>>()
         .ok_or(AdminError::Broken("no admin token is set up"))?;
     let now = control.clock.now();
     let permissions_of = |given: &str| {
         let replaced = token.replacements();
-        if !token.is(given) {
+        if !token.matches(given) {
             return control.permissions_of(request, given);
         }
         Ok(Permissions::new(
@@ -336,13 +336,15 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
     if let Some(sessions) = control
         .sessions
         .as_ref()
-        .filter(|_| given.starts_with(session::PREFIX))
+        .filter(|_| text.starts_with(session::PREFIX))
     {
-        let (given, session) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;
+        let (given, session) = sessions
+            .find_token(text, now)
+            .ok_or(AdminError::SessionEnded)?;
         request.extensions_mut().insert(session);
         return permissions_of(&given);
     }
-    let permissions = permissions_of(given);
+    let permissions = permissions_of(text);
     if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &permissions {
         control.failed_auth.delay_refusal(request, now).await;
     }
@@ -358,7 +360,7 @@ impl Control {
             .as_ref()
             .filter(|_| bearer.starts_with(session::PREFIX));
         let stands_for = match session {
-            Some(sessions) => Some(sessions.token(bearer, self.clock.now())?.0),
+            Some(sessions) => Some(sessions.find_token(bearer, self.clock.now())?.0),
             None => None,
         };
         let token = stands_for.as_deref().unwrap_or(bearer);
@@ -414,7 +416,7 @@ impl Control {
 }
 
 /// The token of a header of the form `Bearer {token}`.
-pub(super) fn bearer(request: &HttpRequest) -> Option<&str> {
+pub(super) fn bearer_token(request: &HttpRequest) -> Option<&str> {
     request.headers().get(AUTHORIZATION).and_then(bearer_in)
 }
 

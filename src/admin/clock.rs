@@ -8,8 +8,9 @@ use gridhook_api::clock::ClockView;
 use gridhook_engine::control::audit::record_intent;
 
 /// `GET /clock`.
-pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
-    let (time, wall) = (control.clock.now(), control.clock.wall_time());
+pub(super) async fn get_clock(control: web::Data<Control>) -> HttpResponse {
+    let time = control.clock.now();
+    let wall = control.clock.wall_time();
     let ahead = wall.seconds_ahead_of(time);
     HttpResponse::Ok().json(ClockView {
         time: time.to_string(),
@@ -20,9 +21,9 @@ pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
 }
 
 /// `POST /clock`: confirms the machine's clock.
-pub(super) async fn confirm(control: web::Data<Control>) -> HttpResponse {
+pub(super) async fn confirm_clock(control: web::Data<Control>) -> HttpResponse {
     record_intent().await;
     control.clock.confirm_wall();
     tracing::info!("clock confirmed by an operator");
-    report(control).await
+    get_clock(control).await
 }

@@ -13,7 +13,7 @@ use super::{
     AdminError, ListenerRole,
     admin_token::AdminToken,
     arm::read_body,
-    auth::{bearer, bearer_in},
+    auth::{bearer_in, bearer_token},
     health::{self, ServerHealth},
     metrics::{CertificateEnds, MetricsAccess, standby_exposition},
     model,
@@ -64,7 +64,7 @@ impl ClusterContext {
         self.membership.snapshot.borrow().clone()
     }
 
-    fn view(&self) -> ClusterView {
+    fn cluster_view(&self) -> ClusterView {
         let ClusterSnapshot {
             me,
             records,
@@ -144,7 +144,7 @@ impl ClusterContext {
                 flushed: positions(|at| at.flushed),
                 copies: copies.collect(),
                 copy_states: (0..records.shards.len())
-                    .map(|shard| of_state(node.value.copy(shard)))
+                    .map(|shard| copy_state_view(node.value.copy_state(shard)))
                     .collect(),
                 setting_differences: differences.collect(),
                 failures: failures.collect(),
@@ -172,18 +172,18 @@ impl ClusterContext {
         owner.is_some_and(|owner| snapshot.alive.contains(owner))
     }
 
-    fn ownership(&self) -> OwnershipView {
+    fn ownership_view(&self) -> OwnershipView {
         let records = self.snapshot().records;
         let name = |id: &NodeId| {
             records
-                .node(id)
+                .find_node(id)
                 .map_or_else(|| id.0.clone(), |node| node.name.clone())
         };
         let has_copy = |shard: usize| {
             let nodes = records
                 .nodes
                 .iter()
-                .filter(move |(_, node)| node.value.copy(shard) == CopyState::Complete);
+                .filter(move |(_, node)| node.value.copy_state(shard) == CopyState::Complete);
             nodes.map(|(name, _)| name.clone()).collect()
         };
         let shards = records
@@ -213,7 +213,7 @@ impl ClusterContext {
     }
 }
 
-fn of_state(state: CopyState) -> CopyStateView {
+fn copy_state_view(state: CopyState) -> CopyStateView {
     match state {
         CopyState::None => CopyStateView::None,
         CopyState::Incomplete => CopyStateView::Incomplete,
@@ -225,13 +225,13 @@ fn of_state(state: CopyState) -> CopyStateView {
 /// The context of a node; an error for a server of its own.
 fn cluster_context(request: &HttpRequest) -> Result<&ClusterContext, AdminError> {
     let cluster_context = request.app_data::<web::Data<ClusterContext>>();
-    let none = "This server is no node of a cluster (cluster.engine is none).";
+    let no_cluster = "This server is no node of a cluster (cluster.engine is none).";
     cluster_context
         .map(|cluster_context| &***cluster_context)
-        .ok_or_else(|| AdminError::NotFound(none.to_owned()))
+        .ok_or_else(|| AdminError::NotFound(no_cluster.to_owned()))
 }
 
-fn of_request(error: RequestError) -> AdminError {
+fn request_error(error: RequestError) -> AdminError {
     match error {
         RequestError::Shard(..) | RequestError::NotAlive(..) | RequestError::NoRecord(..) => {
             AdminError::NotFound(format!("{error}."))
@@ -247,13 +247,13 @@ fn of_request(error: RequestError) -> AdminError {
 }
 
 /// `GET /cluster/status`.
-pub(super) async fn status(request: HttpRequest) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(cluster_context(&request)?.view()))
+pub(super) async fn get_status(request: HttpRequest) -> Result<HttpResponse, AdminError> {
+    Ok(HttpResponse::Ok().json(cluster_context(&request)?.cluster_view()))
 }
 
 /// `GET /cluster/ownership`.
 pub(super) async fn ownership(request: HttpRequest) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(cluster_context(&request)?.ownership()))
+    Ok(HttpResponse::Ok().json(cluster_context(&request)?.ownership_view()))
 }
 
 /// `POST /cluster/move`: asks the owner of a shard to give it up to another node.
@@ -262,43 +262,43 @@ pub(super) async fn move_shard(
     body: web::Payload,
 ) -> Result<HttpResponse, AdminError> {
     let cluster_context = cluster_context(&request)?;
-    let MoveBody { shard, node } = model::read(model::parse(&read_body(body).await?)?)?;
+    let MoveBody { shard, node } = model::read(model::parse_body(&read_body(body).await?)?)?;
     cluster_context
         .membership
         .move_shard(shard, node)
         .await
-        .map_err(of_request)?;
-    Ok(HttpResponse::Accepted().json(cluster_context.ownership()))
+        .map_err(request_error)?;
+    Ok(HttpResponse::Accepted().json(cluster_context.ownership_view()))
 }
 
 /// `POST /cluster/drain`: asks a node to give up what it owns and take nothing, or ends that.
-pub(super) async fn drain(
+pub(super) async fn drain_node(
     request: HttpRequest,
     body: web::Payload,
 ) -> Result<HttpResponse, AdminError> {
     let cluster_context = cluster_context(&request)?;
-    let DrainBody { node, drain } = model::read(model::parse(&read_body(body).await?)?)?;
+    let DrainBody { node, drain } = model::read(model::parse_body(&read_body(body).await?)?)?;
     cluster_context
         .membership
-        .drain(node, drain)
+        .drain_node(node, drain)
         .await
-        .map_err(of_request)?;
-    Ok(HttpResponse::Accepted().json(cluster_context.view()))
+        .map_err(request_error)?;
+    Ok(HttpResponse::Accepted().json(cluster_context.cluster_view()))
 }
 
 /// `POST /cluster/forget`: removes the record of a node that is gone for good.
-pub(super) async fn forget(
+pub(super) async fn forget_node(
     request: HttpRequest,
     body: web::Payload,
 ) -> Result<HttpResponse, AdminError> {
     let cluster_context = cluster_context(&request)?;
-    let ForgetBody { node } = model::read(model::parse(&read_body(body).await?)?)?;
+    let ForgetBody { node } = model::read(model::parse_body(&read_body(body).await?)?)?;
     cluster_context
         .membership
-        .forget(node)
+        .forget_node(node)
         .await
-        .map_err(of_request)?;
-    Ok(HttpResponse::Ok().json(cluster_context.view()))
+        .map_err(request_error)?;
+    Ok(HttpResponse::Ok().json(cluster_context.cluster_view()))
 }
 
 /// The same by a standby while there is no owner: the log has it in place of the audit trail.
@@ -307,7 +307,7 @@ async fn drain_without_owner(
     body: web::Payload,
 ) -> Result<HttpResponse, AdminError> {
     note_change(&request);
-    drain(request, body).await
+    drain_node(request, body).await
 }
 
 /// The same for [`forget`].
@@ -316,7 +316,7 @@ async fn forget_without_owner(
     body: web::Payload,
 ) -> Result<HttpResponse, AdminError> {
     note_change(&request);
-    forget(request, body).await
+    forget_node(request, body).await
 }
 
 fn note_change(request: &HttpRequest) {
@@ -337,17 +337,13 @@ pub struct StandbyContext {
     pub access: web::Data<StandbyAccess>,
     /// The access to `/metrics`.
     pub readers: MetricsAccess,
-    /// Its listeners.
     pub listeners: Vec<Arc<ListenerCounters>>,
-    /// The ends of its certificates.
     pub certificates: CertificateEnds,
-    /// Its health.
     pub health: web::Data<ServerHealth>,
 }
 
 /// The access to what a standby answers itself.
 pub struct StandbyAccess {
-    /// The admin token.
     pub token: AdminToken,
     /// Delays refusals to an address that tries many tokens.
     pub failed_auth: FailedAuthLimiter,
@@ -357,9 +353,9 @@ pub struct StandbyAccess {
 
 impl StandbyAccess {
     /// Checks that a request has the admin token.
-    async fn authorize(&self, request: &HttpRequest) -> Result<(), AdminError> {
-        let given = bearer(request).ok_or(AdminError::NoToken)?;
-        if self.token.is(given) {
+    async fn authorize_request(&self, request: &HttpRequest) -> Result<(), AdminError> {
+        let given = bearer_token(request).ok_or(AdminError::NoToken)?;
+        if self.token.matches(given) {
             return Ok(());
         }
         self.failed_auth
@@ -401,11 +397,12 @@ pub fn configure_front(
         ..
     } = context.clone();
     let metrics = move |request: HttpRequest, access: web::Data<StandbyAccess>| {
-        let (readers, listeners, certificates) =
-            (readers.clone(), listeners.clone(), certificates.clone());
+        let readers = readers.clone();
+        let listeners = listeners.clone();
+        let certificates = certificates.clone();
         async move {
-            if !readers.permits(bearer(&request)) {
-                access.authorize(&request).await?;
+            if !readers.permits_reader(bearer_token(&request)) {
+                access.authorize_request(&request).await?;
             }
             standby_metrics(&request, &listeners, certificates).await
         }
@@ -425,7 +422,7 @@ pub fn configure_front(
                 .headers()
                 .get(AUTHORIZATION)
                 .and_then(bearer_in);
-            given.is_some_and(|given| access.token.is(given))
+            given.is_some_and(|given| access.token.matches(given))
         };
         web::resource(path).guard(guard::fn_guard(is_admin))
     };
@@ -433,7 +430,7 @@ pub fn configure_front(
         let cluster_context = context.cluster_context.clone();
         guard::fn_guard(move |_| !cluster_context.has_owner())
     };
-    cfg.service(own("/cluster/status").guard(guard::Get()).to(status));
+    cfg.service(own("/cluster/status").guard(guard::Get()).to(get_status));
     cfg.service(own("/cluster/ownership").guard(guard::Get()).to(ownership));
     cfg.service(
         own("/cluster/drain")

@@ -17,9 +17,9 @@ use tracing::info;
 use self::body::{dead_letter_query, is_empty_filter, problem_views};
 use super::{
     AdminError, Control,
-    arm::{Call, no_subscription, path::TopicPath, topic},
+    arm::{Call, find_topic, no_subscription, path::TopicPath},
     compute_caller,
-    model::{InvalidRequest, parse, read},
+    model::{InvalidRequest, parse_body, read},
     query, shares,
 };
 use crate::dead_letters::body::dead_letter_view;
@@ -50,7 +50,7 @@ const TOP: usize = 50;
 const TOP_MAX: usize = 1_000;
 
 /// The dead letters that a body selects.
-fn selection(
+fn parse_selection(
     filter: Option<&DeadLetterFilterBody>,
     keys: Option<&[String]>,
     all: bool,
@@ -83,7 +83,11 @@ fn selection(
     Ok(DeadLetterQuery { keys, ..query })
 }
 
-fn cursor<T: FromStr>(target: &str, given: Option<&str>, start: T) -> Result<T, InvalidRequest> {
+fn parse_cursor<T: FromStr>(
+    target: &str,
+    given: Option<&str>,
+    start: T,
+) -> Result<T, InvalidRequest> {
     let Some(given) = given else { return Ok(start) };
     given.parse().map_err(|_| {
         let problem = format!(
@@ -101,13 +105,18 @@ pub(super) async fn list(
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let request = call.request;
-    let (dead_letters, location) = location(call.control, path, name)?;
-    let (mut filter, mut top, mut after, mut kept) =
-        (DeadLetterFilterBody::default(), TOP, None, Vec::new());
+    let (dead_letters, location) = find_location(call.control, path, name)?;
+    let mut filter = DeadLetterFilterBody::default();
+    let mut top = TOP;
+    let mut after = None;
+    let mut kept = Vec::new();
     for (key, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
-        let (key, value) = (key.into_owned(), value.into_owned());
+        let key = key.into_owned();
+        let value = value.into_owned();
         match key.as_str() {
-            "$top" => top = query::number("$top", Some(&value), TOP, 1..=TOP_MAX, "dead letters")?,
+            "$top" => {
+                top = query::parse_number("$top", Some(&value), TOP, 1..=TOP_MAX, "dead letters")?
+            }
             "$skipToken" => {
                 after = Some(value);
                 continue;
@@ -129,7 +138,7 @@ pub(super) async fn list(
         kept.push((key, value));
     }
     let query = dead_letter_query(&filter, "")?;
-    let at = cursor("$skipToken", after.as_deref(), BrowseCursor::START)?;
+    let at = parse_cursor("$skipToken", after.as_deref(), BrowseCursor::START)?;
     let DeadLetterPage {
         found,
         problems,
@@ -162,11 +171,11 @@ pub(super) async fn get(
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let key = call.path.name("deadLetterKey")?;
-    let (dead_letters, location) = location(call.control, path, name)?;
-    let wanted: DeadLetterId = key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
+    let (dead_letters, location) = find_location(call.control, path, name)?;
+    let id: DeadLetterId = key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
         InvalidRequest::new("the key", no_key.to_string())
     })?;
-    match dead_letters.read_one(&location, wanted).await? {
+    match dead_letters.read_one(&location, id).await? {
         Ok(Some(found)) => {
             let event = RawValue::from_string(found.dead_letter.event.clone())
                 .map_err(|error| AdminError::Journal(format!("the event is not JSON: {error}")))?;
@@ -197,11 +206,11 @@ pub(super) async fn purge(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let (dead_letters, location) = location(call.control, path, name)?;
-    let asked: PurgeBody = read(parse(call.body)?)?;
-    let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
-    let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
-    if !asked.dry_run {
+    let (dead_letters, location) = find_location(call.control, path, name)?;
+    let body: PurgeBody = read(parse_body(call.body)?)?;
+    let query = parse_selection(body.filter.as_ref(), body.keys.as_deref(), body.all)?;
+    let at = parse_cursor("after", body.after.as_deref(), PurgeCursor::START)?;
+    if !body.dry_run {
         record_intent().await;
     }
     let PurgeProgress {
@@ -209,11 +218,11 @@ pub(super) async fn purge(
         problems,
         next,
     } = dead_letters
-        .purge_page(&location, &query, at, asked.dry_run)
+        .purge_page(&location, &query, at, body.dry_run)
         .await?;
-    if !asked.dry_run {
+    if !body.dry_run {
         info!(
-            topic = path.key(),
+            topic = path.topic_key(),
             subscription = name,
             dead_letters,
             "dead letters purged"
@@ -222,7 +231,7 @@ pub(super) async fn purge(
     let next = next.map(|next| next.to_string());
     Ok(HttpResponse::Ok().json(PurgedView {
         dead_letters,
-        dry_run: asked.dry_run,
+        dry_run: body.dry_run,
         problems: problem_views(problems),
         next,
     }))
@@ -235,11 +244,12 @@ pub(super) async fn redrive(
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let (redrives, (_, location)) = (control.redrives()?, location(control, path, name)?);
-    let asked: RedriveBody = read(parse(call.body)?)?;
-    let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
-    let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
-    if asked.dry_run {
+    let redrives = control.redrives()?;
+    let (_, location) = find_location(control, path, name)?;
+    let body: RedriveBody = read(parse_body(call.body)?)?;
+    let query = parse_selection(body.filter.as_ref(), body.keys.as_deref(), body.all)?;
+    let at = parse_cursor("after", body.after.as_deref(), PurgeCursor::START)?;
+    if body.dry_run {
         let caller = compute_caller(call.caller);
         let count = redrives.count_page(&location, &query, at, (&control.compute, &caller));
         let PurgeProgress {
@@ -255,13 +265,13 @@ pub(super) async fn redrive(
             next,
         }));
     }
-    let rate = asked.rate.map(rate).transpose()?;
-    shares::check_new_job(control, call.permissions, &path.key(), name).await?;
+    let rate = body.rate.map(parse_rate).transpose()?;
+    shares::check_new_job(control, call.permissions, &path.topic_key(), name).await?;
     let kind = JobKind::Redrive { drained: false };
     let begun = control
         .registry
         .send_command(
-            &path.key(),
+            &path.topic_key(),
             name,
             Command::Job(JobCommand::Start { kind, rate }),
         )
@@ -271,8 +281,8 @@ pub(super) async fn redrive(
         .ok_or(AdminError::Broken("the started redrive has no job"))?;
     let request = RedriveRequest {
         query,
-        keep: asked.keep,
-        total: asked.total,
+        keep: body.keep,
+        total: body.total,
     };
     let begun = redrives
         .start(location.subscription_key, lane, &request)
@@ -283,13 +293,13 @@ pub(super) async fn redrive(
         let cancel = Command::Job(JobCommand::Cancel(lane));
         control
             .registry
-            .send_command(&path.key(), name, cancel)
+            .send_command(&path.topic_key(), name, cancel)
             .await
             .ok();
         return Err(browse::BrowseError::Journal(error).into());
     }
     info!(
-        topic = path.key(),
+        topic = path.topic_key(),
         subscription = name,
         job = lane.0,
         "redrive started"
@@ -297,7 +307,7 @@ pub(super) async fn redrive(
     Ok(HttpResponse::Accepted().json(RedriveStartedView { job: lane.0 }))
 }
 
-fn rate(asked: f64) -> Result<Rate, InvalidRequest> {
+fn parse_rate(asked: f64) -> Result<Rate, InvalidRequest> {
     if asked.is_finite() && (0.001..=1_000_000.0).contains(&asked) {
         return Ok(Rate::from_per_second(asked));
     }
@@ -308,12 +318,12 @@ fn rate(asked: f64) -> Result<Rate, InvalidRequest> {
 }
 
 /// The dead letters of an event subscription, and their location.
-fn location<'a>(
+fn find_location<'a>(
     control: &'a Control,
     path: &TopicPath,
     name: &str,
 ) -> Result<(&'a DeadLetters, DeadLetterLocation), AdminError> {
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let subscription = topic
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;

@@ -23,14 +23,15 @@ pub struct ApplyError {
 }
 
 /// Applies the declared resources in their order.
-pub async fn declare(control: &Control, declared: &Declared) -> Result<(), ApplyError> {
-    let (mut created, mut changed) = (0, 0);
+pub async fn apply_declared(control: &Control, declared: &Declared) -> Result<(), ApplyError> {
+    let mut created = 0;
+    let mut changed = 0;
     for resource in &declared.resources {
-        let failed = |error: AdminError| ApplyError {
+        let apply_error = |error: AdminError| ApplyError {
             resource: resource.display_name(),
             error: Box::new(error),
         };
-        match put(control, resource).await.map_err(failed)? {
+        match put_resource(control, resource).await.map_err(apply_error)? {
             Applied::Created => created += 1,
             Applied::Changed => changed += 1,
             Applied::Unchanged => {}
@@ -47,11 +48,18 @@ enum Applied {
     Unchanged,
 }
 
-async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, AdminError> {
-    let (path, body) = (resource.path(), resource.body.to_string());
-    let unknown = || AdminError::NoSuchPath(path.clone());
-    let target = path::find(&path).ok_or_else(unknown)?;
-    let operation = target.route.operation(&Method::PUT).ok_or_else(unknown)?;
+async fn put_resource(
+    control: &Control,
+    resource: &DeclaredResource,
+) -> Result<Applied, AdminError> {
+    let path = resource.control_path();
+    let body = resource.body.to_string();
+    let no_such_path = || AdminError::NoSuchPath(path.clone());
+    let target = path::find_route(&path).ok_or_else(no_such_path)?;
+    let operation = target
+        .route
+        .operation(&Method::PUT)
+        .ok_or_else(no_such_path)?;
     // No request is served yet, so no other change needs the lock.
     let lock = &ChangeLock::default();
     let permissions = &Permissions::new(
@@ -69,11 +77,11 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
         is_conditional: false,
         before: None,
     };
-    let difference = operation.difference(input).await?;
+    let difference = operation.compute_difference(input).await?;
     if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);
     }
-    operation.put(input).await?;
+    operation.put_resource(input).await?;
     Ok(if difference.exists {
         Applied::Changed
     } else {

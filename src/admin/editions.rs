@@ -16,9 +16,7 @@ use gridhook_policy::{
 /// The editions, and what a simulation of one takes from the settings.
 #[derive(Clone, Debug, Default)]
 pub struct EditionTables {
-    /// The editions by name.
     pub by_name: BTreeMap<String, Arc<Edition>>,
-    /// The response timeout.
     pub response_timeout: Duration,
     /// How long the journal collects outcomes before a write.
     pub outcome_delay: Duration,
@@ -27,7 +25,7 @@ pub struct EditionTables {
 }
 
 /// `GET /editions`.
-pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
+pub(super) async fn list_editions(control: web::Data<Control>) -> HttpResponse {
     HttpResponse::Ok().json(EditionsReport {
         default: control.editions.default.clone(),
         editions: control
@@ -55,15 +53,15 @@ pub(crate) fn edition_view(name: &str, edition: &Edition) -> EditionView {
         dead_letter_delay_seconds: edition.dead_letter.delay.as_secs_f64(),
         schedules: kinds
             .into_iter()
-            .flat_map(|(kind, name)| schedules(edition, kind, name))
+            .flat_map(|(kind, name)| schedule_views(edition, kind, name))
             .collect(),
     }
 }
 
 /// A schedule for each status that the edition names, and the one for all other failures.
-fn schedules(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<ScheduleView> {
+fn schedule_views(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<ScheduleView> {
     let rules = edition.rules_for(kind);
-    let named = rules
+    let statuses = rules
         .never_retried
         .iter()
         .chain(rules.waits.keys())
@@ -72,11 +70,11 @@ fn schedules(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<Sc
         .never_retried_with_dead_letter
         .iter()
         .map(|status| (Some(*status), true));
-    let mut all: Vec<(Option<u16>, bool)> = named.chain(with_dead_letter).collect();
+    let mut all: Vec<(Option<u16>, bool)> = statuses.chain(with_dead_letter).collect();
     all.sort_unstable();
     all.push((None, false));
     let view = |(status, with_dead_letter)| {
-        let (attempts, reason) = attempts(edition, kind, status, with_dead_letter);
+        let (attempts, reason) = attempt_waits(edition, kind, status, with_dead_letter);
         ScheduleView {
             destination: destination.to_owned(),
             status,
@@ -90,7 +88,7 @@ fn schedules(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<Sc
 
 /// The times of all attempts since the first, as the policy decides them, and why the last one is
 /// the last.
-fn attempts(
+fn attempt_waits(
     edition: &Edition,
     kind: EndpointKind,
     status: Option<u16>,
@@ -101,13 +99,15 @@ fn attempts(
         status,
         ..RequestResult::from_outcome(outcome)
     };
-    let (terms, first) = (edition.rules_for(kind).terms_for(dead_letter), Timestamp(0));
+    let terms = edition.rules_for(kind).terms_for(dead_letter);
+    let first = Timestamp(0);
     let expires = first.after(Duration::from_secs(
         60 * u64::from(edition.time_to_live_minutes.default),
     ));
-    let (mut all, mut at) = (vec![Duration::ZERO], first);
+    let mut all = vec![Duration::ZERO];
+    let mut at = first;
     for number in 1.. {
-        let failed = Failed {
+        let failure = Failed {
             number,
             first,
             sent: at,
@@ -117,7 +117,7 @@ fn attempts(
             edition,
             terms,
             edition.attempts.default,
-            failed,
+            failure,
             &answer,
             Jitter(0.0),
         ) {

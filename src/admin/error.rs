@@ -36,7 +36,6 @@ pub enum AdminError {
          'Bearer <admin token>'."
     )]
     NoToken,
-    /// The token is wrong.
     #[error("The access token is invalid.")]
     WrongToken,
     /// The session is unknown.
@@ -70,7 +69,6 @@ pub enum AdminError {
          operator of the whole server, or {setting}, can permit it."
     )]
     Use {
-        /// The property.
         property: &'static str,
         /// The setting that names the users.
         setting: &'static str,
@@ -88,7 +86,7 @@ pub enum AdminError {
     #[error("{0}")]
     NotFound(String),
     /// The path does not support the method.
-    #[error("The method {method} is not allowed here; allowed: {}.", listed(.allowed))]
+    #[error("The method {method} is not allowed here; allowed: {}.", join_methods(.allowed))]
     Method {
         /// The method of the request.
         method: String,
@@ -103,7 +101,7 @@ pub enum AdminError {
     Stale(String),
     /// A precondition of the request failed.
     #[error("The condition '{condition}' failed: {}. Nothing was changed; read the resource \
-        again.", state(.current.as_deref()))]
+        again.", describe_state(.current.as_deref()))]
     Precondition {
         /// The header with its value.
         condition: String,
@@ -111,7 +109,7 @@ pub enum AdminError {
         current: Option<String>,
     },
     /// The endpoint failed validation.
-    #[error("{}", refused(.0))]
+    #[error("{}", validation_message(.0))]
     Validation(Box<ValidationRefusal>),
     /// The request about a deployment is refused.
     #[error(transparent)]
@@ -144,7 +142,7 @@ pub enum AdminError {
 
 impl AdminError {
     /// The code of the error body.
-    pub(super) fn code(&self) -> &'static str {
+    pub(super) fn error_code(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
             Self::NoToken => "AuthenticationFailed",
@@ -178,7 +176,7 @@ impl AdminError {
         self.status_code() == StatusCode::NOT_FOUND
     }
 
-    fn target(&self) -> Option<&str> {
+    fn error_target(&self) -> Option<&str> {
         if let Self::Invalid(invalid) = self {
             Some(&invalid.target)
         } else {
@@ -244,22 +242,24 @@ impl ResponseError for AdminError {
             response.insert_header((WWW_AUTHENTICATE, "Bearer"));
         }
         if let Self::Method { allowed, .. } = self {
-            response.insert_header((ALLOW, listed(allowed)));
+            response.insert_header((ALLOW, join_methods(allowed)));
         }
         if let Self::Unavailable(_) = self {
             response.insert_header((RETRY_AFTER, RETRY_AFTER_SECONDS.to_string()));
         }
-        let additional_info = request_id::current().into_iter().map(|id| AdditionalInfo {
-            kind: "RequestId".to_owned(),
-            info: RequestIdInfo {
-                request_id: id.to_string(),
-            },
-        });
+        let additional_info = request_id::current_id()
+            .into_iter()
+            .map(|id| AdditionalInfo {
+                kind: "RequestId".to_owned(),
+                info: RequestIdInfo {
+                    request_id: id.to_string(),
+                },
+            });
         response.json(ErrorResponse {
             error: ErrorBody {
-                code: self.code().to_owned(),
+                code: self.error_code().to_owned(),
                 message,
-                target: self.target().map(str::to_owned),
+                target: self.error_target().map(str::to_owned),
                 details,
                 additional_info: additional_info.collect(),
             },
@@ -267,7 +267,7 @@ impl ResponseError for AdminError {
     }
 }
 
-fn listed(methods: &[Method]) -> String {
+fn join_methods(methods: &[Method]) -> String {
     methods
         .iter()
         .map(Method::as_str)
@@ -275,7 +275,7 @@ fn listed(methods: &[Method]) -> String {
         .join(", ")
 }
 
-fn state(current: Option<&str>) -> String {
+fn describe_state(current: Option<&str>) -> String {
     current.map_or_else(
         || "the resource does not exist".to_owned(),
         |tag| format!("the resource has the ETag {tag}"),
@@ -293,7 +293,7 @@ impl From<ComputeError> for AdminError {
 }
 
 /// Begins with Azure's message, which programs may search for.
-fn refused(refusal: &ValidationRefusal) -> String {
+fn validation_message(refusal: &ValidationRefusal) -> String {
     let ValidationRefusal {
         endpoint,
         handshake,

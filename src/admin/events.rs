@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     AdminError,
-    arm::{Call, path::TopicPath, topic},
+    arm::{Call, find_topic, path::TopicPath},
     model::InvalidRequest,
     query,
 };
@@ -35,8 +35,11 @@ struct EventsQuery {
 }
 
 /// `GET …/events`.
-pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    let topic = topic(call.control, path)?;
+pub(super) async fn list_events(
+    call: Call<'_>,
+    path: &TopicPath,
+) -> Result<HttpResponse, AdminError> {
+    let topic = find_topic(call.control, path)?;
     let EventsQuery {
         top,
         before,
@@ -47,7 +50,7 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpRespons
         call.request.query_string(),
         "top, before, type, subject and id",
     )?;
-    let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
+    let top = query::parse_number("top", top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
     let before = before
         .map(|given| sequence_number("before", &given))
         .transpose()?;
@@ -76,7 +79,7 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpRespons
     let search = |_| async move { topic.events_before(before, top, &line).await };
     let page = call
         .control
-        .compute(call.caller, search)
+        .compute_for(call.caller, search)
         .await?
         .map_err(registry::Error::from)?;
     Ok(HttpResponse::Ok().json(EventList {
@@ -101,9 +104,9 @@ fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
 /// names one.
 pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let sequence = call.path.name("sequence")?;
-    let topic = topic(call.control, path)?;
+    let topic = find_topic(call.control, path)?;
     if topic.record().is_spread() && !call.request.extensions().contains::<OneOfShards>() {
-        let last = call.control.shards() - 1;
+        let last = call.control.shard_count() - 1;
         let problem = format!(
             "is missing; allowed is 0 to {last}, because each shard of this topic has sequences of \
              its own"
@@ -128,8 +131,11 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse
 }
 
 /// `POST …/publish`. A refusal has the body that a publisher receives.
-pub(super) async fn publish(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    let topic = topic(call.control, path)?;
+pub(super) async fn publish_events(
+    call: Call<'_>,
+    path: &TopicPath,
+) -> Result<HttpResponse, AdminError> {
+    let topic = find_topic(call.control, path)?;
     let publisher = call
         .control
         .exposition

@@ -7,8 +7,8 @@ use actix_web::HttpResponse;
 
 use super::{
     AdminError,
-    arm::{Call, no_subscription, path::TopicPath, topic},
-    model::{InvalidRequest, subscription::namespace::mode},
+    arm::{Call, find_topic, no_subscription, path::TopicPath},
+    model::{InvalidRequest, subscription::namespace::delivery_mode},
 };
 use gridhook_api::explain::{
     AttemptView, EndView, ExplainView, ForecastView, NotFoundView, ObstacleView, SearchedView,
@@ -167,18 +167,18 @@ pub(super) async fn explain(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let wanted = event_selector(call.request.query_string())?;
-    let topic = topic(call.control, path)?;
+    let selector = event_selector(call.request.query_string())?;
+    let topic = find_topic(call.control, path)?;
     let subscription = topic
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     let now = call.control.clock.now();
-    let explained = Arc::clone(&topic);
+    let topic_handle = Arc::clone(&topic);
     let name_key = name.to_owned();
-    let explain = |_| async move { explained.explain_event(&name_key, wanted, now).await };
+    let explain = |_| async move { topic_handle.explain_event(&name_key, selector, now).await };
     let answer = call
         .control
-        .compute(call.caller, explain)
+        .compute_for(call.caller, explain)
         .await?
         .map_err(registry::Error::from)?;
     match answer.ok_or_else(|| no_subscription(path, name))? {
@@ -198,7 +198,7 @@ pub(super) async fn explain(
             Ok(HttpResponse::Ok().json(ExplainView {
                 topic: topic.record().name.to_string(),
                 subscription: subscription.name.to_string(),
-                delivery_mode: mode(&subscription).to_owned(),
+                delivery_mode: delivery_mode(&subscription).to_owned(),
                 now: now.to_string(),
                 sequence: seq.0,
                 id,
@@ -214,7 +214,7 @@ pub(super) async fn explain(
             from,
             upto,
         }) => {
-            let searched = SearchedView {
+            let search = SearchedView {
                 events_in_flight: in_flight,
                 events_pending: pending,
                 log_from_sequence: from.0,
@@ -222,7 +222,7 @@ pub(super) async fn explain(
             };
             Ok(HttpResponse::NotFound().json(NotFoundView {
                 state: "notFound".to_owned(),
-                searched,
+                searched: search,
             }))
         }
     }

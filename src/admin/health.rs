@@ -37,7 +37,6 @@ pub struct ServerHealth {
 /// What a node of a cluster is for a shard.
 #[derive(Clone, Debug)]
 pub struct NodeShard {
-    /// What it is.
     pub state: ShardState,
     /// Whether a living node owns the shard.
     pub has_owner: bool,
@@ -58,12 +57,10 @@ const CUT_OFF: &str = "this node cannot reach the NATS servers: it owns nothing,
 pub struct CoreHealth(Arc<Mutex<Option<web::Data<ServerHealth>>>>);
 
 impl CoreHealth {
-    /// A run begins.
-    pub fn begin(&self, health: web::Data<ServerHealth>) {
+    pub fn begin_run(&self, health: web::Data<ServerHealth>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
     }
 
-    /// Whether the core serves.
     pub fn is_serving(&self) -> bool {
         let health = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         health
@@ -72,7 +69,7 @@ impl CoreHealth {
     }
 
     /// The readiness of a core that serves.
-    pub fn of_serving(&self) -> Option<Readiness> {
+    pub fn readiness_of_serving(&self) -> Option<Readiness> {
         let health = self
             .0
             .lock()
@@ -82,7 +79,6 @@ impl CoreHealth {
     }
 }
 
-/// The current step of a start.
 pub struct StartStep {
     what: &'static str,
     progress: Box<dyn Fn() -> Option<StepProgress> + Send + Sync>,
@@ -100,11 +96,11 @@ pub struct StepProgress {
 impl StartStep {
     /// A step without progress.
     pub fn new(what: &'static str) -> Self {
-        Self::with(what, || None)
+        Self::with_progress(what, || None)
     }
 
     /// A step whose progress `progress` returns.
-    pub fn with(
+    pub fn with_progress(
         what: &'static str,
         progress: impl Fn() -> Option<StepProgress> + Send + Sync + 'static,
     ) -> Self {
@@ -129,14 +125,16 @@ impl ServerHealth {
     /// The health of a server that is still recovering; `journal` returns the state of its journal.
     pub fn new(journal: impl Fn() -> journal::JournalState + Send + Sync + 'static) -> Self {
         let health = Self::starting();
-        health.attach(journal);
+        health.attach_journal(journal);
         health
     }
 
     /// The health of a server whose store is not open yet.
     pub fn starting() -> Self {
         let step = Mutex::new(StartStep::new("the start begins"));
-        let (journal, damage, shards) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let journal = OnceLock::new();
+        let damage = OnceLock::new();
+        let shards = OnceLock::new();
         Self {
             phase: AtomicU8::new(0),
             journal,
@@ -147,7 +145,10 @@ impl ServerHealth {
     }
 
     /// Attaches the journal when the store is open.
-    pub fn attach(&self, journal: impl Fn() -> journal::JournalState + Send + Sync + 'static) {
+    pub fn attach_journal(
+        &self,
+        journal: impl Fn() -> journal::JournalState + Send + Sync + 'static,
+    ) {
         // A second call would attach the same.
         self.journal.set(Box::new(journal)).ok();
     }
@@ -163,17 +164,17 @@ impl ServerHealth {
     pub fn stand_by(&self, shards: impl Fn() -> Vec<NodeShard> + Send + Sync + 'static) {
         // A second call would attach the same.
         self.shards.set(Box::new(shards)).ok();
-        self.enter(StartPhase::Standby);
+        self.enter_phase(StartPhase::Standby);
     }
 
     /// Sets the current step of the start.
-    pub fn at(&self, step: StartStep) {
+    pub fn set_step(&self, step: StartStep) {
         tracing::info!(step = step.what, "starting");
         *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
 
     /// Enters `phase`. An earlier phase is ignored.
-    pub fn enter(&self, phase: StartPhase) {
+    pub fn enter_phase(&self, phase: StartPhase) {
         let number = match phase {
             StartPhase::Recovering => 0,
             StartPhase::Standby => 1,
@@ -183,7 +184,6 @@ impl ServerHealth {
         self.phase.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// The present readiness.
     pub fn readiness(&self) -> Readiness {
         let phase = self.phase();
         let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
@@ -232,7 +232,6 @@ impl ServerHealth {
         }
     }
 
-    /// The present phase.
     pub fn phase(&self) -> StartPhase {
         match self.phase.load(Ordering::Relaxed) {
             0 => StartPhase::Recovering,
@@ -271,7 +270,7 @@ pub fn readiness(
         .map(str::to_owned)
         .collect();
     let ready = problems.is_empty();
-    problems.extend(of_damage(damage));
+    problems.extend(damage_messages(damage));
     let lost_events = damage.lost_events();
     Readiness {
         ready,
@@ -297,10 +296,8 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     };
     let is_serving = shards.iter().any(|shard| shard.core.is_some());
     let ownerless = numbers(&|shard| !shard.has_owner);
-    let (fetched, missed) = (
-        numbers(&|shard| shard.state == ShardState::Fetching),
-        numbers(&|shard| shard.state == ShardState::CatchingUp),
-    );
+    let fetched = numbers(&|shard| shard.state == ShardState::Fetching);
+    let missed = numbers(&|shard| shard.state == ShardState::CatchingUp);
     let failed = shards.iter().any(|shard| shard.failure.is_some());
     let is_cut_off = shards.iter().any(|shard| shard.is_cut_off);
     let has_all = fetched.is_empty() && missed.is_empty() && !failed;
@@ -380,7 +377,7 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
 const GAPS_MAX: usize = 20;
 
 /// The damage of the store, and what to do about it.
-fn of_damage(damage: &DamageSummary) -> Vec<String> {
+fn damage_messages(damage: &DamageSummary) -> Vec<String> {
     let mut problems: Vec<String> = damage
         .gaps
         .iter()

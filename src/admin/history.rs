@@ -94,7 +94,7 @@ impl Control {
     /// alone reads it.
     pub fn record_figures(&self) {
         self.windows
-            .record(&self.registry.list_topics(), self.clock.now());
+            .record_sums(&self.registry.list_topics(), self.clock.now());
         if self.sessions.is_some() {
             self.sample_history();
         }
@@ -108,7 +108,9 @@ impl Control {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
-        let (mut server, mut samples, mut activities) = (Sample::default(), Vec::new(), Vec::new());
+        let mut server = Sample::default();
+        let mut samples = Vec::new();
+        let mut activities = Vec::new();
         let topics = self.registry.list_topics();
         for topic in &topics {
             let mut of_topic = Sample::default();
@@ -144,7 +146,7 @@ impl Control {
             subscriptions,
             subscriptions_per_topic,
             topics,
-        } = self.exposition.bounds();
+        } = self.exposition.series_limits();
         let bounds = SeriesLimits {
             subscriptions: subscriptions.min(SUBSCRIPTIONS_MAX),
             subscriptions_per_topic,
@@ -152,7 +154,7 @@ impl Control {
         };
         state
             .selection
-            .choose(&activities, &partitions, bounds, now);
+            .choose_series(&activities, &partitions, bounds, now);
     }
 }
 
@@ -195,11 +197,11 @@ fn add(to: &mut Sample, more: &Sample, first: usize) {
 }
 
 /// `GET /history`.
-pub(super) async fn report(
+pub(super) async fn get_history(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    session::sessions(&control, &request)?;
+    session::find_sessions(&control, &request)?;
     let HistoryQuery {
         range,
         topic,
@@ -208,7 +210,7 @@ pub(super) async fn report(
         request.query_string(),
         "range: 10m, 3h or 24h, topic and subscription",
     )?;
-    let scope = scope(&control, topic.as_deref(), subscription)?;
+    let scope = parse_scope(&control, topic.as_deref(), subscription)?;
     let resolution = range as usize;
     let state = control
         .history
@@ -245,7 +247,7 @@ pub(super) async fn report(
     }))
 }
 
-fn scope(
+fn parse_scope(
     control: &Control,
     topic: Option<&str>,
     subscription: Option<String>,
@@ -257,7 +259,8 @@ fn scope(
         };
     };
     let (topic, path) = tail::named_topic(control, id)?;
-    let (partition, domain_topic) = (topic.partition(), path.domain_topic);
+    let partition = topic.partition();
+    let domain_topic = path.domain_topic;
     let Some(name) = subscription else {
         return match domain_topic {
             None => Ok(Scope::Topic(partition)),

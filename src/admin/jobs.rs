@@ -23,21 +23,22 @@ struct JobsQuery {
 }
 
 /// `GET /jobs`.
-pub(super) async fn report(
+pub(super) async fn list_jobs(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
     let JobsQuery { top } = query::read(request.query_string(), "top")?;
-    let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "jobs")?;
-    let permissions = Permissions::of(&request)?;
-    let (now, topics) = (control.clock.now(), control.registry.list_topics());
+    let top = query::parse_number("top", top.as_deref(), TOP, 1..=TOP_MAX, "jobs")?;
+    let permissions = Permissions::from_request(&request)?;
+    let now = control.clock.now();
+    let topics = control.registry.list_topics();
     let mut all = Vec::new();
     for topic in &topics {
         let of_topic = topic.record();
         let seen = topic
             .open_jobs()
             .into_iter()
-            .filter(|(record, _)| permissions.sees(&control, &of_topic, record));
+            .filter(|(record, _)| permissions.sees_subscription(&control, &of_topic, record));
         all.extend(seen.map(|(record, job)| (topic, record, job)));
     }
     all.sort_by_key(|(topic, record, job)| {
@@ -55,9 +56,9 @@ pub(super) async fn report(
             partition: topic.partition(),
             subscription: record.number,
         };
-        let counted = control.redrive_total(key, &job).await;
+        let total = control.redrive_total(key, &job).await;
         let of_topic = topic.record();
-        let mut job = replay_view(&job, counted, now);
+        let mut job = replay_view(&job, total, now);
         if let Some(shard) = control.shard_of_part(&of_topic) {
             job.id = merge::id_of_shard(shard, &job.id);
         }

@@ -8,9 +8,9 @@ use data_encoding::{DecodeError, HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::{
     AdminError,
-    arm::{Call, no_subscription, path::TopicPath, topic},
+    arm::{Call, find_topic, no_subscription, path::TopicPath},
     ledger_line::{LineContext, OutcomeFilter},
-    model::{InvalidRequest, instant},
+    model::{InvalidRequest, parse_instant},
     newest_lines::read_newest_lines,
     trace::Paging,
 };
@@ -54,20 +54,20 @@ pub(super) async fn ledger(
         outcome,
         order,
     } = LedgerRequest::read(&rest, call.control.clock.now())?;
-    let topic = topic(call.control, path)?;
+    let topic = find_topic(call.control, path)?;
     let subscription = topic
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
-    let wanted = move |entry: &LedgerEntry| {
+    let is_wanted = move |entry: &LedgerEntry| {
         outcome
             .as_ref()
-            .is_none_or(|outcome| outcome.matches(&entry.what))
+            .is_none_or(|outcome| outcome.matches_event(&entry.what))
     };
     let start = start.map(|LedgerToken(key)| key);
     let found = match order {
         LedgerOrder::Oldest => {
             topic
-                .read_ledger(subscription.number, from..to, start, top, wanted)
+                .read_ledger(subscription.number, from..to, start, top, is_wanted)
                 .await
         }
         LedgerOrder::Newest => {
@@ -77,7 +77,8 @@ pub(super) async fn ledger(
             };
             let before = start.map_or(Ok(to), |start| instant_of(&start))?;
             let page =
-                read_newest_lines(call.control, &[key], from, before.min(to), top, wanted).await?;
+                read_newest_lines(call.control, &[key], from, before.min(to), top, is_wanted)
+                    .await?;
             let lines = page.lines.into_iter().map(|(_, line)| line).collect();
             let next = page.next.map(|before| before.0.to_be_bytes().to_vec());
             topic.with_excerpts(subscription.number, lines, next).await
@@ -134,11 +135,14 @@ enum LedgerOrder {
 
 impl LedgerRequest {
     fn read(query: &str, now: Timestamp) -> Result<Self, AdminError> {
-        let (mut from, mut to, mut outcome, mut order) = (None, None, None, LedgerOrder::Oldest);
+        let mut from = None;
+        let mut to = None;
+        let mut outcome = None;
+        let mut order = LedgerOrder::Oldest;
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             match key.as_ref() {
-                "from" => from = Some(instant("from", &value)?),
-                "to" => to = Some(instant("to", &value)?),
+                "from" => from = Some(parse_instant("from", &value)?),
+                "to" => to = Some(parse_instant("to", &value)?),
                 "outcome" => outcome = Some(OutcomeFilter::read(&value)?),
                 "order" => {
                     order = match value.as_ref() {

@@ -95,7 +95,7 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
         LedgerEvent::GivenUp {
             reason: Reason::Missing,
             ..
-        } => lost(entry),
+        } => lost_ranges(entry),
         _ => line_sentence(&view, event),
     };
     view
@@ -153,7 +153,7 @@ pub(crate) fn line_sentence(view: &LineView, event: &LedgerEvent) -> String {
 const RANGES_MAX: usize = 20;
 
 /// The ranges of lost events.
-fn lost(entry: &LedgerEntry) -> String {
+fn lost_ranges(entry: &LedgerEntry) -> String {
     let range = |run: &SeqRun| format!("{} to {}", run.first.0, run.end_seq().0 - 1);
     let ranges: Vec<String> = entry.runs.iter().take(RANGES_MAX).map(range).collect();
     let more = if entry.runs.len() > RANGES_MAX {
@@ -199,11 +199,11 @@ pub(crate) fn filter_view(version: u32, result: Option<&FilterResult>) -> Filter
 }
 
 pub(crate) fn filter_sentence(view: &FilterView) -> String {
-    let filtered = format!("filtered out by version {} of the filter", view.version);
+    let reason = format!("filtered out by version {} of the filter", view.version);
     match (&view.stopped_by, &view.reason, &view.value) {
-        (Some(clause), Some(why), Some(seen)) => format!("{filtered}: {clause}: {why}: {seen}"),
-        (Some(clause), Some(why), None) => format!("{filtered}: {clause}: {why}"),
-        _ => filtered,
+        (Some(clause), Some(why), Some(seen)) => format!("{reason}: {clause}: {why}: {seen}"),
+        (Some(clause), Some(why), None) => format!("{reason}: {clause}: {why}"),
+        _ => reason,
     }
 }
 
@@ -243,7 +243,6 @@ const STEPS: [&str; 17] = [
     "lockExpired",
 ];
 
-/// The step of a line.
 pub(super) fn step_name(event: &LedgerEvent) -> &'static str {
     match event {
         LedgerEvent::Filtered { .. } => "filtered",
@@ -292,7 +291,7 @@ impl OutcomeFilter {
     }
 
     /// Whether a line has the step, the outcome or the reason.
-    pub(super) fn matches(&self, event: &LedgerEvent) -> bool {
+    pub(super) fn matches_event(&self, event: &LedgerEvent) -> bool {
         let Self(wanted) = self;
         step_name(event) == wanted
             || match event {

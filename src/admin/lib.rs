@@ -115,7 +115,7 @@ pub use self::{
         ClusterContext, ForwardCounters, StandbyAccess, StandbyContext, configure_front,
         configure_standby,
     },
-    declare::{ApplyError, declare},
+    declare::{ApplyError, apply_declared},
     editions::EditionTables,
     error::AdminError,
     history::record_history,
@@ -164,7 +164,6 @@ pub struct Control {
     /// The record of what operators do.
     audit: Option<Arc<AuditTrail>>,
     history: history::Recorder,
-    /// The editions as tables.
     pub edition_tables: EditionTables,
     settings: RwLock<Vec<SettingView>>,
     /// Of the core of a shard of a cluster with several.
@@ -184,11 +183,11 @@ impl Control {
         editions: Editions,
         public_url: String,
     ) -> Self {
-        let (fault_injector, locks) = (
-            FaultInjector::new(ChaosTargets::default()),
-            std::array::from_fn(|_| Arc::default()),
-        );
-        let (redrives, backups, failed_auth) = (None, None, Arc::default());
+        let fault_injector = FaultInjector::new(ChaosTargets::default());
+        let locks = std::array::from_fn(|_| Arc::default());
+        let redrives = None;
+        let backups = None;
+        let failed_auth = Arc::default();
         let bounds = SeriesLimits {
             subscriptions: 0,
             subscriptions_per_topic: 0,
@@ -243,7 +242,7 @@ impl Control {
     }
 
     /// Runs what `caller` asks for where it delays nobody else.
-    async fn compute<F>(
+    async fn compute_for<F>(
         &self,
         caller: &AdminCaller,
         work: impl FnOnce(Meter) -> F,
@@ -318,13 +317,13 @@ impl Control {
 
     /// The system data of a change by `caller`. `before` is the changed resource with its system
     /// data.
-    fn stamp(
+    fn stamp_change(
         &self,
         caller: &AdminCaller,
         before: Option<Option<&SystemData>>,
     ) -> Option<SystemData> {
         let (by, kind) = caller.identity();
-        Some(system_data::changed(
+        Some(system_data::after_change(
             ChangeStamp {
                 by: by.to_owned(),
                 kind,
@@ -337,7 +336,7 @@ impl Control {
     /// The lock of changes of a topic: a change reads the record and writes the whole of it, so
     /// changes of one topic must not interleave. Topics share locks by hash, so that a slow change
     /// delays few others.
-    async fn lock(&self, topic_key: &str) -> OwnedMutexGuard<()> {
+    async fn lock_topic(&self, topic_key: &str) -> OwnedMutexGuard<()> {
         let mut hasher = DefaultHasher::new();
         topic_key.hash(&mut hasher);
         let index = hasher.finish() % LOCKS as u64;
@@ -359,7 +358,6 @@ pub enum ChaosMode {
     Disabled,
 }
 
-/// Role of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerRole {
     /// Everything.
@@ -404,7 +402,7 @@ pub fn configure_side(
         .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)))
         .app_data(side)
         .app_data(web::Data::new(chaos));
-    routes::configure(cfg, chaos, side);
+    routes::configure_routes(cfg, chaos, side);
     if side == ListenerRole::Publishers {
         return;
     }
@@ -412,14 +410,14 @@ pub fn configure_side(
         ChaosMode::Enabled => "/{slashes:/*(?i:subscriptions|providers|tenants|chaos)}/{rest:.*}",
         ChaosMode::Disabled => "/{slashes:/*(?i:subscriptions|providers|tenants)}/{rest:.*}",
     };
-    let authorized = |request: ServiceRequest, next: Next<BoxBody>| async move {
-        let (access, target) = arm::access(&request);
+    let authorize_request = |request: ServiceRequest, next: Next<BoxBody>| async move {
+        let (access, target) = arm::required_access(&request);
         auth::authorize(access, target, request, next).await
     };
     let paths = [guarded, "/{slashes:/*(?i:subscriptions|tenants)}"];
     cfg.service(
         web::resource(paths)
-            .wrap(from_fn(authorized))
-            .to(arm::answer),
+            .wrap(from_fn(authorize_request))
+            .to(arm::handle_request),
     );
 }

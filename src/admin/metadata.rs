@@ -85,7 +85,10 @@ struct CloudAuthentication {
 
 /// `GET /metadata/endpoints`. The form depends on `api-version`: a single cloud since 2022-09-01
 /// and without a version, a list of clouds since 2019-05-01, and fewer addresses before.
-pub(super) async fn endpoints(request: HttpRequest, control: web::Data<Control>) -> HttpResponse {
+pub(super) async fn get_endpoints(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> HttpResponse {
     let mut query = form_urlencoded::parse(request.query_string().as_bytes());
     let version = query
         .find(|(key, _)| key.eq_ignore_ascii_case("api-version"))
@@ -111,7 +114,7 @@ impl Control {
 
 impl CloudEndpoints {
     fn of(control: &Control, request: &HttpRequest) -> Self {
-        let address = address(control, request);
+        let address = control_address(control, request);
         Self {
             name: "gridhook",
             portal: format!("{address}ui/"),
@@ -131,7 +134,7 @@ impl CloudEndpoints {
 
 impl EarlyCloudEndpoints {
     fn of(control: &Control, request: &HttpRequest) -> Self {
-        let address = address(control, request);
+        let address = control_address(control, request);
         Self {
             portal_endpoint: format!("{address}ui/"),
             gallery_endpoint: address.clone(),
@@ -147,10 +150,12 @@ impl CloudAuthentication {
         let issuer = control.operators.as_ref();
         let origin = issuer.and_then(|issuer| Url::parse(&issuer.name).ok()?.join("/").ok());
         Self {
-            login_endpoint: origin
-                .map_or_else(|| address(control, request), |origin| origin.to_string()),
+            login_endpoint: origin.map_or_else(
+                || control_address(control, request),
+                |origin| origin.to_string(),
+            ),
             audiences: issuer.map_or_else(
-                || vec![address(control, request)],
+                || vec![control_address(control, request)],
                 |issuer| issuer.audiences.clone(),
             ),
             tenant: "common",
@@ -160,6 +165,6 @@ impl CloudAuthentication {
 }
 
 /// The address of the control plane, with a slash at the end as in Azure.
-fn address(control: &Control, request: &HttpRequest) -> String {
+fn control_address(control: &Control, request: &HttpRequest) -> String {
     format!("{}/", control.operators_url(request))
 }

@@ -8,8 +8,8 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{Call, no_subscription, path::TopicPath, topic},
-    model::{parse, read},
+    arm::{Call, find_topic, no_subscription, path::TopicPath},
+    model::{parse_body, read},
 };
 use crate::supervision::incarnations_view;
 use gridhook_api::status::{
@@ -153,7 +153,7 @@ pub(super) async fn topic_status(
     control: &Control,
     path: &TopicPath,
 ) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let backlog = topic.crowded_partition();
     let Range { start: from, end } = topic.log_range().await.map_err(registry::Error::from)?;
     let oldest = if from < end {
@@ -164,16 +164,16 @@ pub(super) async fn topic_status(
     } else {
         None
     };
-    let taken = topic.accepted_totals();
+    let totals = topic.accepted_totals();
     let rates = control
         .windows
-        .at(control.clock.now())
-        .topic_rates(topic.partition(), taken);
+        .view_at(control.clock.now())
+        .topic_rates(topic.partition(), totals);
     let view = TopicStatusView {
         topic: topic.record().name.to_string(),
         subscriptions: topic.subscription_count(),
-        published: taken.count,
-        published_bytes: taken.bytes,
+        published: totals.count,
+        published_bytes: totals.bytes,
         unmatched: topic.meter().publish_counts().unmatched,
         published_per_second: rates.map(|(events, _)| events),
         bytes_per_second: rates.map(|(_, bytes)| bytes),
@@ -202,7 +202,7 @@ pub(super) async fn status(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let subscription = topic
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
@@ -219,10 +219,10 @@ pub(super) async fn status(
         partition: topic.partition(),
         subscription: snapshot.number(),
     };
-    let windows = control.windows.at(now);
+    let windows = control.windows.view_at(now);
     let condition = windows
-        .figures(key, &snapshot)
-        .condition(&windows.reported_lengths());
+        .window_figures(key, &snapshot)
+        .condition_view(&windows.reported_lengths());
     drop(windows);
     let view = subscription_status_view(
         topic.record().name.as_str(),
@@ -243,7 +243,7 @@ pub(super) async fn unblock(
     let body: UnblockBody = if call.body.is_empty() {
         UnblockBody::default()
     } else {
-        read(parse(call.body)?)?
+        read(parse_body(call.body)?)?
     };
     let key = body.key.as_deref().map(OrderHash::hash_value);
     command(
@@ -266,15 +266,15 @@ pub(super) async fn command(
     name: &str,
     command: Command,
 ) -> Result<HttpResponse, AdminError> {
-    topic(control, path)?
+    find_topic(control, path)?
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     control
         .registry
-        .send_command(&path.key(), name, command)
+        .send_command(&path.topic_key(), name, command)
         .await?;
     info!(
-        topic = path.key(),
+        topic = path.topic_key(),
         subscription = name,
         ?command,
         "operator command done"

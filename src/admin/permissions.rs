@@ -20,7 +20,6 @@ use gridhook_record::{
 pub(super) enum Target {
     /// The caller's own session, for every caller.
     Caller,
-    /// The server.
     Server,
     /// Resources that the operation lists. It leaves out those that the caller may not see.
     Listed,
@@ -31,7 +30,6 @@ pub(super) enum Target {
 /// An authenticated caller and what the caller's token permits.
 #[derive(Clone, Debug)]
 pub(super) struct Permissions {
-    /// The caller.
     pub(super) caller: AdminCaller,
     /// What of the token is for the operation and its target.
     grants: Vec<Grant>,
@@ -50,10 +48,10 @@ impl Permissions {
     }
 
     /// The highest role, in whatever part of the server.
-    pub(super) fn role(&self) -> Option<Role> {
+    pub(super) fn highest_role(&self) -> Option<Role> {
         self.grants
             .iter()
-            .filter_map(|grant| Role::of(grant.role))
+            .filter_map(|grant| Role::from_token_role(grant.role))
             .max()
     }
 
@@ -67,7 +65,7 @@ impl Permissions {
     /// The caller, as shares are counted.
     pub(super) fn holder(&self) -> Holder {
         Holder {
-            key: self.caller.key(),
+            key: self.caller.identity_key(),
             is_administrator: self.is_administrator(),
         }
     }
@@ -80,7 +78,7 @@ impl Permissions {
     }
 
     /// The permissions of an authenticated request for its operation.
-    pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
+    pub(super) fn from_request(request: &HttpRequest) -> Result<Self, AdminError> {
         request
             .extensions()
             .get()
@@ -90,7 +88,7 @@ impl Permissions {
 
     /// Whether the caller may use an operation as the holder of a portal link only.
     pub(super) fn is_by_portal(&self) -> bool {
-        self.role() == Some(Role::Portal)
+        self.highest_role() == Some(Role::Portal)
     }
 
     /// Whether the operation is for the caller in every part of the server.
@@ -99,18 +97,19 @@ impl Permissions {
     }
 
     /// Whether the operation is for the caller on an event subscription of `topic`.
-    pub(super) fn sees(
+    pub(super) fn sees_subscription(
         &self,
         control: &Control,
         topic: &TopicRecord,
         subscription: &SubscriptionRecord,
     ) -> bool {
-        self.sees_everything() || self.covers(&scoped_subscription(control, topic, subscription))
+        self.sees_everything()
+            || self.covers_resource(&scoped_subscription(control, topic, subscription))
     }
 
     /// Whether the caller may publish to a topic.
     pub(super) fn may_publish(&self, control: &Control, topic: &TopicRecord) -> bool {
-        self.may_publish_to(&scoped(control, topic, None))
+        self.may_publish_to(&scoped_resource(control, topic, None))
     }
 
     /// Whether the caller may publish to a resource.
@@ -129,7 +128,8 @@ impl Permissions {
         topic: &TopicRecord,
         domain_topic: Option<&str>,
     ) -> bool {
-        self.sees_everything() || self.covers(&scoped(control, topic, domain_topic))
+        self.sees_everything()
+            || self.covers_resource(&scoped_resource(control, topic, domain_topic))
     }
 
     /// Whether the operation is for the caller on a topic, on a topic of a domain, or on anything
@@ -153,7 +153,7 @@ impl Permissions {
                 .any(|of| sees_domain_topic(of.name.as_str()))
             || control.registry.all_provisioned(topic).iter().any(|one| {
                 is_of(one.record.filter.domain_topic.as_deref())
-                    && self.sees(control, &record, &one.record)
+                    && self.sees_subscription(control, &record, &one.record)
             })
     }
 
@@ -167,21 +167,25 @@ impl Permissions {
             labels: Vec::new(),
         };
         resource.add_tags(&namespace.tags);
-        self.sees_everything() || self.covers(&resource)
+        self.sees_everything() || self.covers_resource(&resource)
     }
 
-    fn covers(&self, resource: &ScopedResource) -> bool {
+    fn covers_resource(&self, resource: &ScopedResource) -> bool {
         self.grants
             .iter()
             .any(|grant| grant.covers_resource(Some(resource)))
     }
 
     /// What of the permissions is for an operation on a target.
-    pub(super) fn narrowed(mut self, access: Access, target: &Target) -> Result<Self, AdminError> {
+    pub(super) fn narrowed_to(
+        mut self,
+        access: Access,
+        target: &Target,
+    ) -> Result<Self, AdminError> {
         let Some(needed) = access.role else {
             return Ok(self);
         };
-        let admits = |grant: &Grant| access.admits(Role::of(grant.role));
+        let admits = |grant: &Grant| access.admits_role(Role::from_token_role(grant.role));
         let covers = |grant: &Grant| match target {
             Target::Caller | Target::Listed => true,
             Target::Server => grant.covers_resource(None),
@@ -220,7 +224,7 @@ pub(super) fn scoped_subscription(
     topic: &TopicRecord,
     subscription: &SubscriptionRecord,
 ) -> ScopedResource {
-    let mut resource = scoped(control, topic, subscription.filter.domain_topic.as_deref());
+    let mut resource = scoped_resource(control, topic, subscription.filter.domain_topic.as_deref());
     resource
         .path
         .extend(["eventSubscriptions", subscription.name.as_str()].map(str::to_owned));
@@ -229,7 +233,11 @@ pub(super) fn scoped_subscription(
 }
 
 /// A topic, or a topic of a domain, with its tags and those of its namespace.
-fn scoped(control: &Control, topic: &TopicRecord, domain_topic: Option<&str>) -> ScopedResource {
+fn scoped_resource(
+    control: &Control,
+    topic: &TopicRecord,
+    domain_topic: Option<&str>,
+) -> ScopedResource {
     let id = topic.resource_id_of(domain_topic);
     let path = id
         .split_once("/Microsoft.EventGrid/")

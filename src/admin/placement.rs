@@ -55,7 +55,6 @@ pub(super) enum ShardScope {
     Any,
     /// The control shard, which has the tokens and the sessions.
     Control,
-    /// All.
     All(Merge),
     /// That of the topic in the query, or all without one.
     ByTopic(Merge),
@@ -66,9 +65,7 @@ pub(super) enum ShardScope {
 /// A topic that may be spread, as a request names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicName {
-    /// Its namespace, if it has one.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
@@ -82,12 +79,12 @@ impl TopicName {
     }
 
     /// The name whose shard has the topic, or leads it if it is spread.
-    pub fn leading(&self) -> &str {
+    pub fn leading_name(&self) -> &str {
         self.namespace.as_ref().unwrap_or(&self.name)
     }
 
     /// The key of its record.
-    pub fn key(&self) -> String {
+    pub fn topic_key(&self) -> String {
         match &self.namespace {
             Some(namespace) => key_in_namespace(namespace, &self.name),
             None => key(TopicKind::Topic, &self.name),
@@ -108,7 +105,6 @@ pub enum SpreadScope {
     One,
     /// All, with a part of the answer each.
     Parts(PartsMerge),
-    /// All.
     All(Merge),
 }
 
@@ -131,7 +127,7 @@ pub enum Placement {
 }
 
 static PATTERNS: LazyLock<Vec<(ResourceDef, &'static GridhookRoute)>> = LazyLock::new(|| {
-    GridhookRoute::all(ChaosMode::Enabled)
+    GridhookRoute::all_routes(ChaosMode::Enabled)
         .map(|route| (ResourceDef::new(route.template), route))
         .collect()
 });
@@ -148,7 +144,7 @@ pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
             ShardScope::ByBody(merge) => Placement::ByBody(merge),
         };
     }
-    let Some(found) = path::find(path) else {
+    let Some(found) = path::find_route(path) else {
         return Placement::Any;
     };
     let operation = found.route.operation(method);
@@ -172,7 +168,7 @@ pub fn placement_of_body(merge: Merge, body: &[u8]) -> Placement {
     }
     match serde_json::from_slice(body) {
         Ok(Named { topic: Some(topic) }) => match name_in(&topic) {
-            Placed::Topic(topic) => Placement::Named(topic.leading().to_owned()),
+            Placed::Topic(topic) => Placement::Named(topic.leading_name().to_owned()),
             Placed::Other(name) => Placement::Named(name),
         },
         Ok(Named { topic: None }) => Placement::All(merge),
@@ -197,7 +193,7 @@ enum Placed {
 }
 
 fn name_in(topic: &str) -> Placed {
-    if let Some(path) = path::find(topic) {
+    if let Some(path) = path::find_route(topic) {
         let other = || Placed::Other(path.top_level().unwrap_or_default().to_owned());
         return path.topic_name().map_or_else(other, Placed::Topic);
     }
@@ -219,12 +215,12 @@ fn name_in(topic: &str) -> Placed {
 impl ArmPath {
     /// The topic that the path is in, if it is one that may be spread.
     fn topic_name(&self) -> Option<TopicName> {
-        if self.optional("domainName").is_some() {
+        if self.optional_name("domainName").is_some() {
             return None;
         }
         Some(TopicName::new(
-            self.optional("namespaceName"),
-            self.optional("topicName")?,
+            self.optional_name("namespaceName"),
+            self.optional_name("topicName")?,
         ))
     }
 
@@ -232,6 +228,6 @@ impl ArmPath {
     fn top_level(&self) -> Option<&str> {
         ["namespaceName", "domainName", "topicName"]
             .into_iter()
-            .find_map(|parameter| self.optional(parameter))
+            .find_map(|parameter| self.optional_name(parameter))
     }
 }

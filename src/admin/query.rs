@@ -20,7 +20,7 @@ pub(super) fn read<T: DeserializeOwned>(query: &str, allowed: &str) -> Result<T,
 }
 
 /// The number of `items` in the parameter `name`; `default` if it is not given.
-pub(super) fn number(
+pub(super) fn parse_number(
     name: &str,
     given: Option<&str>,
     default: usize,
@@ -35,7 +35,8 @@ pub(super) fn number(
         .ok()
         .filter(|number| allowed.contains(number))
         .ok_or_else(|| {
-            let (min, max) = (allowed.start(), allowed.end());
+            let min = allowed.start();
+            let max = allowed.end();
             InvalidRequest::new(
                 name,
                 format!("is \"{given}\"; allowed are {min} to {max} {items}"),

@@ -7,8 +7,8 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{Call, no_subscription, path::TopicPath, topic},
-    model::{InvalidRequest, instant, parse, read},
+    arm::{Call, find_topic, no_subscription, path::TopicPath},
+    model::{InvalidRequest, parse_body, parse_instant, read},
     shares,
 };
 use crate::operate::counters_view;
@@ -32,7 +32,7 @@ pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequ
             time.0,
             format!("and {} are both given; allowed is one of them", seq.0),
         )),
-        (Some(given), None) => Ok(Some(ReplayPoint::Since(instant(time.0, given)?))),
+        (Some(given), None) => Ok(Some(ReplayPoint::Since(parse_instant(time.0, given)?))),
         (None, seq) => Ok(seq.map(ReplayPoint::At)),
     };
     Ok(ReplayRange {
@@ -86,13 +86,13 @@ pub(crate) fn replay_view(job: &Job, counted: Option<u64>, now: Timestamp) -> Re
         JobKind::Replay { from, end } => Some((from.0, end.0)),
         JobKind::Redrive { .. } => None,
     };
-    let passed = job.counters.passed;
+    let done_events = job.counters.passed;
     let total = range
         .map(|(from, end)| end.saturating_sub(from))
         .or(counted);
     let left = total
         .filter(|_| job.state == JobState::Running)
-        .and_then(|total| eta(now.since(job.began), passed, total));
+        .and_then(|total| remaining_time(now.since(job.began), done_events, total));
     ReplayView {
         id: job.lane.0.to_string(),
         kind: job.kind.to_string(),
@@ -103,7 +103,7 @@ pub(crate) fn replay_view(job: &Job, counted: Option<u64>, now: Timestamp) -> Re
         started: job.began.to_string(),
         changed: job.changed.to_string(),
         progress: JobProgress {
-            passed,
+            passed: done_events,
             total,
             eta_seconds: left.map(|left| left.as_secs()),
         },
@@ -112,24 +112,28 @@ pub(crate) fn replay_view(job: &Job, counted: Option<u64>, now: Timestamp) -> Re
 }
 
 /// Time for the rest at the average rate so far.
-fn eta(so_far: Duration, passed: u64, total: u64) -> Option<Duration> {
+fn remaining_time(so_far: Duration, passed: u64, total: u64) -> Option<Duration> {
     let left =
         total.saturating_sub(passed) as f64 / Some(passed).filter(|passed| *passed > 0)? as f64;
     Duration::try_from_secs_f64(so_far.as_secs_f64() * left).ok()
 }
 
 /// `GET …/replays`.
-pub(super) async fn list(
+pub(super) async fn list_replays(
     call: Call<'_>,
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let key = subscription_key(call.control, path, name)?;
-    let jobs = call.control.registry.read_jobs(&path.key(), name).await?;
+    let jobs = call
+        .control
+        .registry
+        .read_jobs(&path.topic_key(), name)
+        .await?;
     let mut value = Vec::with_capacity(jobs.len());
     for job in &jobs {
-        let counted = call.control.redrive_total(key, job).await;
-        value.push(replay_view(job, counted, call.control.clock.now()));
+        let total = call.control.redrive_total(key, job).await;
+        value.push(replay_view(job, total, call.control.clock.now()));
     }
     Ok(HttpResponse::Ok().json(Page::whole(value)))
 }
@@ -145,14 +149,14 @@ pub(super) async fn get(
     let job = call
         .control
         .registry
-        .read_job(&path.key(), name, lane(id)?)
+        .read_job(&path.topic_key(), name, parse_lane(id)?)
         .await?;
-    let counted = call.control.redrive_total(key, &job).await;
-    Ok(HttpResponse::Ok().json(replay_view(&job, counted, call.control.clock.now())))
+    let total = call.control.redrive_total(key, &job).await;
+    Ok(HttpResponse::Ok().json(replay_view(&job, total, call.control.clock.now())))
 }
 
 /// `POST …/replays/{replayId}/pause`, `…/resume` and `…/cancel`.
-pub(super) async fn command(
+pub(super) async fn command_job(
     call: Call<'_>,
     path: &TopicPath,
     name: &str,
@@ -160,7 +164,8 @@ pub(super) async fn command(
 ) -> Result<HttpResponse, AdminError> {
     let id = call.path.name("replayId")?;
     subscription_key(call.control, path, name)?;
-    let (key, command) = (path.key(), command(lane(id)?));
+    let key = path.topic_key();
+    let command = command(parse_lane(id)?);
     call.control
         .registry
         .send_command(&key, name, Command::Job(command))
@@ -180,7 +185,7 @@ fn subscription_key(
     path: &TopicPath,
     name: &str,
 ) -> Result<SubscriptionKey, AdminError> {
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let subscription = topic
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
@@ -191,7 +196,7 @@ fn subscription_key(
 }
 
 /// The lane of a job, by its id in a path.
-fn lane(id: &str) -> Result<Lane, AdminError> {
+fn parse_lane(id: &str) -> Result<Lane, AdminError> {
     let lane = id.parse().ok().map(Lane).filter(|lane| lane.is_job());
     lane.ok_or_else(|| AdminError::NotFound(format!("There is no replay '{id}'.")))
 }
@@ -207,9 +212,9 @@ pub(super) async fn start(
     let body: ReplayBody = if call.body.is_empty() {
         ReplayBody::default()
     } else {
-        read(parse(call.body)?)?
+        read(parse_body(call.body)?)?
     };
-    let key = path.key();
+    let key = path.topic_key();
     let range = replay_range(&body)?;
     let rate = replay_rate(&body)?;
     if body.dry_run {

@@ -32,12 +32,12 @@ pub fn new() -> Uuid {
 }
 
 /// The id of the request that this task handles.
-pub(super) fn current() -> Option<Uuid> {
+pub(super) fn current_id() -> Option<Uuid> {
     CURRENT.try_with(|id| *id).ok()
 }
 
 /// The id that the client gave the request, if it can be repeated.
-pub fn correlation(request: &HttpRequest) -> Option<HeaderValue> {
+pub fn correlation_id(request: &HttpRequest) -> Option<HeaderValue> {
     let given = request.headers().get(CORRELATION)?;
     let is_id = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.{}".contains(byte);
     let is_usable =

@@ -8,8 +8,8 @@ use tracing::info;
 
 use super::{
     AdminError,
-    arm::{Call, no_subscription, path::TopicPath, topic},
-    model::{InvalidRequest, parse, read},
+    arm::{Call, find_topic, no_subscription, path::TopicPath},
+    model::{InvalidRequest, parse_body, read},
 };
 use gridhook_api::retry::{DELIVERIES_MAX, RetriedView, RetryNowBody};
 use gridhook_engine::control::registry::{self, SubscriptionStatus};
@@ -17,25 +17,25 @@ use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_policy::record::{BLOCKING, DueKey, Health, RetryRequest};
 
 /// `POST …/retry`.
-pub(super) async fn retry(
+pub(super) async fn retry_deliveries(
     call: Call<'_>,
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let now = control.clock.now();
     let RetryNowBody {
         all,
         sequences,
         after,
-    } = read(parse(call.body)?)?;
+    } = read(parse_body(call.body)?)?;
     let (request, next) = match (all, sequences) {
         (true, None) => {
             let first = || (DueKey::first_at(now.after(Duration::from_micros(1))), now);
             let (from, started) = after
                 .as_deref()
-                .map(position)
+                .map(parse_position)
                 .transpose()?
                 .unwrap_or_else(first);
             let page = topic
@@ -50,7 +50,7 @@ pub(super) async fn retry(
             let next = keys
                 .last()
                 .filter(|_| !is_end)
-                .map(|last| text(last, started));
+                .map(|last| format_position(last, started));
             (
                 RetryRequest {
                     keys: keys.iter().map(|key| (key.lane, key.seq)).collect(),
@@ -82,7 +82,7 @@ pub(super) async fn retry(
     };
     let events = control
         .registry
-        .send_retry(&path.key(), name, request)
+        .send_retry(&path.topic_key(), name, request)
         .await?;
     let status = topic
         .read_status(name)
@@ -93,7 +93,7 @@ pub(super) async fn retry(
         .filter(|until| control.clock.now() < *until)
         .map(|until| until.to_string());
     info!(
-        topic = path.key(),
+        topic = path.topic_key(),
         subscription = name,
         events,
         "retries brought forward"
@@ -114,14 +114,14 @@ fn wait_of(SubscriptionStatus { cursor, .. }: &SubscriptionStatus) -> Option<Tim
 }
 
 /// The position behind a key, and the time of the first part, as the response has them.
-fn text(DueKey { due, lane, seq }: &DueKey, started: Timestamp) -> String {
+fn format_position(DueKey { due, lane, seq }: &DueKey, started: Timestamp) -> String {
     format!("{}-{}-{}-{}", due.0, lane.0, seq.plus(1).0, started.0)
 }
 
-fn position(text: &str) -> Result<(DueKey, Timestamp), InvalidRequest> {
+fn parse_position(text: &str) -> Result<(DueKey, Timestamp), InvalidRequest> {
     let parts: Result<Vec<u64>, _> = text.split('-').map(str::parse).collect();
     let lane = |lane: u64| u16::try_from(lane).map(Lane).ok();
-    let found = match parts.as_deref() {
+    let position = match parts.as_deref() {
         Ok(&[due, of, seq, started]) => lane(of).map(|lane| {
             (
                 DueKey {
@@ -134,7 +134,7 @@ fn position(text: &str) -> Result<(DueKey, Timestamp), InvalidRequest> {
         }),
         Ok(_) | Err(_) => None,
     };
-    found.ok_or_else(|| {
+    position.ok_or_else(|| {
         InvalidRequest::new(
             "after",
             format!(

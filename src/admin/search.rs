@@ -19,7 +19,7 @@ struct SearchQuery {
 }
 
 /// `GET /search`.
-pub(super) async fn report(
+pub(super) async fn find_resources(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {

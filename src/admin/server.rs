@@ -9,7 +9,7 @@ use super::{AdminError, ChaosMode, ClusterContext, Control, metrics::process::Pr
 use gridhook_api::server::{ListenerView, ProcessView, ServerReport};
 
 /// `GET /server`.
-pub(super) async fn report(
+pub(super) async fn get_server(
     request: HttpRequest,
     control: web::Data<Control>,
     chaos: web::Data<ChaosMode>,

@@ -18,16 +18,20 @@ use gridhook_event::Timestamp;
 const SECRET_BYTES: usize = 32;
 
 /// `GET /ui/session` reports the caller.
-pub(super) async fn report(
+pub(super) async fn get_session(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    sessions(&control, &request)?;
+    find_sessions(&control, &request)?;
     let expires = request
         .extensions()
         .get::<OpenSession>()
         .map(|session| session.expires);
-    Ok(view(&Permissions::of(&request)?, None, expires))
+    Ok(session_view(
+        &Permissions::from_request(&request)?,
+        None,
+        expires,
+    ))
 }
 
 /// `POST /ui/session` starts a session.
@@ -35,13 +39,14 @@ pub(super) async fn start(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let (sessions, permissions) = (sessions(&control, &request)?, Permissions::of(&request)?);
+    let sessions = find_sessions(&control, &request)?;
+    let permissions = Permissions::from_request(&request)?;
     if request.extensions().contains::<OpenSession>() {
         let why = "A session cannot start another session; send the token of an operator.";
         return Err(AdminError::Refused(why.to_owned()));
     }
     let secret = format!("{PREFIX}{}", random_text(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
-    let token = auth::bearer(&request).ok_or(AdminError::NoToken)?;
+    let token = auth::bearer_token(&request).ok_or(AdminError::NoToken)?;
     let Holder {
         key,
         is_administrator,
@@ -59,21 +64,22 @@ pub(super) async fn start(
         operator = permissions.caller.identity().0,
         "signed in to the dashboard"
     );
-    Ok(view(&permissions, Some(secret), Some(expires)))
+    Ok(session_view(&permissions, Some(secret), Some(expires)))
 }
 
 /// `DELETE /ui/session` ends the session.
-pub(super) async fn end(
+pub(super) async fn end_session(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let (sessions, caller) = (sessions(&control, &request)?, AdminCaller::of(&request)?);
+    let sessions = find_sessions(&control, &request)?;
+    let caller = AdminCaller::from_request(&request)?;
     if !request.extensions().contains::<OpenSession>() {
         return Err(AdminError::Refused(
             "The token is not that of a session; only a session can be ended.".into(),
         ));
     }
-    sessions.end(auth::bearer(&request).ok_or(AdminError::NoToken)?);
+    sessions.end_session(auth::bearer_token(&request).ok_or(AdminError::NoToken)?);
     tracing::info!(
         operator = caller.identity().0,
         "signed out of the dashboard"
@@ -82,7 +88,7 @@ pub(super) async fn end(
 }
 
 /// The sessions; without a dashboard, its paths do not exist.
-pub(super) fn sessions<'a>(
+pub(super) fn find_sessions<'a>(
     control: &'a Control,
     request: &HttpRequest,
 ) -> Result<&'a Sessions, AdminError> {
@@ -92,7 +98,7 @@ pub(super) fn sessions<'a>(
         .ok_or_else(|| AdminError::NoSuchPath(request.path().to_owned()))
 }
 
-fn view(
+fn session_view(
     permissions: &Permissions,
     token: Option<String>,
     expires: Option<Timestamp>,
@@ -102,7 +108,10 @@ fn view(
         token,
         name: name.to_owned(),
         identity_type: format!("{kind:?}"),
-        role: permissions.role().map_or("none", Role::name).to_owned(),
+        role: permissions
+            .highest_role()
+            .map_or("none", Role::name)
+            .to_owned(),
         expires: expires.map(|expires| expires.to_string()),
         idle_seconds: IDLE.as_secs(),
     })

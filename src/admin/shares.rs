@@ -20,7 +20,7 @@ pub(super) struct Holder {
 }
 
 /// The number of `max` that only administrators can use.
-const fn reserve(max: usize) -> usize {
+const fn reserved_count(max: usize) -> usize {
     max / 8
 }
 
@@ -40,11 +40,11 @@ impl CallerShares {
     }
 
     /// Takes one of them. A caller can hold a quarter of all.
-    pub(super) fn take(&self, holder: &Holder) -> Option<Share> {
+    pub(super) fn take_share(&self, holder: &Holder) -> Option<Share> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let total: usize = held.values().sum();
         let own = held.get(&holder.key).copied().unwrap_or_default();
-        let has_room = total < self.max - reserve(self.max) && own < self.max / 4;
+        let has_room = total < self.max - reserved_count(self.max) && own < self.max / 4;
         if total >= self.max || !(holder.is_administrator || has_room) {
             return None;
         }
@@ -178,7 +178,7 @@ pub(super) async fn check_new_job(
     }
     let jobs = control.registry.read_jobs(topic, subscription).await?;
     let active = jobs.iter().filter(|job| !job.state.has_ended()).count();
-    if active >= JOBS_MAX - reserve(JOBS_MAX) {
+    if active >= JOBS_MAX - reserved_count(JOBS_MAX) {
         return Err(AdminError::Conflict(format!(
             "{active} jobs of this event subscription run or are paused, and the last of \
              {JOBS_MAX} is for administrators of the whole server; cancel one."
@@ -189,7 +189,6 @@ pub(super) async fn check_new_job(
 
 /// What exists of a limited number of stored resources.
 struct StoredResources {
-    /// All of them.
     all: usize,
     /// Those that the caller created.
     own: usize,
@@ -209,13 +208,13 @@ impl StoredResources {
             max,
             what,
         } = *self;
-        let shared = max - reserve(max);
+        let shared_count = max - reserved_count(max);
         let half = max.div_ceil(2);
-        if all >= shared {
+        if all >= shared_count {
             return Err(AdminError::Conflict(format!(
                 "There are {all} {what}, and the last {} of {max} are for administrators of the \
                  whole server.",
-                reserve(max)
+                reserved_count(max)
             )));
         }
         if own >= half {

@@ -11,7 +11,7 @@ use super::{
     AdminError, Control,
     arm::read_body,
     auth::AdminCaller,
-    model::{InvalidRequest, parse, read},
+    model::{InvalidRequest, parse_body, read},
 };
 use gridhook_api::editions::SimulateBody;
 use gridhook_compute::{ComputeError, Meter};
@@ -39,21 +39,24 @@ pub(super) async fn run(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let caller = AdminCaller::of(&request)?;
+    let caller = AdminCaller::from_request(&request)?;
     let bytes = read_body(payload).await?;
     let body: SimulateBody = if bytes.is_empty() {
         SimulateBody::default()
     } else {
-        read(parse(&bytes)?)?
+        read(parse_body(&bytes)?)?
     };
-    let plan = plan(&control, &body)?;
+    let plan = build_plan(&control, &body)?;
     let report = control
-        .compute(&caller, |meter| simulate(plan, meter))
+        .compute_for(&caller, |meter| simulate_plan(plan, meter))
         .await??;
     Ok(HttpResponse::Ok().json(report))
 }
 
-async fn simulate(plan: SimulationPlan, meter: Meter) -> Result<SimulationReport, ComputeError> {
+async fn simulate_plan(
+    plan: SimulationPlan,
+    meter: Meter,
+) -> Result<SimulationReport, ComputeError> {
     meter.reserve_bytes(SIMULATION_BYTES)?;
     let mut simulation = Simulation::new(plan);
     while simulation.run_next_part().is_some() {
@@ -62,7 +65,7 @@ async fn simulate(plan: SimulationPlan, meter: Meter) -> Result<SimulationReport
     Ok(simulation.finish())
 }
 
-fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, InvalidRequest> {
+fn build_plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, InvalidRequest> {
     let name = body.edition.as_ref().unwrap_or(&control.editions.default);
     let tables = &control.edition_tables;
     let edition = tables.by_name.get(name).ok_or_else(|| {
@@ -76,11 +79,11 @@ fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, Invali
             ),
         )
     })?;
-    let days = within("days", body.days.unwrap_or(2.0), 0.001..=DAYS_MAX)?;
+    let days = check_range("days", body.days.unwrap_or(2.0), 0.001..=DAYS_MAX)?;
     let subscriptions = body.subscriptions.unwrap_or(100);
-    within("subscriptions", subscriptions, 1..=SUBSCRIPTIONS_MAX)?;
+    check_range("subscriptions", subscriptions, 1..=SUBSCRIPTIONS_MAX)?;
     let most = DELIVERIES_MAX / (f64::from(subscriptions) * days * 86_400.0);
-    let rate = within("rate", body.rate.unwrap_or(0.01), 0.000_001..=most)?;
+    let rate = check_range("rate", body.rate.unwrap_or(0.01), 0.000_001..=most)?;
     let share = |text: &String| {
         EndpointModel::parse_share(text, rate)
             .map_err(|problem| InvalidRequest::new("models", problem))
@@ -98,12 +101,12 @@ fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, Invali
     }
     Ok(SimulationPlan {
         edition: Arc::clone(edition),
-        subscriptions: within("subscriptions", subscriptions, least..=SUBSCRIPTIONS_MAX)?,
+        subscriptions: check_range("subscriptions", subscriptions, least..=SUBSCRIPTIONS_MAX)?,
         shares,
         span: Duration::from_secs_f64(days * 86_400.0),
         rate,
         seed: body.seed.unwrap_or(1),
-        batch: within("batch", body.batch.unwrap_or(1), 1..=BATCH_MAX)?,
+        batch: check_range("batch", body.batch.unwrap_or(1), 1..=BATCH_MAX)?,
         concurrency: tables.concurrency,
         response_timeout: tables.response_timeout,
         outcome_delay: tables.outcome_delay,
@@ -111,7 +114,7 @@ fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, Invali
     })
 }
 
-fn within<T: PartialOrd + Display>(
+fn check_range<T: PartialOrd + Display>(
     target: &str,
     value: T,
     allowed: RangeInclusive<T>,

@@ -107,13 +107,14 @@ impl SpreadTopics {
         }
     }
 
-    fn led(&self, registry: &Registry) -> Definitions {
+    fn led_definitions(&self, registry: &Registry) -> Definitions {
         let leaving = self
             .leaving
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let (mut namespaces, mut topics) = (BTreeMap::new(), Vec::new());
+        let mut namespaces = BTreeMap::new();
+        let mut topics = Vec::new();
         for topic in registry.list_topics() {
             let record = topic.record();
             let above = record.namespace.as_ref().map(|namespace| &namespace.name);
@@ -128,7 +129,7 @@ impl SpreadTopics {
             let subscriptions = topic
                 .list_subscriptions()
                 .iter()
-                .map(|record| unnumbered(record))
+                .map(|record| without_numbers(record))
                 .collect();
             topics.push(TopicDefinition {
                 topic: follower_of(&record),
@@ -143,7 +144,7 @@ impl SpreadTopics {
     }
 
     /// Sends no definition of what has this key until the result is dropped.
-    fn leave(&self, key: String) -> Leaving {
+    fn begin_deletion(&self, key: String) -> Leaving {
         let all = Arc::clone(&self.leaving);
         all.lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -152,24 +153,24 @@ impl SpreadTopics {
     }
 
     /// Returns once every other shard has stored what this one leads.
-    async fn share(&self, registry: &Registry) -> Result<(), AdminError> {
+    async fn share_definitions(&self, registry: &Registry) -> Result<(), AdminError> {
         let others = (0..self.stored.len()).filter(|shard| *shard != self.own);
         let shared = others.map(|shard| async move {
             let shared = self.share_with(registry, shard, true).await;
             shared.map_err(|why| format!("shard {shard}: {why}"))
         });
-        let failed: Vec<String> = join_all(shared)
+        let failures: Vec<String> = join_all(shared)
             .await
             .into_iter()
             .filter_map(Result::err)
             .collect();
-        if failed.is_empty() {
+        if failures.is_empty() {
             return Ok(());
         }
         Err(AdminError::Unavailable(format!(
             "Not every shard of the spread topic has the change yet ({}). It is sent again until \
              each has it; repeat the request to wait for that.",
-            failed.join("; ")
+            failures.join("; ")
         )))
     }
 
@@ -182,7 +183,7 @@ impl SpreadTopics {
         is_asked: bool,
     ) -> Result<(), String> {
         let mut stored = self.stored[shard].lock().await;
-        let led = self.led(registry);
+        let led = self.led_definitions(registry);
         if led.topics.is_empty() && stored.is_none() && !is_asked {
             return Ok(());
         }
@@ -226,20 +227,20 @@ pub async fn share_definitions(control: web::Data<Control>) {
 
 impl Control {
     /// The number of shards of the cluster; 1 without several.
-    pub(super) fn shards(&self) -> u32 {
+    pub(super) fn shard_count(&self) -> u32 {
         self.spread
             .as_ref()
             .map_or(1, |spread| spread.stored.len() as u32)
     }
 
     /// The number of this shard, in a cluster with several.
-    pub(super) fn shard(&self) -> Option<usize> {
+    pub(super) fn shard_number(&self) -> Option<usize> {
         self.spread.as_ref().map(|spread| spread.own)
     }
 
     /// The number of this shard, if the topic is spread.
     pub(super) fn shard_of_part(&self, record: &TopicRecord) -> Option<usize> {
-        self.shard().filter(|_| record.is_spread())
+        self.shard_number().filter(|_| record.is_spread())
     }
 
     /// Returns once every shard has a change of a spread topic.
@@ -247,8 +248,10 @@ impl Control {
         let Some(spread) = &self.spread else {
             return Ok(());
         };
-        match self.registry.find_topic(&path.key()) {
-            Some(topic) if topic.record().is_spread() => spread.share(&self.registry).await,
+        match self.registry.find_topic(&path.topic_key()) {
+            Some(topic) if topic.record().is_spread() => {
+                spread.share_definitions(&self.registry).await
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -260,7 +263,7 @@ impl Control {
             .as_ref()
             .filter(|_| self.has_spread_topics(name))
         {
-            Some(spread) => spread.share(&self.registry).await,
+            Some(spread) => spread.share_definitions(&self.registry).await,
             None => Ok(()),
         }
     }
@@ -299,8 +302,8 @@ impl Control {
         let Some(spread) = self.spread.as_ref().filter(|_| has_any) else {
             return Ok(None);
         };
-        let leaving = spread.leave(key);
-        spread.share(&self.registry).await?;
+        let leaving = spread.begin_deletion(key);
+        spread.share_definitions(&self.registry).await?;
         Ok(Some(leaving))
     }
 
@@ -338,12 +341,11 @@ impl Control {
                 registry.delete_namespace(known.name.as_str()).await?;
             }
         }
-        let (mut stored, mut failed) = (Ok(()), 0);
+        let mut stored = Ok(());
+        let mut failed = 0;
         for definition in namespaces {
-            let (key, known) = (
-                definition.key(),
-                registry.find_namespace(definition.name.as_str()),
-            );
+            let key = definition.key();
+            let known = registry.find_namespace(definition.name.as_str());
             if known.is_some_and(|known| value_of(&*known) == value_of(&definition)) {
                 continue;
             }
@@ -385,19 +387,20 @@ async fn apply_definition(
         Some(known) => known,
         None => registry.put_topic(record).await?,
     };
-    let known: Vec<(String, Value)> = topic
+    let stored_subscriptions: Vec<(String, Value)> = topic
         .list_subscriptions()
         .iter()
-        .map(|known| (known.key(), value_of(&unnumbered(known))))
+        .map(|known| (known.key(), value_of(&without_numbers(known))))
         .collect();
-    for (name, _) in &known {
+    for (name, _) in &stored_subscriptions {
         if !subscriptions.iter().any(|wanted| wanted.key() == *name) {
             registry.delete_subscription(&key, name).await?;
         }
     }
     for wanted in subscriptions {
-        let (name, value) = (wanted.key(), value_of(&wanted));
-        if !known
+        let name = wanted.key();
+        let value = value_of(&wanted);
+        if !stored_subscriptions
             .iter()
             .any(|(of, known)| *of == name && *known == value)
         {
@@ -407,7 +410,6 @@ async fn apply_definition(
     Ok(())
 }
 
-/// The record of a follower.
 fn follower_of(record: &TopicRecord) -> TopicRecord {
     TopicRecord {
         partitions: Vec::new(),
@@ -424,7 +426,7 @@ fn follower_of_namespace(record: &NamespaceRecord) -> NamespaceRecord {
 }
 
 /// Each shard assigns numbers and versions itself.
-fn unnumbered(record: &SubscriptionRecord) -> SubscriptionRecord {
+fn without_numbers(record: &SubscriptionRecord) -> SubscriptionRecord {
     SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use super::{
     AdminError, Control,
     arm::read_body,
-    model::{InvalidRequest, parse, read, value_of},
+    model::{InvalidRequest, parse_body, read, value_of},
 };
 use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
 use gridhook_clock::Clock;
@@ -39,11 +39,11 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 const LINES_MAX: usize = 4;
 
 /// `POST /store/check`.
-pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let backups = backups(&control)?;
-    let permit = backups.acquire_permit().map_err(refused)?;
+pub(super) async fn check_store(control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    let backups = find_backups(&control)?;
+    let permit = backups.acquire_permit().map_err(backup_refusal)?;
     info!("store check started");
-    Ok(work(control.clock.clone(), move |watch| {
+    Ok(stream_progress(control.clock.clone(), move |watch| {
         let report = backups.check_store(&permit, watch)?;
         log_end(permit, report.is_sound(), "store check ended");
         Ok(ProgressLine {
@@ -58,25 +58,26 @@ pub(super) async fn back_up(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let body: BackupBody = read(parse(&read_body(payload).await?)?)?;
-    let backups = backups(&control)?;
-    let (folder, shard) = (body.folder.map(PathBuf::from), control.shard());
-    let permit = backups.acquire_permit().map_err(refused)?;
+    let body: BackupBody = read(parse_body(&read_body(payload).await?)?)?;
+    let backups = find_backups(&control)?;
+    let folder = body.folder.map(PathBuf::from);
+    let shard = control.shard_number();
+    let permit = backups.acquire_permit().map_err(backup_refusal)?;
     let checker = Arc::clone(&backups);
-    let checked = web::block(move || {
+    let check = web::block(move || {
         let folder = match (folder, shard) {
             (Some(folder), Some(shard)) => Some(checker.folder_of_shard(&folder, shard)?),
             (folder, _) => folder,
         };
         checker.check_target(folder.as_deref()).map(|()| folder)
     });
-    let checked = checked
+    let checked = check
         .await
         .map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
-    let folder = checked.map_err(refused)?;
+    let folder = checked.map_err(backup_refusal)?;
     record_intent().await;
     info!(?folder, "backup started");
-    Ok(work(control.clock.clone(), move |watch| {
+    Ok(stream_progress(control.clock.clone(), move |watch| {
         let made = match &folder {
             Some(folder) => backups.make_in_folder(&permit, folder, watch)?,
             None => backups.make_at_destination(&permit, watch)?,
@@ -99,7 +100,7 @@ pub(super) async fn back_up(
     }))
 }
 
-fn backups(control: &Control) -> Result<Arc<Backups>, AdminError> {
+fn find_backups(control: &Control) -> Result<Arc<Backups>, AdminError> {
     let backups = control.backups.clone();
     backups.ok_or_else(|| AdminError::Unavailable(backup::BackupError::Closed.to_string()))
 }
@@ -113,7 +114,7 @@ fn log_end(permit: BackupPermit, is_sound: bool, message: &'static str) {
     }
 }
 
-fn refused(error: backup::BackupError) -> AdminError {
+fn backup_refusal(error: backup::BackupError) -> AdminError {
     match error {
         backup::BackupError::Busy => AdminError::Conflict(error.to_string()),
         backup::BackupError::NoDestination => InvalidRequest::new(
@@ -132,7 +133,7 @@ fn refused(error: backup::BackupError) -> AdminError {
 }
 
 /// Runs `work` on its own thread and streams its lines.
-fn work(
+fn stream_progress(
     clock: Clock,
     work: impl FnOnce(&mut backup::BackupObserver<'_>) -> Result<ProgressLine, backup::BackupError>
     + Send

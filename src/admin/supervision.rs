@@ -101,12 +101,17 @@ pub(crate) fn recovery_view(
     longest: Duration,
     newest: impl Iterator<Item = Duration>,
 ) -> RecoveryView {
-    let mut sorted: Vec<Duration> = newest.collect();
-    let last = sorted.last().copied();
-    sorted.sort_unstable();
+    let mut recoveries: Vec<Duration> = newest.collect();
+    let last = recoveries.last().copied();
+    recoveries.sort_unstable();
     // Nearest-rank percentile.
-    let percentile =
-        |hundredths: usize| sorted.get((sorted.len() * hundredths).div_ceil(100).saturating_sub(1));
+    let percentile = |hundredths: usize| {
+        recoveries.get(
+            (recoveries.len() * hundredths)
+                .div_ceil(100)
+                .saturating_sub(1),
+        )
+    };
     let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     RecoveryView {
         count,
@@ -118,12 +123,12 @@ pub(crate) fn recovery_view(
 }
 
 /// `GET /supervision`: restarts and recovery times of actors.
-pub(super) async fn report(
+pub(super) async fn get_supervision(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
     let query: SupervisionQuery = query::read(request.query_string(), "top and topic")?;
-    let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "actors")?;
+    let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "actors")?;
     let topics = match &query.topic {
         None => control.registry.list_topics(),
         Some(id) if id.starts_with('/') => vec![tail::named_topic(&control, id)?.0],
@@ -158,10 +163,9 @@ pub(super) async fn report(
         let owner = ActorOwner::Store(dead_letters.store.clone());
         all.add(owner, &dead_letters.history.read_state(), None);
     }
-    Ok(HttpResponse::Ok().json(all.report(top)))
+    Ok(HttpResponse::Ok().json(all.into_report(top)))
 }
 
-/// Owner of an actor.
 enum ActorOwner {
     Topic(String),
     Subscription(String, String),
@@ -226,7 +230,7 @@ impl ActorHistory {
         self.ended.insert((ends, self.actors), view);
     }
 
-    fn report(self, top: usize) -> SupervisionReport {
+    fn into_report(self, top: usize) -> SupervisionReport {
         let RecoveryTimes {
             count,
             longest,

@@ -51,12 +51,12 @@ struct TailQuery {
 }
 
 /// `GET /tail`.
-pub(super) async fn tail(
+pub(super) async fn stream_tail(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let permissions = Permissions::of(&request)?;
-    let query = TailQuery::of(&control, &permissions, request.query_string())?;
+    let permissions = Permissions::from_request(&request)?;
+    let query = TailQuery::from_query(&control, &permissions, request.query_string())?;
     let unavailable = || {
         AdminError::Unavailable(
             "Too many clients follow events, too many of this caller, or the server is stopping. \
@@ -66,18 +66,16 @@ pub(super) async fn tail(
     };
     let share = control
         .tails
-        .take(&permissions.holder())
+        .take_share(&permissions.holder())
         .ok_or_else(unavailable)?;
     let subscriber = control
         .registry
         .feed()
         .subscribe()
         .ok_or_else(unavailable)?;
-    let (caller, wall, now) = (
-        AdminCaller::of(&request)?,
-        control.clock.wall_time(),
-        control.clock.now(),
-    );
+    let caller = AdminCaller::from_request(&request)?;
+    let wall = control.clock.wall_time();
+    let now = control.clock.now();
     let session = request.extensions().get::<OpenSession>().cloned();
     let permissions = Some(permissions).filter(|permissions| !permissions.sees_everything());
     let state = TailStream {
@@ -94,21 +92,21 @@ pub(super) async fn tail(
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), state))
     });
     // The stream ends with the caller's token, and with the session.
-    let ended = async move {
+    let end = async move {
         let session = async move {
             match session {
-                Some(session) => session.ended(now).await,
+                Some(session) => session.wait_until_ended(now).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = caller.ended(wall) => {}
+            () = caller.wait_until_ended(wall) => {}
             () = session => {}
         }
     };
     Ok(HttpResponse::Ok()
         .content_type("application/x-ndjson")
-        .streaming(Box::pin(lines.take_until(Box::pin(ended)))))
+        .streaming(Box::pin(lines.take_until(Box::pin(end)))))
 }
 
 struct TailStream {
@@ -131,7 +129,7 @@ impl TailStream {
             }
             let received = tokio::time::timeout(HEARTBEAT, self.subscriber.next()).await;
             if let Some(session) = &self.session {
-                session.keep(self.control.clock.now());
+                session.note_use(self.control.clock.now());
             }
             match received {
                 Err(_) => return Some("\n".to_owned()),
@@ -143,7 +141,7 @@ impl TailStream {
                     match &*event {
                         FeedEvent::Published(partition, chunk) if self.query.events => {
                             for event in chunk.decode_events().into_iter().flatten() {
-                                self.published(*partition, &event);
+                                self.send_published(*partition, &event);
                             }
                         }
                         FeedEvent::Ended(subscription_key, record, lines)
@@ -154,13 +152,17 @@ impl TailStream {
                                     subscription_key.partition,
                                     record.filter.domain_topic.as_deref(),
                                 )
-                                && self.sees(subscription_key.partition, None, Some(&**record));
+                                && self.sees_event(
+                                    subscription_key.partition,
+                                    None,
+                                    Some(&**record),
+                                );
                             let topic = self.name_of(subscription_key.partition);
                             for line in lines {
                                 if is_wanted && self.query.is_outcome(line) {
                                     let line = line_view(line, LineContext::default());
-                                    let (topic, subscription) =
-                                        (topic.clone(), record.name.to_string());
+                                    let topic = topic.clone();
+                                    let subscription = record.name.to_string();
                                     self.push_line(&TailLine::Outcome(Box::new(Ended {
                                         topic,
                                         subscription,
@@ -176,7 +178,7 @@ impl TailStream {
         }
     }
 
-    fn published(&mut self, partition: PartitionId, event: &Event) {
+    fn send_published(&mut self, partition: PartitionId, event: &Event) {
         let TailQuery {
             event_type, data, ..
         } = &self.query;
@@ -185,7 +187,7 @@ impl TailStream {
             && event_type
                 .as_ref()
                 .is_none_or(|wanted| *wanted == event.event_type())
-            && self.sees(partition, Some(&domain_topic), None);
+            && self.sees_event(partition, Some(&domain_topic), None);
         if !is_wanted {
             return;
         }
@@ -205,7 +207,7 @@ impl TailStream {
 
     /// Whether the caller sees an event subscription of a topic; without one, the events of the
     /// topic or the domain topic.
-    fn sees(
+    fn sees_event(
         &self,
         partition: PartitionId,
         domain_topic: Option<&str>,
@@ -220,7 +222,9 @@ impl TailStream {
             .topic_of_partition(partition)
             .map(|topic| topic.record());
         topic.is_some_and(|topic| match subscription {
-            Some(subscription) => permissions.sees(&self.control, &topic, subscription),
+            Some(subscription) => {
+                permissions.sees_subscription(&self.control, &topic, subscription)
+            }
             None => permissions.sees_topic(
                 &self.control,
                 &topic,
@@ -230,7 +234,7 @@ impl TailStream {
     }
 
     fn push_line(&mut self, line: &TailLine) {
-        self.ready.push_back(text(line));
+        self.ready.push_back(format_line(line));
     }
 
     fn name_of(&self, partition: PartitionId) -> String {
@@ -242,7 +246,7 @@ impl TailStream {
     }
 }
 
-fn text(line: &TailLine) -> String {
+fn format_line(line: &TailLine) -> String {
     let line = serde_json::to_string(line)
         .unwrap_or_else(|error| json!({"error": error.to_string()}).to_string());
     // An event may contain line breaks and control characters.
@@ -250,7 +254,11 @@ fn text(line: &TailLine) -> String {
 }
 
 impl TailQuery {
-    fn of(control: &Control, permissions: &Permissions, text: &str) -> Result<Self, AdminError> {
+    fn from_query(
+        control: &Control,
+        permissions: &Permissions,
+        text: &str,
+    ) -> Result<Self, AdminError> {
         let mut query = Self {
             events: true,
             outcomes: true,
@@ -344,7 +352,7 @@ impl TailQuery {
         let is_named = self
             .outcome
             .as_ref()
-            .is_none_or(|wanted| wanted.matches(&entry.what));
+            .is_none_or(|wanted| wanted.matches_event(&entry.what));
         let status = match entry.what {
             LedgerEvent::Attempted { status, .. } => status,
             _ => None,
@@ -358,11 +366,11 @@ pub(super) fn named_topic(
     control: &Control,
     id: &str,
 ) -> Result<(Arc<TopicHandle>, path::TopicPath), AdminError> {
-    let path = path::find(id)
+    let path = path::find_route(id)
         .filter(path::ArmPath::is_topic)
         .ok_or_else(|| not_a_topic(id))?
         .topic()?;
-    Ok((arm::topic(control, &path)?, path))
+    Ok((arm::find_topic(control, &path)?, path))
 }
 
 /// The topic, the domain or the domain topic that a resource id names. One of which the caller may

@@ -13,12 +13,12 @@ use serde_json::value::RawValue;
 
 use super::{
     AdminError,
-    arm::{Call, no_subscription, path::TopicPath, topic},
+    arm::{Call, find_topic, no_subscription, path::TopicPath},
     model::{
         InvalidRequest,
         subscription::{
             test::{self, TestEvents, TestRequest},
-            transform::program,
+            transform::compile_program,
         },
     },
     permissions::Permissions,
@@ -111,7 +111,7 @@ pub(super) async fn test_filter(
     path: &TopicPath,
     name: Option<&str>,
 ) -> Result<HttpResponse, AdminError> {
-    let topic = topic(call.control, path)?;
+    let topic = find_topic(call.control, path)?;
     let record = topic.record();
     let find = |name| {
         topic
@@ -119,13 +119,13 @@ pub(super) async fn test_filter(
             .ok_or_else(|| no_subscription(path, name))
     };
     let subscription = name.map(find).transpose()?;
-    let ranges = call.control.editions.ranges(&record.edition)?;
-    let TestRequest { draft, sample } = test::filter(&record, ranges, call.body)?;
+    let ranges = call.control.editions.edition_ranges(&record.edition)?;
+    let TestRequest { draft, sample } = test::read_filter_test(&record, ranges, call.body)?;
     // A draft filter gets the domain topic of the event subscription.
-    let stored = subscription
+    let stored_filter = subscription
         .as_ref()
         .map(|subscription| &subscription.filter);
-    let domain_topic = stored.and_then(|filter| filter.domain_topic.clone());
+    let domain_topic = stored_filter.and_then(|filter| filter.domain_topic.clone());
     let draft = draft.map(|filter| Filter {
         domain_topic,
         ..filter
@@ -136,12 +136,12 @@ pub(super) async fn test_filter(
             "is missing; without an event subscription there is no other filter",
         )
     };
-    let filter = draft.or(stored.cloned()).ok_or_else(missing)?;
+    let filter = draft.or(stored_filter.cloned()).ok_or_else(missing)?;
     check_sample(call.request, &sample)?;
-    let report = call.control.compute(call.caller, |meter| {
+    let report = call.control.compute_for(call.caller, |meter| {
         report_filter(topic, sample, filter, meter)
     });
-    Ok(respond(report.await??))
+    Ok(report_response(report.await??))
 }
 
 async fn report_filter(
@@ -166,11 +166,11 @@ pub(super) async fn test_transform(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let topic = topic(call.control, path)?;
+    let topic = find_topic(call.control, path)?;
     let record = topic
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
-    let TestRequest { draft, sample } = test::transform(call.body)?;
+    let TestRequest { draft, sample } = test::read_transform_test(call.body)?;
     let missing = || {
         InvalidRequest::new(
             "transform",
@@ -181,13 +181,13 @@ pub(super) async fn test_transform(
         .as_ref()
         .or(record.transform.as_deref())
         .ok_or_else(missing)?;
-    let program = program(transform, &record)?;
+    let program = compile_program(transform, &record)?;
     check_sample(call.request, &sample)?;
     let schema = record.delivery_schema;
-    let report = call.control.compute(call.caller, |meter| {
+    let report = call.control.compute_for(call.caller, |meter| {
         report_transform(topic, sample, (program, schema), meter)
     });
-    Ok(respond(report.await??))
+    Ok(report_response(report.await??))
 }
 
 async fn report_transform(
@@ -211,7 +211,8 @@ async fn report_transform(
 
 /// Refuses a sample that the caller may not see.
 fn check_sample(request: &HttpRequest, sample: &TestEvents) -> Result<(), AdminError> {
-    if matches!(sample, TestEvents::Newest(_)) && Permissions::of(request)?.is_by_portal() {
+    if matches!(sample, TestEvents::Newest(_)) && Permissions::from_request(request)?.is_by_portal()
+    {
         let why = "the newest events of a topic are not for one event subscription only; give \
             events to test";
         return Err(AdminError::PortalLink(why));
@@ -223,7 +224,7 @@ fn serialize(report: &impl Serialize) -> Result<Vec<u8>, AdminError> {
     serde_json::to_vec(report).map_err(|_| AdminError::Broken("a report is not JSON"))
 }
 
-fn respond(report: Vec<u8>) -> HttpResponse {
+fn report_response(report: Vec<u8>) -> HttpResponse {
     HttpResponse::Ok()
         .content_type(ContentType::json())
         .body(report)
@@ -240,7 +241,10 @@ struct SampleReader {
 impl SampleReader {
     fn new(topic: Arc<TopicHandle>, sample: TestEvents) -> Result<Self, AdminError> {
         let (events, rest) = match sample {
-            TestEvents::Given(events) => (given(&topic.record(), &events)?, Seq::FIRST..Seq::FIRST),
+            TestEvents::Given(events) => (
+                read_given_events(&topic.record(), &events)?,
+                Seq::FIRST..Seq::FIRST,
+            ),
             TestEvents::Newest(count) => (Vec::new(), topic.newest_range(count)),
         };
         Ok(Self {
@@ -262,14 +266,14 @@ impl SampleReader {
                 .topic
                 .events_of(self.rest.clone())
                 .await
-                .map_err(unreadable)?;
+                .map_err(unreadable_events)?;
             (self.events, self.rest) = (events.into_iter(), rest);
         }
     }
 }
 
 /// The given events, read by the rules of publishing.
-fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminError> {
+fn read_given_events(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminError> {
     let content_type = match topic.input_schema {
         Schema::CloudEvents => "application/cloudevents-batch+json",
         Schema::EventGrid | Schema::Custom => "application/json",
@@ -307,12 +311,14 @@ fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminErro
         );
         let events = chunk.and_then(|chunk| chunk.decode_events());
         read.extend(
-            events.map_err(|damaged| unreadable(journal::Error::Damaged(damaged.to_string())))?,
+            events.map_err(|damaged| {
+                unreadable_events(journal::Error::Damaged(damaged.to_string()))
+            })?,
         );
     }
     Ok(read)
 }
 
-fn unreadable(error: journal::Error) -> AdminError {
+fn unreadable_events(error: journal::Error) -> AdminError {
     AdminError::Unavailable(format!("The log of the topic could not be read: {error}."))
 }

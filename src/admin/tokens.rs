@@ -39,32 +39,33 @@ const PORTAL_LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 const RESERVED: [&str; 2] = ["admin", "gridhook"];
 
 /// `GET /tokens`.
-pub(super) async fn list(control: web::Data<Control>) -> HttpResponse {
+pub(super) async fn list_tokens(control: web::Data<Control>) -> HttpResponse {
     let value = control
         .registry
         .tokens()
         .list_tokens()
         .iter()
-        .map(|token| view(token.to_record()))
+        .map(|token| token_view(token.to_record()))
         .collect();
     HttpResponse::Ok().json(TokenList { value })
 }
 
 /// `POST /tokens`.
-pub(super) async fn create(
+pub(super) async fn create_token(
     request: HttpRequest,
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let body: TokenBody = model::read(model::parse(&read_body(payload).await?)?)?;
-    let caller = AdminCaller::of(&request)?;
+    let body: TokenBody = model::read(model::parse_body(&read_body(payload).await?)?)?;
+    let caller = AdminCaller::from_request(&request)?;
     let name = checked_name(&body.name)?;
     let now = control.clock.wall_time().to_timestamp();
-    let (roles, scopes) = (roles(&body.roles)?, scopes(&body.scopes)?);
+    let roles = parse_roles(&body.roles)?;
+    let scopes = parse_scopes(&body.scopes)?;
     let expires = body
         .expires
         .as_deref()
-        .map(|expires| expiry(expires, now))
+        .map(|expires| parse_expiry(expires, now))
         .transpose()?;
     let is_portal = roles.contains(&TokenRole::Portal);
     if is_portal {
@@ -81,9 +82,11 @@ pub(super) async fn create(
         expires,
         last_used: None,
     };
-    let shown = view(record.clone());
+    let shown = token_view(record.clone());
     audit::expect_status(StatusCode::CREATED);
-    audit::set_changes(|| audit::changes(None, serde_json::to_vec(&shown).ok().as_deref()));
+    audit::set_changes(|| {
+        audit::recorded_changes(None, serde_json::to_vec(&shown).ok().as_deref())
+    });
     let token = control.registry.tokens().create_token(record).await?;
     info!(
         token = token.name(),
@@ -105,12 +108,12 @@ pub(super) async fn create(
 }
 
 /// `DELETE /tokens/{tokenName}`.
-pub(super) async fn revoke(
+pub(super) async fn revoke_token(
     request: HttpRequest,
     name: web::Path<String>,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let caller = AdminCaller::of(&request)?;
+    let caller = AdminCaller::from_request(&request)?;
     let Some(token) = control.registry.tokens().revoke_token(&name).await? else {
         return Err(AdminError::NotFound(format!("There is no token '{name}'.")));
     };
@@ -142,7 +145,7 @@ fn checked_name(name: &str) -> Result<String, InvalidRequest> {
     Ok(name.to_owned())
 }
 
-fn roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
+fn parse_roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
     let mut roles: Vec<TokenRole> = Vec::new();
     for role in given {
         let role = role
@@ -160,7 +163,7 @@ fn roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
     Ok(roles)
 }
 
-fn scopes(given: &[String]) -> Result<Vec<Scope>, InvalidRequest> {
+fn parse_scopes(given: &[String]) -> Result<Vec<Scope>, InvalidRequest> {
     let invalid = |problem: String| InvalidRequest::new("scopes", problem);
     if given.len() > SCOPES_MAX || given.iter().any(|scope| scope.len() > SCOPE_CHARS) {
         let problem =
@@ -173,8 +176,8 @@ fn scopes(given: &[String]) -> Result<Vec<Scope>, InvalidRequest> {
         .collect()
 }
 
-fn expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest> {
-    let expires = model::instant("expires", given)?;
+fn parse_expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest> {
+    let expires = model::parse_instant("expires", given)?;
     if expires > now {
         return Ok(expires);
     }
@@ -209,7 +212,7 @@ fn check_portal(
     Ok(())
 }
 
-fn view(record: TokenRecord) -> TokenView {
+fn token_view(record: TokenRecord) -> TokenView {
     TokenView {
         name: record.name,
         roles: record

@@ -20,7 +20,7 @@ use super::{
     model::InvalidRequest,
     permissions::Permissions,
     query, tail,
-    windows::{SubscriptionWindows, WindowLengths, severity},
+    windows::{SubscriptionWindows, WindowLengths, condition_severity},
 };
 use crate::operate::health_view;
 use gridhook_api::top::{HealthFilter, RateWindow, SortOrder, TopLine, TopReport};
@@ -82,35 +82,37 @@ impl SubscriptionSample<'_> {
     }
 
     /// The largest comes first; equal ones are in the order of topics and names.
-    fn rank(&self, by: SortOrder) -> [f64; 3] {
-        let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
-        let (backlog, pending) = (figures.backlog as f64, figures.counters.pending as f64);
+    fn rank_by(&self, by: SortOrder) -> [f64; 3] {
+        let figures = &self.figures;
+        let rates = self.rates.unwrap_or_default();
+        let backlog = figures.backlog as f64;
+        let pending = figures.counters.pending as f64;
         match by {
             SortOrder::Activity => [
-                rounded(rates.delivered + rates.requests),
+                round_figure(rates.delivered + rates.requests),
                 figures.in_flight as f64,
                 backlog,
             ],
             SortOrder::Health => {
                 let bad = 1.0 - self.windows.good_share().unwrap_or(1.0);
                 [
-                    f64::from(severity(self.windows.verdict.condition)),
-                    rounded(bad),
+                    f64::from(condition_severity(self.windows.verdict.condition)),
+                    round_figure(bad),
                     backlog + pending,
                 ]
             }
             SortOrder::Backlog => [backlog, pending, 0.0],
             SortOrder::Pending => [pending, backlog, 0.0],
             SortOrder::Failures => [
-                rounded(rates.failed),
+                round_figure(rates.failed),
                 figures.counters.requests_failed as f64,
                 0.0,
             ],
             SortOrder::ResponseTime => self
                 .response_times
                 .map(Option::unwrap_or_default)
-                .map(rounded),
-            SortOrder::InFlight => [figures.in_flight as f64, rounded(rates.requests), 0.0],
+                .map(round_figure),
+            SortOrder::InFlight => [figures.in_flight as f64, round_figure(rates.requests), 0.0],
             SortOrder::DeadLetters => [
                 (figures.counters.dead_lettered + figures.counters.dropped) as f64,
                 pending,
@@ -152,7 +154,8 @@ impl SubscriptionSample<'_> {
 
 /// Whether `text` contains `part`, which is in lower case.
 pub(super) fn contains(text: &str, part: &str) -> bool {
-    let (text, part) = (text.as_bytes(), part.as_bytes());
+    let text = text.as_bytes();
+    let part = part.as_bytes();
     part.is_empty()
         || text
             .windows(part.len())
@@ -160,12 +163,13 @@ pub(super) fn contains(text: &str, part: &str) -> bool {
 }
 
 /// `GET /top`.
-pub(super) async fn report(
+pub(super) async fn get_top(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
     let query = TopQuery::read(request.query_string())?;
-    let (mut top, mut skip) = (query.page_size()?, query.offset()?);
+    let mut top = query.page_size()?;
+    let mut skip = query.parse_offset()?;
     let is_part = request.extensions().contains::<OneOfShards>();
     if is_part {
         // Those before the page are among the first ones of all shards, but not of each.
@@ -181,9 +185,11 @@ pub(super) async fn report(
     let now = control.clock.now();
     let topics = control.registry.list_topics();
     let (mut all, lengths) = read_samples(&control, &topics, &query, now);
-    let permissions = Permissions::of(&request)?;
+    let permissions = Permissions::from_request(&request)?;
     if !permissions.sees_everything() {
-        all.retain(|one| permissions.sees(&control, &one.topic.record(), &one.figures.record()));
+        all.retain(|one| {
+            permissions.sees_subscription(&control, &one.topic.record(), &one.figures.record())
+        });
     }
     let mut report = top_report(&all, &query, lengths[query.window as usize], now);
     if let Some(topic) = &query.topic {
@@ -205,11 +211,11 @@ pub(super) async fn report(
     all.retain(|one| one.is_wanted(&query));
     report.matching = all.len();
     let mut ranks = Vec::new();
-    let positions = page(&all, query.by, skip, top);
+    let positions = select_page(&all, query.by, skip, top);
     read_response_times(&control, positions.iter().copied(), &mut all, now);
     for position in positions {
         report.top.push(all[position].to_line(&lengths, now).await?);
-        ranks.push(all[position].rank(query.by));
+        ranks.push(all[position].rank_by(query.by));
     }
     if is_part {
         return Ok(HttpResponse::Ok().json(TopPart { report, ranks }));
@@ -224,8 +230,8 @@ fn read_samples<'a>(
     query: &TopQuery,
     now: Timestamp,
 ) -> (Vec<SubscriptionSample<'a>>, WindowLengths) {
-    let windows = control.windows.at(now);
-    let length = windows.length(query.window as usize);
+    let windows = control.windows.view_at(now);
+    let length = windows.window_length(query.window as usize);
     let mut all = Vec::new();
     for topic in topics {
         for figures in topic.snapshots() {
@@ -233,9 +239,9 @@ fn read_samples<'a>(
                 partition: topic.partition(),
                 subscription: figures.number(),
             };
-            let of_windows = windows.figures(key, &figures);
+            let of_windows = windows.window_figures(key, &figures);
             let outcomes = of_windows.windows[query.window as usize].outcomes;
-            let rates = length.map(|length| TopRates::over(outcomes, length));
+            let rates = length.map(|length| TopRates::per_second(outcomes, length));
             all.push(SubscriptionSample {
                 topic,
                 figures,
@@ -256,7 +262,7 @@ fn read_samples<'a>(
 impl Control {
     /// The number of event subscriptions by condition.
     pub(super) fn condition_counts(&self, now: Timestamp) -> BTreeMap<String, usize> {
-        let windows = self.windows.at(now);
+        let windows = self.windows.view_at(now);
         let topics = self.registry.list_topics();
         let all = topics.iter().flat_map(|topic| {
             topic
@@ -268,7 +274,7 @@ impl Control {
                 partition,
                 subscription: snapshot.number(),
             };
-            windows.figures(key, &snapshot).verdict.condition
+            windows.window_figures(key, &snapshot).verdict.condition
         }))
     }
 }
@@ -280,7 +286,7 @@ fn read_response_times(
     all: &mut [SubscriptionSample<'_>],
     now: Timestamp,
 ) {
-    let windows = control.windows.at(now);
+    let windows = control.windows.view_at(now);
     for position in positions {
         let one = &mut all[position];
         let [p50, p95, p99] = windows.response_times(one.key(), &one.figures);
@@ -290,7 +296,7 @@ fn read_response_times(
 
 /// A figure with two digits: a smaller difference does not change the order, so that rows do not
 /// change places all the time.
-fn rounded(figure: f64) -> f64 {
+fn round_figure(figure: f64) -> f64 {
     if figure <= 0.0 {
         return 0.0;
     }
@@ -300,14 +306,20 @@ fn rounded(figure: f64) -> f64 {
 
 /// The positions of a page in an order: `top` after the first `skip`. Ranks are computed once for
 /// each, and only the page is sorted: there are thousands.
-fn page(all: &[SubscriptionSample<'_>], by: SortOrder, skip: usize, top: usize) -> Vec<usize> {
+fn select_page(
+    all: &[SubscriptionSample<'_>],
+    by: SortOrder,
+    skip: usize,
+    top: usize,
+) -> Vec<usize> {
     if skip >= all.len() {
         return Vec::new();
     }
     if by == SortOrder::Name {
         return page_by_name(all, skip, top);
     }
-    let mut ranks: Vec<([f64; 3], usize)> = all.iter().map(|one| one.rank(by)).zip(0..).collect();
+    let mut ranks: Vec<([f64; 3], usize)> =
+        all.iter().map(|one| one.rank_by(by)).zip(0..).collect();
     let order = |(a, at): &([f64; 3], usize), (b, other): &([f64; 3], usize)| {
         let ranks = b
             .iter()
@@ -332,7 +344,8 @@ fn page(all: &[SubscriptionSample<'_>], by: SortOrder, skip: usize, top: usize) 
 /// domain, whose keys begin with a topic. They are merged from the nearer end.
 fn page_by_name(all: &[SubscriptionSample<'_>], skip: usize, top: usize) -> Vec<usize> {
     let name = |position: usize| all[position].figures.name();
-    let (mut runs, mut end) = (Vec::new(), 0);
+    let mut runs = Vec::new();
+    let mut end = 0;
     for run in all.chunk_by(|a, b| std::ptr::eq(a.topic, b.topic)) {
         let mut positions: Vec<usize> = (end..end + run.len()).collect();
         end += run.len();
@@ -347,7 +360,8 @@ fn page_by_name(all: &[SubscriptionSample<'_>], skip: usize, top: usize) -> Vec<
     } else {
         (skip + top).min(end)
     };
-    let (all_runs, mut found) = (0..runs.len(), Vec::with_capacity(count));
+    let all_runs = 0..runs.len();
+    let mut found = Vec::with_capacity(count);
     let mut next = |run: usize| {
         let position = if is_from_end {
             runs[run].next_back()
@@ -392,7 +406,7 @@ impl TopQuery {
     }
 
     fn page_size(&self) -> Result<usize, InvalidRequest> {
-        query::number(
+        query::parse_number(
             "top",
             self.top.as_deref(),
             TOP,
@@ -401,8 +415,8 @@ impl TopQuery {
         )
     }
 
-    fn offset(&self) -> Result<usize, InvalidRequest> {
-        query::number(
+    fn parse_offset(&self) -> Result<usize, InvalidRequest> {
+        query::parse_number(
             "skip",
             self.skip.as_deref(),
             0,
@@ -451,7 +465,7 @@ impl SubscriptionSample<'_> {
             endpoint: (!record.is_pulled()).then(|| record.webhook.base_url()),
             held_by: held.map(|held| held.to_string()),
             health: health_view(*health),
-            condition: self.windows.condition(lengths),
+            condition: self.windows.condition_view(lengths),
             delivered_per_second: rates.map(|rates| rates.delivered),
             requests_per_second: rates.map(|rates| rates.requests),
             failed_per_second: rates.map(|rates| rates.failed),
@@ -521,7 +535,7 @@ fn count_conditions(all: impl Iterator<Item = Condition>) -> BTreeMap<String, us
 }
 
 impl TopRates {
-    fn over(outcomes: WindowOutcomes, seconds: f64) -> Self {
+    fn per_second(outcomes: WindowOutcomes, seconds: f64) -> Self {
         Self {
             delivered: f64::from(outcomes.delivered) / seconds,
             requests: f64::from(outcomes.requests) / seconds,

@@ -10,7 +10,7 @@ use actix_web::HttpResponse;
 
 use super::{
     AdminError,
-    arm::{Call, path::TopicPath, topic},
+    arm::{Call, find_topic, path::TopicPath},
     explain::event_selector,
     ledger_line::LineContext,
     model::InvalidRequest,
@@ -88,7 +88,7 @@ pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHisto
         domain_topic: domain_topic.clone(),
         deleted: *deleted,
         result: history_end_name(&history.verdict).to_owned(),
-        text: sentence(traced, next_attempt.as_deref()),
+        text: outcome_sentence(traced, next_attempt.as_deref()),
         lines: history
             .steps
             .iter()
@@ -183,7 +183,7 @@ fn history_end_name(end: &HistoryEnd) -> &'static str {
     }
 }
 
-fn sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> String {
+fn outcome_sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> String {
     match &traced.history.verdict {
         HistoryEnd::Delivered {
             at,
@@ -250,14 +250,17 @@ fn sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> String {
 }
 
 /// `GET …/trace?id=…` or `?sequence=…`.
-pub(super) async fn trace(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn trace_event(
+    call: Call<'_>,
+    path: &TopicPath,
+) -> Result<HttpResponse, AdminError> {
     let Paging { from, top, rest } = Paging::<TraceToken>::read(call.request.query_string(), TOP)?;
-    let wanted = event_selector(&rest)?;
-    let topic = topic(call.control, path)?;
+    let selector = event_selector(&rest)?;
+    let topic = find_topic(call.control, path)?;
     let now = call.control.clock.now();
-    let traced = Arc::clone(&topic);
-    let trace = |_| async move { traced.trace_event(&wanted, from, top, now).await };
-    let result = call.control.compute(call.caller, trace).await?;
+    let topic_handle = Arc::clone(&topic);
+    let trace = |_| async move { topic_handle.trace_event(&selector, from, top, now).await };
+    let result = call.control.compute_for(call.caller, trace).await?;
     let TraceResult {
         occurrences,
         log,
@@ -283,7 +286,8 @@ pub(super) struct Paging<M> {
 
 impl<M: std::str::FromStr> Paging<M> {
     pub(super) fn read(query: &str, default: usize) -> Result<Self, AdminError> {
-        let (mut from, mut top) = (None, default);
+        let mut from = None;
+        let mut top = default;
         let mut rest = url::form_urlencoded::Serializer::new(String::new());
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             match key.as_ref() {

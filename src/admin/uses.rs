@@ -65,7 +65,7 @@ enum Reference<'a> {
 
 impl Reference<'_> {
     /// The property that refers to it.
-    fn property(&self) -> &'static str {
+    fn property_name(&self) -> &'static str {
         match self {
             Self::NamespaceTopic(_) | Self::Service(_) => "destination.properties.resourceId",
             Self::Store { .. } => "deadLetterDestination.properties.resourceId",
@@ -77,7 +77,7 @@ impl Reference<'_> {
     }
 
     /// The setting that names its users.
-    fn setting(&self) -> &'static str {
+    fn setting_name(&self) -> &'static str {
         match self {
             Self::NamespaceTopic(_) => "the role publish of the token for that topic",
             Self::Service(_) | Self::Proxy(_) => "used_by of its table in delivery.resources",
@@ -100,7 +100,7 @@ impl Reference<'_> {
 }
 
 /// What an event subscription uses.
-fn references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
+fn list_references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
     let webhook = &record.webhook;
     let destination = record.resource.as_deref().map(|resource| match resource {
         Resource::NamespaceTopic(topic) => Reference::NamespaceTopic(&topic.resource_id),
@@ -146,23 +146,24 @@ fn new_references<'a>(
     after: &'a SubscriptionRecord,
 ) -> Vec<Reference<'a>> {
     let Some(before) = before else {
-        return references(after);
+        return list_references(after);
     };
-    let is_moved = origin(&before.webhook.endpoint_url) != origin(&after.webhook.endpoint_url);
-    let known = references(before);
+    let is_moved =
+        url_origin(&before.webhook.endpoint_url) != url_origin(&after.webhook.endpoint_url);
+    let references_before = list_references(before);
     let is_new = |reference: &Reference<'_>| {
-        !known.contains(reference) || is_moved && reference.is_carried()
+        !references_before.contains(reference) || is_moved && reference.is_carried()
     };
-    references(after).into_iter().filter(is_new).collect()
+    list_references(after).into_iter().filter(is_new).collect()
 }
 
-fn origin(address: &str) -> Option<url::Origin> {
+fn url_origin(address: &str) -> Option<url::Origin> {
     Some(Url::parse(address).ok()?.origin())
 }
 
 /// Checks that the caller may have an event subscription of `topic` use what it does not use before
 /// the change.
-pub(super) fn check(
+pub(super) fn check_uses(
     control: &Control,
     permissions: &Permissions,
     topic: &TopicRecord,
@@ -176,12 +177,15 @@ pub(super) fn check(
         return Ok(());
     }
     let user = scoped_subscription(control, topic, after);
-    let is_refused =
-        |reference: &Reference<'_>| !control.uses.permits(control, permissions, &user, reference);
+    let is_refused = |reference: &Reference<'_>| {
+        !control
+            .uses
+            .permits_use(control, permissions, &user, reference)
+    };
     match new_references(before, after).into_iter().find(is_refused) {
         Some(refused) => Err(AdminError::Use {
-            property: refused.property(),
-            setting: refused.setting(),
+            property: refused.property_name(),
+            setting: refused.setting_name(),
         }),
         None => Ok(()),
     }
@@ -204,7 +208,7 @@ fn check_portal(
 impl UseRules {
     /// Whether the event subscription `user` may use it. What does not exist is refused elsewhere,
     /// by its name.
-    fn permits(
+    fn permits_use(
         &self,
         control: &Control,
         permissions: &Permissions,

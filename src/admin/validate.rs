@@ -10,7 +10,7 @@ use super::{AdminError, Control};
 use gridhook_engine::control::registry::ValidationOutcome;
 
 /// `GET` or `POST /eventsubscriptions/{name}/validate?id=…&t=…&apiVersion=…&token=…`.
-pub(super) async fn answer(
+pub(super) async fn confirm_endpoint(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
@@ -18,7 +18,7 @@ pub(super) async fn answer(
         url::form_urlencoded::parse(request.query_string().as_bytes())
             .into_owned()
             .collect();
-    let given = |name: &str| {
+    let query_parameter = |name: &str| {
         query
             .iter()
             .find(|(key, _)| key == name)
@@ -31,7 +31,11 @@ pub(super) async fn answer(
         .map(|value| String::from_utf8_lossy(value.as_bytes()));
     match control
         .registry
-        .confirm_proposal(given("id"), given("token"), rate.as_deref())
+        .confirm_proposal(
+            query_parameter("id"),
+            query_parameter("token"),
+            rate.as_deref(),
+        )
         .await?
     {
         ValidationOutcome::Taken(record) => {

@@ -51,11 +51,11 @@ impl Default for RecordedWindows {
     }
 }
 
-fn seconds(now: Timestamp) -> u64 {
+fn whole_seconds(now: Timestamp) -> u64 {
     now.since(Timestamp(0)).as_secs()
 }
 
-fn wrapped(count: u64) -> u32 {
+fn wrapping_count(count: u64) -> u32 {
     (count & u64::from(u32::MAX)) as u32
 }
 
@@ -68,21 +68,21 @@ fn subscription_sums(snapshot: &SubscriptionSnapshot) -> SubscriptionSums {
         counters.requests_failed,
         counters.dead_lettered + counters.dropped,
     ]
-    .map(wrapped)
+    .map(wrapping_count)
 }
 
 fn response_sums(snapshot: &SubscriptionSnapshot) -> [u32; RANGES] {
     let mut sums = [0; RANGES];
     sums.iter_mut()
         .zip(snapshot.response_times())
-        .for_each(|(sum, count)| *sum = wrapped(count));
+        .for_each(|(sum, count)| *sum = wrapping_count(count));
     sums
 }
 
 impl RecordedWindows {
     /// Records the present sums, if a window needs them.
-    pub(super) fn record(&self, topics: &[std::sync::Arc<TopicHandle>], now: Timestamp) {
-        let seconds = seconds(now);
+    pub(super) fn record_sums(&self, topics: &[std::sync::Arc<TopicHandle>], now: Timestamp) {
+        let seconds = whole_seconds(now);
         let mut state = self.lock();
         if state.topics.is_due(seconds) {
             let sums = topics
@@ -91,19 +91,21 @@ impl RecordedWindows {
             state.topics.record_sums(seconds, sums);
         }
         if state.subscriptions.is_due(seconds) {
-            let sums = snapshots(topics).map(|(key, snapshot)| (key, subscription_sums(&snapshot)));
+            let sums =
+                list_snapshots(topics).map(|(key, snapshot)| (key, subscription_sums(&snapshot)));
             state.subscriptions.record_sums(seconds, sums);
         }
         if state.response_times.is_due(seconds) {
-            let sums = snapshots(topics).map(|(key, snapshot)| (key, response_sums(&snapshot)));
+            let sums =
+                list_snapshots(topics).map(|(key, snapshot)| (key, response_sums(&snapshot)));
             state.response_times.record_sums(seconds, sums);
         }
     }
 
     /// What was recorded, at this time. Keep it for a moment only: recording waits.
-    pub(super) fn at(&self, now: Timestamp) -> WindowsView<'_> {
+    pub(super) fn view_at(&self, now: Timestamp) -> WindowsView<'_> {
         let state = self.lock();
-        let now = seconds(now);
+        let now = whole_seconds(now);
         WindowsView {
             starts: state.subscriptions.window_starts(now),
             state,
@@ -120,12 +122,12 @@ fn topic_sums(taken: RunningTotals) -> [u64; 2] {
     [taken.count, taken.bytes]
 }
 
-fn snapshots(
+fn list_snapshots(
     topics: &[std::sync::Arc<TopicHandle>],
 ) -> impl Iterator<Item = (SubscriptionKey, SubscriptionSnapshot)> {
     topics.iter().flat_map(|topic| {
         let partition = topic.partition();
-        let keyed = move |snapshot: SubscriptionSnapshot| {
+        let with_key = move |snapshot: SubscriptionSnapshot| {
             (
                 SubscriptionKey {
                     partition,
@@ -134,7 +136,7 @@ fn snapshots(
                 snapshot,
             )
         };
-        topic.snapshots().map(keyed)
+        topic.snapshots().map(with_key)
     })
 }
 
@@ -172,11 +174,11 @@ impl SubscriptionWindows {
     }
 
     /// The condition, for a response.
-    pub(super) fn condition(&self, lengths: &WindowLengths) -> ConditionView {
+    pub(super) fn condition_view(&self, lengths: &WindowLengths) -> ConditionView {
         let ConditionVerdict { condition, window } = self.verdict;
         ConditionView {
             state: condition.to_string(),
-            severity: severity(condition),
+            severity: condition_severity(condition),
             success_share: self.good_share(),
             window_seconds: window.and_then(|window| lengths[window]),
         }
@@ -185,7 +187,7 @@ impl SubscriptionWindows {
 
 impl WindowsView<'_> {
     /// Length of a window in seconds; [`None`] in its first second.
-    pub(super) fn length(&self, window: usize) -> Option<f64> {
+    pub(super) fn window_length(&self, window: usize) -> Option<f64> {
         let start = self.starts[window]?;
         let length = self.now.saturating_sub(start.seconds);
         (length > 0).then_some(length as f64)
@@ -195,7 +197,7 @@ impl WindowsView<'_> {
     /// every second.
     fn reported_length(&self, window: usize) -> Option<f64> {
         const STEP: f64 = 60.0;
-        let length = self.length(window)?;
+        let length = self.window_length(window)?;
         let is_short = length < STEP;
         Some(
             if is_short {
@@ -208,16 +210,16 @@ impl WindowsView<'_> {
     }
 
     /// The figures of an event subscription.
-    pub(super) fn figures(
+    pub(super) fn window_figures(
         &self,
         key: SubscriptionKey,
         snapshot: &SubscriptionSnapshot,
     ) -> SubscriptionWindows {
         let sums = subscription_sums(snapshot);
-        let passed = wrapped(snapshot.counters.passed);
-        let recorded = self.state.subscriptions.recorded_sums(&key);
+        let passed = wrapping_count(snapshot.counters.passed);
+        let recorded_sums = self.state.subscriptions.recorded_sums(&key);
         let windows: [SubscriptionWindow; WINDOWS.len()] =
-            std::array::from_fn(|window| self.window(window, recorded, sums, passed));
+            std::array::from_fn(|window| self.compute_window(window, recorded_sums, sums, passed));
         let waiting = snapshot.backlog + snapshot.counters.pending + snapshot.in_flight as u64;
         let verdict = judge_condition(&ConditionFacts {
             health: snapshot.health,
@@ -239,7 +241,7 @@ impl WindowsView<'_> {
 
     /// The figures of one window, of an event subscription with these sums that has passed so many
     /// events.
-    fn window(
+    fn compute_window(
         &self,
         window: usize,
         recorded: RecordedSums<'_, SubscriptionSums>,
@@ -305,7 +307,7 @@ impl WindowsView<'_> {
 }
 
 /// The number of a condition: a larger one is worse.
-pub(super) fn severity(condition: Condition) -> u8 {
+pub(super) fn condition_severity(condition: Condition) -> u8 {
     let better = Condition::ALL
         .iter()
         .filter(|other| **other > condition)

@@ -56,11 +56,9 @@ pub fn parse_seconds(given: &str, examples: &str) -> Result<i64, InvalidDuration
 
 /// Formats seconds in ISO 8601, such as `P1DT2H30M`.
 pub fn format_duration(seconds: u32) -> String {
-    let (days, hours, minutes) = (
-        seconds / (24 * 60 * 60),
-        seconds / (60 * 60) % 24,
-        seconds / 60 % 60,
-    );
+    let days = seconds / (24 * 60 * 60);
+    let hours = seconds / (60 * 60) % 24;
+    let minutes = seconds / 60 % 60;
     let part = |count: u32, unit: char| {
         if count == 0 {
             String::new()

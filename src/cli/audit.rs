@@ -5,10 +5,10 @@ use url::form_urlencoded;
 
 use super::{
     client::{ClientArgs, ClientError},
-    format::{NONE, counted, text},
+    format::{NONE, count_with_noun, text_or_dash},
     output::{TextTable, read},
     print,
-    value::whole,
+    value::whole_number,
 };
 use gridhook_api::audit::{AuditEntry, AuditPageView};
 
@@ -30,7 +30,7 @@ pub struct Audit {
     #[arg(long)]
     refused: bool,
     /// Maximum number of operations, newest first
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole::<u32>(1..))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole_number::<u32>(1..))]
     limit: u32,
     #[command(flatten)]
     client: ClientArgs,
@@ -42,8 +42,10 @@ impl Audit {
     /// # Errors
     /// A request failed.
     pub async fn run(self) -> Result<String, ClientError> {
-        let session = self.client.control.session()?;
-        let (mut entries, mut next, most) = (Vec::new(), None, self.limit as usize);
+        let session = self.client.control.open_session()?;
+        let mut entries = Vec::new();
+        let mut next = None;
+        let most = self.limit as usize;
         loop {
             let mut query = form_urlencoded::Serializer::new(String::new());
             query.append_pair("top", &(most - entries.len()).min(1_000).to_string());
@@ -68,7 +70,7 @@ impl Audit {
         }
         self.client
             .printed
-            .list(entries, |entries: &[AuditEntry]| table(entries))
+            .format_list(entries, |entries: &[AuditEntry]| format_table(entries))
     }
 }
 
@@ -76,15 +78,18 @@ impl Audit {
 const VALUE_CHARS: usize = 60;
 
 /// A table of operations, with a line for each change of a property.
-fn table(entries: &[AuditEntry]) -> String {
+fn format_table(entries: &[AuditEntry]) -> String {
     let mut table = TextTable::new(["TIME", "OPERATOR", "FROM", "STATUS", "OPERATION"]);
     for entry in entries {
-        let or_none =
-            |value: &Option<String>| value.as_deref().map_or_else(|| NONE.to_owned(), text);
-        table.line([
+        let text_or_none = |value: &Option<String>| {
+            value
+                .as_deref()
+                .map_or_else(|| NONE.to_owned(), text_or_dash)
+        };
+        table.add_row([
             entry.at.clone(),
-            or_none(&entry.operator),
-            or_none(&entry.from),
+            text_or_none(&entry.operator),
+            text_or_none(&entry.from),
             entry.status.to_string(),
             format!("{} {}", entry.method, entry.path),
         ]);
@@ -95,13 +100,17 @@ fn table(entries: &[AuditEntry]) -> String {
     for (row, entry) in rows.zip(entries) {
         lines.push(row.to_owned());
         for change in &entry.changes {
-            let (before, after) = (excerpt(&change.before), excerpt(&change.after));
-            lines.push(format!("    {}: {before} -> {after}", text(&change.at)));
+            let before = excerpt_of_value(&change.before);
+            let after = excerpt_of_value(&change.after);
+            lines.push(format!(
+                "    {}: {before} -> {after}",
+                text_or_dash(&change.at)
+            ));
         }
         if entry.suppressed > 0 {
             lines.push(format!(
                 "    {} before it",
-                counted(entry.suppressed, "more attempt")
+                count_with_noun(entry.suppressed, "more attempt")
             ));
         }
     }
@@ -109,7 +118,7 @@ fn table(entries: &[AuditEntry]) -> String {
 }
 
 /// The beginning of a value.
-fn excerpt(value: &Value) -> String {
+fn excerpt_of_value(value: &Value) -> String {
     let whole = print::json_line(value);
     if whole.chars().count() <= VALUE_CHARS {
         return whole;

@@ -15,11 +15,11 @@ use super::{
     Serve,
     client::ServerArgs,
     control_records::control_records,
-    format::{counted, list, span},
+    format::{count_with_noun, format_span, join_texts},
     output::{CommandError, CommandOutcome, OutputArgs, TextTable, read},
     print,
     spinner::Spinner,
-    stream::{self, follow},
+    stream::{self, follow_progress},
 };
 use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
 use gridhook_clock::Clock;
@@ -166,7 +166,7 @@ impl From<Outcome> for CommandOutcome {
 impl Backup {
     /// The part that needs no server, if it is asked for. It must run outside of an asynchronous
     /// runtime.
-    pub fn offline(&self) -> Option<&OfflineBackup> {
+    pub fn offline_command(&self) -> Option<&OfflineBackup> {
         self.offline.as_ref()
     }
 
@@ -178,8 +178,12 @@ impl Backup {
             .as_ref()
             .map(|folder| path::absolute(folder).unwrap_or_else(|_| folder.clone()));
         let folder = folder.map(|folder| folder.display().to_string());
-        let session = self.control.session().map_err(stream::StreamError::from)?;
-        let view = follow(&session, "/store/backup", &json!(BackupBody { folder })).await?;
+        let session = self
+            .control
+            .open_session()
+            .map_err(stream::StreamError::from)?;
+        let view =
+            follow_progress(&session, "/store/backup", &json!(BackupBody { folder })).await?;
         let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
         let text = |line: &ProgressLine| {
             let made = line.backup.iter().chain(&line.backups);
@@ -195,7 +199,8 @@ impl Backup {
                     let what = shard
                         .map(|shard| format!("shard {shard} "))
                         .unwrap_or_default();
-                    let (files, bytes) = (counted(*files as u64, "file"), counted(*bytes, "byte"));
+                    let files = count_with_noun(*files as u64, "file");
+                    let bytes = count_with_noun(*bytes, "byte");
                     format!("\n{what}backed up to {folder}: {files}, {bytes}, {written} written")
                 },
             );
@@ -203,7 +208,7 @@ impl Backup {
         };
         let text = self
             .printed
-            .response(&view, text)
+            .format_response(&view, text)
             .map_err(stream::StreamError::from)?;
         Ok(Outcome {
             text,
@@ -227,7 +232,7 @@ impl OfflineBackup {
     /// Lists or rehearses.
     pub fn run(&self) -> Result<Outcome, BackupCommandError> {
         match self {
-            Self::List(arguments) => arguments.list(),
+            Self::List(arguments) => arguments.list_backups(),
             Self::Rehearse(arguments) => arguments.run(),
         }
     }
@@ -235,7 +240,7 @@ impl OfflineBackup {
 
 impl DestinationArgs {
     /// The address of the destination. A path is that of a folder.
-    fn url(&self) -> Option<String> {
+    fn destination_url(&self) -> Option<String> {
         let address = self.address.as_ref()?;
         if is_address(address) {
             return Some(address.clone());
@@ -244,9 +249,9 @@ impl DestinationArgs {
         Some(format!("file://{}", folder.display()))
     }
 
-    fn list(&self) -> Result<Outcome, BackupCommandError> {
-        let config = Config::load(&Serve::of(self.config.clone(), None).sources())?;
-        let repository = open(&config.backup, self.url().as_deref())?;
+    fn list_backups(&self) -> Result<Outcome, BackupCommandError> {
+        let config = Config::load(&Serve::with_flags(self.config.clone(), None).setting_sources())?;
+        let repository = open(&config.backup, self.destination_url().as_deref())?;
         let BackupList {
             mut readable,
             mut unreadable,
@@ -257,7 +262,8 @@ impl DestinationArgs {
         let mut json: Vec<_> = readable
             .iter()
             .map(|StoredBackup { name, is_sealed, manifest }| {
-                let (made, bytes) = (&manifest.made, manifest.total_bytes());
+                let made = &manifest.made;
+                let bytes = manifest.total_bytes();
                 json!({"name": name, "made": made, "sound": manifest.sound, "encrypted": is_sealed, "bytes": bytes})
             })
             .collect();
@@ -266,7 +272,7 @@ impl DestinationArgs {
                 .iter()
                 .map(|one| json!({"name": one.name, "problem": one.problem})),
         );
-        let text = self.printed.format(&json!({ "value": json }), |_| {
+        let text = self.printed.format_value(&json!({ "value": json }), |_| {
             if readable.is_empty() {
                 return format!("no backups in {}", repository.address());
             }
@@ -278,13 +284,13 @@ impl DestinationArgs {
             } in &readable
             {
                 let state = if manifest.sound { "sound" } else { "damaged" };
-                let encrypted = if *is_sealed { "yes" } else { "no" };
+                let encryption = if *is_sealed { "yes" } else { "no" };
                 let bytes = manifest.total_bytes().to_string();
-                table.line([
+                table.add_row([
                     name.clone(),
                     manifest.made.clone(),
                     state.to_owned(),
-                    encrypted.to_owned(),
+                    encryption.to_owned(),
                     bytes,
                 ]);
             }
@@ -301,8 +307,8 @@ impl DestinationArgs {
 }
 
 /// Prints that a backup is passed over.
-fn warn(unreadable: &UnreadableBackup) {
-    print::note(&format!("gridhook: {}", describe_unreadable(unreadable)));
+fn warn_of_unreadable(unreadable: &UnreadableBackup) {
+    print::print_note(&format!("gridhook: {}", describe_unreadable(unreadable)));
 }
 
 fn describe_unreadable(UnreadableBackup { name, problem }: &UnreadableBackup) -> String {
@@ -318,17 +324,23 @@ impl Rehearse {
         let DestinationArgs {
             config, printed, ..
         } = &self.destination;
-        let config = Config::load(&Serve::of(config.clone(), self.data_dir.clone()).sources())?;
-        let repository = open(&config.backup, self.destination.url().as_deref())?;
-        let stored = repository.find_sound(self.name.as_deref(), &mut warn)?;
-        let (options, scratch) = (store_options(&config.journal), self.scratch.clone());
+        let config = Config::load(
+            &Serve::with_flags(config.clone(), self.data_dir.clone()).setting_sources(),
+        )?;
+        let repository = open(
+            &config.backup,
+            self.destination.destination_url().as_deref(),
+        )?;
+        let stored = repository.find_sound(self.name.as_deref(), &mut warn_of_unreadable)?;
+        let options = store_options(&config.journal);
+        let scratch = self.scratch.clone();
         let scratch = scratch.unwrap_or_else(std::env::temp_dir);
         let spinner = Spinner::new();
         let mut watch = |progress: backup::BackupProgress| {
             spinner.set_message(progress.to_string());
             ControlFlow::Continue(())
         };
-        let rehearsed = backup::rehearse_restore(
+        let rehearsal = backup::rehearse_restore(
             BackupAt {
                 repository: &repository,
                 backup: &stored,
@@ -341,7 +353,7 @@ impl Rehearse {
         drop(spinner);
         let backup::RestoreReport {
             manifest, report, ..
-        } = rehearsed;
+        } = rehearsal;
         // The server may run: its watermark is read without a lock, and is a few seconds old.
         let present = match watermark::read(&config.server.data_dir.join("watermark")) {
             Ok(WatermarkValue::Whole(sequence)) => Some(sequence),
@@ -349,13 +361,13 @@ impl Rehearse {
         };
         let lost = present.map(|present| present.saturating_sub(manifest.sequence));
         let json = json!({"backup": stored.name, "made": manifest.made, "report": report, "lostChanges": lost});
-        let text = printed.format(&json, |_| {
+        let text = printed.format_value(&json, |_| {
             let age = Clock::system().now().since(manifest.begin_time());
-            let age = span(age);
+            let age = format_span(age);
             let changes = match lost {
                 Some(lost) => format!(
                     "{} of {}",
-                    counted(lost, "change"),
+                    count_with_noun(lost, "change"),
                     config.server.data_dir.display()
                 ),
                 None => "every change since then".to_owned(),
@@ -373,13 +385,14 @@ impl Rehearse {
 }
 
 impl Restore {
-    /// Restores the backup.
     pub fn run(&self) -> Result<Outcome, BackupCommandError> {
         // RocksDB creates files with the process's umask; only the owner may read them.
         umask(Mode::from_raw_mode(0o077));
-        let config =
-            Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
-        let (data_dir, options) = (config.server.data_dir, store_options(&config.journal));
+        let config = Config::load(
+            &Serve::with_flags(self.config.clone(), self.data_dir.clone()).setting_sources(),
+        )?;
+        let data_dir = config.server.data_dir;
+        let options = store_options(&config.journal);
         let spinner = Spinner::new();
         let mut watch = |progress: backup::BackupProgress| {
             spinner.set_message(progress.to_string());
@@ -388,7 +401,8 @@ impl Restore {
         let stored = match self.backup.to_str().filter(|text| is_address(text)) {
             Some(url) => {
                 let repository = open(&config.backup, Some(url))?;
-                let stored = repository.find_sound(self.name.as_deref(), &mut warn)?;
+                let stored =
+                    repository.find_sound(self.name.as_deref(), &mut warn_of_unreadable)?;
                 Some((repository, stored))
             }
             None => None,
@@ -414,9 +428,9 @@ impl Restore {
                 None => salvage(&self.backup, &mut watch)?,
             };
             drop(spinner);
-            return Ok(self.salvaged(&salvaged, &data_dir));
+            return Ok(self.report_salvage(&salvaged, &data_dir));
         }
-        let restored = match stored {
+        let outcome = match stored {
             Some(stored) => {
                 backup::restore_stored(stored, &data_dir, &options, record_decoders(), &mut watch)?
             }
@@ -433,11 +447,11 @@ impl Restore {
             manifest,
             report,
             tokens,
-        } = restored;
-        let text = self.printed.format(
+        } = outcome;
+        let text = self.printed.format_value(
             &json!({"report": report, "backup": manifest, "tokens": tokens}),
             |_| {
-                let names = list(&tokens);
+                let names = join_texts(&tokens);
                 let revoke = match tokens.len() {
                     0 => String::new(),
                     _ => format!(
@@ -460,14 +474,14 @@ impl Restore {
 }
 
 impl Restore {
-    fn salvaged(
+    fn report_salvage(
         &self,
         SalvageResult { loss, report }: &SalvageResult,
         data_dir: &path::Path,
     ) -> Outcome {
         let text = self
             .printed
-            .format(&json!({"loss": loss, "report": report}), |_| {
+            .format_value(&json!({"loss": loss, "report": report}), |_| {
                 format!("{loss}{report}\nsalvaged to {}", data_dir.display())
             });
         Outcome {

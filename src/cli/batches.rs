@@ -16,7 +16,6 @@ use serde_json::{Deserializer, value::RawValue};
 
 use gridhook_dead_letter::file;
 
-/// The limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
     /// Maximum number of events.
@@ -25,10 +24,8 @@ pub struct RequestLimits {
     pub bytes: usize,
 }
 
-/// The form of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputForm {
-    /// Events.
     Events,
     /// Dead letters: events with dead-letter properties.
     DeadLetters,
@@ -140,13 +137,13 @@ impl<S: FnMut(Batch) -> bool> BatchReader<S> {
         events: impl Iterator<Item = serde_json::Result<Box<RawValue>>>,
     ) -> serde_json::Result<()> {
         for event in events {
-            self.take(&event?)?;
+            self.add_event(&event?)?;
         }
         Ok(())
     }
 
     /// Adds one event. Fails if it is not an object, or if `send` returned false.
-    fn take(&mut self, event: &RawValue) -> serde_json::Result<()> {
+    fn add_event(&mut self, event: &RawValue) -> serde_json::Result<()> {
         if !event.get().starts_with('{') {
             return Err(serde::de::Error::custom("an event must be a JSON object"));
         }
@@ -204,6 +201,6 @@ impl<'de, S: FnMut(Batch) -> bool> DeserializeSeed<'de> for NextElement<'_, S> {
 
     fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
         let event: Box<RawValue> = serde::Deserialize::deserialize(from)?;
-        self.0.take(&event).map_err(serde::de::Error::custom)
+        self.0.add_event(&event).map_err(serde::de::Error::custom)
     }
 }

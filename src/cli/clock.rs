@@ -42,19 +42,23 @@ impl Clock {
     pub async fn run(self) -> Result<String, ClientError> {
         let (client, view) = match self.command {
             Verb::Show { client } => {
-                let view: Value = client.control.session()?.get("/clock").await?;
+                let view: Value = client.control.open_session()?.get("/clock").await?;
                 (client, view)
             }
             Verb::Confirm { client } => {
-                let view: Value = client.control.session()?.post("/clock", &json!({})).await?;
+                let view: Value = client
+                    .control
+                    .open_session()?
+                    .send_post("/clock", &json!({}))
+                    .await?;
                 (client, view)
             }
         };
-        client.print(&view, table)
+        client.format_response(&view, format_table)
     }
 }
 
-fn table(view: &ClockView) -> String {
+fn format_table(view: &ClockView) -> String {
     let ClockView {
         time,
         wall_clock,

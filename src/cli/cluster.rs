@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::{
     client::{ClientArgs, ClientError},
-    format::{optional, text},
+    format::{optional_or_dash, text_or_dash},
     output::{CommandFailure, CommandOutcome, Program, TextTable, block_on},
     prompt,
     reseed::Reseed,
-    value::whole,
+    value::whole_number,
 };
 use gridhook_api::cluster::{
     ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView,
@@ -60,7 +60,7 @@ enum Request {
         #[command(flatten)]
         client: ClientArgs,
         /// Number of the shard
-        #[arg(value_parser = whole::<usize>(0..))]
+        #[arg(value_parser = whole_number::<usize>(0..))]
         shard: usize,
         /// Name of the next owner
         node: String,
@@ -88,7 +88,6 @@ enum Request {
 }
 
 impl Cluster {
-    /// Runs the command.
     pub(super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
         match self.command {
             Verb::Asked(request) => block_on(request.run()),
@@ -102,12 +101,20 @@ impl Request {
     async fn run(self) -> Result<String, ClientError> {
         match self {
             Self::Status { client } => {
-                let view: Value = client.control.session()?.get("/cluster/status").await?;
-                client.print(&view, nodes)
+                let view: Value = client
+                    .control
+                    .open_session()?
+                    .get("/cluster/status")
+                    .await?;
+                client.format_response(&view, format_nodes)
             }
             Self::Ownership { client } => {
-                let view: Value = client.control.session()?.get("/cluster/ownership").await?;
-                client.print(&view, records)
+                let view: Value = client
+                    .control
+                    .open_session()?
+                    .get("/cluster/ownership")
+                    .await?;
+                client.format_response(&view, format_records)
             }
             Self::Move {
                 client,
@@ -117,35 +124,35 @@ impl Request {
                 let body = json!({ "shard": shard, "node": node });
                 let view: Value = client
                     .control
-                    .session()?
-                    .post("/cluster/move", &body)
+                    .open_session()?
+                    .send_post("/cluster/move", &body)
                     .await?;
-                client.print(&view, records)
+                client.format_response(&view, format_records)
             }
             Self::Drain { client, node, end } => {
                 let body = json!({ "node": node, "drain": !end });
                 let view: Value = client
                     .control
-                    .session()?
-                    .post("/cluster/drain", &body)
+                    .open_session()?
+                    .send_post("/cluster/drain", &body)
                     .await?;
-                client.print(&view, nodes)
+                client.format_response(&view, format_nodes)
             }
             Self::Forget { client, node, yes } => {
-                let session = client.control.session()?;
+                let session = client.control.open_session()?;
                 let lost = "The stream keeps nothing for it any more, so it may need a whole copy \
                     of the store to join again.";
-                prompt::confirm(&format!("Forget the node {node}? {lost}"), yes)?;
+                prompt::ask_confirmation(&format!("Forget the node {node}? {lost}"), yes)?;
                 let view: Value = session
-                    .post("/cluster/forget", &json!({ "node": node }))
+                    .send_post("/cluster/forget", &json!({ "node": node }))
                     .await?;
-                client.print(&view, nodes)
+                client.format_response(&view, format_nodes)
             }
         }
     }
 }
 
-fn nodes(view: &ClusterView) -> String {
+fn format_nodes(view: &ClusterView) -> String {
     let mut table = TextTable::new([
         "node",
         "state",
@@ -158,13 +165,13 @@ fn nodes(view: &ClusterView) -> String {
         "address",
         "version",
     ]);
-    let shards = shards(view);
-    let applied =
+    let shards = count_shards(view);
+    let applied_sequence =
         |node: &ClusterNodeView, shard: usize| node.applied.get(shard).copied().unwrap_or_default();
     let newest = |shard| {
         view.nodes
             .iter()
-            .map(|node| applied(node, shard))
+            .map(|node| applied_sequence(node, shard))
             .max()
             .unwrap_or_default()
     };
@@ -181,7 +188,7 @@ fn nodes(view: &ClusterView) -> String {
             .iter()
             .enumerate()
             .filter(|(shard, _)| has_any(*shard));
-        let behind = behind.map(|(shard, newest)| newest - applied(node, shard));
+        let behind = behind.map(|(shard, newest)| newest - applied_sequence(node, shard));
         let list = |numbers: &[u64]| {
             numbers
                 .iter()
@@ -190,7 +197,7 @@ fn nodes(view: &ClusterView) -> String {
                 .join(" ")
         };
         let owns: Vec<u64> = node.owns.iter().map(|shard| *shard as u64).collect();
-        table.line([
+        table.add_row([
             node.name.clone(),
             node.state.name().to_owned(),
             list(&owns),
@@ -212,7 +219,7 @@ fn nodes(view: &ClusterView) -> String {
         "cluster {}, as {} sees it\n{problem}\n{table}{}",
         view.name,
         view.node,
-        advice(view)
+        format_advice(view)
     )
 }
 
@@ -222,16 +229,16 @@ fn is_copy(state: CopyStateView) -> bool {
 }
 
 /// What an operator does about nodes that need it.
-fn advice(view: &ClusterView) -> String {
+fn format_advice(view: &ClusterView) -> String {
     let needs = |node: &ClusterNodeView| match node.state {
         NodeState::Dead => Some(format!(
             "\n{name} is dead, and the stream keeps what it needs: start it, or gridhook cluster \
              forget {name} if it is gone for good",
-            name = text(&node.name)
+            name = text_or_dash(&node.name)
         )),
         NodeState::Drained => Some(format!(
             "\n{name} takes nothing until gridhook cluster drain {name} --end",
-            name = text(&node.name)
+            name = text_or_dash(&node.name)
         )),
         NodeState::CatchingUp if !node.copies.is_empty() => {
             let copies = node.copies.iter().map(
@@ -240,8 +247,9 @@ fn advice(view: &ClusterView) -> String {
                      received,
                      bytes,
                  }| {
-                    let (name, received, bytes) =
-                        (text(&node.name), received >> 20, bytes.div_ceil(1 << 20));
+                    let name = text_or_dash(&node.name);
+                    let received = received >> 20;
+                    let bytes = bytes.div_ceil(1 << 20);
                     format!("\n{name} fetches a copy of shard {shard}: {received} of {bytes} MiB")
                 },
             );
@@ -258,7 +266,7 @@ fn advice(view: &ClusterView) -> String {
             .failures
             .iter()
             .map(|ShardFailureView { shard, cause }| {
-                let [name, cause] = [&node.name, cause].map(|of| text(of));
+                let [name, cause] = [&node.name, cause].map(|of| text_or_dash(of));
                 format!("\n{name} cannot serve shard {shard}: {cause}")
             });
         lines.collect::<String>()
@@ -271,7 +279,7 @@ fn advice(view: &ClusterView) -> String {
                  there,
              }| {
                 let [name, own, setting, here, there] =
-                    [&node.name, &view.node, setting, here, there].map(|of| text(of));
+                    [&node.name, &view.node, setting, here, there].map(|of| text_or_dash(of));
                 format!(
                     "\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same"
                 )
@@ -291,7 +299,7 @@ fn advice(view: &ClusterView) -> String {
             .iter()
             .filter(|node| node.state != NodeState::Dead)
     };
-    let shards = shards(view).max(1);
+    let shards = count_shards(view).max(1);
     let unowned = (0..shards).filter(|shard| !alive().any(|node| node.owns.contains(shard)));
     let unowned: Vec<String> = unowned.map(|shard| shard.to_string()).collect();
     let unowned = match unowned.len() {
@@ -311,7 +319,7 @@ fn advice(view: &ClusterView) -> String {
 }
 
 /// The number of shards.
-fn shards(view: &ClusterView) -> usize {
+fn count_shards(view: &ClusterView) -> usize {
     view.nodes
         .iter()
         .map(|node| node.applied.len())
@@ -319,7 +327,7 @@ fn shards(view: &ClusterView) -> usize {
         .unwrap_or_default()
 }
 
-fn records(view: &OwnershipView) -> String {
+fn format_records(view: &OwnershipView) -> String {
     let mut table = TextTable::new([
         "shard",
         "owner",
@@ -331,12 +339,12 @@ fn records(view: &OwnershipView) -> String {
         "etag",
     ]);
     for record in &view.value {
-        table.line([
+        table.add_row([
             record.partition_id.clone(),
-            optional(record.owner_name.clone(), |name| name),
+            optional_or_dash(record.owner_name.clone(), |name| name),
             record.copies.join(" "),
-            optional(record.owner_id.clone(), |id| id),
-            optional(record.wanted_by.clone(), |name| name),
+            optional_or_dash(record.owner_id.clone(), |id| id),
+            optional_or_dash(record.wanted_by.clone(), |name| name),
             record.claims.to_string(),
             record.last_modified_time.clone(),
             record.e_tag.clone(),

@@ -33,7 +33,7 @@ impl Completions {
         };
         // Into memory first: the generator panics if standard output is closed.
         let mut script = Vec::new();
-        generate(shell, &mut super::command(), "gridhook", &mut script);
+        generate(shell, &mut super::build_command(), "gridhook", &mut script);
         String::from_utf8_lossy(&script).into_owned()
     }
 }

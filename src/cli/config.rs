@@ -75,7 +75,7 @@ impl ConfigArgs {
             changed,
             printed,
         } = self.command;
-        let sources = serve.sources();
+        let sources = serve.setting_sources();
         let all = config::effective_settings(&sources)?;
         let config = config::Config::load(&sources)?;
         if let Some(file) = &config.server.apply {
@@ -91,11 +91,11 @@ impl ConfigArgs {
             )
             .collect();
         let view = |[key, value, origin]: &[String; 3]| json!({"key": key, "value": value, "origin": origin});
-        Ok(printed.format(
+        Ok(printed.format_value(
             &json!({ "value": shown.iter().map(view).collect::<Value>() }),
             |_| {
                 let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);
-                shown.into_iter().for_each(|line| table.line(line));
+                shown.into_iter().for_each(|line| table.add_row(line));
                 table.to_string()
             },
         ))

@@ -91,7 +91,7 @@ pub(super) struct ServerContext {
 
 impl ServerContext {
     /// The server's URL.
-    pub(super) fn server(&self) -> Result<Url, ClientError> {
+    pub(super) fn server_url(&self) -> Result<Url, ClientError> {
         server_url(&self.server).map_err(|allowed| {
             ClientError::Input(format!(
                 "contexts.toml: server is \"{}\"; {allowed}",
@@ -113,7 +113,7 @@ pub(super) struct ContextFile {
 
 impl ContextFile {
     /// The path of the file; [`None`] if the user has no home folder.
-    fn path() -> Option<PathBuf> {
+    fn file_path() -> Option<PathBuf> {
         let variable = |name| {
             std::env::var_os(name)
                 .filter(|value| !value.is_empty())
@@ -125,8 +125,8 @@ impl ContextFile {
     }
 
     /// Reads the file; without a file there are no contexts.
-    pub(super) fn load() -> Result<Self, ClientError> {
-        let Some(path) = Self::path() else {
+    pub(super) fn load_contexts() -> Result<Self, ClientError> {
+        let Some(path) = Self::file_path() else {
             return Ok(Self::default());
         };
         let text = match fs::read_to_string(&path) {
@@ -157,8 +157,8 @@ impl ContextFile {
     }
 
     /// Writes a temporary file and renames it, so that a crash leaves the old file or the new one.
-    fn save(&self) -> Result<(), ClientError> {
-        let path = Self::path().ok_or_else(|| {
+    fn save_contexts(&self) -> Result<(), ClientError> {
+        let path = Self::file_path().ok_or_else(|| {
             ClientError::Input(
                 "no folder for contexts.toml; set HOME or XDG_CONFIG_HOME".to_owned(),
             )
@@ -182,11 +182,13 @@ impl ContextFile {
         })
     }
 
-    /// The context with this name.
     pub(super) fn get(&self, name: &str) -> Result<&ServerContext, ClientError> {
         self.contexts.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
-            let hint = match (suggestion::similar(name, &names).first(), names.is_empty()) {
+            let hint = match (
+                suggestion::similar_names(name, &names).first(),
+                names.is_empty(),
+            ) {
                 (Some(like), _) => format!("did you mean {like}?"),
                 (None, true) => "add one with gridhook context add".to_owned(),
                 (None, false) => format!("allowed are {}", names.join(", ")),
@@ -202,7 +204,7 @@ impl Contexts {
     /// # Errors
     /// The context does not exist, or the file cannot be read or written.
     pub fn run(self) -> Result<String, ClientError> {
-        let mut contexts_file = ContextFile::load()?;
+        let mut contexts_file = ContextFile::load_contexts()?;
         match self.command {
             ContextCommand::Add {
                 name,
@@ -229,7 +231,7 @@ impl Contexts {
                 if is_used {
                     contexts_file.current = Some(name.clone());
                 }
-                contexts_file.save()?;
+                contexts_file.save_contexts()?;
                 let next = if is_used {
                     "it is now in use".to_owned()
                 } else {
@@ -242,13 +244,13 @@ impl Contexts {
             ContextCommand::Use { name, printed } => {
                 contexts_file.get(&name)?;
                 contexts_file.current = Some(name.clone());
-                contexts_file.save()?;
+                contexts_file.save_contexts()?;
                 Ok(format_output(&printed, &contexts_file, || {
                     format!("context {name} is now in use")
                 }))
             }
             ContextCommand::List { printed } => Ok(format_output(&printed, &contexts_file, || {
-                table(&contexts_file)
+                format_table(&contexts_file)
             })),
             ContextCommand::Remove { name, printed } => {
                 contexts_file.get(&name)?;
@@ -256,7 +258,7 @@ impl Contexts {
                 if contexts_file.current.as_deref() == Some(&name) {
                     contexts_file.current = None;
                 }
-                contexts_file.save()?;
+                contexts_file.save_contexts()?;
                 Ok(format_output(&printed, &contexts_file, || {
                     format!("context {name} removed")
                 }))
@@ -280,10 +282,10 @@ fn format_output(
         json!({"name": name, "inUse": is_used, "server": server, "tokenFile": token_file, "caFile": ca_file})
     };
     let contexts: Vec<Value> = contexts_file.contexts.iter().map(view).collect();
-    printed.format(&json!({ "value": contexts }), |_| text())
+    printed.format_value(&json!({ "value": contexts }), |_| text())
 }
 
-fn table(contexts_file: &ContextFile) -> String {
+fn format_table(contexts_file: &ContextFile) -> String {
     if contexts_file.contexts.is_empty() {
         return "no contexts; add one with gridhook context add".to_owned();
     }
@@ -301,14 +303,14 @@ fn table(contexts_file: &ContextFile) -> String {
             file.as_ref()
                 .map_or(format::NONE.to_owned(), |file| file.display().to_string())
         };
-        let used = if contexts_file.current.as_deref() == Some(name) {
+        let is_current = if contexts_file.current.as_deref() == Some(name) {
             "yes"
         } else {
             format::NONE
         };
-        table.line([
+        table.add_row([
             name.clone(),
-            used.to_owned(),
+            is_current.to_owned(),
             server.clone(),
             file(token_file),
             file(ca_file),

@@ -57,10 +57,10 @@ pub fn control_records() -> ControlRecords {
             )
         },
         dead_letter_totals: |record, handled| {
-            let known = record
+            let totals = record
                 .and_then(|record| DeadLetterTotals::decode(record).ok())
                 .unwrap_or_default();
-            known.accept_loss(handled).encode()
+            totals.accept_loss(handled).encode()
         },
     }
 }

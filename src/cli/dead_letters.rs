@@ -9,12 +9,12 @@ use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs, segment},
-    format::{counted, number, optional, text},
+    client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs, encode_segment},
+    format::{count_with_noun, group_thousands, optional_or_dash, text_or_dash},
     output::{TextTable, read},
     print, prompt,
-    time::past,
-    value::{rate, whole},
+    time::parse_past,
+    value::{parse_rate, whole_number},
 };
 use gridhook_api::dead_letters::{
     DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, NewestDeadLettersView, PageView,
@@ -47,7 +47,6 @@ enum DeadLettersCommand {
     Purge(PurgeArgs),
 }
 
-/// The filter for dead letters.
 #[derive(Debug, Args)]
 struct FilterArgs {
     /// Only in this stage: waiting (for its file) or written (to a file)
@@ -55,10 +54,10 @@ struct FilterArgs {
     stage: Option<String>,
     /// Only with the last attempt (or else the publication) at or after this time, such as
     /// 2026-11-20 or 2h
-    #[arg(long, value_name = "TIME", value_parser = past, help_heading = FILTER)]
+    #[arg(long, value_name = "TIME", value_parser = parse_past, help_heading = FILTER)]
     from: Option<String>,
     /// Only before this time
-    #[arg(long, value_name = "TIME", value_parser = past, help_heading = FILTER)]
+    #[arg(long, value_name = "TIME", value_parser = parse_past, help_heading = FILTER)]
     to: Option<String>,
     /// Only with this dead-letter reason
     #[arg(long, value_name = "REASON", help_heading = FILTER)]
@@ -72,7 +71,7 @@ struct FilterArgs {
 const FILTER: &str = "Which dead letters";
 
 impl FilterArgs {
-    fn pairs(&self) -> Vec<(&'static str, &String)> {
+    fn query_pairs(&self) -> Vec<(&'static str, &String)> {
         let Self {
             stage,
             from,
@@ -93,7 +92,7 @@ impl FilterArgs {
     }
 
     /// The filter in a body, if there is one.
-    fn body(&self) -> Option<DeadLetterFilterBody> {
+    fn filter_body(&self) -> Option<DeadLetterFilterBody> {
         let Self {
             stage,
             from,
@@ -102,7 +101,7 @@ impl FilterArgs {
             id,
         } = self;
         let [stage, from, to, reason, id] = [stage, from, to, reason, id].map(Clone::clone);
-        (!self.pairs().is_empty()).then_some(DeadLetterFilterBody {
+        (!self.query_pairs().is_empty()).then_some(DeadLetterFilterBody {
             stage,
             from,
             to,
@@ -119,7 +118,7 @@ struct ListArgs {
     #[command(flatten)]
     which: FilterArgs,
     /// Maximum number of dead letters
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole::<usize>(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole_number::<usize>(1..))]
     limit: usize,
 }
 
@@ -132,7 +131,7 @@ struct NewestArgs {
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
     /// Maximum number of lines, newest first
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole::<u32>(1..))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole_number::<u32>(1..))]
     limit: u32,
     #[command(flatten)]
     client: ClientArgs,
@@ -140,8 +139,10 @@ struct NewestArgs {
 
 impl NewestArgs {
     async fn run(self) -> Result<String, ClientError> {
-        let session = self.client.control.session()?;
-        let (mut lines, mut next, most) = (Vec::new(), None, self.limit as usize);
+        let session = self.client.control.open_session()?;
+        let mut lines = Vec::new();
+        let mut next = None;
+        let most = self.limit as usize;
         while lines.len() < most {
             let mut query = url::form_urlencoded::Serializer::new(String::new());
             query.append_pair("top", &(most - lines.len()).min(500).to_string());
@@ -165,7 +166,7 @@ impl NewestArgs {
         }
         self.client
             .printed
-            .list(lines, |lines: &[NewDeadLetterView]| {
+            .format_list(lines, |lines: &[NewDeadLetterView]| {
                 let mut table = TextTable::new([
                     "time",
                     "topic",
@@ -181,15 +182,14 @@ impl NewestArgs {
                     line,
                 } in lines
                 {
-                    let (reason, attempts) = (
-                        optional(line.reason.as_deref(), text),
-                        optional(line.attempt, |attempt| attempt.to_string()),
-                    );
-                    let (events, sequence) = (number(line.events), number(line.first_sequence));
-                    table.line([
+                    let reason = optional_or_dash(line.reason.as_deref(), text_or_dash);
+                    let attempts = optional_or_dash(line.attempt, |attempt| attempt.to_string());
+                    let events = group_thousands(line.events);
+                    let sequence = group_thousands(line.first_sequence);
+                    table.add_row([
                         line.at.clone(),
-                        client::short(topic),
-                        text(subscription),
+                        client::short_name(topic),
+                        text_or_dash(subscription),
                         reason,
                         attempts,
                         events,
@@ -227,8 +227,8 @@ struct SelectionArgs {
 
 impl SelectionArgs {
     /// Requires a filter or `--all`, so that a forgotten flag does not affect all dead letters.
-    fn check(&self) -> Result<(), ClientError> {
-        if self.all || !self.keys.is_empty() || !self.which.pairs().is_empty() {
+    fn check_selection(&self) -> Result<(), ClientError> {
+        if self.all || !self.keys.is_empty() || !self.which.query_pairs().is_empty() {
             return Ok(());
         }
         let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or --to, \
@@ -236,7 +236,7 @@ impl SelectionArgs {
         Err(ClientError::Input(text.to_owned()))
     }
 
-    fn keys(&self) -> Option<Vec<String>> {
+    fn selected_keys(&self) -> Option<Vec<String>> {
         (!self.keys.is_empty()).then(|| self.keys.clone())
     }
 }
@@ -259,7 +259,7 @@ struct RedriveArgs {
     #[command(flatten)]
     selection: SelectionArgs,
     /// Maximum events per second
-    #[arg(long, value_name = "EVENTS", value_parser = rate)]
+    #[arg(long, value_name = "EVENTS", value_parser = parse_rate)]
     rate: Option<f64>,
     /// Keep files whose dead letters were all sent again
     #[arg(long)]
@@ -274,18 +274,17 @@ impl RedriveArgs {
             rate,
             keep,
         } = self;
-        selection.check()?;
-        let (session, path) = (
-            target.client.control.session()?,
-            target.dead_letters("/redrive"),
-        );
+        selection.check_selection()?;
+        let session = target.client.control.open_session()?;
+        let path = target.dead_letters("/redrive");
         let SelectionArgs {
             which,
             all,
             dry_run,
             ..
         } = &selection;
-        let (filter, keys) = (which.body(), selection.keys());
+        let filter = which.filter_body();
+        let keys = selection.selected_keys();
         let body = RedriveBody {
             filter,
             keys,
@@ -297,18 +296,18 @@ impl RedriveArgs {
             total: None,
         };
         if *dry_run {
-            let done = in_parts(&session, &path, |after| RedriveBody {
+            let outcome = in_parts(&session, &path, |after| RedriveBody {
                 after,
                 ..body.clone()
             })
             .await?;
-            return Ok(target.format_result(&done, "would be sent again"));
+            return Ok(target.format_result(&outcome, "would be sent again"));
         }
-        let begun: Value = session.post(&path, &body).await?;
+        let begun: Value = session.send_post(&path, &body).await?;
         target
             .client
             .printed
-            .response(&begun, |RedriveStartedView { job }| {
+            .format_response(&begun, |RedriveStartedView { job }| {
                 format!("redrive {job} started")
             })
     }
@@ -321,8 +320,8 @@ impl DeadLetters {
             DeadLettersCommand::List(list) => list.run().await,
             DeadLettersCommand::Newest(newest) => newest.run().await,
             DeadLettersCommand::Show(ShowArgs { target, key }) => {
-                let path = target.dead_letters(&format!("/{}", segment(&key)));
-                let view: Box<RawValue> = target.client.control.session()?.get(&path).await?;
+                let path = target.dead_letters(&format!("/{}", encode_segment(&key)));
+                let view: Box<RawValue> = target.client.control.open_session()?.get(&path).await?;
                 Ok(print::raw_json(&view))
             }
             DeadLettersCommand::Redrive(redrive) => redrive.run().await,
@@ -331,8 +330,8 @@ impl DeadLetters {
                 selection,
                 yes,
             }) => {
-                selection.check()?;
-                let session = target.client.control.session()?;
+                selection.check_selection()?;
+                let session = target.client.control.open_session()?;
                 let path = target.dead_letters("/purge");
                 let SelectionArgs {
                     which,
@@ -340,7 +339,8 @@ impl DeadLetters {
                     dry_run,
                     ..
                 } = &selection;
-                let (filter, keys) = (which.body(), selection.keys());
+                let filter = which.filter_body();
+                let keys = selection.selected_keys();
                 let body = PurgeBody {
                     filter,
                     keys,
@@ -354,13 +354,13 @@ impl DeadLetters {
                         dry_run: true,
                         ..body.clone()
                     };
-                    let count = counted(
+                    let count = count_with_noun(
                         in_parts(&session, &path, dry).await?.dead_letters,
                         "dead letter",
                     );
-                    prompt::confirm(&format!("Purge {count} of {}?", target.name()), yes)?;
+                    prompt::ask_confirmation(&format!("Purge {count} of {}?", target.name()), yes)?;
                 }
-                let done = in_parts(&session, &path, |after| PurgeBody {
+                let outcome = in_parts(&session, &path, |after| PurgeBody {
                     after,
                     ..body.clone()
                 })
@@ -370,7 +370,7 @@ impl DeadLetters {
                 } else {
                     "purged"
                 };
-                Ok(target.format_result(&done, result))
+                Ok(target.format_result(&outcome, result))
             }
         }
     }
@@ -382,14 +382,14 @@ impl SubscriptionArgs {
     }
 
     fn format_result(&self, done: &PurgedView, result: &str) -> String {
-        self.client.printed.format(
+        self.client.printed.format_value(
             done,
             |PurgedView {
                  dead_letters,
                  problems,
                  ..
              }| {
-                let first = format!("{} {result}", counted(*dead_letters, "dead letter"));
+                let first = format!("{} {result}", count_with_noun(*dead_letters, "dead letter"));
                 std::iter::once(first)
                     .chain(problems.iter().map(format_problem))
                     .collect::<Vec<_>>()
@@ -406,7 +406,7 @@ impl ListArgs {
             which,
             limit,
         } = self;
-        let session = target.client.control.session()?;
+        let session = target.client.control.open_session()?;
         let mut all = ListedDeadLetters {
             value: Vec::new(),
             problems: Vec::new(),
@@ -416,7 +416,9 @@ impl ListArgs {
         while !all.complete && all.value.len() < limit {
             let mut query = url::form_urlencoded::Serializer::new(String::new());
             let most = (limit - all.value.len()).clamp(1, 1000).to_string();
-            query.extend_pairs(which.pairs()).append_pair("$top", &most);
+            query
+                .extend_pairs(which.query_pairs())
+                .append_pair("$top", &most);
             if let Some(token) = &token {
                 query.append_pair("$skipToken", token);
             }
@@ -428,7 +430,7 @@ impl ListArgs {
             token = page.next_link.as_deref().and_then(skip_token);
             all.complete = token.is_none();
         }
-        Ok(target.client.printed.format(&all, table))
+        Ok(target.client.printed.format_value(&all, format_table))
     }
 }
 
@@ -449,7 +451,7 @@ fn skip_token(link: &str) -> Option<String> {
         .map(|(_, token)| token.into_owned())
 }
 
-fn table(all: &ListedDeadLetters) -> String {
+fn format_table(all: &ListedDeadLetters) -> String {
     let mut table = TextTable::new([
         "STAGE",
         "EVENT ID",
@@ -460,17 +462,17 @@ fn table(all: &ListedDeadLetters) -> String {
         "KEY",
     ]);
     for dead_letter in &all.value {
-        let cell = |value: &Option<String>| optional(value.as_deref(), text);
-        table.line([
-            text(&dead_letter.stage),
+        let cell = |value: &Option<String>| optional_or_dash(value.as_deref(), text_or_dash);
+        table.add_row([
+            text_or_dash(&dead_letter.stage),
             cell(&dead_letter.id),
             cell(&dead_letter.dead_letter_reason),
-            optional(dead_letter.delivery_attempts, |attempts| {
+            optional_or_dash(dead_letter.delivery_attempts, |attempts| {
                 attempts.to_string()
             }),
             cell(&dead_letter.last_delivery_outcome),
             cell(&dead_letter.last_delivery_attempt_time),
-            text(&dead_letter.key),
+            text_or_dash(&dead_letter.key),
         ]);
     }
     let more =
@@ -482,7 +484,11 @@ fn table(all: &ListedDeadLetters) -> String {
 }
 
 fn format_problem(ProblemView { path, reason }: &ProblemView) -> String {
-    format!("cannot be read: {}: {}", text(path), text(reason))
+    format!(
+        "cannot be read: {}: {}",
+        text_or_dash(path),
+        text_or_dash(reason)
+    )
 }
 
 /// Repeats the request until all parts are done, and sums the results.
@@ -491,9 +497,9 @@ async fn in_parts<B: Serialize>(
     path: &str,
     body: impl Fn(Option<String>) -> B,
 ) -> Result<PurgedView, ClientError> {
-    let mut all: PurgedView = session.post(path, &body(None)).await?;
+    let mut all: PurgedView = session.send_post(path, &body(None)).await?;
     while let Some(after) = all.next.take() {
-        let part: PurgedView = session.post(path, &body(Some(after))).await?;
+        let part: PurgedView = session.send_post(path, &body(Some(after))).await?;
         all.dead_letters += part.dead_letters;
         all.problems.extend(part.problems);
         all.next = part.next;

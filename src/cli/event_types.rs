@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    client::{ClientArgs, ClientError, ResourceName, body_of, segment},
-    format::{self, NONE, optional, text},
+    client::{ClientArgs, ClientError, ResourceName, body_of, encode_segment},
+    format::{self, NONE, optional_or_dash, text_or_dash},
     list,
     output::TextTable,
     print, prompt,
@@ -83,38 +83,49 @@ impl EventTypes {
         match self.command {
             EventTypesCommand::List { topic, client } => {
                 let all: Vec<Value> =
-                    list::all(&client.control.session()?, &topic.path("/eventTypes")).await?;
+                    list::read_list(&client.control.open_session()?, &topic.path("/eventTypes"))
+                        .await?;
                 client
                     .printed
-                    .list(all, |all: &[DeclaredEventType]| table(all))
+                    .format_list(all, |all: &[DeclaredEventType]| format_table(all))
             }
             EventTypesCommand::Show(target) => {
-                let shown: Value = target.client.control.session()?.get(&target.path()).await?;
-                target.client.print(&shown, facts)
+                let shown: Value = target
+                    .client
+                    .control
+                    .open_session()?
+                    .get(&target.event_type_path())
+                    .await?;
+                target.client.format_response(&shown, format_facts)
             }
             EventTypesCommand::Put { target, body } => {
                 let body = json!({"properties": body_of(Some(&body))?});
-                let session = target.client.control.session()?;
+                let session = target.client.control.open_session()?;
                 let put: Value = session
-                    .fetch(Method::PUT, &target.path(), Some(&body))
+                    .send_request(Method::PUT, &target.event_type_path(), Some(&body))
                     .await?;
                 target
                     .client
-                    .print(&put, |put| format!("saved {}", facts(put)))
+                    .format_response(&put, |put| format!("saved {}", format_facts(put)))
             }
             EventTypesCommand::Delete { target, yes } => {
-                let session = target.client.control.session()?;
-                let (_, shown) = session.get_tagged(&target.path()).await?;
-                prompt::confirm(
+                let session = target.client.control.open_session()?;
+                let (_, shown) = session.get_tagged(&target.event_type_path()).await?;
+                prompt::ask_confirmation(
                     &format!("Delete the event type {}?", target.event_type),
                     yes,
                 )?;
                 session
-                    .change::<Value>(Method::DELETE, &target.path(), &shown, None::<&Value>)
+                    .send_change::<Value>(
+                        Method::DELETE,
+                        &target.event_type_path(),
+                        &shown,
+                        None::<&Value>,
+                    )
                     .await?;
-                let deleted = json!({"deleted": target.event_type});
-                Ok(target.client.printed.format(&deleted, |_| {
-                    format!("deleted {}", text(&target.event_type))
+                let deletion = json!({"deleted": target.event_type});
+                Ok(target.client.printed.format_value(&deletion, |_| {
+                    format!("deleted {}", text_or_dash(&target.event_type))
                 }))
             }
         }
@@ -122,58 +133,61 @@ impl EventTypes {
 }
 
 impl EventTypeArgs {
-    fn path(&self) -> String {
+    fn event_type_path(&self) -> String {
         self.topic
-            .path(&format!("/eventTypes/{}", segment(&self.event_type)))
+            .path(&format!("/eventTypes/{}", encode_segment(&self.event_type)))
     }
 }
 
-fn table(all: &[DeclaredEventType]) -> String {
+fn format_table(all: &[DeclaredEventType]) -> String {
     let mut table = TextTable::new(["NAME", "VERSIONS", "DEPRECATED", "DESCRIPTION"]);
     for DeclaredEventType {
         name, properties, ..
     } in all
     {
         let versions: Vec<String> = properties.versions.keys().cloned().collect();
-        table.line([
-            optional(name.0.as_deref(), text),
-            format::list(&versions),
+        table.add_row([
+            optional_or_dash(name.0.as_deref(), text_or_dash),
+            format::join_texts(&versions),
             if properties.deprecated { "yes" } else { NONE }.to_owned(),
-            optional(properties.description.as_deref(), text),
+            optional_or_dash(properties.description.as_deref(), text_or_dash),
         ]);
     }
     table.to_string()
 }
 
-fn facts(
+fn format_facts(
     DeclaredEventType {
         name, properties, ..
     }: &DeclaredEventType,
 ) -> String {
     let deprecated = |is: bool| if is { "yes" } else { NONE }.to_owned();
-    let known = [
+    let rows = [
         (
             "description",
-            optional(properties.description.as_deref(), text),
+            optional_or_dash(properties.description.as_deref(), text_or_dash),
         ),
         ("deprecated", deprecated(properties.deprecated)),
     ];
     let mut lines = vec![
-        optional(name.0.as_deref(), text),
-        format::facts(WIDTH, &known),
+        optional_or_dash(name.0.as_deref(), text_or_dash),
+        format::format_facts(WIDTH, &rows),
     ];
     for (version, of) in &properties.versions {
         let mut facts = vec![
-            ("version", text(version)),
+            ("version", text_or_dash(version)),
             ("deprecated", deprecated(of.deprecated)),
-            ("schema", optional(of.schema.as_ref(), print::json_line)),
+            (
+                "schema",
+                optional_or_dash(of.schema.as_ref(), print::json_line),
+            ),
         ];
         facts.extend(
             of.examples
                 .iter()
                 .map(|example| ("example", print::json_line(example))),
         );
-        lines.push(format::facts(WIDTH, &facts));
+        lines.push(format::format_facts(WIDTH, &facts));
     }
     lines.retain(|line| !line.is_empty());
     lines.join("\n")

@@ -8,8 +8,8 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    client::{ClientArgs, ClientError, ResourceName, short},
-    format::{self, counted, number, text},
+    client::{ClientArgs, ClientError, ResourceName, short_name},
+    format::{self, count_with_noun, group_thousands, text_or_dash},
 };
 use gridhook_api::explain::{ExplainView, NotFoundView, ObstacleView, SearchedView, StateView};
 use gridhook_clock::Clock;
@@ -45,9 +45,12 @@ impl Explain {
         query.append_pair(if self.sequence { "sequence" } else { "id" }, &self.event);
         let path = self
             .topic
-            .subscription(&self.subscription, &format!("/explain?{}", query.finish()));
-        let session = self.client.control.session()?;
-        let answer: Value = match session.fetch(Method::GET, &path, None::<&Value>).await {
+            .subscription_path(&self.subscription, &format!("/explain?{}", query.finish()));
+        let session = self.client.control.open_session()?;
+        let answer: Value = match session
+            .send_request(Method::GET, &path, None::<&Value>)
+            .await
+        {
             Err(ClientError::Refused {
                 status: StatusCode::NOT_FOUND,
                 reason,
@@ -56,9 +59,9 @@ impl Explain {
             }
             answer => answer?,
         };
-        let topic = short(&self.topic.path(""));
+        let topic = short_name(&self.topic.path(""));
         self.client
-            .print(&answer, |answer| format_explanation(answer, &topic, clock))
+            .format_response(&answer, |answer| format_explanation(answer, &topic, clock))
     }
 }
 
@@ -80,21 +83,22 @@ fn not_found(event: &str, reason: String) -> ClientError {
     ClientError::Failed(format!(
         "event '{}' was not found among {} in flight, {} and the log from sequence {} to before \
          {}. Of an older event gridhook trace SEQUENCE --sequence --topic TOPIC shows the outcome",
-        text(event),
-        counted(events_in_flight as u64, "event"),
-        counted(events_pending as u64, "pending event"),
-        number(log_from_sequence),
-        number(log_before_sequence)
+        text_or_dash(event),
+        count_with_noun(events_in_flight as u64, "event"),
+        count_with_noun(events_pending as u64, "pending event"),
+        group_thousands(log_from_sequence),
+        group_thousands(log_before_sequence)
     ))
 }
 
 fn format_explanation(answer: &ExplainView, topic: &str, clock: &Clock) -> String {
-    let at = |time: &str| format::when(time, clock);
-    let id = format::optional(answer.id.as_deref(), text);
-    let (sequence, state) = (number(answer.sequence), format_state(answer, topic, &at));
+    let at = |time: &str| format::format_instant(time, clock);
+    let id = format::optional_or_dash(answer.id.as_deref(), text_or_dash);
+    let sequence = group_thousands(answer.sequence);
+    let state = format_state(answer, topic, &at);
     let mut lines = format!(
         "event {id}, sequence {sequence}, for {}: {state}",
-        text(&answer.subscription)
+        text_or_dash(&answer.subscription)
     );
     // Writing into a String does not fail.
     for obstacle in &answer.obstacles {
@@ -107,7 +111,7 @@ fn format_explanation(answer: &ExplainView, topic: &str, clock: &Clock) -> Strin
             write!(
                 lines,
                 "\n  if each attempt fails with {}:",
-                text(&forecast.if_each_fails_with)
+                text_or_dash(&forecast.if_each_fails_with)
             )
             .ok();
         }
@@ -131,7 +135,7 @@ fn format_explanation(answer: &ExplainView, topic: &str, clock: &Clock) -> Strin
             write!(
                 lines,
                 "\n    dead-lettered or dropped for {} at {}{when}",
-                text(&end.reason),
+                text_or_dash(&end.reason),
                 at(&end.at)
             )
             .ok();
@@ -142,11 +146,11 @@ fn format_explanation(answer: &ExplainView, topic: &str, clock: &Clock) -> Strin
 
 fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String) -> String {
     let received = |times: u32, outcome: &str, last: &str| {
-        let times = counted(times.into(), "time");
+        let times = count_with_noun(times.into(), "time");
         format!(
             "received {times}, the last at {} with outcome {}",
             at(last),
-            text(outcome)
+            text_or_dash(outcome)
         )
     };
     match &answer.state {
@@ -169,16 +173,16 @@ fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String)
             ..
         } => format!(
             "pending: {}, the last at {} with outcome {}; the next not before {}",
-            counted((*attempts).into(), "attempt"),
+            count_with_noun((*attempts).into(), "attempt"),
             at(last_attempt),
-            text(last_outcome),
+            text_or_dash(last_outcome),
             at(next_due)
         ),
         StateView::Blocking { last_outcome, .. } => {
             format!(
                 "blocks its order key after {last_outcome}: gridhook subscriptions unblock {topic} \
                  {} KEY gives it up",
-                text(&answer.subscription)
+                text_or_dash(&answer.subscription)
             )
         }
         StateView::HeldBack { .. } => {
@@ -221,15 +225,18 @@ fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String)
             "in flight when the server stopped; it is sent again".to_owned()
         }
         StateView::Backlog { behind } => {
-            format!("in the backlog, behind {}", counted(*behind, "event"))
+            format!(
+                "in the backlog, behind {}",
+                count_with_noun(*behind, "event")
+            )
         }
         StateView::Filtered => {
             "filtered out; gridhook subscriptions test-filter shows the reason".to_owned()
         }
         StateView::DeadLetterWaiting { reason, file_due } => format!(
             "dead-lettered for {}; the file is due at {}",
-            format::optional(reason.as_deref(), text),
-            format::optional(file_due.as_deref(), at)
+            format::optional_or_dash(reason.as_deref(), text_or_dash),
+            format::optional_or_dash(file_due.as_deref(), at)
         ),
         // By its id it is found only while the log has it; its sequence is enough for the ledger.
         StateView::Completed => format!(
@@ -242,18 +249,18 @@ fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String)
 
 fn format_obstacle(obstacle: &ObstacleView, at: &impl Fn(&str) -> String) -> String {
     match obstacle {
-        ObstacleView::Held { by } => format!("the subscription is held by {}", text(by)),
+        ObstacleView::Held { by } => format!("the subscription is held by {}", text_or_dash(by)),
         ObstacleView::Suspended {
             cause, next_probe, ..
         } => {
             format!(
                 "the endpoint is suspended for {}; next probe {}",
-                text(cause),
+                text_or_dash(cause),
                 at(next_probe)
             )
         }
         ObstacleView::Probing { cause, .. } => {
-            format!("the endpoint is being probed after {}", text(cause))
+            format!("the endpoint is being probed after {}", text_or_dash(cause))
         }
         ObstacleView::RetryAfter { until } => {
             format!(
@@ -264,8 +271,8 @@ fn format_obstacle(obstacle: &ObstacleView, at: &impl Fn(&str) -> String) -> Str
         ObstacleView::Paced { rate } => format!("paced to {rate:?} requests/s"),
         ObstacleView::Full { pending, limit } => format!(
             "{} not settled, the limit is {}: clients receive no new ones",
-            counted(*pending, "received event"),
-            number((*limit).into())
+            count_with_noun(*pending, "received event"),
+            group_thousands((*limit).into())
         ),
         ObstacleView::NoReceiver => "no client is receiving".to_owned(),
     }

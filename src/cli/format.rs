@@ -12,7 +12,7 @@ use gridhook_escape as escape;
 pub(super) const NONE: &str = "-";
 
 /// A text, escaped; `-` if it is empty.
-pub(super) fn text(text: &str) -> String {
+pub(super) fn text_or_dash(text: &str) -> String {
     if text.is_empty() {
         NONE.to_owned()
     } else {
@@ -21,25 +21,25 @@ pub(super) fn text(text: &str) -> String {
 }
 
 /// A value that may be missing.
-pub(super) fn optional<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -> String {
+pub(super) fn optional_or_dash<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| NONE.to_owned(), shown)
 }
 
 /// A list of texts.
-pub(super) fn list(texts: &[String]) -> String {
+pub(super) fn join_texts(texts: &[String]) -> String {
     if texts.is_empty() {
         NONE.to_owned()
     } else {
         texts
             .iter()
-            .map(|item| text(item))
+            .map(|item| text_or_dash(item))
             .collect::<Vec<_>>()
             .join(", ")
     }
 }
 
 /// Lines of name and value, without empty values.
-pub(super) fn facts(width: usize, all: &[(&str, String)]) -> String {
+pub(super) fn format_facts(width: usize, all: &[(&str, String)]) -> String {
     let shown = all
         .iter()
         .filter(|(_, value)| !value.is_empty() && value != NONE);
@@ -50,21 +50,22 @@ pub(super) fn facts(width: usize, all: &[(&str, String)]) -> String {
 }
 
 /// A number with commas between the thousands.
-pub(super) fn number(number: u64) -> String {
+pub(super) fn group_thousands(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
 /// A number with its noun, whose plural ends with s.
-pub(super) fn counted(count: u64, noun: &str) -> String {
+pub(super) fn count_with_noun(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", number(count))
+    format!("{} {noun}{plural}", group_thousands(count))
 }
 
 /// A duration, in its two largest units.
-pub(super) fn span(time: Duration) -> String {
+pub(super) fn format_span(time: Duration) -> String {
     let seconds = time.as_secs();
     let two = |large: u64, small: u64, units: [char; 2]| {
-        let (whole, rest) = (seconds / large, seconds % large / small);
+        let whole = seconds / large;
+        let rest = seconds % large / small;
         if rest == 0 {
             format!("{whole}{}", units[0])
         } else {
@@ -81,12 +82,12 @@ pub(super) fn span(time: Duration) -> String {
 }
 
 /// A point in time in whole seconds, and its distance from now.
-pub(super) fn when(text: &str, clock: &Clock) -> String {
+pub(super) fn format_instant(text: &str, clock: &Clock) -> String {
     let Ok(at) = text.parse::<jiff::Timestamp>() else {
         return escape::escape_text(text).into_owned();
     };
     let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
-    let away = span(Duration::from_micros(micros.unsigned_abs()));
+    let away = format_span(Duration::from_micros(micros.unsigned_abs()));
     let short = at.strftime("%Y-%m-%d %H:%M:%SZ");
     if micros > 0 {
         format!("{short} (in {away})")
@@ -96,30 +97,32 @@ pub(super) fn when(text: &str, clock: &Clock) -> String {
 }
 
 /// The duration until a point in time; [`None`] if it has passed.
-pub(super) fn until(text: &str, clock: &Clock) -> Option<Duration> {
+pub(super) fn time_until(text: &str, clock: &Clock) -> Option<Duration> {
     let at = text.parse::<jiff::Timestamp>().ok()?;
     let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
     u64::try_from(micros).ok().map(Duration::from_micros)
 }
 
 /// The health of an endpoint: its state, and the cause if it is not healthy.
-pub(super) fn health(health: &HealthView, clock: &Clock) -> String {
+pub(super) fn format_health(health: &HealthView, clock: &Clock) -> String {
     match health {
         HealthView::Suspended {
             cause, next_probe, ..
         } => {
             format!(
                 "suspended for {}; next probe {}",
-                text(cause),
-                when(next_probe, clock)
+                text_or_dash(cause),
+                format_instant(next_probe, clock)
             )
         }
-        HealthView::Probing { cause, .. } => format!("probing, suspended for {}", text(cause)),
+        HealthView::Probing { cause, .. } => {
+            format!("probing, suspended for {}", text_or_dash(cause))
+        }
         HealthView::Healthy { failures: 0 } => "healthy".to_owned(),
         HealthView::Healthy { failures: 1 } => "healthy, the last request failed".to_owned(),
         HealthView::Healthy { failures } => format!(
             "healthy, the last {} requests failed",
-            number((*failures).into())
+            group_thousands((*failures).into())
         ),
     }
 }

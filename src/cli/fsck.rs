@@ -14,7 +14,7 @@ use super::{
     client::ServerArgs,
     output::{CommandError, OutputArgs, read},
     spinner::Spinner,
-    stream::{self, follow},
+    stream::{self, follow_progress},
 };
 use gridhook_config as config;
 use gridhook_config::Config;
@@ -66,7 +66,6 @@ pub enum FsckError {
     /// The server did not check its store.
     #[error(transparent)]
     Server(#[from] stream::StreamError),
-    /// The check was stopped.
     #[error(transparent)]
     Stop(#[from] fsck::CheckStop),
     /// The repairs are not all on disk.
@@ -89,16 +88,21 @@ impl Fsck {
     pub async fn run(&self) -> Result<Outcome, FsckError> {
         if !self.online {
             let report = self.check_offline()?;
-            let text = self.printed.format(&report, ToString::to_string);
+            let text = self.printed.format_value(&report, ToString::to_string);
             return Ok(Outcome {
                 text,
                 is_sound: report.is_sound(),
             });
         }
-        let session = self.control.session().map_err(stream::StreamError::from)?;
-        let view = follow(&session, "/store/check", &json!({})).await?;
+        let session = self
+            .control
+            .open_session()
+            .map_err(stream::StreamError::from)?;
+        let view = follow_progress(&session, "/store/check", &json!({})).await?;
         let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
-        let text = self.printed.format(&view["report"], |_| report.to_string());
+        let text = self
+            .printed
+            .format_value(&view["report"], |_| report.to_string());
         Ok(Outcome {
             text,
             is_sound: report.is_sound(),
@@ -106,9 +110,11 @@ impl Fsck {
     }
 
     fn check_offline(&self) -> Result<CheckReport, FsckError> {
-        let config =
-            Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
-        let (folder, options) = (config.server.data_dir, store_options(&config.journal));
+        let config = Config::load(
+            &Serve::with_flags(self.config.clone(), self.data_dir.clone()).setting_sources(),
+        )?;
+        let folder = config.server.data_dir;
+        let options = store_options(&config.journal);
         // A folder with one of these names is opened, and the open reports what is wrong.
         if !["rocksdb", "watermark"]
             .iter()

@@ -10,7 +10,7 @@ use url::Url;
 use super::{
     client::{ClientError, ServerAddressArgs, not_reached},
     output::{CommandOutcome, OutputArgs},
-    value::duration,
+    value::parse_duration,
 };
 use gridhook_api::health::{Liveness, Readiness};
 use gridhook_escape as escape;
@@ -28,7 +28,7 @@ pub struct Health {
     #[arg(long)]
     live: bool,
     /// Maximum time to wait for the response
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     wait: Duration,
     #[command(flatten)]
     address: ServerAddressArgs,
@@ -56,9 +56,9 @@ impl Health {
     /// # Errors
     /// The flags or the context name no usable server.
     pub async fn run(self) -> Result<HealthCheckView, ClientError> {
-        let (server, client) = self.address.client()?;
+        let (server, client) = self.address.build_client()?;
         let (is_healthy, text) =
-            match tokio::time::timeout(self.wait, self.probe(&server, &client)).await {
+            match tokio::time::timeout(self.wait, self.probe_server(&server, &client)).await {
                 Ok(Ok(result)) => result,
                 Ok(Err(error)) => (false, error),
                 Err(_) => (
@@ -69,15 +69,15 @@ impl Health {
         let json = json!({"server": server.as_str(), "healthy": is_healthy, "text": text});
         let text = self
             .printed
-            .format(&json, |_| escape::escape_text(&text).into_owned());
+            .format_value(&json, |_| escape::escape_text(&text).into_owned());
         Ok(HealthCheckView { is_healthy, text })
     }
 
-    async fn probe(&self, server: &Url, client: &Client) -> Result<(bool, String), String> {
+    async fn probe_server(&self, server: &Url, client: &Client) -> Result<(bool, String), String> {
         let path = if self.live { "healthz" } else { "readyz" };
         let url = format!("{}/{path}", server.as_str().trim_end_matches('/'));
-        let sent = client.get(url).send().await;
-        let mut response = sent.map_err(|error| not_reached(server, &error).to_string())?;
+        let result = client.get(url).send().await;
+        let mut response = result.map_err(|error| not_reached(server, &error).to_string())?;
         let status = response.status();
         let body = response
             .body()

@@ -35,7 +35,7 @@ impl Help {
         {
             return Ok(chapter.text());
         }
-        let mut command = super::command();
+        let mut command = super::build_command();
         command.build();
         if self.topic.is_empty() {
             return Ok(command.render_help().to_string());
@@ -48,17 +48,17 @@ impl Help {
                 .collect();
             at = match at.find_subcommand_mut(word) {
                 Some(found) => found,
-                None => return Err(unknown(word, &names)),
+                None => return Err(unknown_topic(word, &names)),
             };
         }
         Ok(at.render_long_help().to_string())
     }
 }
 
-fn unknown(word: &str, names: &[String]) -> ClientError {
+fn unknown_topic(word: &str, names: &[String]) -> ClientError {
     let chapters = CHAPTERS.iter().map(|chapter| chapter.name);
     let all: Vec<&str> = names.iter().map(String::as_str).chain(chapters).collect();
-    let hint = match suggestion::similar(word, &all).first() {
+    let hint = match suggestion::similar_names(word, &all).first() {
         Some(like) => format!("did you mean {like}?"),
         None => "gridhook help help lists the chapters, gridhook --help the commands".to_owned(),
     };

@@ -10,7 +10,7 @@ use gridhook_api::resource::{ErrorBody, ErrorResponse};
 use gridhook_escape as escape;
 
 /// The reason in an error response.
-pub(super) fn reason(body: &[u8]) -> String {
+pub(super) fn error_reason(body: &[u8]) -> String {
     match serde_json::from_slice::<ErrorResponse>(body) {
         Ok(ErrorResponse {
             error:
@@ -31,7 +31,7 @@ pub(super) fn reason(body: &[u8]) -> String {
 
 /// A client that trusts the machine's certificate authorities and those in `ca_file`. It follows no
 /// redirects: the request carries a credential.
-pub(super) fn client(ca_file: Option<&Path>) -> Result<Client, ClientError> {
+pub(super) fn build_client(ca_file: Option<&Path>) -> Result<Client, ClientError> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
@@ -43,13 +43,13 @@ pub(super) fn client(ca_file: Option<&Path>) -> Result<Client, ClientError> {
         };
         let found: Result<Vec<_>, _> =
             CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-        let found = found.map_err(|error| unusable(error.to_string()))?;
-        if found.is_empty() {
+        let certificates = found.map_err(|error| unusable(error.to_string()))?;
+        if certificates.is_empty() {
             return Err(unusable(
                 "it contains none; allowed is a PEM file".to_owned(),
             ));
         }
-        for certificate in found {
+        for certificate in certificates {
             roots
                 .add(certificate)
                 .map_err(|error| unusable(error.to_string()))?;

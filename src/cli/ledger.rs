@@ -6,9 +6,9 @@ use url::form_urlencoded;
 use super::{
     client::{self, ResourceName, ServerArgs},
     output::{OutputArgs, read},
-    time::past,
+    time::parse_past,
     trace::{covered_events, write_line},
-    value::whole,
+    value::whole_number,
 };
 use gridhook_api::ledger::{LedgerPageView, LineView};
 
@@ -23,10 +23,10 @@ pub struct Ledger {
     #[arg(value_name = "SUBSCRIPTION")]
     subscription: String,
     /// Only lines at or after this time, such as 2026-11-20T12:00:00Z or 2h [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = past)]
+    #[arg(long, value_name = "TIME", value_parser = parse_past)]
     from: Option<String>,
     /// Only lines before this time [default: now]
-    #[arg(long, value_name = "TIME", value_parser = past)]
+    #[arg(long, value_name = "TIME", value_parser = parse_past)]
     to: Option<String>,
     /// Only lines with this outcome: filtered, delivered, deferred, undeliverable, expired,
     /// deadLettered, dropped, late, canceled, written, lost, redriven, received, renewed,
@@ -35,7 +35,7 @@ pub struct Ledger {
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Maximum number of lines
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u32>(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number::<u32>(1..))]
     limit: u32,
     #[command(flatten)]
     control: ServerArgs,
@@ -49,8 +49,9 @@ impl Ledger {
     /// # Errors
     /// The request failed.
     pub async fn run(&self) -> Result<String, client::ClientError> {
-        let session = self.control.session()?;
-        let (mut lines, mut next) = (Vec::new(), None);
+        let session = self.control.open_session()?;
+        let mut lines = Vec::new();
+        let mut next = None;
         let most = self.limit as usize;
         let oldest = loop {
             let mut query = form_urlencoded::Serializer::new(String::new());
@@ -67,7 +68,7 @@ impl Ledger {
             query.append_pair("top", &(most - lines.len()).min(1_000).to_string());
             let path = self
                 .topic
-                .subscription(&self.subscription, &format!("/ledger?{}", query.finish()));
+                .subscription_path(&self.subscription, &format!("/ledger?{}", query.finish()));
             let page: Value = session.get(&path).await?;
             let LedgerPageView {
                 oldest, r#continue, ..
@@ -78,7 +79,7 @@ impl Ledger {
                 break oldest;
             }
         };
-        self.printed.list(lines, |lines: &[LineView]| {
+        self.printed.format_list(lines, |lines: &[LineView]| {
             format_lines(lines, oldest.as_deref(), next.is_some())
         })
     }

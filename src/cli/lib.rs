@@ -63,7 +63,6 @@ use gridhook_config::{SettingFlag, SettingSources};
 #[derive(Debug, Parser)]
 #[command(name = "gridhook", version, disable_help_subcommand = true)]
 pub struct Cli {
-    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -98,7 +97,7 @@ macro_rules! commands {
 commands! {
     /// Run the server
     Serve(Serve) => |command, program| {
-        (program.serve)(command.sources()).map(Into::into).map_err(CommandFailure::of_server)
+        (program.serve)(command.setting_sources()).map(Into::into).map_err(CommandFailure::from_server_error)
     },
     /// Check whether a server accepts events; the exit status is the answer
     Health(health::Health) => |command, _| block_on(command.run()),
@@ -141,7 +140,7 @@ commands! {
     /// Check a store for damage, offline or in the running server
     Fsck(fsck::Fsck) => |command, _| block_on(command.run()),
     /// Back up the store of the running server, list and rehearse backups
-    Backup(backup::Backup) => |command, _| match command.offline() {
+    Backup(backup::Backup) => |command, _| match command.offline_command() {
         Some(offline) => Ok(offline.run()?.into()),
         None => block_on(command.run()),
     },
@@ -157,18 +156,18 @@ commands! {
     Audit(audit::Audit) => |command, _| block_on(command.run()),
     /// Inject faults into a running server under load, and verify that no acknowledged event is
     /// lost
-    Chaos(Box<chaos::ChaosCommand>) => |command, _| block_on(command.verdict(Clock::system())),
+    Chaos(Box<chaos::ChaosCommand>) => |command, _| block_on(command.run_scenario(Clock::system())),
     /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
     Simulate(simulate::Simulate) if feature = "simulate" => |command, _| Ok(command.run(&Clock::system())?.into()),
     /// Show the help of a command or a subject
     Help(help::Help) => |command, _| Ok(command.run()?.into()),
     /// Print a shell completion script
-    Completions(completions::Completions) => |command, _| Ok(CommandOutcome::raw(command.run())),
+    Completions(completions::Completions) => |command, _| Ok(CommandOutcome::from_own_text(command.run())),
     /// Write the manual pages, one for each command
     #[command(name = "man")]
     Manual(manual::Manual) => |command, _| {
         let pages = command.run()?;
-        Ok(format!("{} written", format::counted(pages as u64, "page")).into())
+        Ok(format!("{} written", format::count_with_noun(pages as u64, "page")).into())
     },
 }
 
@@ -203,7 +202,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
 ];
 
 /// The program's commands and flags, with the commands in groups in its help.
-pub fn command() -> clap::Command {
+pub fn build_command() -> clap::Command {
     let command = examples::add_examples(Cli::command(), "");
     let mut groups = String::new();
     for (heading, names) in GROUPS {
@@ -243,7 +242,7 @@ pub struct Serve {
 
 impl Serve {
     /// The flags that offline commands share with the server.
-    fn of(config: Option<PathBuf>, data_dir: Option<String>) -> Self {
+    fn with_flags(config: Option<PathBuf>, data_dir: Option<String>) -> Self {
         Self {
             config,
             data_dir,
@@ -253,7 +252,7 @@ impl Serve {
     }
 
     /// The sources of the settings: file, environment and flags.
-    pub fn sources(self) -> SettingSources {
+    pub fn setting_sources(self) -> SettingSources {
         let Self {
             config,
             data_dir,
@@ -265,7 +264,7 @@ impl Serve {
             ("--listen", "server.listen", listen),
             ("--log-format", "log.format", log_format),
         ];
-        let given = flags.into_iter().filter_map(|(name, key, value)| {
+        let setting_flags = flags.into_iter().filter_map(|(name, key, value)| {
             Some(SettingFlag {
                 name,
                 key,
@@ -275,7 +274,7 @@ impl Serve {
         SettingSources {
             file: config,
             environment: std::env::vars_os().collect(),
-            flags: given.collect(),
+            flags: setting_flags.collect(),
         }
     }
 }

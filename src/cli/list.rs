@@ -4,26 +4,27 @@ use awc::http::Method;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use super::client::{ClientError, ServerClient, segment};
+use super::client::{ClientError, ServerClient, encode_segment};
 use gridhook_api::resource::{NamedResource, Page};
 
 /// The top-level resource types.
 pub(super) const KINDS: [&str; 3] = ["topics", "domains", "namespaces"];
 
 /// The path of the list of a resource type in an Azure subscription.
-pub(super) fn path(subscription_id: &str, kind: &str) -> String {
+pub(super) fn list_path(subscription_id: &str, kind: &str) -> String {
     format!(
         "/subscriptions/{}/providers/Microsoft.EventGrid/{kind}",
-        segment(subscription_id)
+        encode_segment(subscription_id)
     )
 }
 
 /// All resources of a list, read page by page.
-pub(super) async fn all<T: DeserializeOwned>(
+pub(super) async fn read_list<T: DeserializeOwned>(
     session: &ServerClient,
     path: &str,
 ) -> Result<Vec<T>, ClientError> {
-    let (mut all, mut path) = (Vec::new(), format!("{path}?$top=100"));
+    let mut all = Vec::new();
+    let mut path = format!("{path}?$top=100");
     loop {
         let page: Page<T> = session.fetch_plain(Method::GET, &path, None::<&()>).await?;
         all.extend(page.value);
@@ -36,14 +37,20 @@ pub(super) async fn all<T: DeserializeOwned>(
 
 /// The ids of the resources of a list; an id is also a path, because stored names need no
 /// percent-encoding.
-pub(super) async fn ids(session: &ServerClient, path: &str) -> Result<Vec<String>, ClientError> {
-    let all: Vec<NamedResource> = all(session, path).await?;
+pub(super) async fn list_ids(
+    session: &ServerClient,
+    path: &str,
+) -> Result<Vec<String>, ClientError> {
+    let all: Vec<NamedResource> = read_list(session, path).await?;
     Ok(all.into_iter().map(|resource| resource.id).collect())
 }
 
 /// The names of the resources of a list.
-pub(super) async fn names(session: &ServerClient, path: &str) -> Result<Vec<String>, ClientError> {
-    let all: Vec<NamedResource> = all(session, path).await?;
+pub(super) async fn list_names(
+    session: &ServerClient,
+    path: &str,
+) -> Result<Vec<String>, ClientError> {
+    let all: Vec<NamedResource> = read_list(session, path).await?;
     Ok(all.into_iter().map(|resource| resource.name).collect())
 }
 
@@ -52,20 +59,20 @@ pub(super) async fn namespace_topics(
     session: &ServerClient,
     subscription_id: &str,
 ) -> Result<Vec<String>, ClientError> {
-    let mut found = Vec::new();
-    for namespace in ids(session, &path(subscription_id, "namespaces")).await? {
-        found.extend(ids(session, &format!("{namespace}/topics")).await?);
+    let mut topic_ids = Vec::new();
+    for namespace in list_ids(session, &list_path(subscription_id, "namespaces")).await? {
+        topic_ids.extend(list_ids(session, &format!("{namespace}/topics")).await?);
     }
-    Ok(found)
+    Ok(topic_ids)
 }
 
 /// The ids of all topics, domains and namespace topics; these have a log.
-pub(super) async fn logs(
+pub(super) async fn list_log_ids(
     session: &ServerClient,
     subscription_id: &str,
 ) -> Result<Vec<String>, ClientError> {
-    let mut found = ids(session, &path(subscription_id, "topics")).await?;
-    found.extend(ids(session, &path(subscription_id, "domains")).await?);
-    found.extend(namespace_topics(session, subscription_id).await?);
-    Ok(found)
+    let mut log_ids = list_ids(session, &list_path(subscription_id, "topics")).await?;
+    log_ids.extend(list_ids(session, &list_path(subscription_id, "domains")).await?);
+    log_ids.extend(namespace_topics(session, subscription_id).await?);
+    Ok(log_ids)
 }

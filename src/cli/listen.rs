@@ -21,10 +21,10 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::{
-    format::counted,
+    format::count_with_noun,
     output::{CommandError, OutputArgs},
     print::{self, PipeState},
-    value::{address, duration, whole},
+    value::{parse_address, parse_duration, whole_number},
 };
 use gridhook_clock::Clock;
 use gridhook_escape as escape;
@@ -33,22 +33,22 @@ use gridhook_escape as escape;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Listen {
     /// Address to listen on
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", value_parser = address)]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", value_parser = parse_address)]
     listen: SocketAddr,
     /// Port to listen on at 127.0.0.1; 0 chooses a free port
-    #[arg(long, value_parser = whole::<u16>(0..=65_535), conflicts_with = "listen")]
+    #[arg(long, value_parser = whole_number::<u16>(0..=65_535), conflicts_with = "listen")]
     port: Option<u16>,
     /// Respond to events with this status [default: 200, or 503 with --fail-first]
-    #[arg(long, value_name = "STATUS", value_parser = status)]
+    #[arg(long, value_name = "STATUS", value_parser = parse_status)]
     status: Option<StatusCode>,
     /// Delay before each response
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     delay: Duration,
     /// Fail the first N requests, then respond 200
-    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(0..))]
     fail_first: Option<u64>,
     /// Add a Retry-After header to every failure
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     retry_after: Option<Duration>,
     /// Print a count once per second instead of each event
     #[arg(long)]
@@ -88,8 +88,8 @@ struct ListenEndpoint {
 impl Listen {
     /// Listens until a signal arrives or standard output is closed, for example by `| head`.
     pub async fn run(self, clock: Clock) -> Result<(), ListenError> {
-        let address = self.address();
-        let failed = |error| ListenError { address, error };
+        let address = self.listen_address();
+        let listen_error = |error| ListenError { address, error };
         let endpoint = web::Data::new(ListenEndpoint {
             flags: self,
             clock,
@@ -98,12 +98,12 @@ impl Listen {
             reported: 0.into(),
             closed: Notify::new(),
         });
-        let server = ListenEndpoint::bind(endpoint.clone()).map_err(failed)?;
+        let server = ListenEndpoint::bind_server(endpoint.clone()).map_err(listen_error)?;
         if endpoint.flags.quiet {
-            actix_rt::spawn(count(endpoint.clone()));
+            actix_rt::spawn(print_counts(endpoint.clone()));
         }
         tokio::select! {
-            ended = server => ended.map_err(failed)?,
+            ended = server => ended.map_err(listen_error)?,
             () = endpoint.closed.notified() => return Ok(()),
         }
         if endpoint.flags.quiet {
@@ -112,13 +112,13 @@ impl Listen {
         Ok(())
     }
 
-    fn address(&self) -> SocketAddr {
+    fn listen_address(&self) -> SocketAddr {
         self.port
             .map_or(self.listen, |port| (Ipv4Addr::LOCALHOST, port).into())
     }
 
     /// The response status of a request, by its number from 0.
-    fn answer(&self, number: u64) -> StatusCode {
+    fn response_status(&self, number: u64) -> StatusCode {
         match self.fail_first {
             Some(first) if number < first => self.status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE),
             Some(_) => StatusCode::OK,
@@ -128,18 +128,18 @@ impl Listen {
 }
 
 impl ListenEndpoint {
-    fn bind(this: web::Data<Self>) -> io::Result<Server> {
-        let address = this.flags.address();
+    fn bind_server(this: web::Data<Self>) -> io::Result<Server> {
+        let address = this.flags.listen_address();
         let server = HttpServer::new(move || {
             App::new()
                 .app_data(this.clone())
                 .app_data(web::PayloadConfig::new(BODY_BYTES_MAX))
-                .default_service(web::to(receive))
+                .default_service(web::to(receive_request))
         });
         // One worker keeps the order of the printed lines.
         let server = server.workers(1).shutdown_timeout(1).bind(address)?;
         for address in server.addrs() {
-            print::note(&format!("listening on http://{address}/"));
+            print::print_note(&format!("listening on http://{address}/"));
         }
         Ok(server.run())
     }
@@ -153,24 +153,24 @@ impl ListenEndpoint {
             return;
         }
         let time = self.clock.wall_time();
-        let (new, requests) = (counted(new, "event"), counted(requests, "request"));
-        self.out(&format!("{time} {new} ({events} in total, in {requests})"));
+        let new = count_with_noun(new, "event");
+        let requests = count_with_noun(requests, "request");
+        self.print_line(&format!("{time} {new} ({events} in total, in {requests})"));
     }
 
     /// Prints a line. Ends the program if standard output is closed.
-    fn out(&self, line: &str) {
-        match print::out(line) {
+    fn print_line(&self, line: &str) {
+        match print::print_lines(line) {
             Ok(PipeState::Open) => {}
             Ok(PipeState::Closed) => self.closed.notify_one(),
             Err(error) => {
-                print::note(&format!("gridhook: {}", print::error(&error.into())));
+                print::print_note(&format!("gridhook: {}", print::format_error(&error.into())));
                 self.closed.notify_one();
             }
         }
     }
 
-    /// Prints the events of a request.
-    fn print(&self, request: &HttpRequest, status: StatusCode, events: &[&RawValue]) {
+    fn print_events(&self, request: &HttpRequest, status: StatusCode, events: &[&RawValue]) {
         let time = self.clock.wall_time();
         let header = |name| {
             request
@@ -179,10 +179,8 @@ impl ListenEndpoint {
                 .and_then(|value| value.to_str().ok())
                 .unwrap_or("-")
         };
-        let (count, subscription) = (
-            header("aeg-delivery-count"),
-            header("aeg-subscription-name"),
-        );
+        let count = header("aeg-delivery-count");
+        let subscription = header("aeg-subscription-name");
         let status = status.as_u16();
         for event in events {
             let text = || {
@@ -192,7 +190,7 @@ impl ListenEndpoint {
                     subject,
                 } = serde_json::from_str(event.get()).unwrap_or_default();
                 let [event_type, subject, id, count] =
-                    [&event_type, &subject, &id, count].map(visible);
+                    [&event_type, &subject, &id, count].map(text_or_dash);
                 format!(
                     "{time} {status} {event_type} subject={subject} id={id} delivery-count={count}"
                 )
@@ -207,7 +205,7 @@ impl ListenEndpoint {
                     event,
                 })
             };
-            self.out(&self.flags.printed.line(json, text));
+            self.print_line(&self.flags.printed.format_line(json, text));
         }
     }
 }
@@ -245,7 +243,7 @@ struct ValidationData {
     validation_code: String,
 }
 
-async fn receive(
+async fn receive_request(
     request: HttpRequest,
     body: web::Bytes,
     endpoint: web::Data<ListenEndpoint>,
@@ -263,13 +261,13 @@ async fn receive(
         .get("aeg-event-type")
         .map(header::HeaderValue::as_bytes)
     {
-        Some(b"SubscriptionValidation") => return validate(&body),
+        Some(b"SubscriptionValidation") => return validate_endpoint(&body),
         Some(b"SubscriptionDeletion") => {
             let name = request
                 .headers()
                 .get("aeg-subscription-name")
                 .map_or("-".to_owned(), header_text);
-            print::note(&format!("subscription {name} was deleted"));
+            print::print_note(&format!("subscription {name} was deleted"));
             return HttpResponse::Ok().finish();
         }
         Some(_) | None => {}
@@ -284,13 +282,13 @@ async fn receive(
         events: counted,
         ..
     } = &**endpoint;
-    let status = flags.answer(requests.fetch_add(1, Ordering::Relaxed));
+    let status = flags.response_status(requests.fetch_add(1, Ordering::Relaxed));
     counted.fetch_add(events.len() as u64, Ordering::Relaxed);
     if !flags.delay.is_zero() {
         actix_rt::time::sleep(flags.delay).await;
     }
     if !flags.quiet {
-        endpoint.print(&request, status, &events);
+        endpoint.print_events(&request, status, &events);
     }
     let mut response = HttpResponse::build(status);
     if let Some(wait) = flags.retry_after.filter(|_| !status.is_success()) {
@@ -302,7 +300,7 @@ async fn receive(
 /// The validation handshake of CloudEvents: allows every origin.
 fn answer_handshake(request: &HttpRequest) -> HttpResponse {
     let origin = request.headers().get("WebHook-Request-Origin");
-    print::note(&format!(
+    print::print_note(&format!(
         "validation handshake: allowed origin {}",
         origin.map_or("-".into(), header_text)
     ));
@@ -317,16 +315,16 @@ fn answer_handshake(request: &HttpRequest) -> HttpResponse {
 }
 
 fn header_text(value: &header::HeaderValue) -> String {
-    visible(&String::from_utf8_lossy(value.as_bytes()))
+    text_or_dash(&String::from_utf8_lossy(value.as_bytes()))
 }
 
 /// The validation handshake of the Event Grid schema: returns the code.
-fn validate(body: &[u8]) -> HttpResponse {
+fn validate_endpoint(body: &[u8]) -> HttpResponse {
     match validation_code(body) {
         Ok(code) => {
-            print::note(&format!(
+            print::print_note(&format!(
                 "validation handshake: returned code {}",
-                visible(&code)
+                text_or_dash(&code)
             ));
             HttpResponse::Ok().json(serde_json::json!({ "validationResponse": code }))
         }
@@ -353,7 +351,7 @@ fn events_of(body: &[u8]) -> serde_json::Result<Vec<&RawValue>> {
 }
 
 /// Prints the count once per second.
-async fn count(endpoint: web::Data<ListenEndpoint>) {
+async fn print_counts(endpoint: web::Data<ListenEndpoint>) {
     let mut ticks = actix_rt::time::interval(Duration::from_secs(1));
     loop {
         ticks.tick().await;
@@ -362,7 +360,7 @@ async fn count(endpoint: web::Data<ListenEndpoint>) {
 }
 
 /// A value as printed; `-` if it is empty.
-fn visible(text: &str) -> String {
+fn text_or_dash(text: &str) -> String {
     if text.is_empty() {
         "-".to_owned()
     } else {
@@ -370,7 +368,7 @@ fn visible(text: &str) -> String {
     }
 }
 
-fn status(text: &str) -> Result<StatusCode, String> {
+fn parse_status(text: &str) -> Result<StatusCode, String> {
     let read = text.parse().ok().filter(|code| (200..=599).contains(code));
     let code = read.and_then(|code| StatusCode::from_u16(code).ok());
     code.ok_or_else(|| "allowed is a status from 200 to 599".to_owned())

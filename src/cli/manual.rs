@@ -41,7 +41,7 @@ impl Manual {
     /// If the folder cannot be made or a page cannot be written.
     pub fn run(&self) -> Result<usize, ManualError> {
         fs::create_dir_all(&self.folder)?;
-        let mut root = super::command();
+        let mut root = super::build_command();
         // Only a built command has the name of its page.
         root.build();
         let mut waiting = vec![root];

@@ -30,7 +30,6 @@ pub struct Program {
     pub living_nodes: fn(&config::Config) -> anyhow::Result<Vec<String>>,
 }
 
-/// The outcome of a command.
 #[derive(Clone, Debug)]
 pub struct CommandOutcome {
     output: CommandOutput,
@@ -58,7 +57,7 @@ impl CommandOutcome {
     }
 
     /// A text of the program itself, printed without escaping.
-    pub(super) fn raw(text: String) -> Self {
+    pub(super) fn from_own_text(text: String) -> Self {
         Self {
             output: CommandOutput::Raw(text),
             is_success: true,
@@ -69,8 +68,8 @@ impl CommandOutcome {
     fn print(self) -> Result<ExitCode, print::PrintError> {
         let (PipeState::Open | PipeState::Closed) = match &self.output {
             CommandOutput::Nothing => PipeState::Open,
-            CommandOutput::Text(text) => print::out(text)?,
-            CommandOutput::Raw(text) => print::raw(text)?,
+            CommandOutput::Text(text) => print::print_lines(text)?,
+            CommandOutput::Raw(text) => print::print_unescaped(text)?,
         };
         Ok(if self.is_success {
             ExitCode::SUCCESS
@@ -104,7 +103,6 @@ impl From<Option<String>> for CommandOutcome {
 /// The exit status for a command line that cannot be used. clap ends with it, too.
 const USAGE: u8 = 2;
 
-/// The error of a command.
 pub(super) trait CommandError: std::error::Error + Send + Sync + 'static {
     /// Whether a flag, an argument or a variable cannot be used, or a file that one names.
     fn is_usage(&self) -> bool;
@@ -119,7 +117,7 @@ pub(super) struct CommandFailure {
 
 impl CommandFailure {
     /// The failure of the server, whose flags are settings.
-    pub(super) fn of_server(error: anyhow::Error) -> Self {
+    pub(super) fn from_server_error(error: anyhow::Error) -> Self {
         let is_usage = error
             .downcast_ref::<config::Error>()
             .is_some_and(CommandError::is_usage);
@@ -150,11 +148,11 @@ impl CommandError for print::PrintError {
 
 /// Runs a command, prints its outcome or its error, and returns the exit status.
 pub fn run(command: Command, program: &Program) -> ExitCode {
-    let printed = command
+    let result = command
         .execute(program)
         .and_then(|outcome| Ok(outcome.print()?));
-    printed.unwrap_or_else(|CommandFailure { error, is_usage }| {
-        print::note(&format!("gridhook: {}", print::error(&error)));
+    result.unwrap_or_else(|CommandFailure { error, is_usage }| {
+        print::print_note(&format!("gridhook: {}", print::format_error(&error)));
         if is_usage {
             ExitCode::from(USAGE)
         } else {
@@ -177,7 +175,6 @@ where
         .map_err(Into::into)
 }
 
-/// The output format of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum OutputFormat {
     /// Text and tables, for people
@@ -202,7 +199,7 @@ impl OutputArgs {
     }
 
     /// Formats a value of the command: as `text` formats it, or as JSON.
-    pub(super) fn format<T: Serialize + ?Sized>(
+    pub(super) fn format_value<T: Serialize + ?Sized>(
         self,
         value: &T,
         text: impl FnOnce(&T) -> String,
@@ -210,13 +207,13 @@ impl OutputArgs {
         if self.is_text() {
             text(value)
         } else {
-            print::json(value)
+            print::to_json(value)
         }
     }
 
     /// Formats a list: as `text` formats its items, or as JSON with the items in `value`, as all
     /// lists have them.
-    pub(super) fn list<T: DeserializeOwned>(
+    pub(super) fn format_list<T: DeserializeOwned>(
         self,
         items: Vec<Value>,
         text: impl FnOnce(&[T]) -> String,
@@ -225,13 +222,13 @@ impl OutputArgs {
         if self.is_text() {
             Ok(text(&read::<Vec<T>>(&list["value"])?))
         } else {
-            Ok(print::json(&list))
+            Ok(print::to_json(&list))
         }
     }
 
     /// Formats a response: as `text` formats what is read from it, or as the JSON that the server
     /// sent.
-    pub(super) fn response<T: DeserializeOwned>(
+    pub(super) fn format_response<T: DeserializeOwned>(
         self,
         json: &Value,
         text: impl FnOnce(&T) -> String,
@@ -239,12 +236,12 @@ impl OutputArgs {
         if self.is_text() {
             Ok(text(&read(json)?))
         } else {
-            Ok(print::json(json))
+            Ok(print::to_json(json))
         }
     }
 
     /// A line of a stream: as `text` formats it, or as JSON.
-    pub(super) fn line(
+    pub(super) fn format_line(
         self,
         json: impl FnOnce() -> String,
         text: impl FnOnce() -> String,
@@ -272,7 +269,7 @@ impl TextTable {
     }
 
     /// Adds a row. Control characters in a cell are escaped, so a cell stays on one line.
-    pub fn line<const N: usize>(&mut self, cells: [String; N]) {
+    pub fn add_row<const N: usize>(&mut self, cells: [String; N]) {
         self.lines.push(
             cells
                 .iter()

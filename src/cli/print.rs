@@ -32,15 +32,15 @@ pub struct PrintError(#[from] io::Error);
 ///
 /// # Errors
 /// Standard output cannot be written, for example because the disk is full.
-pub fn out(lines: &str) -> Result<PipeState, PrintError> {
-    raw(&escape::escape_lines(lines))
+pub fn print_lines(lines: &str) -> Result<PipeState, PrintError> {
+    print_unescaped(&escape::escape_lines(lines))
 }
 
 /// Prints text of the program itself, such as a shell script, without escaping.
 ///
 /// # Errors
 /// As [`out`].
-pub fn raw(text: &str) -> Result<PipeState, PrintError> {
+pub fn print_unescaped(text: &str) -> Result<PipeState, PrintError> {
     let mut out = io::stdout().lock();
     let written = out
         .write_all(text.trim_end_matches('\n').as_bytes())
@@ -53,12 +53,12 @@ pub fn raw(text: &str) -> Result<PipeState, PrintError> {
 }
 
 /// Prints lines on standard error.
-pub fn note(lines: &str) {
+pub fn print_note(lines: &str) {
     writeln!(io::stderr(), "{}", escape::escape_lines(lines)).ok();
 }
 
 /// Prints a question on standard error, without a newline.
-pub(super) fn prompt(question: &str) {
+pub(super) fn print_prompt(question: &str) {
     let mut error = io::stderr();
     write!(error, "{}", escape::escape_text(question))
         .and_then(|()| error.flush())
@@ -66,12 +66,12 @@ pub(super) fn prompt(question: &str) {
 }
 
 /// Replaces the current line on standard error.
-pub(super) fn update(line: &str) {
+pub(super) fn update_line(line: &str) {
     write!(io::stderr(), "\r{}\x1b[K", escape::escape_text(line)).ok();
 }
 
 /// An error with its causes. A cause that the text already contains is not repeated.
-pub fn error(error: &anyhow::Error) -> String {
+pub fn format_error(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -85,7 +85,7 @@ pub fn error(error: &anyhow::Error) -> String {
 }
 
 /// Indented JSON, for scripts.
-pub(super) fn json(value: &(impl Serialize + ?Sized)) -> String {
+pub(super) fn to_json(value: &(impl Serialize + ?Sized)) -> String {
     let text = serde_json::to_string_pretty(value)
         .unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
     escape::escape_json(&text).into_owned()

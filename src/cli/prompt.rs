@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal};
 use super::{client::ClientError, print};
 
 /// Asks for confirmation on the terminal. Without a terminal, `--yes` is required.
-pub(super) fn confirm(question: &str, yes: bool) -> Result<(), ClientError> {
+pub(super) fn ask_confirmation(question: &str, yes: bool) -> Result<(), ClientError> {
     if yes {
         return Ok(());
     }
@@ -14,7 +14,7 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), ClientError> {
             "{question} Nothing was done: confirmation needs a terminal or --yes"
         )));
     }
-    print::prompt(&format!("{question} [y/N] "));
+    print::print_prompt(&format!("{question} [y/N] "));
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     match (read, answer.trim().to_ascii_lowercase().as_str()) {

@@ -29,14 +29,14 @@ use url::Url;
 use crate::{
     batches::{self, Batch, InputForm, RequestLimits},
     client::{
-        self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable,
+        self, ResourceName, ServerArgs, ServerClient, check_secret, read_variable, secret_in,
         warn_of_cleartext,
     },
-    format::counted,
+    format::count_with_noun,
     http,
     output::{CommandError, OutputArgs},
     suggestion,
-    value::{positive_size, whole},
+    value::{positive_size, whole_number},
 };
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
@@ -70,7 +70,7 @@ pub struct Publish {
     #[arg(long)]
     from_dead_letters: bool,
     /// Maximum events in one request
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u32>(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number::<u32>(1..))]
     batch_events: u32,
     /// Maximum bytes in one request; a larger event is sent alone
     #[arg(long, value_name = "SIZE", default_value = "1 MiB", value_parser = positive_size)]
@@ -118,7 +118,7 @@ const STANDARD_INPUT: &str = "-";
 
 /// Not all events were published. The published ones are a prefix of the input.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}{}", before(what, *events))]
+#[error("{what}{}", progress_before(what, *events))]
 pub struct PublishError {
     what: PublishSource,
     /// The number of published events.
@@ -163,14 +163,14 @@ const ATTEMPTS_MAX: u32 = 10;
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The number of events published before the error; empty if publishing did not begin.
-fn before(what: &PublishSource, events: u64) -> String {
+fn progress_before(what: &PublishSource, events: u64) -> String {
     match what {
         PublishSource::Control(_) => String::new(),
         PublishSource::Input { .. }
         | PublishSource::Send { .. }
         | PublishSource::Refused { .. }
         | PublishSource::Busy { .. } => {
-            format!(" ({} published before)", counted(events, "event"))
+            format!(" ({} published before)", count_with_noun(events, "event"))
         }
     }
 }
@@ -188,32 +188,36 @@ impl Publish {
     /// # Errors
     /// Not all events were published; the published ones are a prefix of the input.
     pub async fn run(self, clock: Clock) -> Result<String, PublishError> {
-        let mut done = PublishReport::default();
-        self.publish(&clock, &mut done)
+        let mut report = PublishReport::default();
+        self.publish_batches(&clock, &mut report)
             .await
             .map_err(|what| PublishError {
                 what,
-                events: done.events,
+                events: report.events,
             })?;
-        let PublishReport { events, requests } = done;
+        let PublishReport { events, requests } = report;
         Ok(self
             .printed
-            .format(&json!({"events": events, "requests": requests}), |_| {
+            .format_value(&json!({"events": events, "requests": requests}), |_| {
                 format!(
                     "published {} in {}",
-                    counted(events, "event"),
-                    counted(requests, "request")
+                    count_with_noun(events, "event"),
+                    count_with_noun(requests, "request")
                 )
             }))
     }
 
-    async fn publish(&self, clock: &Clock, done: &mut PublishReport) -> Result<(), PublishSource> {
+    async fn publish_batches(
+        &self,
+        clock: &Clock,
+        done: &mut PublishReport,
+    ) -> Result<(), PublishSource> {
         let input = |error: io::Error| PublishSource::Input {
-            input: self.input(),
+            input: self.input_name(),
             error: error.into(),
         };
         let (reader, length) = open(&self.file).map_err(input)?;
-        let destination = self.destination().await?;
+        let destination = self.resolve_destination().await?;
         let read = Arc::new(AtomicU64::new(0));
         let reader = CountingReader {
             reader,
@@ -242,19 +246,19 @@ impl Publish {
         let progress = PublishProgress::new(clock.now(), length);
         while let Some(batch) = batches.recv().await {
             let batch = batch.map_err(|error| PublishSource::Input {
-                input: self.input(),
+                input: self.input_name(),
                 error,
             })?;
-            destination.send(&batch).await?;
+            destination.send_batch(&batch).await?;
             done.events += batch.events as u64;
             done.requests += 1;
-            progress.show(clock.now(), read.load(Ordering::Relaxed), done);
+            progress.show_progress(clock.now(), read.load(Ordering::Relaxed), done);
         }
         progress.bar.finish_and_clear();
         Ok(())
     }
 
-    fn input(&self) -> String {
+    fn input_name(&self) -> String {
         if self.file == Path::new(STANDARD_INPUT) {
             return "standard input".to_owned();
         }
@@ -262,17 +266,17 @@ impl Publish {
     }
 
     /// Resolves the endpoint, the credential and the schema.
-    async fn destination(&self) -> Result<Destination, PublishSource> {
+    async fn resolve_destination(&self) -> Result<Destination, PublishSource> {
         let key = match &self.key_file {
             Some(file) => Some(secret_in(file)?),
-            None => variable("GRIDHOOK_KEY")?
-                .map(|key| secret(&key, "environment variable GRIDHOOK_KEY"))
+            None => read_variable("GRIDHOOK_KEY")?
+                .map(|key| check_secret(&key, "environment variable GRIDHOOK_KEY"))
                 .transpose()?,
         };
         let (url, client, control) = match (&self.topic, &key) {
             (PublishTarget::Url(url), Some(_)) => (
                 url.to_string(),
-                self.control_args.address().client()?.1,
+                self.control_args.address_args().build_client()?.1,
                 None,
             ),
             (PublishTarget::Url(_), None) => {
@@ -281,8 +285,8 @@ impl Publish {
                 return Err(client::ClientError::Input(text.to_owned()).into());
             }
             (PublishTarget::Resource(topic), Some(_)) => {
-                let (path, (server, client)) =
-                    (topic.publishing()?, self.control_args.address().client()?);
+                let path = topic.publishing_path()?;
+                let (server, client) = self.control_args.address_args().build_client()?;
                 (
                     format!("{}{path}", server.as_str().trim_end_matches('/')),
                     client,
@@ -290,7 +294,8 @@ impl Publish {
                 )
             }
             (PublishTarget::Resource(topic), None) => {
-                let (path, session) = (topic.publishing()?, self.control_args.session()?);
+                let path = topic.publishing_path()?;
+                let session = self.control_args.open_session()?;
                 let url = format!("{}{path}", session.server().as_str().trim_end_matches('/'));
                 (
                     url,
@@ -309,7 +314,7 @@ impl Publish {
         let header = match (key, &control) {
             (Some(key), _) if is_namespace => ("authorization", format!("SharedAccessKey {key}")),
             (Some(key), _) => ("aeg-sas-key", key),
-            (None, Some((session, _))) => ("authorization", session.bearer()),
+            (None, Some((session, _))) => ("authorization", session.bearer_header()),
             (None, None) => {
                 return Err(client::ClientError::Input(
                     "no access key; use --key-file or GRIDHOOK_KEY".to_owned(),
@@ -336,8 +341,8 @@ impl Destination {
     /// Requests the topic's input schema. Without an answer in the headers, the Event Grid schema
     /// is assumed.
     async fn fetch_schema(&mut self) -> Result<(), PublishSource> {
-        let sent = self.client.options(&self.url).send().await;
-        let mut response = sent.map_err(|error| PublishSource::Send {
+        let result = self.client.options(&self.url).send().await;
+        let mut response = result.map_err(|error| PublishSource::Send {
             url: self.url.clone(),
             error: error.to_string(),
         })?;
@@ -355,7 +360,7 @@ impl Destination {
     }
 
     /// Sends one batch, and retries while the server is busy.
-    async fn send(&self, batch: &Batch) -> Result<(), PublishSource> {
+    async fn send_batch(&self, batch: &Batch) -> Result<(), PublishSource> {
         let content_type = if self.is_cloud_events {
             "application/cloudevents-batch+json; charset=utf-8"
         } else {
@@ -368,8 +373,8 @@ impl Destination {
                 .post(&self.url)
                 .insert_header((header::CONTENT_TYPE, content_type))
                 .insert_header((self.header.0, self.header.1.as_str()));
-            let sent = request.send_body(batch.body.clone()).await;
-            let mut response = sent.map_err(|error| PublishSource::Send {
+            let result = request.send_body(batch.body.clone()).await;
+            let mut response = result.map_err(|error| PublishSource::Send {
                 url: self.url.clone(),
                 error: error.to_string(),
             })?;
@@ -388,9 +393,9 @@ impl Destination {
                     .limit(ERROR_BYTES_MAX)
                     .await
                     .unwrap_or_default();
-                let mut reason = http::reason(&body);
+                let mut reason = http::error_reason(&body);
                 if let (StatusCode::NOT_FOUND, Some((session, path))) = (status, &self.control) {
-                    reason += &suggestion::suggestion(session, path).await;
+                    reason += &suggestion::suggest_for(session, path).await;
                 }
                 return Err(PublishSource::Refused { status, reason });
             }
@@ -398,13 +403,13 @@ impl Destination {
             if attempts == ATTEMPTS_MAX {
                 return Err(PublishSource::Busy { status });
             }
-            actix_rt::time::sleep(wait(&response, attempts)).await;
+            actix_rt::time::sleep(wait_before_retry(&response, attempts)).await;
         }
     }
 }
 
 /// The wait before the next attempt: the server's Retry-After, or else 1 s, 2 s, 4 s … up to 16 s.
-fn wait<S>(response: &ClientResponse<S>, attempts: u32) -> Duration {
+fn wait_before_retry<S>(response: &ClientResponse<S>, attempts: u32) -> Duration {
     let retry_after = response
         .headers()
         .get(header::RETRY_AFTER)
@@ -455,12 +460,12 @@ impl PublishProgress {
         Self { bar, from: now }
     }
 
-    fn show(&self, now: Timestamp, bytes: u64, done: &PublishReport) {
+    fn show_progress(&self, now: Timestamp, bytes: u64, done: &PublishReport) {
         if self.bar.is_hidden() && now.since(self.from) >= Duration::from_secs(1) {
             // It stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(bytes);
-        self.bar.set_message(counted(done.events, "event"));
+        self.bar.set_message(count_with_noun(done.events, "event"));
     }
 }

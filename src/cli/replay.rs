@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::{
     client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs},
-    format::{counted, optional, span},
+    format::{count_with_noun, format_span, optional_or_dash},
     output::{TextTable, read},
     print, prompt,
-    time::past,
-    value::{rate, whole},
+    time::parse_past,
+    value::{parse_rate, whole_number},
 };
 use gridhook_api::{
     jobs::OpenJobView,
@@ -39,22 +39,22 @@ enum ReplayCommand {
         target: SubscriptionArgs,
         /// Only events published at or after this time, such as 2026-01-31T12:00:00Z or 2h
         /// [default: the oldest stored]
-        #[arg(long, value_name = "TIME", value_parser = past, conflicts_with = "from_sequence")]
+        #[arg(long, value_name = "TIME", value_parser = parse_past, conflicts_with = "from_sequence")]
         from: Option<String>,
         /// Only events published before this time [default: now]
-        #[arg(long, value_name = "TIME", value_parser = past, conflicts_with = "to_sequence")]
+        #[arg(long, value_name = "TIME", value_parser = parse_past, conflicts_with = "to_sequence")]
         to: Option<String>,
         /// Only events from this sequence number on
-        #[arg(long, value_name = "N", value_parser = whole::<u64>(0..))]
+        #[arg(long, value_name = "N", value_parser = whole_number::<u64>(0..))]
         from_sequence: Option<u64>,
         /// Only events up to and including this sequence number
-        #[arg(long, value_name = "N", value_parser = whole::<u64>(0..))]
+        #[arg(long, value_name = "N", value_parser = whole_number::<u64>(0..))]
         to_sequence: Option<u64>,
         /// All stored events
         #[arg(long, conflicts_with_all = ["from", "to", "from_sequence", "to_sequence"])]
         all: bool,
         /// Maximum events per second
-        #[arg(long, value_name = "EVENTS", value_parser = rate)]
+        #[arg(long, value_name = "EVENTS", value_parser = parse_rate)]
         rate: Option<f64>,
         /// Count the events without sending them
         #[arg(long, conflicts_with = "watch")]
@@ -145,17 +145,17 @@ impl Replay {
                 let answer: Value = target
                     .client
                     .control
-                    .session()?
-                    .get(&target.replays(""))
+                    .open_session()?
+                    .get(&target.replays_path(""))
                     .await?;
                 target
                     .client
-                    .print(&answer, |page: &Page<ReplayView>| jobs(&page.value))
+                    .format_response(&answer, |page: &Page<ReplayView>| format_jobs(&page.value))
             }
             ReplayCommand::Running { client } => {
-                let report: Value = client.control.session()?.get("/jobs?top=1000").await?;
+                let report: Value = client.control.open_session()?.get("/jobs?top=1000").await?;
                 let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
-                client.printed.list(jobs, |jobs: &[OpenJobView]| {
+                client.printed.format_list(jobs, |jobs: &[OpenJobView]| {
                     let mut table = TextTable::new([
                         "topic",
                         "subscription",
@@ -171,11 +171,13 @@ impl Replay {
                         job,
                     } in jobs
                     {
-                        let (kind, state) = (job.kind.clone(), job.state.clone());
+                        let kind = job.kind.clone();
+                        let state = job.state.clone();
                         let JobProgress { passed, total, .. } = &job.progress;
-                        let total = optional(*total, |total| total.to_string());
-                        let (topic, id) = (client::short(topic), job.id.clone());
-                        table.line([
+                        let total = optional_or_dash(*total, |total| total.to_string());
+                        let topic = client::short_name(topic);
+                        let id = job.id.clone();
+                        table.add_row([
                             topic,
                             subscription.clone(),
                             id,
@@ -192,14 +194,14 @@ impl Replay {
                 job: JobArgs { target, id },
                 watch,
             } => {
-                let session = target.client.control.session()?;
+                let session = target.client.control.open_session()?;
                 if watch {
-                    return target.watch(&session, id).await;
+                    return target.watch_replay(&session, id).await;
                 }
                 let answer: Value = session
-                    .get(&target.replays(&format!("/{}", client::segment(&id))))
+                    .get(&target.replays_path(&format!("/{}", client::encode_segment(&id))))
                     .await?;
-                target.client.print(&answer, format_job)
+                target.client.format_response(&answer, format_job)
             }
             ReplayCommand::Pause(job) => job.run_action("pause").await,
             ReplayCommand::Resume(job) => job.run_action("resume").await,
@@ -211,19 +213,19 @@ impl Replay {
 impl JobArgs {
     async fn run_action(self, action: &str) -> Result<String, ClientError> {
         let Self { target, id } = self;
-        let path = target.replays(&format!("/{}/{action}", client::segment(&id)));
+        let path = target.replays_path(&format!("/{}/{action}", client::encode_segment(&id)));
         let answer: Value = target
             .client
             .control
-            .session()?
-            .post(&path, &json!({}))
+            .open_session()?
+            .send_post(&path, &json!({}))
             .await?;
-        target.client.print(&answer, format_job)
+        target.client.format_response(&answer, format_job)
     }
 }
 
 impl SubscriptionArgs {
-    fn replays(&self, rest: &str) -> String {
+    fn replays_path(&self, rest: &str) -> String {
         self.path(&format!("/replays{rest}"))
     }
 
@@ -233,14 +235,15 @@ impl SubscriptionArgs {
         watch: bool,
         yes: bool,
     ) -> Result<String, ClientError> {
-        let (session, path) = (self.client.control.session()?, self.replays(""));
+        let session = self.client.control.open_session()?;
+        let path = self.replays_path("");
         if body.dry_run {
-            let report: Value = session.post(&path, &body).await?;
-            return self.client.print(&report, format_dry_run);
+            let report: Value = session.send_post(&path, &body).await?;
+            return self.client.format_response(&report, format_dry_run);
         }
         if !yes {
             let DryRun { matching, .. } = session
-                .post(
+                .send_post(
                     &path,
                     &ReplayBody {
                         dry_run: true,
@@ -248,37 +251,42 @@ impl SubscriptionArgs {
                     },
                 )
                 .await?;
-            prompt::confirm(
+            prompt::ask_confirmation(
                 &format!(
                     "Send {} to {} again?",
-                    counted(matching, "event"),
+                    count_with_noun(matching, "event"),
                     self.name()
                 ),
                 yes,
             )?;
         }
-        let job: Value = session.post(&path, &body).await?;
+        let job: Value = session.send_post(&path, &body).await?;
         if watch {
-            self.watch(&session, read::<ReplayView>(&job)?.id).await
+            self.watch_replay(&session, read::<ReplayView>(&job)?.id)
+                .await
         } else {
-            self.client.print(&job, format_job)
+            self.client.format_response(&job, format_job)
         }
     }
 
     /// Shows a progress line until the replay has ended, then the replay. The replay does not
     /// depend on this command.
-    async fn watch(&self, session: &ServerClient, id: String) -> Result<String, ClientError> {
-        let path = self.replays(&format!("/{}", client::segment(&id)));
+    async fn watch_replay(
+        &self,
+        session: &ServerClient,
+        id: String,
+    ) -> Result<String, ClientError> {
+        let path = self.replays_path(&format!("/{}", client::encode_segment(&id)));
         loop {
             let answer: Value = tokio::select! {
                 answer = session.get(&path) => answer?,
                 _ = tokio::signal::ctrl_c() => return Err(self.stop_watching(&id)),
             };
             let job: ReplayView = read(&answer)?;
-            print::update(&bar(&job));
+            print::update_line(&progress_line(&job));
             if !["running", "paused", "canceling"].contains(&job.state.as_str()) {
-                print::note("");
-                return self.client.print(&answer, format_job);
+                print::print_note("");
+                return self.client.format_response(&answer, format_job);
             }
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
@@ -289,8 +297,8 @@ impl SubscriptionArgs {
 
     /// What an operator must know who ends the command before the replay.
     fn stop_watching(&self, id: &str) -> ClientError {
-        print::note("");
-        let replay = format!("{} {id}", self.arguments());
+        print::print_note("");
+        let replay = format!("{} {id}", self.command_arguments());
         ClientError::Failed(format!(
             "the replay {id} goes on; gridhook replay show {replay} --watch shows its progress, \
              gridhook replay cancel {replay} ends it"
@@ -298,8 +306,7 @@ impl SubscriptionArgs {
     }
 }
 
-/// The progress line of a replay.
-fn bar(
+fn progress_line(
     ReplayView {
         state,
         progress,
@@ -307,7 +314,8 @@ fn bar(
         ..
     }: &ReplayView,
 ) -> String {
-    let (passed, of) = (progress.passed, progress.total.unwrap_or_default().max(1));
+    let passed = progress.passed;
+    let of = progress.total.unwrap_or_default().max(1);
     let full = (passed.min(of) * BAR_WIDTH / of) as usize;
     let mut line = format!(
         "[{}{}] {passed}/{of}, {} delivered",
@@ -332,15 +340,17 @@ fn bar(
         }
     }
     match state.as_str() {
-        "running" => line + &eta(progress).map_or(String::new(), |eta| format!(", {eta} left")),
+        "running" => {
+            line + &remaining_time(progress).map_or(String::new(), |eta| format!(", {eta} left"))
+        }
         state => format!("{line}, {state}"),
     }
 }
 
-fn eta(progress: &JobProgress) -> Option<String> {
+fn remaining_time(progress: &JobProgress) -> Option<String> {
     progress
         .eta_seconds
-        .map(|seconds| span(Duration::from_secs(seconds)))
+        .map(|seconds| format_span(Duration::from_secs(seconds)))
 }
 
 fn format_dry_run(
@@ -351,7 +361,7 @@ fn format_dry_run(
         matching,
     }: &DryRun,
 ) -> String {
-    let stored = counted(*stored, "stored event");
+    let stored = count_with_noun(*stored, "stored event");
     format!(
         "{matching} of {stored} match (sequence numbers {from_sequence} to {to_sequence}); nothing \
          was sent"
@@ -359,10 +369,10 @@ fn format_dry_run(
 }
 
 fn format_job(job: &ReplayView) -> String {
-    jobs(std::slice::from_ref(job))
+    format_jobs(std::slice::from_ref(job))
 }
 
-fn jobs(jobs: &[ReplayView]) -> String {
+fn format_jobs(jobs: &[ReplayView]) -> String {
     let mut table = TextTable::new([
         "ID",
         "STATE",
@@ -388,11 +398,11 @@ fn jobs(jobs: &[ReplayView]) -> String {
         ..
     } in jobs
     {
-        let count = |count: Option<u64>| optional(count, |count| count.to_string());
-        table.line([
+        let count = |count: Option<u64>| optional_or_dash(count, |count| count.to_string());
+        table.add_row([
             id.clone(),
             state.clone(),
-            optional(from_sequence.zip(*to_sequence), |(from, to)| {
+            optional_or_dash(from_sequence.zip(*to_sequence), |(from, to)| {
                 format!("{from}-{to}")
             }),
             format!("{}/{}", progress.passed, count(progress.total)),
@@ -402,7 +412,7 @@ fn jobs(jobs: &[ReplayView]) -> String {
             counters.dead_lettered.to_string(),
             counters.dropped.to_string(),
             counters.requests_failed.to_string(),
-            optional(eta(progress), |eta| eta),
+            optional_or_dash(remaining_time(progress), |eta| eta),
             started.clone(),
         ]);
     }

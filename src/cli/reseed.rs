@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     Serve,
     client::ClientError,
-    format::optional,
+    format::optional_or_dash,
     output::{CommandError, OutputArgs, Program, TextTable},
     prompt,
 };
@@ -54,7 +54,6 @@ pub enum ReseedError {
     /// The settings cannot be used.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// They name no cluster.
     #[error(
         "the settings name no cluster (cluster.engine is \"none\"); name the settings file of the \
          node with --config"
@@ -112,7 +111,8 @@ struct ShardSeed {
 impl Reseed {
     /// Returns the text to print.
     pub(super) fn run(self, program: &Program) -> Result<String, ReseedError> {
-        let config = Config::load(&Serve::of(self.config, self.data_dir).sources())?;
+        let config =
+            Config::load(&Serve::with_flags(self.config, self.data_dir).setting_sources())?;
         let cluster = config.cluster.as_ref().ok_or(ReseedError::NoCluster)?;
         if !self.look && !self.nats_lost {
             let nodes = (program.living_nodes)(&config).map_err(ReseedError::Unknown)?;
@@ -146,7 +146,7 @@ impl Reseed {
         };
         let seeds: Vec<ShardSeed> = stores.iter().enumerate().map(seed).collect();
         let list = json!({ "value": seeds });
-        let shown = self.printed.format(&list, |_| table(&seeds));
+        let shown = self.printed.format_value(&list, |_| format_table(&seeds));
         if self.look {
             return Ok(shown);
         }
@@ -168,11 +168,11 @@ impl Reseed {
             "Let a new cluster go on with the stores in {folder}? Events and changes that only \
              other nodes have are lost."
         );
-        prompt::confirm(&question, self.yes)?;
+        prompt::ask_confirmation(&question, self.yes)?;
         stores.iter().try_for_each(SeedStore::detach_from_cluster)?;
         Ok(self
             .printed
-            .format(&list, |_| format!("{}\n\n{NEXT}", table(&seeds))))
+            .format_value(&list, |_| format!("{}\n\n{NEXT}", format_table(&seeds))))
     }
 }
 
@@ -181,7 +181,7 @@ const NEXT: &str = "The stores follow no cluster any more. Set another cluster.n
     node alone, and wait until gridhook cluster status shows that it owns all shards. Then start \
     the others with empty data folders.";
 
-fn table(seeds: &[ShardSeed]) -> String {
+fn format_table(seeds: &[ShardSeed]) -> String {
     let mut table = TextTable::new(["shard", "applied", "cluster"]);
     for ShardSeed {
         shard,
@@ -189,10 +189,10 @@ fn table(seeds: &[ShardSeed]) -> String {
         cluster,
     } in seeds
     {
-        table.line([
+        table.add_row([
             shard.to_string(),
-            optional(*applied, |applied| applied.to_string()),
-            optional(cluster.clone(), |cluster| cluster),
+            optional_or_dash(*applied, |applied| applied.to_string()),
+            optional_or_dash(cluster.clone(), |cluster| cluster),
         ]);
     }
     table.to_string()

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     client::{ClientArgs, ClientError},
-    format::{counted, optional},
+    format::{count_with_noun, optional_or_dash},
     output::TextTable,
 };
 use gridhook_api::server::{ListenerView, ProcessView, ServerReport, SettingView};
@@ -23,8 +23,8 @@ pub struct Server {
 impl Server {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        let report: Value = self.client.control.session()?.get("/server").await?;
-        self.client.print(&report, format_report)
+        let report: Value = self.client.control.open_session()?.get("/server").await?;
+        self.client.format_response(&report, format_report)
     }
 }
 
@@ -47,14 +47,14 @@ fn format_report(report: &ServerReport) -> String {
         open_files,
         most_files,
     } = process;
-    let size = |bytes: &Option<u64>| optional(*bytes, |bytes| ByteSize(bytes).to_string());
-    let count = |count: &Option<u64>| optional(*count, |count| count.to_string());
+    let size = |bytes: &Option<u64>| optional_or_dash(*bytes, |bytes| ByteSize(bytes).to_string());
+    let count = |count: &Option<u64>| optional_or_dash(*count, |count| count.to_string());
     let mut lines = vec![
         format!("version         {version}, started {started}"),
         format!("memory          {}", size(resident_bytes)),
         format!(
             "processor time  {}",
-            optional(*cpu_seconds, |seconds| format!("{seconds:.1} s"))
+            optional_or_dash(*cpu_seconds, |seconds| format!("{seconds:.1} s"))
         ),
         format!("threads         {}", count(threads)),
         format!(
@@ -80,14 +80,14 @@ fn format_report(report: &ServerReport) -> String {
         refused,
     } in listeners
     {
-        let open = counted(*open, "connection");
+        let open = count_with_noun(*open, "connection");
         lines.push(format!(
             "{name:<15} {open} open, {admitted} accepted, {refused} refused"
         ));
     }
     let mut table = TextTable::new(["changed setting", "value", "from"]);
     for SettingView { key, value, origin } in settings {
-        table.line([key.clone(), value.clone(), origin.clone()]);
+        table.add_row([key.clone(), value.clone(), origin.clone()]);
     }
     format!("{}\n\n{table}", lines.join("\n"))
 }

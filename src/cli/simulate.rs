@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::{
     Serve,
     output::{CommandError, OutputArgs},
-    value::{number, rate, whole},
+    value::{number_within, parse_rate, whole_number},
 };
 use gridhook_clock::Clock;
 use gridhook_config as config;
@@ -46,22 +46,22 @@ pub struct Simulate {
     #[arg(long, value_name = "NAME[:NUMBER][=SHARE]")]
     model: Vec<String>,
     /// Number of event subscriptions, each with its own endpoint
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole::<u32>(1..=u64::from(SUBSCRIPTIONS_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole_number::<u32>(1..=u64::from(SUBSCRIPTIONS_MAX)))]
     subscriptions: u32,
     /// Simulated time in days
-    #[arg(long, value_name = "N", default_value_t = 2.0, value_parser = number(DAYS_MIN..=DAYS_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 2.0, value_parser = number_within(DAYS_MIN..=DAYS_MAX))]
     days: f64,
     /// Published events per second; every subscription receives all of them
-    #[arg(long, value_name = "EVENTS", default_value_t = 0.01, value_parser = rate)]
+    #[arg(long, value_name = "EVENTS", default_value_t = 0.01, value_parser = parse_rate)]
     rate: f64,
     /// Seed of the random numbers; the same seed gives the same result
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>(0..))]
     seed: u64,
     /// Maximum events in one request
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1..=u64::from(BATCH_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u32>(1..=u64::from(BATCH_MAX)))]
     batch: u32,
     /// Maximum requests in flight for each subscription [default: delivery.concurrency]
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=u64::from(CONCURRENCY_MAX)))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=u64::from(CONCURRENCY_MAX)))]
     concurrency: Option<u32>,
     /// Simulate subscriptions without a dead-letter destination
     #[arg(long)]
@@ -82,7 +82,6 @@ pub enum SimulateError {
     /// A flag has a wrong value.
     #[error("flag {flag}: {what}")]
     Flag {
-        /// The flag.
         flag: &'static str,
         /// The value, and the allowed ones.
         what: String,
@@ -95,7 +94,6 @@ pub enum SimulateError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The error.
         error: io::Error,
     },
 }
@@ -131,36 +129,36 @@ const CONCURRENCY_MAX: u32 = 10_000;
 impl Simulate {
     /// Runs the simulation and returns the text to print.
     pub fn run(self, clock: &Clock) -> Result<String, SimulateError> {
-        let plan = self.plan()?;
+        let plan = self.build_plan()?;
         if let Some(path) = &self.plot {
             // Before the simulation, so that a wrong path fails at once.
-            fs::write(path, "").map_err(unwritable(path))?;
+            fs::write(path, "").map_err(unwritable_file(path))?;
         }
         let progress = SimulationProgress::new(clock);
-        let report = simulate::run(&plan, |share| progress.show(share));
+        let report = simulate::run(&plan, |share| progress.show_progress(share));
         progress.bar.finish_and_clear();
         if let Some(path) = &self.plot {
-            fs::write(path, simulate::draw_svg(&report)?).map_err(unwritable(path))?;
+            fs::write(path, simulate::draw_svg(&report)?).map_err(unwritable_file(path))?;
         }
         Ok(self.format_report(&report))
     }
 
     fn format_report(&self, report: &SimulationReport) -> String {
         self.printed
-            .format(report, |report| report.to_string().trim_end().to_owned())
+            .format_value(report, |report| report.to_string().trim_end().to_owned())
     }
 
-    fn plan(&self) -> Result<SimulationPlan, SimulateError> {
+    fn build_plan(&self) -> Result<SimulationPlan, SimulateError> {
         let Config {
             delivery,
             journal,
             policy,
             ..
-        } = Config::load(&Serve::of(self.config.clone(), None).sources())?;
+        } = Config::load(&Serve::with_flags(self.config.clone(), None).setting_sources())?;
         let days = self.days;
         let most = (EVENTS_MAX / (days * 86_400.0)).floor();
-        let rate = within("--rate", self.rate, RATE_MIN..=most)?;
-        let shares = self.shares(rate)?;
+        let rate = check_range("--rate", self.rate, RATE_MIN..=most)?;
+        let shares = self.endpoint_shares(rate)?;
         let name = self.edition.as_ref().unwrap_or(&policy.edition);
         let edition = match policy.editions.get(name) {
             Some(edition) => edition,
@@ -172,7 +170,7 @@ impl Simulate {
         let least = SimulationPlan::subscriptions_min(&shares);
         Ok(SimulationPlan {
             edition,
-            subscriptions: within(
+            subscriptions: check_range(
                 "--subscriptions",
                 self.subscriptions,
                 least..=SUBSCRIPTIONS_MAX,
@@ -191,7 +189,7 @@ impl Simulate {
         })
     }
 
-    fn shares(&self, rate: f64) -> Result<Vec<(EndpointModel, u32)>, SimulateError> {
+    fn endpoint_shares(&self, rate: f64) -> Result<Vec<(EndpointModel, u32)>, SimulateError> {
         if self.model.is_empty() {
             return Ok(EndpointModel::practical_mix(rate).to_vec());
         }
@@ -218,7 +216,7 @@ fn unknown_edition(policy: &Policy, name: &str) -> SimulateError {
     }
 }
 
-fn within<T: PartialOrd + Display>(
+fn check_range<T: PartialOrd + Display>(
     flag: &'static str,
     value: T,
     allowed: std::ops::RangeInclusive<T>,
@@ -234,7 +232,7 @@ fn within<T: PartialOrd + Display>(
     Err(SimulateError::Flag { flag, what })
 }
 
-fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> SimulateError {
+fn unwritable_file(path: &Path) -> impl FnOnce(io::Error) -> SimulateError {
     let path = path.to_owned();
     move |error| SimulateError::Write { path, error }
 }
@@ -259,7 +257,7 @@ impl<'a> SimulationProgress<'a> {
         }
     }
 
-    fn show(&self, share: f64) {
+    fn show_progress(&self, share: f64) {
         if self.bar.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
             // It stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -42,28 +42,36 @@ impl CommandError for StreamError {
 }
 
 /// Posts to `path`, shows the progress, and returns the last line.
-pub(super) async fn follow(
+pub(super) async fn follow_progress(
     session: &ServerClient,
     path: &str,
     body: &Value,
 ) -> Result<Value, StreamError> {
-    let disconnected = |error: &dyn std::fmt::Display| StreamError::Disconnected(error.to_string());
-    let sent = session.request(Method::POST, path).send_json(body).await;
+    let disconnected_error =
+        |error: &dyn std::fmt::Display| StreamError::Disconnected(error.to_string());
+    let sent = session
+        .build_request(Method::POST, path)
+        .send_json(body)
+        .await;
     let mut answer = sent
         .map_err(|error| session.not_reached(&error))?
         .timeout(STREAM_MAX);
     if !answer.status().is_success() {
         let status = answer.status();
-        let body = answer.body().await.map_err(|error| disconnected(&error))?;
+        let body = answer
+            .body()
+            .await
+            .map_err(|error| disconnected_error(&error))?;
         return Err(client::ClientError::Refused {
             status,
-            reason: http::reason(&body),
+            reason: http::error_reason(&body),
         }
         .into());
     }
-    let (spinner, mut text) = (Spinner::new(), Vec::new());
+    let spinner = Spinner::new();
+    let mut text = Vec::new();
     while let Some(chunk) = answer.next().await {
-        text.extend_from_slice(&chunk.map_err(|error| disconnected(&error))?);
+        text.extend_from_slice(&chunk.map_err(|error| disconnected_error(&error))?);
         while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = text.drain(..=end).collect();
             let value: Value =

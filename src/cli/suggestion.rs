@@ -15,7 +15,7 @@ const SIMILARITY_MIN: f64 = 0.75;
 const LISTED_MAX: usize = 8;
 
 /// The suggestion to append to a 404 for `path`; empty if the names cannot be listed.
-pub(super) async fn suggestion(session: &ServerClient, path: &str) -> String {
+pub(super) async fn suggest_for(session: &ServerClient, path: &str) -> String {
     find_suggestion(session, path).await.unwrap_or_default()
 }
 
@@ -29,11 +29,13 @@ async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
     let at = segments
         .iter()
         .position(|segment| segment.eq_ignore_ascii_case("Microsoft.EventGrid"))?;
-    let (kind, name) = (segments.get(at + 1)?, segments.get(at + 2)?);
+    let kind = segments.get(at + 1)?;
+    let name = segments.get(at + 2)?;
     let subscription_id = segments.get(1)?;
-    let existing: Vec<NamedResource> = list::all(session, &list::path(subscription_id, kind))
-        .await
-        .ok()?;
+    let existing: Vec<NamedResource> =
+        list::read_list(session, &list::list_path(subscription_id, kind))
+            .await
+            .ok()?;
     let id = segments[..=at + 2]
         .iter()
         .map(|segment| format!("/{segment}"))
@@ -57,8 +59,9 @@ async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
     if let (Some(word), Some(topic)) = (segments.get(at + 3), segments.get(at + 4))
         && word.eq_ignore_ascii_case("topics")
     {
-        let existing: Vec<NamedResource> =
-            list::all(session, &format!("{id}/topics")).await.ok()?;
+        let existing: Vec<NamedResource> = list::read_list(session, &format!("{id}/topics"))
+            .await
+            .ok()?;
         if !existing
             .iter()
             .any(|resource| resource.name.eq_ignore_ascii_case(topic))
@@ -73,11 +76,9 @@ async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
     let of = segments
         .iter()
         .position(|segment| segment.eq_ignore_ascii_case("eventSubscriptions"))?;
-    let (source, name) = (
-        path.split('/').take(of + 2).collect::<Vec<_>>().join("/"),
-        segments.get(of + 1)?,
-    );
-    let existing: Vec<NamedResource> = list::all(session, &source).await.ok()?;
+    let source = path.split('/').take(of + 2).collect::<Vec<_>>().join("/");
+    let name = segments.get(of + 1)?;
+    let existing: Vec<NamedResource> = list::read_list(session, &source).await.ok()?;
     let exists = existing
         .iter()
         .any(|resource| resource.name.eq_ignore_ascii_case(name));
@@ -89,7 +90,7 @@ fn format_suggestion(kind: &str, wanted: &str, resources: &[NamedResource]) -> S
         .iter()
         .map(|resource| resource.name.as_str())
         .collect();
-    let similar = similar(wanted, &names);
+    let similar = similar_names(wanted, &names);
     match (similar.is_empty(), names.len()) {
         (_, 0) => format!(" There are no {kind}."),
         (false, _) => format!(" Did you mean {}?", similar.join(", ")),
@@ -99,7 +100,7 @@ fn format_suggestion(kind: &str, wanted: &str, resources: &[NamedResource]) -> S
 }
 
 /// The names similar to `wanted`, the most similar first.
-pub fn similar<'a>(wanted: &str, names: &[&'a str]) -> Vec<&'a str> {
+pub fn similar_names<'a>(wanted: &str, names: &[&'a str]) -> Vec<&'a str> {
     let wanted = wanted.to_lowercase();
     let mut similar: Vec<(f64, &str)> = names
         .iter()

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    client::{ClientError, ResourceName, ServerArgs, segment},
-    format::{counted, optional},
+    client::{ClientError, ResourceName, ServerArgs, encode_segment},
+    format::{count_with_noun, optional_or_dash},
     output::{OutputArgs, TextTable},
-    value::whole,
+    value::whole_number,
 };
 use gridhook_api::supervision::{ActorView, IncarnationsView, SupervisionReport};
 
@@ -22,7 +22,7 @@ pub struct Supervision {
     #[arg(long, value_name = "TOPIC")]
     topic: Option<ResourceName>,
     /// Maximum number of actors, by number of restarts
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u32>(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole_number::<u32>(1..=1_000))]
     limit: u32,
 }
 
@@ -31,23 +31,23 @@ impl Supervision {
     pub async fn run(self) -> Result<String, ClientError> {
         let topic = self
             .topic
-            .map(|topic| format!("&topic={}", segment(&topic.path(""))))
+            .map(|topic| format!("&topic={}", encode_segment(&topic.path(""))))
             .unwrap_or_default();
         let report: Value = self
             .control
-            .session()?
+            .open_session()?
             .get(&format!("/supervision?top={}{topic}", self.limit))
             .await?;
-        self.printed.response(&report, format_report)
+        self.printed.format_response(&report, format_report)
     }
 }
 
 fn format_report(report: &SupervisionReport) -> String {
     let all = format!(
         "{}, {} restarted; {} quarantined",
-        counted(report.actors as u64, "actor"),
+        count_with_noun(report.actors as u64, "actor"),
         report.ended,
-        counted(report.quarantined, "event")
+        count_with_noun(report.quarantined, "event")
     );
     let mut table = TextTable::new([
         "actor",
@@ -77,20 +77,20 @@ fn format_report(report: &SupervisionReport) -> String {
             quarantined,
             ..
         } = incarnations;
-        let millis = |time: Option<f64>| optional(time, |millis| format!("{millis:.1}ms"));
+        let millis = |time: Option<f64>| optional_or_dash(time, |millis| format!("{millis:.1}ms"));
         let name = match (topic, subscription) {
             (None, _) => "dead letters".to_owned(),
             (Some(key), None) => topic_name(key),
             (Some(key), Some(subscription)) => format!("{}/{subscription}", topic_name(key)),
         };
-        table.line([
+        table.add_row([
             name,
             restarts.to_string(),
             ends.panicked.to_string(),
             ends.killed.to_string(),
             ends.stopped.to_string(),
             ends.orphaned.to_string(),
-            optional(last_cause.clone(), |cause| cause),
+            optional_or_dash(last_cause.clone(), |cause| cause),
             millis(recovery.p50),
             millis(recovery.p99),
             millis(recovery.longest),

@@ -11,15 +11,15 @@ use tokio::{
 use url::form_urlencoded;
 
 use super::{
-    client::{self, ResourceName, ServerArgs, short},
-    format::{self, counted, number, text},
+    client::{self, ResourceName, ServerArgs, short_name},
+    format::{self, count_with_noun, group_thousands, text_or_dash},
     http,
     output::{CommandError, OutputArgs},
     print::{self, PipeState},
     suggestion,
     top::screen::{Keyboard, is_terminal},
     trace::covered_events,
-    value::whole,
+    value::whole_number,
 };
 use gridhook_api::{
     ledger::LineView,
@@ -58,13 +58,13 @@ pub struct TailCommand {
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Only attempts with this response status
-    #[arg(long, value_name = "STATUS", value_parser = whole::<u16>(100..=599))]
+    #[arg(long, value_name = "STATUS", value_parser = whole_number::<u16>(100..=599))]
     status: Option<u16>,
     /// Also print the events
     #[arg(long)]
     data: bool,
     /// Stop after this number of lines
-    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..))]
     limit: Option<u64>,
     #[command(flatten)]
     control: ServerArgs,
@@ -111,40 +111,44 @@ impl TailCommand {
     /// # Errors
     /// The request failed, or the connection ended.
     pub async fn run(self) -> Result<(), TailError> {
-        let session = self.control.session()?;
-        let path = self.path()?;
-        let disconnected =
+        let session = self.control.open_session()?;
+        let path = self.stream_path()?;
+        let disconnected_error =
             |error: &dyn std::fmt::Display| TailError::Disconnected(error.to_string());
-        let sent = session
-            .request(Method::GET, &path)
+        let result = session
+            .build_request(Method::GET, &path)
             .timeout(SILENCE)
             .send()
             .await;
-        let mut answer = sent
+        let mut answer = result
             .map_err(|error| session.not_reached(&error))?
             .timeout(STREAM_MAX);
         if !answer.status().is_success() {
             let status = answer.status();
-            let body = answer.body().await.map_err(|error| disconnected(&error))?;
-            let mut reason = http::reason(&body);
+            let body = answer
+                .body()
+                .await
+                .map_err(|error| disconnected_error(&error))?;
+            let mut reason = http::error_reason(&body);
             if status == StatusCode::NOT_FOUND
-                && let Some((topic, subscription)) = self.named()?
+                && let Some((topic, subscription)) = self.named_resource()?
             {
                 let path = subscription
-                    .map_or_else(|| topic.path(""), |name| topic.subscription(&name, ""));
-                reason += &suggestion::suggestion(&session, &path).await;
+                    .map_or_else(|| topic.path(""), |name| topic.subscription_path(&name, ""));
+                reason += &suggestion::suggest_for(&session, &path).await;
             }
             return Err(client::ClientError::Refused { status, reason }.into());
         }
-        let mut quit = QuitKeys::watch()?;
-        let (mut text, mut printed) = (Vec::new(), 0);
+        let mut quit = QuitKeys::watch_keys()?;
+        let mut text = Vec::new();
+        let mut printed = 0;
         loop {
             let next = tokio::select! {
                 next = tokio::time::timeout(SILENCE, answer.next()) => next,
                 () = quit.next() => return Ok(()),
             };
             let chunk = match next {
-                Ok(Some(chunk)) => chunk.map_err(|error| disconnected(&error))?,
+                Ok(Some(chunk)) => chunk.map_err(|error| disconnected_error(&error))?,
                 Ok(None) => {
                     return Err(TailError::Disconnected(
                         "the response is complete".to_owned(),
@@ -153,7 +157,7 @@ impl TailCommand {
                 Err(_) => {
                     return Err(TailError::Disconnected(format!(
                         "no data for {}",
-                        format::span(SILENCE)
+                        format::format_span(SILENCE)
                     )));
                 }
             };
@@ -163,7 +167,7 @@ impl TailCommand {
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                if self.print(line.trim_ascii_end())? == PipeState::Closed {
+                if self.print_line(line.trim_ascii_end())? == PipeState::Closed {
                     return Ok(());
                 }
                 printed += 1;
@@ -176,7 +180,9 @@ impl TailCommand {
 
     /// The named topic and event subscription. A name with one slash is TOPIC/SUBSCRIPTION, unless
     /// it names a domain.
-    fn named(&self) -> Result<Option<(ResourceName, Option<String>)>, client::ClientError> {
+    fn named_resource(
+        &self,
+    ) -> Result<Option<(ResourceName, Option<String>)>, client::ClientError> {
         let Some(text) = &self.of else {
             return Ok(None);
         };
@@ -198,11 +204,11 @@ impl TailCommand {
         }
     }
 
-    fn path(&self) -> Result<String, client::ClientError> {
+    fn stream_path(&self) -> Result<String, client::ClientError> {
         let mut query = form_urlencoded::Serializer::new(String::new());
         // With a named subscription, the default is outcomes only.
-        let named = self.named()?;
-        let is_subscription = matches!(named, Some((_, Some(_))));
+        let target = self.named_resource()?;
+        let is_subscription = matches!(target, Some((_, Some(_))));
         let (events, outcomes) = (
             self.events || (!self.outcomes && !is_subscription),
             !self.events,
@@ -212,7 +218,7 @@ impl TailCommand {
         if self.data {
             query.append_pair("data", "true");
         }
-        if let Some((topic, subscription)) = &named {
+        if let Some((topic, subscription)) = &target {
             query.append_pair("topic", &topic.path(""));
             if let Some(name) = subscription {
                 query.append_pair("subscription", name);
@@ -231,11 +237,11 @@ impl TailCommand {
         Ok(format!("/tail?{}", query.finish()))
     }
 
-    fn print(&self, line: &[u8]) -> Result<PipeState, print::PrintError> {
+    fn print_line(&self, line: &[u8]) -> Result<PipeState, print::PrintError> {
         let line = String::from_utf8_lossy(line);
         let json = || escape::json_line(&line).into_owned();
         let text = || TailLine::parse(&line).map_or_else(|_| json(), |line| format_line(&line));
-        print::out(&self.printed.line(json, text))
+        print::print_lines(&self.printed.format_line(json, text))
     }
 }
 
@@ -243,7 +249,7 @@ impl TailCommand {
 struct QuitKeys(Option<(Keyboard, mpsc::Receiver<u8>, [Signal; 3])>);
 
 impl QuitKeys {
-    fn watch() -> io::Result<Self> {
+    fn watch_keys() -> io::Result<Self> {
         if !is_terminal() {
             return Ok(Self(None));
         }
@@ -255,8 +261,8 @@ impl QuitKeys {
         .map(signal);
         let [interrupt, terminate, hangup] = signals;
         let signals = [interrupt?, terminate?, hangup?];
-        let keyboard = Keyboard::take()?;
-        let keys = keyboard.keys();
+        let keyboard = Keyboard::take_terminal()?;
+        let keys = keyboard.typed_keys();
         Ok(Self(Some((keyboard, keys, signals))))
     }
 
@@ -280,7 +286,7 @@ impl QuitKeys {
 }
 
 fn format_line(line: &TailLine) -> String {
-    let topic = |id: &str| escape::escape_text(&short(id)).into_owned();
+    let topic = |id: &str| escape::escape_text(&short_name(id)).into_owned();
     match line {
         TailLine::Event(Published {
             at,
@@ -292,9 +298,10 @@ fn format_line(line: &TailLine) -> String {
             bytes,
             event,
         }) => {
-            let [kind, subject, id] = [event_type, subject, id].map(|name| text(name));
-            let (topic, sequence, bytes) =
-                (topic(of), number(*sequence), counted(*bytes as u64, "byte"));
+            let [kind, subject, id] = [event_type, subject, id].map(|name| text_or_dash(name));
+            let topic = topic(of);
+            let sequence = group_thousands(*sequence);
+            let bytes = count_with_noun(*bytes as u64, "byte");
             let event = event
                 .as_ref()
                 .map(|event| format!("\n    {}", escape::json_line(event.get())));
@@ -316,17 +323,18 @@ fn format_line(line: &TailLine) -> String {
                         ..
                     },
             } = &**ended;
-            let (topic, subscription, which) =
-                (topic(of), text(subscription), covered_events(&ended.line));
+            let topic = topic(of);
+            let subscription = text_or_dash(subscription);
+            let which = covered_events(&ended.line);
             format!(
                 "{at}  {step:8} {topic}/{subscription}  {which}: {}",
-                text(sentence)
+                text_or_dash(sentence)
             )
         }
         TailLine::Missed(MissedLines { count }) => {
             format!(
                 "… lost {}: the reader was too slow",
-                counted(*count, "line")
+                count_with_noun(*count, "line")
             )
         }
     }

@@ -7,12 +7,12 @@ use gridhook_clock::Clock;
 use gridhook_event::parse_instant;
 
 /// A time in the past: `1h` is an hour ago.
-pub(super) fn past(text: &str) -> Result<String, String> {
+pub(super) fn parse_past(text: &str) -> Result<String, String> {
     read(text, "an age", |now, span| now.checked_sub(span))
 }
 
 /// A time in the future: `7d` is a week from now.
-pub(super) fn future(text: &str) -> Result<String, String> {
+pub(super) fn parse_future(text: &str) -> Result<String, String> {
     read(text, "a duration from now", |now, span| {
         now.checked_add(span)
     })

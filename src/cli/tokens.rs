@@ -5,11 +5,11 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    client::{ClientArgs, ClientError, segment},
-    format::{self, NONE, optional},
+    client::{ClientArgs, ClientError, encode_segment},
+    format::{self, NONE, optional_or_dash},
     output::TextTable,
     prompt,
-    time::future,
+    time::parse_future,
 };
 use gridhook_api::token::{TokenBody, TokenList, TokenRole, TokenView};
 
@@ -41,7 +41,7 @@ enum TokensCommand {
         #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
         scope: Vec<String>,
         /// Time at which the token ends, such as 90d or 2030-01-31 [default: never]
-        #[arg(long, value_name = "TIME", value_parser = future)]
+        #[arg(long, value_name = "TIME", value_parser = parse_future)]
         expires: Option<String>,
         #[command(flatten)]
         client: ClientArgs,
@@ -88,53 +88,63 @@ impl Tokens {
                     scopes: scope,
                     expires,
                 };
-                let token: Value = client.control.session()?.post("/tokens", &body).await?;
-                client.print(&token, |token: &TokenView| {
+                let token: Value = client
+                    .control
+                    .open_session()?
+                    .send_post("/tokens", &body)
+                    .await?;
+                client.format_response(&token, |token: &TokenView| {
                     let facts = [
-                        ("roles", format::list(&token.roles)),
-                        ("scopes", scopes(token)),
-                        ("expires", optional(token.expires.clone(), |time| time)),
-                        ("token", optional(token.token.clone(), |token| token)),
-                        ("link", optional(token.link.clone(), |link| link)),
+                        ("roles", format::join_texts(&token.roles)),
+                        ("scopes", format_scopes(token)),
+                        (
+                            "expires",
+                            optional_or_dash(token.expires.clone(), |time| time),
+                        ),
+                        (
+                            "token",
+                            optional_or_dash(token.token.clone(), |token| token),
+                        ),
+                        ("link", optional_or_dash(token.link.clone(), |link| link)),
                     ];
-                    let facts = format::facts(7, &facts);
+                    let facts = format::format_facts(7, &facts);
                     format!(
                         "created {}\n{facts}\nstore the token now; it is not shown again",
-                        format::text(&token.name)
+                        format::text_or_dash(&token.name)
                     )
                 })
             }
             TokensCommand::List { client } => {
-                let tokens: Value = client.control.session()?.get("/tokens").await?;
-                client.print(&tokens, |tokens: &TokenList| table(&tokens.value))
+                let tokens: Value = client.control.open_session()?.get("/tokens").await?;
+                client.format_response(&tokens, |tokens: &TokenList| format_table(&tokens.value))
             }
             TokensCommand::Revoke { name, yes, client } => {
-                let session = client.control.session()?;
-                prompt::confirm(
+                let session = client.control.open_session()?;
+                prompt::ask_confirmation(
                     &format!("Revoke the token {name}? Its holders will be refused at once."),
                     yes,
                 )?;
-                let path = format!("/tokens/{}", segment(&name));
+                let path = format!("/tokens/{}", encode_segment(&name));
                 session
-                    .fetch::<Value>(Method::DELETE, &path, None::<&Value>)
+                    .send_request::<Value>(Method::DELETE, &path, None::<&Value>)
                     .await?;
                 Ok(client
                     .printed
-                    .format(&json!({"revoked": name}), |_| format!("revoked {name}")))
+                    .format_value(&json!({"revoked": name}), |_| format!("revoked {name}")))
             }
         }
     }
 }
 
-fn scopes(token: &TokenView) -> String {
+fn format_scopes(token: &TokenView) -> String {
     if token.scopes.is_empty() {
         "all".to_owned()
     } else {
-        format::list(&token.scopes)
+        format::join_texts(&token.scopes)
     }
 }
 
-fn table(tokens: &[TokenView]) -> String {
+fn format_table(tokens: &[TokenView]) -> String {
     let mut table = TextTable::new([
         "NAME",
         "ROLES",
@@ -145,13 +155,13 @@ fn table(tokens: &[TokenView]) -> String {
     ]);
     for token in tokens {
         let time = |time: &Option<String>| time.clone().unwrap_or_else(|| NONE.to_owned());
-        table.line([
-            format::text(&token.name),
-            format::list(&token.roles),
-            scopes(token),
+        table.add_row([
+            format::text_or_dash(&token.name),
+            format::join_texts(&token.roles),
+            format_scopes(token),
             time(&token.expires),
             time(&token.last_used),
-            format::text(&token.created_by),
+            format::text_or_dash(&token.created_by),
         ]);
     }
     table.to_string()

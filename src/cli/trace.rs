@@ -8,7 +8,7 @@ use url::form_urlencoded;
 
 use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
-    format::{counted, number},
+    format::{count_with_noun, group_thousands},
     list,
     output::{CommandError, OutputArgs, read},
 };
@@ -45,7 +45,6 @@ pub enum TraceError {
     /// The request failed.
     #[error(transparent)]
     Control(#[from] client::ClientError),
-    /// The event was not found.
     #[error(
         "event '{id}' was not found: {searched}. Delivered events are stored for \
          journal.retention; the history of older ones may be found with --topic and --sequence"
@@ -73,14 +72,15 @@ impl Trace {
     /// # Errors
     /// A request failed, or the event was not found.
     pub async fn run(&self) -> Result<String, TraceError> {
-        let session = self.control.session()?;
+        let session = self.control.open_session()?;
         let topics = match &self.topic {
             Some(topic) => vec![topic.path("")],
-            None => list::logs(&session, &self.subscription_id).await?,
+            None => list::list_log_ids(&session, &self.subscription_id).await?,
         };
-        let (mut found, mut searched) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        let mut searched = Vec::new();
         for topic in &topics {
-            for page in self.pages(&session, topic).await? {
+            for page in self.fetch_pages(&session, topic).await? {
                 let answer: TraceView = read(&page)?;
                 let TraceView {
                     topic,
@@ -100,14 +100,14 @@ impl Trace {
         }
         if found.is_empty() {
             searched.dedup();
-            let searched = if topics.is_empty() {
+            let scope = if topics.is_empty() {
                 "there are no topics".to_owned()
             } else {
                 searched.join(", ")
             };
             return Err(TraceError::NotFound {
                 id: escape::escape_text(&self.event).into_owned(),
-                searched,
+                searched: scope,
             });
         }
         let (answers, pages): (Vec<_>, Vec<_>) = found.into_iter().unzip();
@@ -118,16 +118,17 @@ impl Trace {
                 .collect::<Vec<_>>()
                 .join("\n\n")
         };
-        Ok(self.printed.list(pages, text)?)
+        Ok(self.printed.format_list(pages, text)?)
     }
 
     /// All pages of one topic.
-    async fn pages(
+    async fn fetch_pages(
         &self,
         session: &ServerClient,
         topic: &str,
     ) -> Result<Vec<Value>, client::ClientError> {
-        let (mut pages, mut next) = (Vec::new(), None::<String>);
+        let mut pages = Vec::new();
+        let mut next = None::<String>;
         loop {
             let mut query = form_urlencoded::Serializer::new(String::new());
             query.append_pair(if self.sequence { "sequence" } else { "id" }, &self.event);
@@ -224,11 +225,11 @@ fn write_history(history: &DeliveryHistoryView, text: &mut String) {
         .as_ref()
         .map(|topic| format!(" of {}", escape::escape_text(topic)))
         .unwrap_or_default();
-    let deleted = if history.deleted { " (deleted)" } else { "" };
+    let suffix = if history.deleted { " (deleted)" } else { "" };
     // Writing to a string does not fail.
     write!(
         text,
-        "\n\n{}{of}{deleted}: {}",
+        "\n\n{}{of}{suffix}: {}",
         escape::escape_text(&history.subscription),
         escape::escape_text(&history.text)
     )
@@ -246,7 +247,8 @@ fn write_history(history: &DeliveryHistoryView, text: &mut String) {
         ..
     }) = &history.transformed
     {
-        let (bytes, excerpt) = (counted(*bytes, "byte"), escape::escape_text(excerpt));
+        let bytes = count_with_noun(*bytes, "byte");
+        let excerpt = escape::escape_text(excerpt);
         write!(
             text,
             "\n  transformed to {bytes}, SHA-256 {sha256}\n    body: {excerpt}"
@@ -283,13 +285,12 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
     }
 }
 
-/// The events of the line.
 pub(super) fn covered_events(line: &LineView) -> String {
     match line.events {
         1 => format!("sequence {}", line.first_sequence),
         events => format!(
             "{} events from sequence {}",
-            number(events),
+            group_thousands(events),
             line.first_sequence
         ),
     }

@@ -10,10 +10,11 @@ use bytesize::ByteSize;
 use humantime_serde::re::humantime;
 
 /// A whole number within `range`.
-pub(super) fn whole<T: TryFrom<u64>>(
+pub(super) fn whole_number<T: TryFrom<u64>>(
     range: impl RangeBounds<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
-    let (start, end) = (range.start_bound().cloned(), range.end_bound().cloned());
+    let start = range.start_bound().cloned();
+    let end = range.end_bound().cloned();
     move |text| {
         let number = text
             .parse::<u64>()
@@ -34,7 +35,7 @@ pub(super) fn whole<T: TryFrom<u64>>(
 }
 
 /// A number within `range`, also a fraction.
-pub(super) fn number(
+pub(super) fn number_within(
     range: RangeInclusive<f64>,
 ) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
     move |text| {
@@ -53,7 +54,7 @@ pub(super) fn number(
 }
 
 /// Events per second.
-pub(super) fn rate(text: &str) -> Result<f64, String> {
+pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = text
         .parse::<f64>()
         .ok()
@@ -62,7 +63,7 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// A duration with a unit, or in ISO 8601.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     read_duration(text)
         .ok_or_else(|| "allowed is a duration such as 500ms, 30s, 90m or PT90M".to_owned())
 }
@@ -74,7 +75,7 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Seconds, for what the control plane counts in seconds.
-pub(super) fn seconds(text: &str) -> Result<u64, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
     let duration = read_duration(text).filter(|duration| duration.subsec_nanos() == 0);
     duration
         .map(|duration| duration.as_secs())
@@ -82,8 +83,8 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
 }
 
 /// Minutes, for what Event Grid counts in minutes.
-pub(super) fn minutes(text: &str) -> Result<u64, String> {
-    let seconds = seconds(text)
+pub(super) fn parse_minutes(text: &str) -> Result<u64, String> {
+    let seconds = parse_seconds(text)
         .ok()
         .filter(|seconds| seconds.is_multiple_of(60));
     seconds
@@ -105,7 +106,7 @@ pub(super) fn read_duration(text: &str) -> Option<Duration> {
 }
 
 /// An address to listen on.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "allowed is an IP address and a port, such as 127.0.0.1:9090 or [::1]:9090".to_owned()
     })
@@ -113,9 +114,10 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// A number of bytes above zero.
 pub(super) fn positive_size(text: &str) -> Result<ByteSize, String> {
-    let size = text
+    let parse_size = text
         .parse::<ByteSize>()
         .ok()
         .filter(|size| size.as_u64() > 0);
-    size.ok_or_else(|| "allowed is a size of 1 B or more, such as 512 KiB or 1 MiB".to_owned())
+    parse_size
+        .ok_or_else(|| "allowed is a size of 1 B or more, such as 512 KiB or 1 MiB".to_owned())
 }

@@ -52,7 +52,6 @@ pub enum Strategy {
 /// What the record of a shard says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardRecord {
-    /// Its owner, if it has one.
     pub owner: Option<NodeId>,
     /// The node that asked for it, and for how long the reader has seen that, in time in which it
     /// could read.
@@ -64,7 +63,6 @@ pub struct ShardRecord {
 pub struct ClusterView<'a> {
     /// The node itself.
     pub me: &'a NodeId,
-    /// The nodes that are alive.
     pub alive: &'a BTreeSet<NodeId>,
     /// The nodes that are about to stop. They are alive until they have given everything up.
     pub leaving: &'a BTreeSet<NodeId>,
@@ -121,14 +119,14 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
     };
     // A request of a node that died meanwhile, is about to stop, or has no copy any more, counts
     // for nothing.
-    let wanted = |number: usize, shard: &ShardRecord| {
+    let handover_wanted = |number: usize, shard: &ShardRecord| {
         shard
             .wanted
             .clone()
             .filter(|(by, _)| alive.contains(by) && stays(&by) && may_own(by, number))
     };
     if leaving.contains(me) {
-        return drains(view);
+        return plan_drains(view);
     }
     if !alive.contains(me) {
         return Vec::new();
@@ -142,10 +140,12 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
         .filter(takes_any)
         .map(|node| (node, 0))
         .collect();
-    let (mut free, mut steals, mut is_any_left) = (Vec::new(), Vec::new(), false);
+    let mut free = Vec::new();
+    let mut steals = Vec::new();
+    let mut is_any_left = false;
     for (number, shard) in shards.iter().enumerate() {
         let owner = shard.owner.as_ref().filter(|owner| alive.contains(*owner));
-        let heir = match (owner, wanted(number, shard)) {
+        let heir = match (owner, handover_wanted(number, shard)) {
             (None, None) => {
                 free.push(number);
                 continue;
@@ -191,7 +191,7 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
     // A shard that this node cannot serve does not keep it from asking for others.
     free.retain(|shard| may_own(me, *shard));
     // What few can take comes first. Nodes that claim at the same time begin with different shards.
-    free.sort_by_key(|shard| (eligible[*shard].len(), rank(me, *shard)));
+    free.sort_by_key(|shard| (eligible[*shard].len(), rank_node(me, *shard)));
     for shard in &free {
         let own = counts.get(me).copied().unwrap_or_default();
         if left > 0 && (own < most || has_fewest(me, &eligible[*shard], &counts)) {
@@ -202,14 +202,15 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
     }
     // Shards that are free, or will be, even out the shares without a move.
     if free.is_empty() && !is_any_left {
-        steals.sort_by_key(|(shard, _)| rank(me, *shard));
+        steals.sort_by_key(|(shard, _)| rank_node(me, *shard));
         // One move of a path at a time: each makes another one the shortest.
         let is_moving = |(number, shard): (usize, &ShardRecord)| {
             let is_at_home = shard
                 .owner
                 .as_ref()
                 .is_some_and(|owner| may_own(owner, number));
-            !eligible[number].is_empty() && (!is_at_home || wanted(number, shard).is_some())
+            !eligible[number].is_empty()
+                && (!is_at_home || handover_wanted(number, shard).is_some())
         };
         if !shards.iter().enumerate().any(is_moving) {
             let first = first_of_shortest_path(view, &counts).filter(|(_, taker)| *taker == me);
@@ -231,14 +232,16 @@ fn first_of_shortest_path<'a>(
         shards, eligible, ..
     } = *view;
     let takers = |from: &'a NodeId| {
-        let owned = shards
+        let owned_shards = shards
             .iter()
             .enumerate()
             .filter(move |(_, shard)| shard.owner.as_ref() == Some(from));
-        owned.flat_map(|(number, _)| eligible[number].iter().map(move |taker| (number, taker)))
+        owned_shards
+            .flat_map(|(number, _)| eligible[number].iter().map(move |taker| (number, taker)))
     };
     let path_from = |(from, count): (&&'a NodeId, &usize)| {
-        let (mut reached, mut ends) = (BTreeSet::from([*from]), vec![(*from, None)]);
+        let mut reached = BTreeSet::from([*from]);
+        let mut ends = vec![(*from, None)];
         let mut length = 1;
         while !ends.is_empty() {
             let mut next = Vec::new();
@@ -264,7 +267,7 @@ fn first_of_shortest_path<'a>(
 }
 
 /// The shards that a node that leaves gives up.
-fn drains(view: &ClusterView<'_>) -> Vec<BalanceStep> {
+fn plan_drains(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     let ClusterView {
         me,
         alive,
@@ -342,7 +345,7 @@ fn has_fewest(me: &NodeId, eligible: &BTreeSet<NodeId>, counts: &BTreeMap<&NodeI
 }
 
 /// A number that differs from node to node.
-fn rank(node: &NodeId, shard: usize) -> u64 {
+fn rank_node(node: &NodeId, shard: usize) -> u64 {
     let mut hasher = SipHasher13::new();
     (node, shard).hash(&mut hasher);
     hasher.finish()

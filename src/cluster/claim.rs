@@ -56,7 +56,6 @@ pub struct ClaimSettings {
     pub version: String,
     /// The number of shards.
     pub shards: usize,
-    /// The intervals of leases.
     pub intervals: LeaseIntervals,
     /// How fast it takes shards.
     pub strategy: Strategy,
@@ -75,7 +74,6 @@ pub struct ClaimSettings {
 /// A change of a shard's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnershipChange {
-    /// The shard.
     pub shard: usize,
     /// Its new record.
     pub record: OwnershipRecord,
@@ -155,10 +153,8 @@ pub struct Claims {
 impl Claims {
     /// A node that has read nothing.
     pub fn new(settings: ClaimSettings) -> Self {
-        let (live, copies) = (
-            LiveNodes::new(settings.intervals),
-            CopyPlan::new(settings.shards),
-        );
+        let live = LiveNodes::new(settings.intervals);
+        let copies = CopyPlan::new(settings.shards);
         let marks = ShardMarks::new(settings.shards);
         Self {
             settings,
@@ -207,7 +203,10 @@ impl Claims {
         self.sent = Some(now);
         positions.resize(self.settings.shards, ShardPosition::default());
         for (shard, at) in positions.iter_mut().enumerate() {
-            (at.state, at.failed) = (Some(self.copies.state(shard)), self.avoids(shard, now));
+            (at.state, at.failed) = (
+                Some(self.copies.copy_state(shard)),
+                self.avoids_shard(shard, now),
+            );
             self.marks.note(shard, at.mark);
             let highest = self.marks.known(shard).highest;
             // The others must see what contradicts theirs.
@@ -256,7 +255,7 @@ impl Claims {
 
     /// Whether the node may write its record: it has read who has the name.
     pub fn may_renew(&self) -> bool {
-        let has_name = |(node, _): &(NodeId, u64)| !self.alive().contains(node);
+        let has_name = |(node, _): &(NodeId, u64)| !self.alive_nodes().contains(node);
         self.read.is_some() && self.namesake.as_ref().is_none_or(has_name)
     }
 
@@ -266,7 +265,7 @@ impl Claims {
         let (node, _) = self.namesake.as_ref().filter(|_| !self.may_renew())?;
         Some(NodeAddress {
             node: node.clone(),
-            address: self.records.node(node)?.address.clone(),
+            address: self.records.find_node(node)?.address.clone(),
         })
     }
 
@@ -276,7 +275,7 @@ impl Claims {
     }
 
     /// Takes the answer to a renewal that was sent at `sent`.
-    pub fn renewed(&mut self, sent: Duration, revision: u64) {
+    pub fn note_renewal(&mut self, sent: Duration, revision: u64) {
         self.revision = revision;
         self.confirmed = Some(sent);
         self.namesake = None;
@@ -292,10 +291,12 @@ impl Claims {
     /// record was confirmed.
     pub fn shard_renewals(&self) -> Vec<OwnershipChange> {
         let shards = (0..self.settings.shards).filter(|shard| {
-            let claim = self.owned(*shard);
+            let claim = self.claim_number(*shard);
             claim.is_some_and(|claim| !self.given_up.contains(&(*shard, claim)))
         });
-        shards.map(|shard| self.change(shard, |_| {})).collect()
+        shards
+            .map(|shard| self.edit_record(shard, |_| {}))
+            .collect()
     }
 
     /// Takes what was read at `now`. After a problem the node has what it read before.
@@ -303,7 +304,7 @@ impl Claims {
     /// # Errors
     /// If the read does not count.
     pub fn read(&mut self, now: Duration, stored: &[StoredRecord]) -> Result<(), ReadProblem> {
-        let records = ClusterRecords::of(stored, self.settings.shards);
+        let records = ClusterRecords::from_stored(stored, self.settings.shards);
         match records.nodes.get(&self.settings.name) {
             Some(own) if own.value.id == self.settings.me && own.revision >= self.revision => {
                 self.revision = own.revision;
@@ -354,7 +355,7 @@ impl Claims {
         let since_read = self
             .read
             .map_or(Duration::ZERO, |read| now.saturating_sub(read));
-        let passed = since_read.min(readable);
+        let elapsed = since_read.min(readable);
         if since_read > readable {
             // Nodes may have died unseen, and others count on the copies that are left.
             self.copies.begin_again();
@@ -366,9 +367,9 @@ impl Claims {
         let revisions: BTreeMap<NodeId, u64> = self.records.revisions().collect();
         self.gone
             .retain(|node, revision| revisions.get(node) == Some(revision));
-        let alive = self.alive();
+        let alive = self.alive_nodes();
         self.copies
-            .read(&self.settings, &self.records, &alive, passed);
+            .read(&self.settings, &self.records, &alive, elapsed);
         let before = std::mem::take(&mut self.requests);
         for (shard, record) in self.records.shards.iter().enumerate() {
             let Some(by) = &record.value.wanted_by else {
@@ -377,7 +378,7 @@ impl Claims {
             let request = (shard, by.clone());
             let waited = before
                 .get(&request)
-                .map_or(Duration::ZERO, |waited| *waited + passed);
+                .map_or(Duration::ZERO, |waited| *waited + elapsed);
             self.requests.insert(request, waited);
         }
         for shard in 0..self.settings.shards {
@@ -404,7 +405,7 @@ impl Claims {
 
     /// Gives up a claim that cannot be served.
     fn give_up_owned(&mut self, shard: usize) {
-        if let Some(claim) = self.owned(shard) {
+        if let Some(claim) = self.claim_number(shard) {
             self.given_up.insert((shard, claim));
         }
     }
@@ -446,7 +447,7 @@ impl Claims {
     }
 
     /// Takes no shard any more, and gives up what it has.
-    pub fn leave(&mut self) {
+    pub fn stop_claiming(&mut self) {
         self.leaving = true;
     }
 
@@ -461,30 +462,30 @@ impl Claims {
     /// has all that the changelog has.
     fn is_behind(&self) -> bool {
         (0..self.settings.shards)
-            .any(|shard| self.copies.is_behind(shard) && self.owned(shard).is_none())
+            .any(|shard| self.copies.is_behind(shard) && self.claim_number(shard).is_none())
     }
 
     /// Whether the node has a copy of a shard, or should fetch one. Once it should not, the server
     /// removes the copy.
-    pub fn keeps(&self, shard: usize) -> bool {
-        self.copies.keeps(shard)
+    pub fn keeps_copy(&self, shard: usize) -> bool {
+        self.copies.keeps_copy(shard)
     }
 
     /// The sequence up to which the changelog of a shard may be trimmed.
-    pub fn trimmable(&self, shard: usize) -> u64 {
+    pub fn trimmable_before(&self, shard: usize) -> u64 {
         let ClaimSettings {
             copies,
             replace_after,
             ..
         } = self.settings;
-        let counted = self.copies.counted(&self.records, replace_after);
+        let counted_nodes = self.copies.counted_nodes(&self.records, replace_after);
         self.records
-            .trimmable(shard, copies, &counted, &self.alive())
+            .trimmable_before(shard, copies, &counted_nodes, &self.alive_nodes())
     }
 
     /// The same once the changelog is large.
     pub fn trimmable_if_large(&self, shard: usize) -> u64 {
-        self.records.trimmable_if_large(shard, &self.alive())
+        self.records.trimmable_if_large(shard, &self.alive_nodes())
     }
 
     /// The node fetches a copy that it can follow with: the changelog is kept for it.
@@ -500,14 +501,14 @@ impl Claims {
 
     /// Whether the node may stop: it leaves and owns nothing.
     pub fn has_left(&self) -> bool {
-        self.leaving && (0..self.settings.shards).all(|shard| self.owned(shard).is_none())
+        self.leaving && (0..self.settings.shards).all(|shard| self.claim_number(shard).is_none())
     }
 
     /// The server has given a claim up. `pause`: for how long the node leaves the shard to others,
     /// because it could not serve it.
     pub fn give_up(&mut self, shard: usize, claim: u64, pause: Option<Duration>, now: Duration) {
         // It may have been lost meanwhile, and another one won.
-        if self.owned(shard) == Some(claim) {
+        if self.claim_number(shard) == Some(claim) {
             self.given_up.insert((shard, claim));
         }
         if let Some(pause) = pause {
@@ -516,12 +517,13 @@ impl Claims {
     }
 
     /// What the node writes next: nothing without a current lease.
-    pub fn decide(&mut self, now: Duration) -> Vec<OwnershipChange> {
+    pub fn decide_changes(&mut self, now: Duration) -> Vec<OwnershipChange> {
         if !self.has_lease(now) {
             return Vec::new();
         }
-        let (me, alive) = (self.settings.me.clone(), self.alive());
-        let mut leaving = self.records.leaving();
+        let me = self.settings.me.clone();
+        let alive = self.alive_nodes();
+        let mut leaving = self.records.leaving_nodes();
         if self.takes_none(now) {
             leaving.insert(me.clone());
         }
@@ -536,7 +538,7 @@ impl Claims {
             .map(|(number, shard)| shard.value.shard_record(|by| waited(number, by)))
             .collect();
         let eligible: Vec<_> = (0..shards.len())
-            .map(|shard| self.eligible(shard, &alive, &leaving, now))
+            .map(|shard| self.eligible_nodes(shard, &alive, &leaving, now))
             .collect();
         let view = ClusterView {
             me: &me,
@@ -544,7 +546,7 @@ impl Claims {
             leaving: &leaving,
             shards: &shards,
             eligible: &eligible,
-            surplus: &self.surplus(),
+            surplus: &self.surplus_shards(),
             is_stopping: self.takes_none(now),
             drain_wait: self.settings.drain_wait,
         };
@@ -559,20 +561,20 @@ impl Claims {
                     } else {
                         self.forced.remove(&shard);
                     }
-                    let change = self.change(shard, |record| {
+                    let change = self.edit_record(shard, |record| {
                         record.owner_id = Some(me.clone());
                         record.wanted_by = None;
                         record.claims += 1;
                     });
                     let is_forced = matches!(step, BalanceStep::Force(_));
                     changes.push(if is_forced {
-                        self.insisting(change)
+                        self.with_request_again(change)
                     } else {
                         change
                     });
                 }
                 BalanceStep::Steal(shard) => {
-                    changes.push(self.request(shard, &me));
+                    changes.push(self.request_handover(shard, &me));
                 }
                 BalanceStep::Drain(shard) if self.is_past_force(shard, now) => {
                     self.draining.insert(shard);
@@ -582,10 +584,10 @@ impl Claims {
         }
         for shard in 0..self.settings.shards {
             let is_given_up = self
-                .owned(shard)
+                .claim_number(shard)
                 .is_some_and(|claim| self.given_up.contains(&(shard, claim)));
             if is_given_up && self.is_past_force(shard, now) {
-                changes.push(self.change(shard, |record| record.owner_id = None));
+                changes.push(self.edit_record(shard, |record| record.owner_id = None));
             }
         }
         changes
@@ -593,7 +595,7 @@ impl Claims {
 
     /// Takes the answer to a change. One that was sent after the last renewal of the node's record
     /// renews the lease.
-    pub fn changed(&mut self, change: OwnershipChange, revision: u64, now: Duration) {
+    pub fn note_change(&mut self, change: OwnershipChange, revision: u64, now: Duration) {
         let OwnershipChange { shard, record, .. } = change;
         let written = std::mem::take(&mut self.records.shards[shard].written);
         self.records.shards[shard] = Versioned {
@@ -601,46 +603,47 @@ impl Claims {
             revision,
             written,
         };
-        if let (Some(claim), Some(confirmed)) = (self.owned(shard), self.confirmed) {
+        if let (Some(claim), Some(confirmed)) = (self.claim_number(shard), self.confirmed) {
             self.leases.insert(shard, (claim, confirmed));
         }
         self.note_owner(shard, now);
     }
 
     /// What the node is for a shard.
-    pub fn role(&self, shard: usize) -> ShardRole {
-        match self.owned(shard) {
+    pub fn role_for(&self, shard: usize) -> ShardRole {
+        match self.claim_number(shard) {
             Some(claim) if self.given_up.contains(&(shard, claim)) => ShardRole::Standby(None),
             Some(claim) => ShardRole::Owner {
                 claim,
                 draining: self.draining.contains(&shard),
             },
-            None => ShardRole::Standby(self.owner(shard)),
+            None => ShardRole::Standby(self.owner_address(shard)),
         }
     }
 
     /// Until when the node may act for a shard that it owns; [`None`] if it may not.
     pub fn acts_until(&self, shard: usize, now: Duration) -> Option<Duration> {
         let (claim, confirmed) = self.leases.get(&shard)?;
-        let is_owned = self.owned(shard) == Some(*claim);
+        let is_owned = self.claim_number(shard) == Some(*claim);
         (is_owned && self.is_past_force(shard, now))
             .then_some(*confirmed + self.settings.intervals.act_wait())
     }
 
-    /// The nodes that are alive.
-    pub fn alive(&self) -> BTreeSet<NodeId> {
-        let mut alive = self.live.alive();
+    pub fn alive_nodes(&self) -> BTreeSet<NodeId> {
+        let mut alive = self.live.alive_nodes();
         alive.retain(|node| !self.gone.contains_key(node));
         alive
     }
 
     /// The change that asks the owner of a shard to give it up to `node`.
-    pub fn request(&self, shard: usize, node: &NodeId) -> OwnershipChange {
-        self.insisting(self.change(shard, |record| record.wanted_by = Some(node.clone())))
+    pub fn request_handover(&self, shard: usize, node: &NodeId) -> OwnershipChange {
+        self.with_request_again(
+            self.edit_record(shard, |record| record.wanted_by = Some(node.clone())),
+        )
     }
 
     /// The change again, after the record was changed: if all that changed is its revision.
-    pub fn again(&self, change: OwnershipChange) -> Option<OwnershipChange> {
+    pub fn retry_change(&self, change: OwnershipChange) -> Option<OwnershipChange> {
         let Versioned {
             value, revision, ..
         } = self.records.shards.get(change.shard)?;
@@ -660,7 +663,7 @@ impl Claims {
         })
     }
 
-    fn insisting(&self, change: OwnershipChange) -> OwnershipChange {
+    fn with_request_again(&self, change: OwnershipChange) -> OwnershipChange {
         let insists = self
             .records
             .shards
@@ -669,7 +672,11 @@ impl Claims {
         OwnershipChange { insists, ..change }
     }
 
-    fn change(&self, shard: usize, edit: impl FnOnce(&mut OwnershipRecord)) -> OwnershipChange {
+    fn edit_record(
+        &self,
+        shard: usize,
+        edit: impl FnOnce(&mut OwnershipRecord),
+    ) -> OwnershipChange {
         let Versioned {
             value, revision, ..
         } = self.records.shards[shard].clone();
@@ -702,12 +709,12 @@ impl Claims {
     }
 
     fn takes_none(&self, now: Duration) -> bool {
-        let could_serve_none = (0..self.settings.shards).all(|shard| self.avoids(shard, now));
+        let could_serve_none = (0..self.settings.shards).all(|shard| self.avoids_shard(shard, now));
         self.leaving || could_serve_none
     }
 
     /// The nodes that may own a shard. A copy that is about to be removed is better than none.
-    fn eligible(
+    fn eligible_nodes(
         &self,
         shard: usize,
         alive: &BTreeSet<NodeId>,
@@ -717,14 +724,15 @@ impl Claims {
         let is_able = |node: &&NodeRecord| {
             let has_failed = node.positions.get(shard).is_none_or(|at| at.failed);
             let is_mine = node.id == self.settings.me;
-            let may_own = !is_mine || (self.copies.may_own(shard) && !self.avoids(shard, now));
+            let may_own =
+                !is_mine || (self.copies.may_own(shard) && !self.avoids_shard(shard, now));
             alive.contains(&node.id) && !leaving.contains(&node.id) && !has_failed && may_own
         };
         let with = |state: CopyState| -> BTreeSet<NodeId> {
             let nodes = self.records.nodes.values().map(|node| &node.value);
             let nodes = nodes
                 .filter(is_able)
-                .filter(|node| node.copy(shard) == state);
+                .filter(|node| node.copy_state(shard) == state);
             nodes.map(|node| node.id.clone()).collect()
         };
         let complete = with(CopyState::Complete);
@@ -736,14 +744,14 @@ impl Claims {
     }
 
     /// The shards whose owners are about to remove their copies.
-    fn surplus(&self) -> BTreeSet<usize> {
+    fn surplus_shards(&self) -> BTreeSet<usize> {
         let is_surplus = |(number, shard): &(usize, &Versioned<OwnershipRecord>)| {
             let owner = shard
                 .value
                 .owner_id
                 .as_ref()
-                .and_then(|owner| self.records.node(owner));
-            owner.is_some_and(|owner| owner.copy(*number) == CopyState::Surplus)
+                .and_then(|owner| self.records.find_node(owner));
+            owner.is_some_and(|owner| owner.copy_state(*number) == CopyState::Surplus)
         };
         let shards = self.records.shards.iter().enumerate();
         shards
@@ -752,24 +760,24 @@ impl Claims {
             .collect()
     }
 
-    fn avoids(&self, shard: usize, now: Duration) -> bool {
+    fn avoids_shard(&self, shard: usize, now: Duration) -> bool {
         let is_paused = self.failed.get(&shard).is_some_and(|until| now < *until);
         let has_conflict = self.marks.known(shard).conflict.is_some();
         is_paused || has_conflict || self.failures.contains_key(&shard)
     }
 
     /// The number of this node's claim of a shard.
-    fn owned(&self, shard: usize) -> Option<u64> {
+    fn claim_number(&self, shard: usize) -> Option<u64> {
         let record = &self.records.shards.get(shard)?.value;
         (record.owner_id.as_ref() == Some(&self.settings.me)).then_some(record.claims)
     }
 
-    fn owner(&self, shard: usize) -> Option<NodeAddress> {
+    fn owner_address(&self, shard: usize) -> Option<NodeAddress> {
         let id = self.records.shards.get(shard)?.value.owner_id.as_ref()?;
         let record = self
             .records
-            .node(id)
-            .filter(|_| self.alive().contains(id))?;
+            .find_node(id)
+            .filter(|_| self.alive_nodes().contains(id))?;
         Some(NodeAddress {
             node: id.clone(),
             address: shard_address(&record.address, shard),
@@ -778,7 +786,7 @@ impl Claims {
 
     /// An owner by force may act once the one before it has noticed.
     fn note_owner(&mut self, shard: usize, now: Duration) {
-        match self.owned(shard) {
+        match self.claim_number(shard) {
             Some(claim) => {
                 self.given_up
                     .retain(|(of, given)| *of != shard || *given == claim);

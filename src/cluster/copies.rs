@@ -33,7 +33,7 @@ use super::{
 
 /// The nodes of these names that should have a copy of a shard. All releases must agree, or nodes
 /// of two releases would fetch and remove copies in turn.
-pub fn chosen<'a>(
+pub fn choose_nodes<'a>(
     shard: usize,
     copies: usize,
     names: impl IntoIterator<Item = &'a str>,
@@ -46,9 +46,9 @@ pub fn chosen<'a>(
         hasher.write(&(shard as u64).to_le_bytes());
         hasher.finish()
     };
-    let mut ranked: Vec<(u64, &str)> = names.into_iter().map(|name| (rank(name), name)).collect();
-    ranked.sort_unstable();
-    ranked
+    let mut ranking: Vec<(u64, &str)> = names.into_iter().map(|name| (rank(name), name)).collect();
+    ranking.sort_unstable();
+    ranking
         .into_iter()
         .rev()
         .take(copies)
@@ -104,7 +104,7 @@ impl CopyPlan {
     }
 
     /// What the record of the node says of a shard.
-    pub(super) fn state(&self, shard: usize) -> CopyState {
+    pub(super) fn copy_state(&self, shard: usize) -> CopyState {
         match self.held[shard] {
             HeldCopy::None => CopyState::None,
             HeldCopy::Incomplete => CopyState::Incomplete,
@@ -118,7 +118,7 @@ impl CopyPlan {
     }
 
     /// Whether the node has a copy of a shard, or should fetch one.
-    pub(super) fn keeps(&self, shard: usize) -> bool {
+    pub(super) fn keeps_copy(&self, shard: usize) -> bool {
         let has_any = self.held[shard] != HeldCopy::None;
         (has_any || self.wanted.contains(&shard)) && !self.removing.contains(&shard)
     }
@@ -130,12 +130,12 @@ impl CopyPlan {
 
     /// Whether the node has not everything of a shard that it keeps.
     pub(super) fn is_behind(&self, shard: usize) -> bool {
-        self.keeps(shard) && self.held[shard] != HeldCopy::Complete
+        self.keeps_copy(shard) && self.held[shard] != HeldCopy::Complete
     }
 
     /// The names of the nodes that count when copies are divided. The state of one whose record
     /// cannot be read is not known, but it is a node.
-    pub(super) fn counted(
+    pub(super) fn counted_nodes(
         &self,
         records: &ClusterRecords,
         replace_after: Duration,
@@ -186,25 +186,25 @@ impl CopyPlan {
                 self.away.insert(name.clone(), since);
             }
         }
-        let counted = self.counted(records, settings.replace_after);
+        let counted_nodes = self.counted_nodes(records, settings.replace_after);
         // Its own record may not be written yet.
         let own = self
             .away
             .get(&settings.name)
             .is_none_or(|away| *away < settings.replace_after);
-        let names = counted
+        let names = counted_nodes
             .iter()
             .map(String::as_str)
             .chain(own.then_some(settings.name.as_str()));
         let names: BTreeSet<&str> = names.collect();
         for shard in 0..settings.shards {
-            let chosen = chosen(shard, settings.copies, names.iter().copied());
+            let chosen = choose_nodes(shard, settings.copies, names.iter().copied());
             let is_wanted = chosen.contains(settings.name.as_str());
             let has_one = |name: &&&str| {
                 let node = records.nodes.get(**name).map(|node| &node.value);
                 let node =
                     node.filter(|node| alive.contains(&node.id) && node.name != settings.name);
-                node.is_some_and(|node| node.copy(shard) == CopyState::Complete)
+                node.is_some_and(|node| node.copy_state(shard) == CopyState::Complete)
             };
             let others = chosen.iter().filter(has_one).count();
             if is_wanted {
@@ -212,7 +212,7 @@ impl CopyPlan {
             } else {
                 self.wanted.remove(&shard);
             }
-            self.divide(
+            self.decide_copy(
                 settings,
                 records,
                 shard,
@@ -223,7 +223,7 @@ impl CopyPlan {
     }
 
     /// Decides about the copy of a shard, `passed` after the last time.
-    fn divide(
+    fn decide_copy(
         &mut self,
         settings: &ClaimSettings,
         records: &ClusterRecords,
@@ -257,7 +257,7 @@ impl CopyPlan {
                     .nodes
                     .get(&settings.name)
                     .filter(|own| own.value.id == settings.me);
-                own.is_some_and(|own| own.value.copy(shard) == CopyState::Surplus)
+                own.is_some_and(|own| own.value.copy_state(shard) == CopyState::Surplus)
             }
         };
         let owner = records

@@ -21,7 +21,6 @@ use super::balance::NodeId;
 /// The longest limit of a call, whatever the expiry is: a node does nothing else meanwhile.
 const CALL_MAX: Duration = Duration::from_secs(1);
 
-/// The intervals of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseIntervals {
     renewal: Duration,
@@ -35,7 +34,6 @@ pub struct LeaseIntervals {
      is zero"
 )]
 pub struct IntervalError {
-    /// The interval of renewals.
     pub renewal: Duration,
     /// The time without a change after which a node is dead.
     pub expiry: Duration,
@@ -158,7 +156,7 @@ impl LiveNodes {
     pub fn read(&mut self, now: Duration, records: impl IntoIterator<Item = (NodeId, u64)>) {
         // A longer gap is one of the reader's own: it was paused, or could not read.
         let readable = 2 * self.intervals.renewal;
-        let passed = self.read.map_or(Duration::ZERO, |read| {
+        let elapsed = self.read.map_or(Duration::ZERO, |read| {
             now.saturating_sub(read).min(readable)
         });
         self.read = Some(now);
@@ -167,7 +165,7 @@ impl LiveNodes {
             .into_iter()
             .map(|(node, revision)| {
                 let silent = match before.get(&node) {
-                    Some(seen) if seen.revision == revision => seen.silent + passed,
+                    Some(seen) if seen.revision == revision => seen.silent + elapsed,
                     Some(_) | None => Duration::ZERO,
                 };
                 (node, SeenNode { revision, silent })
@@ -175,8 +173,7 @@ impl LiveNodes {
             .collect();
     }
 
-    /// The nodes that are alive.
-    pub fn alive(&self) -> BTreeSet<NodeId> {
+    pub fn alive_nodes(&self) -> BTreeSet<NodeId> {
         let alive = self
             .nodes
             .iter()

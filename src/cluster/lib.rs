@@ -74,10 +74,7 @@ pub struct NodeAddress {
 #[derive(Clone, Debug)]
 pub enum Role {
     /// It follows the changelog, and forwards requests to the owner, if there is one.
-    Standby {
-        /// The owner.
-        owner: Option<NodeAddress>,
-    },
+    Standby { owner: Option<NodeAddress> },
     /// It has the claim: it fences the changelog and serves. A new claim of the same node has a new
     /// lease.
     Owner(Lease),
@@ -163,7 +160,7 @@ impl ShardProgress {
             time: self.time.load(Ordering::Acquire),
             expiry_paused: self.expiry_paused.load(Ordering::Acquire),
             epoch,
-            copy: self.copy(),
+            copy: self.copy_progress(),
             mark: *locked(&self.mark),
             stream_bytes: self.stream_bytes.load(Ordering::Acquire),
             ..ShardPosition::default()
@@ -201,7 +198,7 @@ impl ShardProgress {
     }
 
     /// What the local store is. Before it is complete, the node does not claim the shard.
-    pub fn held(&self) -> HeldCopy {
+    pub fn held_copy(&self) -> HeldCopy {
         *locked(&self.held)
     }
 
@@ -227,7 +224,7 @@ impl ShardProgress {
     }
 
     /// The copy of the owner's store that this node fetches.
-    pub fn copy(&self) -> Option<CopyProgress> {
+    pub fn copy_progress(&self) -> Option<CopyProgress> {
         *locked(&self.copy)
     }
 
@@ -291,7 +288,7 @@ pub struct ClaimDriver {
 }
 
 /// Both ends of the claim of a shard, as a standby of an unknown owner with this copy.
-pub fn claim(shard: usize, held: HeldCopy) -> (ShardClaim, ClaimDriver) {
+pub fn shard_claim(shard: usize, held: HeldCopy) -> (ShardClaim, ClaimDriver) {
     let (role_of, role) = watch::channel(Role::Standby { owner: None });
     let (keeps_of, keeps) = watch::channel(held != HeldCopy::None);
     let (given_up, given) = mpsc::unbounded_channel();

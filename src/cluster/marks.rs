@@ -20,7 +20,6 @@ impl ShardMarks {
         Self(vec![KnownMarks::default(); shards])
     }
 
-    /// What is known of a shard.
     pub(super) fn known(&self, shard: usize) -> KnownMarks {
         self.0.get(shard).copied().unwrap_or_default()
     }

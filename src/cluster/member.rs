@@ -36,7 +36,7 @@ use super::{
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
     lease::CallLimit,
     membership::{ClusterSnapshot, Command, Membership, MembershipEnd},
-    records::{RecordError, RecordStore, SettingDifference, encode, node_key, shard_key},
+    records::{RecordError, RecordStore, SettingDifference, encode_record, node_key, shard_key},
 };
 use gridhook_clock::Lease;
 
@@ -94,7 +94,8 @@ impl<S: RecordStore> Member<S> {
         let (snapshot, seen) = watch::channel(ClusterSnapshot::default());
         let served = vec![None; shards.len()];
         let limit = CallLimit::new(settings.intervals);
-        let (claims, began) = (Claims::new(settings), Instant::now());
+        let claims = Claims::new(settings);
+        let began = Instant::now();
         let handshake: OwnerHandshake =
             Arc::new(|connection, _| Box::pin(ready(Ok(Box::new(connection) as _))));
         let member = Self {
@@ -130,16 +131,16 @@ impl<S: RecordStore> Member<S> {
     /// Runs until the node has left.
     pub async fn run(mut self) -> MembershipEnd {
         let interval = self.claims.settings().intervals.renewal();
-        let mut watched = OwnerWatches::new();
+        let mut watches = OwnerWatches::new();
         let mut turn = Instant::now();
         let mut renews = true;
         loop {
             if renews {
                 turn = Instant::now() + interval;
             }
-            let taken = self.turn(renews).await;
-            self.publish();
-            if let Err(ReadProblem::NameTaken) = taken {
+            let outcome = self.take_turn(renews).await;
+            self.publish_roles();
+            if let Err(ReadProblem::NameTaken) = outcome {
                 tracing::error!(
                     name = self.claims.settings().name,
                     "another process has the name of this node"
@@ -152,17 +153,17 @@ impl<S: RecordStore> Member<S> {
             }
             if self.is_cut_off() {
                 self.find_owners().await;
-                self.publish();
+                self.publish_roles();
             }
-            self.watch_owners(&mut watched);
+            self.watch_owners(&mut watches);
             renews = tokio::select! {
                 () = sleep_until(turn) => true,
-                node = any_closed(&mut watched) => {
-                    if let Some((owner, _)) = watched.remove(&node)
+                node = any_closed(&mut watches) => {
+                    if let Some((owner, _)) = watches.remove(&node)
                         && !self.has_ended(&owner).await
                     {
-                        let closed = closed(owner.address.clone(), Arc::clone(&self.handshake), true);
-                        watched.insert(node, (owner, Box::pin(closed)));
+                        let closed = wait_until_closed(owner.address.clone(), Arc::clone(&self.handshake), true);
+                        watches.insert(node, (owner, Box::pin(closed)));
                     }
                     false
                 }
@@ -171,7 +172,7 @@ impl<S: RecordStore> Member<S> {
                     false
                 }
                 command = self.commands.recv() => {
-                    self.obey(command.unwrap_or(Command::Leave)).await;
+                    self.execute_command(command.unwrap_or(Command::Leave)).await;
                     true
                 }
             };
@@ -183,16 +184,16 @@ impl<S: RecordStore> Member<S> {
     }
 
     /// Renews, reads and writes what follows.
-    async fn turn(&mut self, renews: bool) -> Result<(), ReadProblem> {
+    async fn take_turn(&mut self, renews: bool) -> Result<(), ReadProblem> {
         self.claims.note_held(
             self.shards
                 .iter()
-                .map(|driver| (driver.shard, driver.progress.held())),
+                .map(|driver| (driver.shard, driver.progress.held_copy())),
         );
         if self
             .shards
             .iter()
-            .any(|shard| shard.progress.copy().is_some())
+            .any(|shard| shard.progress.copy_progress().is_some())
         {
             self.claims.note_copy();
         }
@@ -207,7 +208,11 @@ impl<S: RecordStore> Member<S> {
             }
             self.look_for_namesake().await;
         }
-        let is_current = if renews { self.renew().await } else { true };
+        let is_current = if renews {
+            self.renew_record().await
+        } else {
+            true
+        };
         let confirmed = self.claims.confirmed();
         if !self.read().await? {
             return Ok(());
@@ -215,14 +220,14 @@ impl<S: RecordStore> Member<S> {
         self.problem = None;
         if !is_current {
             // The revisions are known now.
-            self.renew().await;
+            self.renew_record().await;
         } else if self.claims.confirmed() != confirmed {
             // The read has confirmed the renewal of the node's own record only.
             self.renew_shards(self.claims.shard_renewals()).await;
         }
         let mut has_lost = false;
-        for change in self.claims.decide(self.now()) {
-            has_lost |= matches!(self.change(change).await, Err(RecordError::Conflict));
+        for change in self.claims.decide_changes(self.now()) {
+            has_lost |= matches!(self.write_change(change).await, Err(RecordError::Conflict));
         }
         if has_lost {
             self.read().await?;
@@ -232,7 +237,7 @@ impl<S: RecordStore> Member<S> {
 
     /// Renews the node's record, and then those of its shards. Returns whether the revisions of all
     /// are known.
-    async fn renew(&mut self) -> bool {
+    async fn renew_record(&mut self) -> bool {
         if self.claims.is_forgotten() || !self.claims.may_renew() {
             return true;
         }
@@ -246,11 +251,11 @@ impl<S: RecordStore> Member<S> {
         let changes = self.claims.shard_renewals();
         let key = node_key(&record.name);
         // The renewals of shards are sent behind it, and do not wait for the response.
-        let own = self.write(&key, encode(&record), revision);
+        let own = self.write(&key, encode_record(&record), revision);
         let (own, of_shards) = tokio::join!(biased; own, self.write_all(&changes));
         let is_current = match own {
             Ok(revision) => {
-                self.claims.renewed(sent, revision);
+                self.claims.note_renewal(sent, revision);
                 true
             }
             Err(RecordError::Conflict) => false,
@@ -277,7 +282,7 @@ impl<S: RecordStore> Member<S> {
         let writes = changes.iter().map(|change| async {
             self.write(
                 &shard_key(change.shard),
-                encode(&change.record),
+                encode_record(&change.record),
                 change.revision,
             )
             .await
@@ -293,7 +298,9 @@ impl<S: RecordStore> Member<S> {
         let mut is_current = true;
         for (change, written) in changes.into_iter().zip(written) {
             match written {
-                Ok(revision) => self.claims.changed(change, revision, self.began.elapsed()),
+                Ok(revision) => self
+                    .claims
+                    .note_change(change, revision, self.began.elapsed()),
                 Err(error) => is_current &= error != RecordError::Conflict,
             }
         }
@@ -331,7 +338,7 @@ impl<S: RecordStore> Member<S> {
                     );
                     for driver in &self.shards {
                         // An owner has all that the changelog has.
-                        if matches!(self.claims.role(driver.shard), ShardRole::Standby(_)) {
+                        if matches!(self.claims.role_for(driver.shard), ShardRole::Standby(_)) {
                             driver.progress.note_doubt();
                         }
                     }
@@ -352,7 +359,7 @@ impl<S: RecordStore> Member<S> {
         let found = self
             .claims
             .records()
-            .setting_differences(&self.claims.settings().me, &self.claims.alive());
+            .setting_differences(&self.claims.settings().me, &self.claims.alive_nodes());
         for SettingDifference {
             node,
             setting,
@@ -395,25 +402,29 @@ impl<S: RecordStore> Member<S> {
 
     /// Makes a change, also if the owner renews its record meanwhile and the change may be made
     /// nevertheless.
-    async fn change(&mut self, mut change: OwnershipChange) -> Result<(), RecordError> {
+    async fn write_change(&mut self, mut change: OwnershipChange) -> Result<(), RecordError> {
         for _ in 0..CHANGE_TRIES {
             let written = self
                 .write(
                     &shard_key(change.shard),
-                    encode(&change.record),
+                    encode_record(&change.record),
                     change.revision,
                 )
                 .await;
             match written {
                 Ok(revision) => {
-                    self.claims.changed(change, revision, self.began.elapsed());
+                    self.claims
+                        .note_change(change, revision, self.began.elapsed());
                     return Ok(());
                 }
                 Err(RecordError::Conflict) if change.insists.is_some() => {
                     if self.read().await != Ok(true) {
                         return Err(RecordError::Conflict);
                     }
-                    change = self.claims.again(change).ok_or(RecordError::Conflict)?;
+                    change = self
+                        .claims
+                        .retry_change(change)
+                        .ok_or(RecordError::Conflict)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -441,7 +452,7 @@ impl<S: RecordStore> Member<S> {
     }
 
     /// Tells the server what it is for each shard, and everyone how the cluster looks.
-    fn publish(&mut self) {
+    fn publish_roles(&mut self) {
         for index in 0..self.shards.len() {
             let ClaimDriver {
                 shard,
@@ -453,18 +464,18 @@ impl<S: RecordStore> Member<S> {
             let shard = *shard;
             progress
                 .trimmable
-                .store(self.claims.trimmable(shard), Ordering::Release);
+                .store(self.claims.trimmable_before(shard), Ordering::Release);
             progress
                 .trimmable_if_large
                 .store(self.claims.trimmable_if_large(shard), Ordering::Release);
             progress.note_known_marks(self.claims.known_marks(shard));
-            let keeps_now = self.claims.keeps(shard);
+            let keeps_now = self.claims.keeps_copy(shard);
             keeps.send_if_modified(|keeps| std::mem::replace(keeps, keeps_now) != keeps_now);
             let served = &mut self.served[index];
             let current = role.borrow().clone();
             let claimed = match self.found_owners.get(&shard) {
                 Some(owner) => ShardRole::Standby(Some(owner.clone())),
-                None => self.claims.role(shard),
+                None => self.claims.role_for(shard),
             };
             let next = match (claimed, current) {
                 (
@@ -518,7 +529,7 @@ impl<S: RecordStore> Member<S> {
             end: None,
             me: Some(self.claims.settings().me.clone()),
             records: self.claims.records().clone(),
-            alive: self.claims.alive(),
+            alive: self.claims.alive_nodes(),
             takeovers: self.takeovers,
             read: if self.problem.is_none() {
                 Some(Instant::now())
@@ -534,7 +545,7 @@ impl<S: RecordStore> Member<S> {
     fn renew_leases(&self) {
         let now = self.now();
         for (driver, served) in self.shards.iter().zip(&self.served) {
-            let is_served = matches!(self.claims.role(driver.shard), ShardRole::Owner { claim, .. } if *served == Some(claim));
+            let is_served = matches!(self.claims.role_for(driver.shard), ShardRole::Owner { claim, .. } if *served == Some(claim));
             let until = self
                 .claims
                 .acts_until(driver.shard, now)
@@ -622,7 +633,8 @@ impl<S: RecordStore> Member<S> {
         watched.retain(|node, (owner, _)| owners.get(node) == Some(owner));
         for (node, owner) in owners {
             watched.entry(node).or_insert_with(|| {
-                let closed = closed(owner.address.clone(), Arc::clone(&self.handshake), false);
+                let closed =
+                    wait_until_closed(owner.address.clone(), Arc::clone(&self.handshake), false);
                 (owner, Box::pin(closed))
             });
         }
@@ -653,8 +665,8 @@ impl<S: RecordStore> Member<S> {
 
 /// Whether nothing listens at an address, as far as can be seen from here.
 async fn refuses(address: &str, limit: Duration) -> bool {
-    let connected = timeout(limit, TcpStream::connect(address)).await;
-    matches!(connected, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused)
+    let connection = timeout(limit, TcpStream::connect(address)).await;
+    matches!(connection, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 fn end_lease(role: &Role) {
@@ -693,7 +705,7 @@ async fn any_closed(watched: &mut OwnerWatches) -> NodeId {
 /// Waits until a connection to `address` was made and has ended. `was_open`: an earlier one has,
 /// and it is not known whether the process has too. It may close its listener later than its
 /// connections, so that a refusal is the end.
-async fn closed(address: String, handshake: OwnerHandshake, was_open: bool) {
+async fn wait_until_closed(address: String, handshake: OwnerHandshake, was_open: bool) {
     let connection = loop {
         match TcpStream::connect(&address).await {
             Ok(connection) => break connection,

@@ -18,9 +18,7 @@ use super::{
 pub struct ClusterSnapshot {
     /// The node itself.
     pub me: Option<NodeId>,
-    /// All records.
     pub records: ClusterRecords,
-    /// The nodes that are alive.
     pub alive: BTreeSet<NodeId>,
     /// How often this node has become the owner of a shard.
     pub takeovers: u64,
@@ -30,14 +28,12 @@ pub struct ClusterSnapshot {
     pub problem: Option<String>,
     /// The shards for which this node has a current lease.
     pub leased: BTreeSet<usize>,
-    /// How the membership has ended.
     pub end: Option<MembershipEnd>,
 }
 
 /// Why a request of an operator was not met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// There is no such shard.
     #[error("there is no shard {0}; the cluster has {1}")]
     Shard(usize, usize),
     /// No node of this name is alive.
@@ -103,7 +99,7 @@ pub struct Membership {
 impl Membership {
     /// Takes no shard any more, gives up what the node has once the server has given it up, and
     /// ends.
-    pub fn leave(&self) {
+    pub fn begin_leave(&self) {
         // One that has ended has left.
         self.commands.send(Command::Leave).ok();
     }
@@ -113,15 +109,16 @@ impl Membership {
     /// # Errors
     /// If there is no such shard or node, or the request was not written.
     pub async fn move_shard(&self, shard: usize, node: String) -> Result<(), RequestError> {
-        self.ask(|answer| Command::Move(shard, node, answer)).await
+        self.send_request(|answer| Command::Move(shard, node, answer))
+            .await
     }
 
     /// Asks the node of this name to give everything up and take nothing, or ends that.
     ///
     /// # Errors
     /// If no node has this name, or the request was not written.
-    pub async fn drain(&self, node: String, drained: bool) -> Result<(), RequestError> {
-        self.ask(|answer| Command::Drain(node, drained, answer))
+    pub async fn drain_node(&self, node: String, drained: bool) -> Result<(), RequestError> {
+        self.send_request(|answer| Command::Drain(node, drained, answer))
             .await
     }
 
@@ -130,11 +127,12 @@ impl Membership {
     ///
     /// # Errors
     /// If no node has this name, if the node is alive, or if the record was not removed.
-    pub async fn forget(&self, node: String) -> Result<(), RequestError> {
-        self.ask(|answer| Command::Forget(node, answer)).await
+    pub async fn forget_node(&self, node: String) -> Result<(), RequestError> {
+        self.send_request(|answer| Command::Forget(node, answer))
+            .await
     }
 
-    async fn ask(
+    async fn send_request(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<(), RequestError>>) -> Command,
     ) -> Result<(), RequestError> {

@@ -43,7 +43,7 @@ impl NatsRecords {
         bucket: &str,
         replicas: usize,
     ) -> Result<Self, NatsError> {
-        let records = Self::known(connection, bucket);
+        let records = Self::open_bucket(connection, bucket);
         let config = Config {
             name: records.stream.clone(),
             subjects: vec![format!("{}>", records.prefix)],
@@ -65,8 +65,9 @@ impl NatsRecords {
     }
 
     /// The records in a bucket that is there.
-    pub fn known(connection: &NatsConnection, bucket: &str) -> Self {
-        let (stream, prefix) = (format!("KV_{bucket}"), format!("$KV.{bucket}."));
+    pub fn open_bucket(connection: &NatsConnection, bucket: &str) -> Self {
+        let stream = format!("KV_{bucket}");
+        let prefix = format!("$KV.{bucket}.");
         Self {
             context: connection.context().clone(),
             stream,
@@ -130,16 +131,15 @@ impl RecordStore for NatsRecords {
             message
         };
         let subject = format!("{}{key}", self.prefix);
-        let sent = self
+        let pending_ack = self
             .context
             .send_publish(subject, message.payload(value))
             .await;
-        let acknowledged = match sent {
+        let ack = match pending_ack {
             Ok(acknowledged) => acknowledged.await,
             Err(error) => Err(error),
         };
-        acknowledged
-            .map(|acknowledged| acknowledged.sequence)
+        ack.map(|acknowledged| acknowledged.sequence)
             .map_err(|error| match error.kind() {
                 PublishErrorKind::WrongLastSequence => RecordError::Conflict,
                 _ => unavailable(error),

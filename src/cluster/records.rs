@@ -120,8 +120,7 @@ pub struct CopyProgress {
 }
 
 impl NodeRecord {
-    /// What it has of a shard.
-    pub fn copy(&self, shard: usize) -> CopyState {
+    pub fn copy_state(&self, shard: usize) -> CopyState {
         let Some(at) = self.positions.get(shard) else {
             return CopyState::None;
         };
@@ -143,7 +142,6 @@ pub struct OwnershipRecord {
     pub scope: OwnershipScope,
     /// The number of the shard.
     pub partition_id: String,
-    /// The owner.
     pub owner_id: Option<NodeId>,
     /// The node that asked for it.
     pub wanted_by: Option<NodeId>,
@@ -169,7 +167,6 @@ pub struct OwnershipScope {
 /// A record as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// Its key.
     pub key: String,
     /// Its value; empty once it was deleted.
     pub value: Bytes,
@@ -190,7 +187,6 @@ pub enum RecordError {
     Unavailable(String),
 }
 
-/// Where the records are.
 pub trait RecordStore: Send + Sync + 'static {
     /// Reads all records at one time. They may be older than what was last written.
     fn read(&self) -> impl Future<Output = Result<Vec<StoredRecord>, RecordError>> + Send;
@@ -212,7 +208,6 @@ pub struct Versioned<T> {
     pub value: T,
     /// Its revision; 0 for one that does not exist.
     pub revision: u64,
-    /// When it was written.
     pub written: String,
 }
 
@@ -247,7 +242,7 @@ pub async fn cluster_id(
     store: &impl RecordStore,
     known: &[StoredRecord],
 ) -> Result<String, RecordError> {
-    fixed(store, known, ID, uuid::Uuid::new_v4().simple().to_string()).await
+    read_or_write_once(store, known, ID, uuid::Uuid::new_v4().simple().to_string()).await
 }
 
 /// The number of shards of the cluster, which is `shards` if this node is the first one. `known` is
@@ -269,34 +264,34 @@ pub async fn cluster_shards(
     if has(ID) && !has(SHARDS) {
         Ok(1)
     } else {
-        fixed(store, known, SHARDS, shards).await
+        read_or_write_once(store, known, SHARDS, shards).await
     }
 }
 
 /// The value of a record that the first node writes, and no other one changes.
-async fn fixed<T: Serialize + DeserializeOwned>(
+async fn read_or_write_once<T: Serialize + DeserializeOwned>(
     store: &impl RecordStore,
     known: &[StoredRecord],
     key: &str,
     value: T,
 ) -> Result<T, RecordError> {
-    let stored =
+    let find_record =
         |records: &[StoredRecord]| records.iter().find(|record| record.key == key).cloned();
     let read = |record: &StoredRecord| serde_json::from_slice(&record.value).ok();
-    let known = stored(known);
+    let known = find_record(known);
     if let Some(value) = known.as_ref().and_then(read) {
         return Ok(value);
     }
     match store
         .write(
             key,
-            encode(&value),
+            encode_record(&value),
             known.map_or(0, |deleted| deleted.revision),
         )
         .await
     {
         Ok(_) => Ok(value),
-        Err(RecordError::Conflict) => stored(&store.read().await?)
+        Err(RecordError::Conflict) => find_record(&store.read().await?)
             .as_ref()
             .and_then(read)
             .ok_or(RecordError::Conflict),
@@ -319,8 +314,7 @@ pub fn drained_key(name: &str) -> String {
     format!("{DRAINED}{name}")
 }
 
-/// The bytes of a record.
-pub(super) fn encode(record: &impl Serialize) -> Bytes {
+pub(super) fn encode_record(record: &impl Serialize) -> Bytes {
     serde_json::to_vec(record)
         .expect("a record has no maps with other keys than text")
         .into()
@@ -329,14 +323,14 @@ pub(super) fn encode(record: &impl Serialize) -> Bytes {
 impl ClusterRecords {
     /// Reads the records of a cluster with so many shards. The record of a shard that cannot be
     /// read counts as absent: of a newer release, or written by hand.
-    pub fn of(stored: &[StoredRecord], shards: usize) -> Self {
+    pub fn from_stored(stored: &[StoredRecord], shards: usize) -> Self {
         let mut records = Self {
             shards: vec![Versioned::default(); shards],
             ..Self::default()
         };
         for stored in stored {
             if let Some(name) = stored.key.strip_prefix(NODE) {
-                match decode::<NodeRecord>(stored) {
+                match decode_record::<NodeRecord>(stored) {
                     Some(node) => drop(records.nodes.insert(name.to_owned(), node)),
                     None => {
                         let of_node = (!stored.value.is_empty(), stored.revision);
@@ -354,14 +348,14 @@ impl ClusterRecords {
                 && let Some(shard) = records.shards.get_mut(number)
             {
                 shard.revision = stored.revision;
-                *shard = decode(stored).unwrap_or_else(|| std::mem::take(shard));
+                *shard = decode_record(stored).unwrap_or_else(|| std::mem::take(shard));
             }
         }
         records
     }
 
     /// The node with this identifier.
-    pub fn node(&self, id: &NodeId) -> Option<&NodeRecord> {
+    pub fn find_node(&self, id: &NodeId) -> Option<&NodeRecord> {
         self.nodes
             .values()
             .map(|node| &node.value)
@@ -375,7 +369,7 @@ impl ClusterRecords {
         me: &NodeId,
         alive: &BTreeSet<NodeId>,
     ) -> BTreeSet<SettingDifference> {
-        let Some(own) = self.node(me) else {
+        let Some(own) = self.find_node(me) else {
             return BTreeSet::new();
         };
         let living = self
@@ -386,7 +380,8 @@ impl ClusterRecords {
         let of_node = |node: &NodeRecord| {
             let differences = own.settings.iter().filter_map(|(setting, here)| {
                 let there = node.settings.get(setting).filter(|there| *there != here)?;
-                let (node, setting) = (node.name.clone(), setting.clone());
+                let node = node.name.clone();
+                let setting = setting.clone();
                 Some(SettingDifference {
                     node,
                     setting,
@@ -407,7 +402,7 @@ impl ClusterRecords {
     }
 
     /// The names of the nodes, for a message.
-    pub fn names(&self) -> String {
+    pub fn node_names(&self) -> String {
         self.nodes
             .keys()
             .map(String::as_str)
@@ -416,7 +411,7 @@ impl ClusterRecords {
     }
 
     /// The nodes that take no shard.
-    pub fn leaving(&self) -> BTreeSet<NodeId> {
+    pub fn leaving_nodes(&self) -> BTreeSet<NodeId> {
         let is_drained = |name: &str| self.drained.get(name).is_some_and(|(asked, _)| *asked);
         let leaving = self
             .nodes
@@ -464,7 +459,7 @@ impl ClusterRecords {
     ///
     /// A node that is dead keeps what it needs, until others have taken its place. What a record
     /// that cannot be read says is not known.
-    pub fn trimmable(
+    pub fn trimmable_before(
         &self,
         shard: usize,
         copies: usize,
@@ -474,7 +469,7 @@ impl ClusterRecords {
         let is_complete = |name: &&String| {
             self.nodes
                 .get(*name)
-                .is_some_and(|node| node.value.copy(shard) == CopyState::Complete)
+                .is_some_and(|node| node.value.copy_state(shard) == CopyState::Complete)
         };
         let complete = counted.iter().filter(is_complete).count();
         if complete < copies.min(counted.len())
@@ -485,15 +480,15 @@ impl ClusterRecords {
         let is_kept_for = |(name, node): &(&String, &Versioned<NodeRecord>)| {
             let is_replaced =
                 complete >= copies && !counted.contains(*name) && !alive.contains(&node.value.id);
-            node.value.copy(shard) != CopyState::None && !is_replaced
+            node.value.copy_state(shard) != CopyState::None && !is_replaced
         };
-        let flushed = |(_, node): (_, &Versioned<NodeRecord>)| {
+        let flushed_sequence = |(_, node): (_, &Versioned<NodeRecord>)| {
             node.value.positions.get(shard).map_or(0, |at| at.flushed)
         };
         self.nodes
             .iter()
             .filter(is_kept_for)
-            .map(flushed)
+            .map(flushed_sequence)
             .min()
             .unwrap_or_default()
     }
@@ -505,7 +500,7 @@ impl ClusterRecords {
     /// back. 0: not at all.
     pub fn trimmable_if_large(&self, shard: usize, alive: &BTreeSet<NodeId>) -> u64 {
         let is_complete = |node: &&NodeRecord| {
-            alive.contains(&node.id) && node.copy(shard) == CopyState::Complete
+            alive.contains(&node.id) && node.copy_state(shard) == CopyState::Complete
         };
         let nodes = self.nodes.values().map(|node| &node.value);
         let mut flushed: Vec<u64> = nodes
@@ -517,7 +512,7 @@ impl ClusterRecords {
     }
 }
 
-fn decode<T: DeserializeOwned>(stored: &StoredRecord) -> Option<Versioned<T>> {
+fn decode_record<T: DeserializeOwned>(stored: &StoredRecord) -> Option<Versioned<T>> {
     let value = serde_json::from_slice(&stored.value).ok()?;
     Some(Versioned {
         value,

@@ -123,7 +123,6 @@ struct SchedulerState {
     is_closed: bool,
 }
 
-/// What a caller has.
 #[derive(Default)]
 struct CallerState {
     ready: VecDeque<Arc<Task>>,

@@ -92,7 +92,6 @@ pub struct IdentityFiles {
 /// How a client logs in to NATS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NatsLogin {
-    /// Not at all.
     Anonymous,
     /// With a credentials file.
     Credentials(PathBuf),

@@ -41,7 +41,6 @@ pub enum Error {
         key: String,
         /// The value.
         read: String,
-        /// What is allowed.
         allowed: String,
     },
     #[error("{} settings cannot be used:\n  {}", .0.len(), .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]

@@ -41,7 +41,6 @@ pub struct SettingSources {
     pub file: Option<PathBuf>,
     /// The environment. A setting is `GRIDHOOK_SECTION__KEY`; other variables are ignored.
     pub environment: Vec<(OsString, OsString)>,
-    /// The flags that were given.
     pub flags: Vec<SettingFlag>,
 }
 

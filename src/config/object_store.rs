@@ -47,7 +47,6 @@ pub struct ObjectStoreConfig {
     pub endpoint: Option<Url>,
     /// The region of its buckets.
     pub region: Option<String>,
-    /// Whether http is allowed.
     pub allow_http: bool,
     /// Its credentials, by the name of the setting. If empty, those of the environment or the
     /// machine apply.

@@ -10,7 +10,6 @@ use super::read::{self, DAY, HOUR, TIB};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SystemTopic {
-    /// Its name, if there is one.
     #[serde(deserialize_with = "read::optional")]
     pub name: Option<String>,
     /// The interval between two looks at event subscriptions, certificates and the disk.

@@ -17,7 +17,7 @@ use actix_web::{
 use flate2::Compression;
 use sha2::{Digest, Sha256};
 
-use super::{accepts_gzip, gzip};
+use super::{accepts_gzip, compress};
 
 /// Smaller bodies are not worth the work.
 const COMPRESSED_MIN: usize = 1_024;
@@ -45,7 +45,7 @@ pub fn shorten_json(request: &HttpRequest, response: HttpResponse) -> HttpRespon
         Ok(body) => body,
         Err(body) => return response.set_body(body),
     };
-    let tag = tag(&body);
+    let tag = weak_tag(&body);
     let is_known = match IfNoneMatch::parse(request) {
         Ok(IfNoneMatch::Items(tags)) => tags.iter().any(|known| known.weak_eq(&tag)),
         Ok(IfNoneMatch::Any) | Err(_) => false,
@@ -61,9 +61,9 @@ pub fn shorten_json(request: &HttpRequest, response: HttpResponse) -> HttpRespon
         response.headers_mut().remove(header::CONTENT_TYPE);
         return response.set_body(()).map_into_boxed_body();
     }
-    let compressed = (body.len() >= COMPRESSED_MIN && accepts_gzip(request))
-        .then(|| gzip(&body, Compression::fast()));
-    match compressed.flatten() {
+    let gzipped_body = (body.len() >= COMPRESSED_MIN && accepts_gzip(request))
+        .then(|| compress(&body, Compression::fast()));
+    match gzipped_body.flatten() {
         Some(compressed) => {
             response
                 .headers_mut()
@@ -75,7 +75,7 @@ pub fn shorten_json(request: &HttpRequest, response: HttpResponse) -> HttpRespon
 }
 
 /// A weak tag: bodies that differ in the time of the report only say the same.
-fn tag(body: &[u8]) -> EntityTag {
+fn weak_tag(body: &[u8]) -> EntityTag {
     let mut digest = Sha256::new();
     match body.windows(NOW.len()).position(|part| part == NOW) {
         Some(start) => {

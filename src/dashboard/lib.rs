@@ -52,7 +52,6 @@ pub const SECURITY_HEADERS: [(&str, &str); 5] = [
     ("Cross-Origin-Resource-Policy", "same-origin"),
 ];
 
-/// A file as it is served.
 struct ServedFile {
     path: Cow<'static, str>,
     content_type: &'static str,
@@ -66,7 +65,7 @@ struct ServedFile {
 static SERVED: LazyLock<Vec<ServedFile>> = LazyLock::new(|| {
     let files = FILES
         .iter()
-        .map(|(path, content)| ServedFile::new(Cow::Borrowed(path), served(path, content)));
+        .map(|(path, content)| ServedFile::new(Cow::Borrowed(path), served_content(path, content)));
     let chapter = |chapter: &Chapter| {
         ServedFile::new(
             Cow::Owned(format!("manual/{}.md", chapter.name)),
@@ -79,7 +78,8 @@ static SERVED: LazyLock<Vec<ServedFile>> = LazyLock::new(|| {
 impl ServedFile {
     fn new(path: Cow<'static, str>, content: Cow<'static, [u8]>) -> Self {
         let digest = format!("{:x}", Sha256::digest(&content));
-        let gzip = gzip(&content, Compression::best()).filter(|gzip| gzip.len() < content.len());
+        let gzip =
+            compress(&content, Compression::best()).filter(|gzip| gzip.len() < content.len());
         Self {
             content_type: content_type(&path),
             path,
@@ -93,7 +93,7 @@ impl ServedFile {
         }
     }
 
-    fn answer(&self, request: &HttpRequest) -> HttpResponse {
+    fn build_response(&self, request: &HttpRequest) -> HttpResponse {
         let is_known = match IfNoneMatch::parse(request) {
             Ok(IfNoneMatch::Items(tags)) => tags.iter().any(|tag| tag.weak_eq(&self.tag)),
             Ok(IfNoneMatch::Any) | Err(_) => false,
@@ -124,7 +124,7 @@ impl ServedFile {
 /// A file as it is served: a script of the page without indentation, without the comments that have
 /// lines of their own and without the types of expressions, which would be more than eight per cent
 /// of the transfer. `content` is the file in the source.
-pub fn served(path: &str, content: &'static [u8]) -> Cow<'static, [u8]> {
+pub fn served_content(path: &str, content: &'static [u8]) -> Cow<'static, [u8]> {
     let script = std::str::from_utf8(content)
         .ok()
         .filter(|_| path.starts_with("js/"));
@@ -155,15 +155,15 @@ fn without_types(line: &str) -> String {
     code
 }
 
-fn gzip(content: &[u8], level: Compression) -> Option<Vec<u8>> {
+fn compress(content: &[u8], level: Compression) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), level);
     encoder.write_all(content).ok()?;
     encoder.finish().ok()
 }
 
 fn accepts_gzip(request: &HttpRequest) -> bool {
-    let accepted = AcceptEncoding::parse(request).ok();
-    let chosen = accepted
+    let accept_encoding = AcceptEncoding::parse(request).ok();
+    let chosen = accept_encoding
         .and_then(|accepted| accepted.negotiate([Encoding::gzip(), Encoding::identity()].iter()));
     chosen == Some(Encoding::gzip())
 }
@@ -210,20 +210,20 @@ pub fn configure(cfg: &mut web::ServiceConfig) {
     }
     cfg.service(
         web::resource(format!("{PATH}{{path:.*}}"))
-            .route(read().to(serve))
+            .route(read().to(serve_file))
             .default_service(web::to(move || async move { refuse() }))
             .wrap(headers()),
     );
 }
 
-async fn serve(request: HttpRequest, path: web::Path<String>) -> HttpResponse {
+async fn serve_file(request: HttpRequest, path: web::Path<String>) -> HttpResponse {
     let path = if path.is_empty() {
         INDEX
     } else {
         path.as_str()
     };
     match SERVED.iter().find(|file| file.path == path) {
-        Some(file) => file.answer(&request),
+        Some(file) => file.build_response(&request),
         None => HttpResponse::NotFound()
             .content_type("text/plain; charset=utf-8")
             .body("no such file"),

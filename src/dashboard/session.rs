@@ -70,12 +70,12 @@ pub struct OpenSession {
 
 impl OpenSession {
     /// Counts as a use: a stream of the session is open.
-    pub fn keep(&self, now: Timestamp) {
+    pub fn note_use(&self, now: Timestamp) {
         self.used.fetch_max(now.0, Ordering::Relaxed);
     }
 
     /// Waits until the session is removed, or ends by a clock that is `now` at present.
-    pub async fn ended(mut self, now: Timestamp) {
+    pub async fn wait_until_ended(mut self, now: Timestamp) {
         tokio::select! {
             _ = self.open.changed() => {}
             () = tokio::time::sleep(self.expires.since(now)) => {}
@@ -118,7 +118,7 @@ impl Sessions {
             oldest.map(|key| sessions.remove(&key));
         }
         sessions.insert(
-            key(secret),
+            hash_secret(secret),
             Session {
                 token: token.to_owned(),
                 owner,
@@ -131,26 +131,28 @@ impl Sessions {
     }
 
     /// The token that the session stands for, and the session. Counts as a use.
-    pub fn token(&self, secret: &str, now: Timestamp) -> Option<(String, OpenSession)> {
-        let (mut sessions, key) = (self.lock(), key(secret));
+    pub fn find_token(&self, secret: &str, now: Timestamp) -> Option<(String, OpenSession)> {
+        let mut sessions = self.lock();
+        let key = hash_secret(secret);
         let session = sessions.get(&key)?;
         if session.is_over(now) {
             sessions.remove(&key);
             return None;
         }
-        let (expires, used) = (session.started.after(LIFETIME), Arc::clone(&session.used));
+        let expires = session.started.after(LIFETIME);
+        let used = Arc::clone(&session.used);
         let open = OpenSession {
             expires,
             used,
             open: session.open.subscribe(),
         };
-        open.keep(now);
+        open.note_use(now);
         Some((session.token.clone(), open))
     }
 
     /// Ends a session. Returns whether it existed.
-    pub fn end(&self, secret: &str) -> bool {
-        self.lock().remove(&key(secret)).is_some()
+    pub fn end_session(&self, secret: &str) -> bool {
+        self.lock().remove(&hash_secret(secret)).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
@@ -193,6 +195,6 @@ fn owner_to_cut(
         .map(|(owner, _)| (*owner).clone())
 }
 
-fn key(secret: &str) -> [u8; 32] {
+fn hash_secret(secret: &str) -> [u8; 32] {
     Sha256::digest(secret).into()
 }

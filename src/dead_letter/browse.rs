@@ -86,7 +86,6 @@ pub struct DeadLetterQuery {
     pub reason: Option<String>,
     /// Of an event with this id.
     pub id: Option<String>,
-    /// With one of these keys.
     pub keys: Option<Vec<DeadLetterId>>,
 }
 

@@ -60,7 +60,6 @@ pub struct DeadLetterResult {
     pub outcome: Option<String>,
     /// The HTTP status of the last attempt.
     pub status: Option<u16>,
-    /// When it was published.
     pub published: Option<Timestamp>,
     /// When the last attempt was made.
     pub tried: Option<Timestamp>,

@@ -75,7 +75,6 @@ pub struct FileContext<'a> {
     pub properties: &'a [DeliveryProperty],
 }
 
-/// Builds a file.
 #[derive(Debug)]
 pub struct FileBuilder {
     text: String,

@@ -27,18 +27,12 @@ pub struct DeclaredError {
     what: String,
 }
 
-/// The kind of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ResourceKind {
-    /// A topic.
     Topic,
-    /// A domain.
     Domain,
-    /// A namespace.
     Namespace,
-    /// A topic of a namespace.
     NamespaceTopic,
-    /// A topic of a domain.
     DomainTopic,
     /// An event subscription.
     Subscription,
@@ -49,7 +43,6 @@ pub enum ResourceKind {
 pub struct ResourceGroup {
     /// The Azure subscription.
     pub subscription: String,
-    /// The resource group.
     pub resource_group: String,
 }
 
@@ -62,12 +55,9 @@ impl Default for ResourceGroup {
     }
 }
 
-/// A declared resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeclaredResource {
-    /// Its kind.
     pub kind: ResourceKind,
-    /// Its resource group.
     pub group: ResourceGroup,
     /// Alternating types and names: `topics`, `orders`, `eventSubscriptions`, `billing`.
     pub names: Vec<String>,
@@ -130,13 +120,14 @@ impl DeclaredResource {
     }
 
     /// Its path in the control plane.
-    pub fn path(&self) -> String {
-        path(&self.group, &self.names)
+    pub fn control_path(&self) -> String {
+        resource_path(&self.group, &self.names)
     }
 
     /// The path of its parent: the domain of a domain topic, the topic of an event subscription.
-    pub fn parent(&self) -> Option<String> {
-        (self.names.len() > 2).then(|| path(&self.group, &self.names[..self.names.len() - 2]))
+    pub fn parent_path(&self) -> Option<String> {
+        (self.names.len() > 2)
+            .then(|| resource_path(&self.group, &self.names[..self.names.len() - 2]))
     }
 
     /// Its kind and name, for people.
@@ -173,7 +164,7 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'~');
 
-fn path(group: &ResourceGroup, names: &[String]) -> String {
+fn resource_path(group: &ResourceGroup, names: &[String]) -> String {
     let segment = |name: &String| format!("/{}", utf8_percent_encode(name, SEGMENT));
     let [subscription, group] = [&group.subscription, &group.resource_group].map(segment);
     let names: String = names.iter().map(segment).collect();
@@ -207,7 +198,7 @@ impl Declared {
 ///
 /// # Errors
 /// If the file cannot be read or parsed: with the file, the position and the allowed values.
-pub fn load(
+pub fn load_file(
     path: &Path,
     group: &ResourceGroup,
     options: &TemplateOptions,
@@ -241,7 +232,7 @@ pub fn load_complete(
     group: &ResourceGroup,
     options: &TemplateOptions,
 ) -> Result<Declared, DeclaredError> {
-    let declared = load(path, group, options)?;
+    let declared = load_file(path, group, options)?;
     match declared.first_pending_resource() {
         None => Ok(declared),
         Some(PendingValue { what, needs }) => {
@@ -391,7 +382,7 @@ pub fn read(
         return Err("only an ARM template has parameters".to_owned());
     }
     let (resources, group) = own::read(value, group)?;
-    collect(resources, group, TemplateDetails::default())
+    collect_resources(resources, group, TemplateDetails::default())
 }
 
 /// Reads a template.
@@ -404,19 +395,19 @@ pub fn read_template(
     options: &TemplateOptions,
 ) -> Result<Declared, String> {
     let (resources, details) = template::read(value, group, options)?;
-    collect(resources, group.clone(), details)
+    collect_resources(resources, group.clone(), details)
 }
 
-fn collect(
+fn collect_resources(
     mut resources: Vec<DeclaredResource>,
     group: ResourceGroup,
     template: TemplateDetails,
 ) -> Result<Declared, String> {
     resources.sort_by_key(|resource| resource.kind);
-    let mut seen = BTreeSet::new();
+    let mut paths = BTreeSet::new();
     if let Some(twice) = resources
         .iter()
-        .find(|resource| !seen.insert(resource.path().to_ascii_lowercase()))
+        .find(|resource| !paths.insert(resource.control_path().to_ascii_lowercase()))
     {
         return Err(format!("the {} is declared twice", twice.display_name()));
     }

@@ -72,11 +72,11 @@ type Table = Map<String, Value>;
 pub(super) fn read_toml(text: &str) -> Result<Value, String> {
     let unreadable = |why: toml::de::Error| why.to_string().trim_end().to_owned();
     // The parser's values keep the digits; the typed values are rounded.
-    let parsed = DeTable::parse(text).map_err(unreadable)?;
-    if let Some(problem) = parsed
+    let document = DeTable::parse(text).map_err(unreadable)?;
+    if let Some(problem) = document
         .get_ref()
         .iter()
-        .find_map(|(key, value)| inexact(key.get_ref(), value.get_ref()))
+        .find_map(|(key, value)| find_inexact(key.get_ref(), value.get_ref()))
     {
         return Err(problem);
     }
@@ -86,7 +86,7 @@ pub(super) fn read_toml(text: &str) -> Result<Value, String> {
 }
 
 /// The error of the first number in `value` that would be rounded. `at` is the path of `value`.
-fn inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
+fn find_inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::Float(float) => {
             let digits = float.as_str().trim_start_matches('+');
@@ -111,10 +111,10 @@ fn inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
         DeValue::Array(list) => list
             .iter()
             .enumerate()
-            .find_map(|(index, value)| inexact(&format!("{at}[{index}]"), value.get_ref())),
-        DeValue::Table(table) => table
-            .iter()
-            .find_map(|(key, value)| inexact(&format!("{at}.{}", key.get_ref()), value.get_ref())),
+            .find_map(|(index, value)| find_inexact(&format!("{at}[{index}]"), value.get_ref())),
+        DeValue::Table(table) => table.iter().find_map(|(key, value)| {
+            find_inexact(&format!("{at}.{}", key.get_ref()), value.get_ref())
+        }),
         DeValue::String(_) | DeValue::Boolean(_) | DeValue::Datetime(_) => None,
     }
 }
@@ -140,7 +140,7 @@ pub(super) fn read(
     value: Value,
     group: &ResourceGroup,
 ) -> Result<(Vec<DeclaredResource>, ResourceGroup), String> {
-    let mut file = table("the file", value)?;
+    let mut file = expect_table("the file", value)?;
     let mut group = group.clone();
     for (key, into) in [
         ("subscription", &mut group.subscription),
@@ -153,19 +153,19 @@ pub(super) fn read(
         }
     }
     let mut all = Vec::new();
-    for (name, topic) in tables(&mut file, "topics")? {
+    for (name, topic) in named_tables(&mut file, "topics")? {
         add(&mut all, &group, &["topics", &name], topic)?;
     }
-    for (name, mut domain) in tables(&mut file, "domains")? {
-        for (topic_name, mut topic) in tables(&mut domain, "topics")? {
+    for (name, mut domain) in named_tables(&mut file, "domains")? {
+        for (topic_name, mut topic) in named_tables(&mut domain, "topics")? {
             let names = ["domains", &name, "topics", &topic_name];
             add_subscriptions(&mut all, &group, &names, &mut topic)?;
-            all.push(DeclaredResource::new(&group, &names, body(topic))?);
+            all.push(DeclaredResource::new(&group, &names, table_to_body(topic))?);
         }
         add(&mut all, &group, &["domains", &name], domain)?;
     }
-    for (name, mut namespace) in tables(&mut file, "namespaces")? {
-        for (topic_name, topic) in tables(&mut namespace, "topics")? {
+    for (name, mut namespace) in named_tables(&mut file, "namespaces")? {
+        for (topic_name, topic) in named_tables(&mut namespace, "topics")? {
             add(
                 &mut all,
                 &group,
@@ -176,7 +176,7 @@ pub(super) fn read(
         all.push(DeclaredResource::new(
             &group,
             &["namespaces", &name],
-            body(namespace),
+            table_to_body(namespace),
         )?);
     }
     let allowed = "topics, domains, namespaces, subscription and resourceGroup";
@@ -193,7 +193,7 @@ fn add(
     mut topic: Table,
 ) -> Result<(), String> {
     add_subscriptions(all, group, names, &mut topic)?;
-    all.push(DeclaredResource::new(group, names, body(topic))?);
+    all.push(DeclaredResource::new(group, names, table_to_body(topic))?);
     Ok(())
 }
 
@@ -203,7 +203,7 @@ fn add_subscriptions(
     of: &[&str],
     topic: &mut Table,
 ) -> Result<(), String> {
-    for (name, subscription) in tables(topic, "eventSubscriptions")? {
+    for (name, subscription) in named_tables(topic, "eventSubscriptions")? {
         let names = [of, &["eventSubscriptions", &name]].concat();
         let body = subscription_body(subscription)
             .map_err(|what| format!("{}: {what}", names.join(".")))?;
@@ -230,7 +230,7 @@ fn subscription_body(mut subscription: Table) -> Result<Value, String> {
         let destination = json!({"endpointType": "WebHook", "properties": webhook});
         subscription.insert("destination".to_owned(), destination);
     }
-    Ok(body(subscription))
+    Ok(table_to_body(subscription))
 }
 
 fn is_subscription_key(key: &str) -> bool {
@@ -254,7 +254,7 @@ fn unknown_subscription_key(key: &str) -> String {
     }
 }
 
-fn body(all: Table) -> Value {
+fn table_to_body(all: Table) -> Value {
     let (beside, properties): (Table, Table) = all
         .into_iter()
         .partition(|(key, _)| BESIDE.contains(&key.as_str()));
@@ -270,17 +270,17 @@ fn body(all: Table) -> Value {
 }
 
 /// The tables below `key`, by name.
-fn tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, String> {
+fn named_tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, String> {
     let Some(value) = of.remove(key) else {
         return Ok(Vec::new());
     };
-    let named = table(key, value)?.into_iter();
-    named
-        .map(|(name, value)| Ok((name.clone(), table(&format!("{key}.{name}"), value)?)))
+    let tables = expect_table(key, value)?.into_iter();
+    tables
+        .map(|(name, value)| Ok((name.clone(), expect_table(&format!("{key}.{name}"), value)?)))
         .collect()
 }
 
-fn table(what: &str, value: Value) -> Result<Table, String> {
+fn expect_table(what: &str, value: Value) -> Result<Table, String> {
     match value {
         Value::Object(table) => Ok(table),
         _ => Err(format!("{what} is not a table; allowed is a table")),

@@ -13,7 +13,6 @@ use gridhook_template::{
 /// What a template is read with.
 #[derive(Clone, Debug)]
 pub struct TemplateOptions {
-    /// The given parameters.
     pub parameters: BTreeMap<String, ParameterInput>,
     /// What happens with resources that this server does not have.
     pub foreign: ForeignResources,
@@ -55,7 +54,7 @@ impl Default for TemplateOptions {
 impl TemplateOptions {
     /// The options of a template that is read at a time, in microseconds since 1970. Results of
     /// `newGuid()` differ with it.
-    pub fn at(now: u64) -> Self {
+    pub fn at_time(now: u64) -> Self {
         let instant = i64::try_from(now)
             .ok()
             .and_then(|now| jiff::Timestamp::from_microsecond(now).ok());
@@ -105,7 +104,6 @@ pub enum ForeignResources {
 /// A resource of a template that this server does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignResource {
-    /// Its id.
     pub id: String,
     /// Its type.
     pub kind: String,
@@ -164,9 +162,10 @@ pub(super) fn read(
         .collect();
     let mut resources = Vec::new();
     for one in &expansion.resources {
-        match unsupported(one) {
+        match unsupported_reason(one) {
             Some(reason) => foreign.push(left_out(one, Some(reason))),
-            None => resources.push(declare(one).map_err(|error| format!("{}: {error}", one.name))?),
+            None => resources
+                .push(declare_resource(one).map_err(|error| format!("{}: {error}", one.name))?),
         }
     }
     if options.foreign == ForeignResources::LeftOut {
@@ -188,7 +187,7 @@ pub(super) fn read(
         );
     }
     if let (ForeignResources::Refused, Some(first)) = (options.foreign, foreign.first()) {
-        return Err(refuse(first, &foreign, options.leave_out_option));
+        return Err(refuse_foreign(first, &foreign, options.leave_out_option));
     }
     // Nobody will have the state of a foreign resource.
     let needs_foreign =
@@ -225,10 +224,10 @@ fn exact_parameters(
     template: &Value,
     options: &TemplateOptions,
 ) -> Result<BTreeMap<String, ParameterInput>, String> {
-    let declared = template["parameters"].as_object();
+    let declared_parameters = template["parameters"].as_object();
     let mut parameters = options.parameters.clone();
     for (name, input) in &mut parameters {
-        let named = declared
+        let named = declared_parameters
             .into_iter()
             .flatten()
             .find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -250,7 +249,7 @@ fn exact_parameters(
     Ok(parameters)
 }
 
-fn refuse(first: &ForeignResource, all: &[ForeignResource], option: &str) -> String {
+fn refuse_foreign(first: &ForeignResource, all: &[ForeignResource], option: &str) -> String {
     let mut kinds: Vec<&str> = all.iter().map(|one| one.kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -301,7 +300,7 @@ fn reason_of_provider(kind: &str) -> &'static str {
 }
 
 /// Why a resource of Event Grid is not supported, if it is not.
-fn unsupported(one: &TemplateResource) -> Option<&'static str> {
+fn unsupported_reason(one: &TemplateResource) -> Option<&'static str> {
     let kind = one.kind.to_ascii_lowercase();
     let kind = kind.strip_prefix("microsoft.eventgrid/").unwrap_or(&kind);
     match kind.split('/').next().unwrap_or_default() {
@@ -340,18 +339,18 @@ fn has_source(scope: Option<&str>) -> bool {
     scope.is_some_and(|scope| scope.to_ascii_lowercase().contains("microsoft.eventgrid/"))
 }
 
-fn declare(one: &TemplateResource) -> Result<DeclaredResource, String> {
+fn declare_resource(one: &TemplateResource) -> Result<DeclaredResource, String> {
     let group = ResourceGroup {
         subscription: one.subscription.clone(),
         resource_group: one.resource_group.clone(),
     };
-    let (group, names) = names(&group, &one.kind, &one.name, one.scope.as_deref())?;
+    let (group, names) = types_and_names(&group, &one.kind, &one.name, one.scope.as_deref())?;
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
     DeclaredResource::new(&group, &words, one.body.clone())
 }
 
 /// Alternating types and names, with those of the resource that it extends.
-fn names(
+fn types_and_names(
     group: &ResourceGroup,
     kind: &str,
     name: &str,
@@ -362,7 +361,7 @@ fn names(
         .zip(name.split('/'))
         .flat_map(|(word, name)| [word.to_owned(), name.to_owned()]);
     let (group, above) = match scope {
-        Some(scope) => of_id(group, scope)?,
+        Some(scope) => parent_of_id(group, scope)?,
         None => (group.clone(), Vec::new()),
     };
     let names: Vec<String> = above.into_iter().chain(own).collect();
@@ -381,7 +380,7 @@ fn names(
 }
 
 /// The parent that a resource id names. The id may begin at its provider.
-fn of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>), String> {
+fn parent_of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>), String> {
     let segments: Vec<&str> = id
         .split('/')
         .filter(|segment| !segment.is_empty())
@@ -391,9 +390,9 @@ fn of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>)
             .get(at)
             .is_some_and(|segment| segment.eq_ignore_ascii_case(word))
     };
-    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let to_strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     if is(0, PROVIDER) && segments.len() % 2 == 1 {
-        return Ok((group.clone(), owned(&segments[1..])));
+        return Ok((group.clone(), to_strings(&segments[1..])));
     }
     let is_whole =
         is(0, "subscriptions") && is(2, "resourceGroups") && is(4, "providers") && is(5, PROVIDER);
@@ -403,7 +402,7 @@ fn of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>)
                 subscription: segments[1].to_owned(),
                 resource_group: segments[3].to_owned(),
             };
-            Ok((group, owned(&segments[6..])))
+            Ok((group, to_strings(&segments[6..])))
         }
         _ => Err(format!(
             "its scope is {id}; allowed is the resource id of a topic, a domain or a domain's topic"

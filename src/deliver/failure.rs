@@ -33,7 +33,6 @@ fn io_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
     error.source()?.downcast_ref::<io::Error>()
 }
 
-/// The result of a failed request.
 pub(super) fn failed_result(
     error: &SendRequestError,
     phase: RequestPhase,

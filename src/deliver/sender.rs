@@ -220,7 +220,6 @@ impl Sender for HttpSender {
 /// The requests of a webhook.
 #[derive(Default)]
 pub struct WebhookEncoding {
-    /// Signs them.
     pub signer: Option<Signer>,
 }
 

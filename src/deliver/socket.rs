@@ -272,7 +272,6 @@ impl SocketControl {
         self.kept.take();
     }
 
-    /// Whether it is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.stream.borrow().is_none()
     }

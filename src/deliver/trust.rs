@@ -46,7 +46,6 @@ pub enum TrustError {
 pub enum TrustRoots {
     /// The machine's authorities.
     System,
-    /// Those in this file.
     File(PathBuf),
 }
 
@@ -67,7 +66,6 @@ pub enum MinimumTlsVersion {
 }
 
 impl MinimumTlsVersion {
-    /// This version and all later ones.
     pub fn and_later(self) -> &'static [&'static SupportedProtocolVersion] {
         match self {
             Self::Tls12 => rustls::ALL_VERSIONS,
@@ -311,7 +309,6 @@ impl ClientCertificates {
         Ok(reloaded)
     }
 
-    /// The certificate with this name.
     pub fn get(&self, name: &str) -> Option<TlsTrust> {
         self.read().get(name).map(|identity| identity.trust.clone())
     }

@@ -119,7 +119,6 @@ impl LowWatermark {
 /// The state of all logs.
 #[derive(Debug, Default)]
 pub(super) struct PartitionLogs {
-    /// The state of each partition.
     pub(super) partitions: IdMap<PartitionId, PartitionState>,
     /// Their durable low watermarks.
     pub(super) lows: IdMap<PartitionId, LowWatermarks>,

@@ -12,7 +12,6 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 /// Width of the text that is printed.
 const COLUMNS: usize = 80;
 
-/// A chapter.
 #[derive(Clone, Copy, Debug)]
 pub struct Chapter {
     /// The name that is typed, and the file's name without `.md`.
@@ -57,7 +56,6 @@ chapters![
     "glossary",
 ];
 
-/// The chapter of this name.
 pub fn find(name: &str) -> Option<&'static Chapter> {
     CHAPTERS.iter().find(|chapter| chapter.name == name)
 }

@@ -126,7 +126,6 @@ impl<const RANGES: usize> Histogram<RANGES> {
         self.observe(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// The present counts.
     pub fn counts(&self) -> HistogramCounts {
         let ranges = self
             .ranges
@@ -150,7 +149,6 @@ pub struct HistogramCounts {
 }
 
 impl HistogramCounts {
-    /// No counts.
     pub fn without_values(scale: &'static BucketScale) -> Self {
         Self {
             scale,

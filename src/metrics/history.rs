@@ -58,7 +58,6 @@ struct Point {
 /// The rings of a scope.
 struct Track {
     rings: [Box<[Point]>; RESOLUTIONS.len()],
-    /// The last sample as it was.
     last: Sample,
     /// Sums that never fall …
     total: Sample,

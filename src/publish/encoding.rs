@@ -21,7 +21,6 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// Decoded at a time.
 const PART_BYTES: usize = 64 * 1024;
 
-/// How a body is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyEncoding {
     Identity,

@@ -164,7 +164,6 @@ impl Publisher {
         }
     }
 
-    /// The counts of rejected publishers.
     pub fn rejection_counts(&self) -> RejectionCounts {
         self.gate.rejection_counts()
     }

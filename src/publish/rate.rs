@@ -60,7 +60,6 @@ impl PublishThrottle {
         }
     }
 
-    /// Whether there is a limit.
     pub(super) fn is_limited(&self) -> bool {
         self.rates != TopicRates::default()
     }

@@ -133,7 +133,6 @@ impl LockTokensBody {
 #[derive(ToSchema)]
 #[schema(as = ReceiveResult)]
 pub struct ReceivedBody {
-    /// The events.
     pub value: Vec<ReceivedEvent>,
 }
 
@@ -185,7 +184,6 @@ pub struct FailedLockToken {
     pub error_description: Option<Cow<'static, str>>,
 }
 
-/// The error of a lock token.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub struct LockTokenError {
     /// Machine-readable code of the error
@@ -195,7 +193,6 @@ pub struct LockTokenError {
 }
 
 impl SettleResponse {
-    /// Adds the result for a token.
     pub fn add(&mut self, token: String, result: Option<LeaseResult>) {
         let (code, message) = match result {
             Some(LeaseResult::Done) => return self.succeeded_lock_tokens.push(token),

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Stored properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct StoredTopicProperties {
@@ -49,7 +48,6 @@ pub struct Sku {
 /// `sku.name`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Tier {
-    /// The tier that there is.
     Basic,
     /// Azure's with private endpoints.
     Premium,
@@ -58,7 +56,6 @@ pub enum Tier {
 /// `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum HostKind {
-    /// In Azure.
     Azure,
     /// In a cluster of the operator's.
     AzureArc,
@@ -97,14 +94,12 @@ pub struct Identity {
 /// `identity.type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum IdentityKind {
-    /// None.
     #[default]
     None,
     /// The system's.
     SystemAssigned,
     /// The user's.
     UserAssigned,
-    /// Both.
     #[serde(rename = "SystemAssigned, UserAssigned")]
     Both,
 }
@@ -124,7 +119,6 @@ impl IdentityKind {
 pub enum DataResidency {
     /// In a pair of regions.
     WithinGeopair,
-    /// In one region.
     WithinRegion,
 }
 
@@ -157,7 +151,6 @@ pub struct EventTypeInfo {
 /// `eventTypeInfo.kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum EventTypeKind {
-    /// Here.
     Inline,
 }
 
@@ -185,7 +178,6 @@ pub struct InlineEventType {
     pub versions: BTreeMap<String, EventTypeVersion>,
 }
 
-/// A version of an event type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventTypeVersion {

@@ -39,7 +39,6 @@ impl DeploymentState {
 pub struct DeploymentRecord {
     /// Its Azure subscription and resource group.
     pub scope: ArmScope,
-    /// Its name.
     pub name: String,
     /// The id of this run; a deployment of the same name has another one.
     pub correlation_id: String,
@@ -47,7 +46,6 @@ pub struct DeploymentRecord {
     pub state: DeploymentState,
     /// When it began.
     pub started: Timestamp,
-    /// When it ended.
     pub ended: Option<Timestamp>,
     /// `tags`, stored and returned.
     pub tags: BTreeMap<String, String>,
@@ -66,7 +64,6 @@ pub struct DeploymentRecord {
 }
 
 impl DeploymentRecord {
-    /// The key of its record.
     pub fn key(&self) -> String {
         key(&self.scope, &self.name)
     }
@@ -81,7 +78,6 @@ impl DeploymentRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeploymentTemplate {
-    /// The template.
     pub template: Value,
 }
 
@@ -100,7 +96,6 @@ pub struct DeploymentStep {
     pub state: DeploymentState,
     /// When it began.
     pub started: Timestamp,
-    /// When it ended.
     pub ended: Option<Timestamp>,
     /// HTTP status of the response to its PUT; 200 if nothing had to be changed.
     pub status: u16,
@@ -112,7 +107,6 @@ pub struct DeploymentStep {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOutResource {
-    /// Its id.
     pub id: String,
     /// Its type.
     pub kind: String,

@@ -20,7 +20,6 @@ use gridhook_event::Name;
 /// The path segment for namespaces, in ARM's paths and in the publish path.
 pub const PATH_SEGMENT: &str = "namespaces";
 
-/// A namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceRecord {
@@ -30,7 +29,6 @@ pub struct NamespaceRecord {
     pub scope: ArmScope,
     /// Access keys, valid for each of its topics.
     pub keys: AccessKeys,
-    /// Ingress settings.
     pub ingress: IngressSettings,
     /// `location`, stored and returned.
     pub location: String,
@@ -54,7 +52,6 @@ impl NamespaceRecord {
         self.name.key()
     }
 
-    /// Its resource id.
     pub fn resource_id(&self) -> String {
         self.scope.resource_id(PATH_SEGMENT, &self.name)
     }
@@ -107,7 +104,6 @@ fn one() -> u32 {
 /// `sku.name`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum NamespaceTier {
-    /// The tier that there is.
     #[default]
     Standard,
 }

@@ -103,7 +103,6 @@ pub struct SystemData {
 pub struct ChangeStamp {
     /// The identity.
     pub by: String,
-    /// The kind of identity.
     pub kind: IdentityType,
     /// The time of the server's clock.
     pub at: Timestamp,
@@ -163,12 +162,10 @@ impl SubscriptionRecord {
             .is_none_or(|resource| Resource::has_batches(resource.name()))
     }
 
-    /// The identity of deliveries.
     pub fn delivery_identity(&self) -> Option<&ResourceIdentity> {
         self.identities.as_deref()?.delivery.as_ref()
     }
 
-    /// The identity of dead-lettering.
     pub fn dead_letter_identity(&self) -> Option<&ResourceIdentity> {
         self.identities.as_deref()?.dead_letter.as_ref()
     }
@@ -255,11 +252,9 @@ impl QueueSettings {
     pub const LOCK_SECONDS_MIN: u32 = 60;
     /// The longest lock.
     pub const LOCK_SECONDS_MAX: u32 = 300;
-    /// The default lock.
     pub const LOCK_SECONDS_DEFAULT: u32 = 60;
 }
 
-/// A webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {

@@ -35,7 +35,6 @@ pub enum TokenRole {
 }
 
 impl TokenRole {
-    /// All roles.
     pub const ALL: [Self; 6] = [
         Self::Publish,
         Self::Consume,
@@ -271,7 +270,6 @@ impl UserScopes {
 /// A role in a part of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The role.
     pub role: TokenRole,
     /// The parts; empty for the whole server.
     pub scopes: Vec<Scope>,
@@ -301,7 +299,6 @@ pub struct TokenRecord {
     pub name: String,
     /// SHA-256 of the token, in hexadecimal.
     pub digest: String,
-    /// The roles.
     pub roles: Vec<TokenRole>,
     /// The parts of the server that it is limited to; empty for the whole server.
     pub scopes: Vec<Scope>,
@@ -316,7 +313,6 @@ pub struct TokenRecord {
 }
 
 impl TokenRecord {
-    /// Whether it has expired.
     pub fn is_expired(&self, wall: WallTime) -> bool {
         self.expires
             .is_some_and(|expires| expires <= wall.to_timestamp())

@@ -194,7 +194,6 @@ impl TopicRecord {
         }
     }
 
-    /// Whether it is a domain.
     pub fn is_domain(&self) -> bool {
         self.domain.is_some()
     }

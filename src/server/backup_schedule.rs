@@ -23,11 +23,11 @@ const STOP_POLLS: u32 = 200;
 
 /// Runs until the system ends.
 pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: Clock) {
-    let started = clock.now();
-    let mut due = match work(&backups, |backups| backups.newest_backup_time()).await {
+    let start = clock.now();
+    let mut due = match run_blocking(&backups, |backups| backups.newest_backup_time()).await {
         // A clock that was set back makes no backup wait for the time of a later one.
-        Ok(newest) => schedule.next_due(newest.map(|newest| newest.min(started)), started),
-        Err(error) => failed(&error, &schedule, &clock),
+        Ok(newest) => schedule.next_due(newest.map(|newest| newest.min(start)), start),
+        Err(error) => retry_after_failure(&error, &schedule, &clock),
     };
     loop {
         let wait = due.since(clock.now());
@@ -36,25 +36,25 @@ pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: 
             continue;
         }
         let begun = clock.now();
-        let made = work(&backups, |backups| {
+        let made = run_blocking(&backups, |backups| {
             let permit = backups.acquire_permit()?;
             backups.make_at_destination(&permit, &mut |_| ControlFlow::Continue(()))
         });
         due = match made.await {
-            Ok(made) if made.report.is_sound() => schedule.next_due(Some(begun), started),
+            Ok(made) if made.report.is_sound() => schedule.next_due(Some(begun), start),
             Ok(made) => {
                 tracing::error!(
                     backup = made.at,
                     "the store is damaged, and so is its backup: run gridhook fsck --online"
                 );
-                schedule.next_due(Some(begun), started)
+                schedule.next_due(Some(begun), start)
             }
-            Err(error) => failed(&error, &schedule, &clock),
+            Err(error) => retry_after_failure(&error, &schedule, &clock),
         };
     }
 }
 
-fn failed(error: &BackupError, schedule: &BackupSchedule, clock: &Clock) -> Timestamp {
+fn retry_after_failure(error: &BackupError, schedule: &BackupSchedule, clock: &Clock) -> Timestamp {
     let retry = schedule.retry_time(clock.now());
     tracing::error!(%error, %retry, "backup failed");
     retry
@@ -62,7 +62,7 @@ fn failed(error: &BackupError, schedule: &BackupSchedule, clock: &Clock) -> Time
 
 /// Works on a thread of its own. Not in the pool of blocking threads, whose end the process would
 /// wait for.
-async fn work<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     backups: &Arc<Backups>,
     work: impl FnOnce(&Backups) -> Result<T, BackupError> + Send + 'static,
 ) -> Result<T, BackupError> {
@@ -71,17 +71,17 @@ async fn work<T: Send + 'static>(
     // The receiver waits until the end of the system.
     let span = tracing::Span::current();
     let run = move || drop(done.send(span.in_scope(|| work(&backups))));
-    let failed = |source| BackupError::Io {
+    let thread_error = |source| BackupError::Io {
         path: "the thread of a backup".into(),
         source,
     };
     std::thread::Builder::new()
         .name("backup".to_owned())
         .spawn(run)
-        .map_err(failed)?;
+        .map_err(thread_error)?;
     result
         .await
-        .unwrap_or_else(|_| Err(failed(io::Error::other("it ended early"))))
+        .unwrap_or_else(|_| Err(thread_error(io::Error::other("it ended early"))))
 }
 
 /// Stops a running backup before the store is closed. What it wrote is used by the next one.

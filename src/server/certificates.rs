@@ -20,7 +20,6 @@ use gridhook_event::Timestamp;
 pub(super) struct ShownCertificate {
     /// The name under which operators know it.
     pub(super) name: String,
-    /// Its file.
     file: PathBuf,
     /// Its end.
     pub(super) not_after: Timestamp,
@@ -37,20 +36,20 @@ pub(super) fn in_use(
     clients: &ClientCertificates,
 ) -> ShownCertificates {
     let clients = clients.clone();
-    list(config, address, node, move |_| clients.end_entities())
+    list_certificates(config, address, node, move |_| clients.end_entities())
 }
 
 /// Those of a standby. It loads the client certificates of deliveries once it delivers, so their
 /// files are read.
-pub(super) fn of_standby(
+pub(super) fn certificates_of_standby(
     config: &Config,
     address: &ClientAddress,
     node: &[Arc<ReloadableCertificate>],
 ) -> ShownCertificates {
-    list(config, address, node, trust::end_entities)
+    list_certificates(config, address, node, trust::end_entities)
 }
 
-fn list(
+fn list_certificates(
     config: &Config,
     address: &ClientAddress,
     node: &[Arc<ReloadableCertificate>],
@@ -102,7 +101,7 @@ fn list(
 
 /// The ends by file. Of a file with two uses, one of which has not read it again yet, the earlier
 /// one.
-pub(super) fn ends(shown: ShownCertificates) -> CertificateEnds {
+pub(super) fn certificate_expiries(shown: ShownCertificates) -> CertificateEnds {
     Arc::new(move || {
         let mut ends = BTreeMap::new();
         for ShownCertificate {

@@ -7,7 +7,7 @@ use gridhook_config::Config;
 use gridhook_store::{Store, faults::FaultyStore};
 
 /// Wraps the store in [`FaultyStore`] where `chaos.enabled` is set.
-pub(super) fn store(
+pub(super) fn wrap_store(
     config: &Config,
     store: Arc<dyn Store>,
     targets: &ChaosTargets,

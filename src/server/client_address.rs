@@ -17,6 +17,5 @@ pub(super) struct ClientAddress {
     pub(super) own_url: String,
     /// The certificate in use, without TLS [`None`].
     pub(super) shown: Option<Arc<ReloadableCertificate>>,
-    /// The counters of each listener.
     pub(super) counters: Vec<Arc<ListenerCounters>>,
 }

@@ -10,7 +10,7 @@ use tracing::Span;
 
 /// The runtime of a thread in `span`, made on this thread, and the threads on which it runs what
 /// blocks.
-pub(super) fn runtime(span: Span) -> Runtime {
+pub(super) fn spanned_runtime(span: Span) -> Runtime {
     stay_in(&span);
     let runtime = Builder::new_current_thread()
         .enable_all()

@@ -31,7 +31,7 @@ impl DeadLetterRouting {
         shared: &SharedState,
         due: Timestamp,
     ) {
-        if let Some(target) = self.target(shared) {
+        if let Some(target) = self.find_target(shared) {
             stores.queue_waiting(WaitingDeadLetters {
                 subscription_key: shared.subscription_key,
                 target,
@@ -44,20 +44,19 @@ impl DeadLetterRouting {
     pub(super) fn target_lookup(&self) -> dead_letter::TargetLookup {
         let routing = self.clone();
         Box::new(move |subscription_key| {
-            routing.target(&*routing.registry.shared_state(subscription_key)?)
+            routing.find_target(&*routing.registry.shared_state(subscription_key)?)
         })
     }
 
     /// The current destination of a subscription's dead letters; [`None`] where it has none, or its
     /// store is not configured. In that case they wait until it is.
-    fn target(&self, shared: &SharedState) -> Option<DeadLetterTarget> {
-        let (plan, topic) = (
-            shared.plan(),
-            self.registry
-                .topic_of_partition(shared.subscription_key.partition)?,
-        );
+    fn find_target(&self, shared: &SharedState) -> Option<DeadLetterTarget> {
+        let plan = shared.plan();
+        let topic = self
+            .registry
+            .topic_of_partition(shared.subscription_key.partition)?;
         let destination = plan.record.dead_letter.as_ref()?;
-        let found = match self
+        let target = match self
             .named_stores
             .find_destination(&destination.resource_id, &destination.container)
         {
@@ -70,8 +69,8 @@ impl DeadLetterRouting {
         };
         let edition = &plan.settings.edition.dead_letter;
         Some(DeadLetterTarget {
-            store: found.store,
-            folder: found.folder,
+            store: target.store,
+            folder: target.folder,
             subscription_name: plan.record.name.to_string(),
             delivery_schema: plan.record.delivery_schema,
             topic: topic.record().resource_id(),
@@ -112,7 +111,8 @@ impl Supervised for DeadLetterActorFactory {
     }
 
     async fn build(&self) -> Option<DeadLetterActor> {
-        let (history, clock) = (Arc::clone(&self.history), self.clock.clone());
+        let history = Arc::clone(&self.history);
+        let clock = self.clock.clone();
         Some(
             self.dead_letters
                 .build()

@@ -32,9 +32,7 @@ const REFUSALS_MAX: usize = 256;
 /// The division of the file descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorBudget {
-    /// All descriptors.
     pub limit: usize,
-    /// For the store.
     pub store: usize,
     /// For connections of publishers and operators.
     pub inbound: usize,
@@ -51,7 +49,7 @@ impl DescriptorBudget {
     ///
     /// # Errors
     /// If `limit` is too low.
-    pub fn of(limit: usize, threads: usize) -> Result<Self, ServerError> {
+    pub fn with_limit(limit: usize, threads: usize) -> Result<Self, ServerError> {
         let store = (limit / 8).max(STORE_MIN);
         let base = BASE + PER_THREAD * threads;
         let rest = limit.saturating_sub(store + base);
@@ -78,7 +76,7 @@ impl DescriptorBudget {
     }
 
     /// The maximum number of open tables of the store.
-    pub fn tables(&self) -> i32 {
+    pub fn open_tables_max(&self) -> i32 {
         i32::try_from(self.store - NOT_TABLES).unwrap_or(i32::MAX)
     }
 }
@@ -90,7 +88,6 @@ const FRONT_SHARE: usize = 4;
 pub struct SharedBudget {
     /// Of the listeners for clients.
     pub front: DescriptorBudget,
-    /// Of each core.
     pub core: DescriptorBudget,
 }
 
@@ -100,7 +97,7 @@ impl SharedBudget {
     ///
     /// # Errors
     /// If `limit` is too low.
-    pub fn of(
+    pub fn with_limit(
         limit: usize,
         shards: usize,
         front_threads: usize,
@@ -114,9 +111,9 @@ impl SharedBudget {
             },
             other => other,
         };
-        let front = DescriptorBudget::of(of_front, front_threads)
+        let front = DescriptorBudget::with_limit(of_front, front_threads)
             .map_err(|error| least(FRONT_SHARE, error))?;
-        let core = DescriptorBudget::of((limit - of_front) / shards, threads);
+        let core = DescriptorBudget::with_limit((limit - of_front) / shards, threads);
         let core =
             core.map_err(|error| least((shards * FRONT_SHARE).div_ceil(FRONT_SHARE - 1), error))?;
         Ok(Self { front, core })
@@ -124,8 +121,8 @@ impl SharedBudget {
 }
 
 /// Raises the soft limit to the hard limit, and divides the descriptors.
-pub(super) fn take(threads: usize) -> Result<DescriptorBudget, ServerError> {
-    let budget = DescriptorBudget::of(raise(), threads)?;
+pub(super) fn claim_descriptors(threads: usize) -> Result<DescriptorBudget, ServerError> {
+    let budget = DescriptorBudget::with_limit(raise_limit(), threads)?;
     tracing::info!(
         limit = budget.limit,
         store = budget.store,
@@ -137,14 +134,14 @@ pub(super) fn take(threads: usize) -> Result<DescriptorBudget, ServerError> {
 }
 
 /// Raises the soft limit to the hard limit, and returns it.
-pub(super) fn raise() -> usize {
+pub(super) fn raise_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit {
+    let raised_limit = Rlimit {
         current: limit.maximum,
         ..limit
     };
-    let current = match setrlimit(Resource::Nofile, wanted) {
-        Ok(()) => wanted.current,
+    let current = match setrlimit(Resource::Nofile, raised_limit) {
+        Ok(()) => raised_limit.current,
         Err(error) => {
             tracing::warn!(%error, allowed = limit.current, "the limit of open files cannot be \
                 raised");

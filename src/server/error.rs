@@ -22,7 +22,7 @@ pub enum ServerError {
     #[error(transparent)]
     Store(#[from] gridhook_store::rocks::OpenError),
     /// The journal cannot be recovered.
-    #[error("{0}{advice}", advice = remedy(.0))]
+    #[error("{0}{advice}", advice = remedy_for(.0))]
     Journal(#[from] journal::Error),
     /// The records of the control plane cannot be recovered.
     #[error("{0}{advice}", advice = remedy_of(.0))]
@@ -48,7 +48,6 @@ pub enum ServerError {
          limit (ulimit -Hn, or LimitNOFILE= of a systemd unit)"
     )]
     Descriptors {
-        /// The limit.
         limit: usize,
         /// The minimum.
         least: usize,
@@ -60,7 +59,6 @@ pub enum ServerError {
          container), or lower publish.request_bytes and publish.event_bytes"
     )]
     Memory {
-        /// The limit.
         limit: bytesize::ByteSize,
         /// The minimum.
         least: bytesize::ByteSize,
@@ -76,7 +74,6 @@ pub enum ServerError {
     Shard {
         /// The number of the shard.
         shard: usize,
-        /// Its error.
         error: Box<ServerError>,
     },
     /// The data folder has the stores of another number of shards.
@@ -88,7 +85,7 @@ pub enum ServerError {
 }
 
 /// Advice for the operator of a store that cannot be served.
-fn remedy(error: &journal::Error) -> &'static str {
+fn remedy_for(error: &journal::Error) -> &'static str {
     match error {
         journal::Error::Damaged(_) => {
             "; restore a backup, or accept the loss with gridhook restore --accept-loss"
@@ -99,7 +96,7 @@ fn remedy(error: &journal::Error) -> &'static str {
 
 fn remedy_of(error: &registry::Error) -> &'static str {
     match error {
-        registry::Error::Journal(error) => remedy(error),
+        registry::Error::Journal(error) => remedy_for(error),
         _ => "",
     }
 }

@@ -54,7 +54,7 @@ const STORE: [&str; 3] = ["rocksdb", "watermark", super::shards::FOLDER];
 
 /// Makes new files private. Refuses a folder that is not empty and has no store, because it is not
 /// gridhook's.
-pub(super) fn keep(config: &Config) -> io::Result<()> {
+pub(super) fn restrict_modes(config: &Config) -> io::Result<()> {
     umask(Mode::from_raw_mode(OTHERS));
     let data_dir = &config.server.data_dir;
     let mut names = Vec::new();
@@ -77,14 +77,14 @@ pub(super) fn keep(config: &Config) -> io::Result<()> {
         .dead_letter
         .stores
         .values()
-        .filter_map(|store| below(&absolute, &store.address));
-    let known: Vec<OsString> = OWN
+        .filter_map(|store| first_folder_below(&absolute, &store.address));
+    let own_names: Vec<OsString> = OWN
         .into_iter()
         .chain(ALLOWED)
         .map(OsString::from)
         .chain(folders)
         .collect();
-    match names.iter().find(|name| !known.contains(name)) {
+    match names.iter().find(|name| !own_names.contains(name)) {
         None => Ok(()),
         Some(foreign) => Err(io::Error::other(format!(
             "{} has no store and is not empty: it has {foreign:?}. Name an empty folder, one that \
@@ -95,7 +95,7 @@ pub(super) fn keep(config: &Config) -> io::Result<()> {
 }
 
 /// The first folder of a dead-letter store below the data folder.
-fn below(data_dir: &Path, address: &StoreAddress) -> Option<OsString> {
+fn first_folder_below(data_dir: &Path, address: &StoreAddress) -> Option<OsString> {
     if address.kind != StoreKind::Folder {
         return None;
     }
@@ -109,7 +109,7 @@ fn below(data_dir: &Path, address: &StoreAddress) -> Option<OsString> {
 
 /// Makes the store's files private. The admin token's file is excluded, because
 /// [`gridhook_admin::admin_token`] checks who could have written it.
-pub(super) fn narrow(data_dir: &Path) -> io::Result<()> {
+pub(super) fn narrow_modes(data_dir: &Path) -> io::Result<()> {
     let mut open = 0;
     for name in OWN {
         let path = data_dir.join(name);

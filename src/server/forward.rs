@@ -172,9 +172,11 @@ impl Forwarder {
             move |request: HttpRequest, payload: web::Payload| {
                 let hops = Rc::clone(&hops);
                 async move {
-                    match outgoing(&request, payload) {
-                        Some(outgoing) => hops.answer(&request, outgoing, side, None).await,
-                        None => unavailable("the request cannot be forwarded"),
+                    match outgoing_request(&request, payload) {
+                        Some(outgoing) => {
+                            hops.forward_request(&request, outgoing, side, None).await
+                        }
+                        None => unavailable_response("the request cannot be forwarded"),
                     }
                 }
             },
@@ -222,7 +224,7 @@ impl Forwarder {
     }
 
     /// The address of the owner, if there is one.
-    pub(super) fn owner(&self) -> Option<String> {
+    pub(super) fn owner_address(&self) -> Option<String> {
         self.owner_in(&self.role.borrow())
     }
 
@@ -240,14 +242,14 @@ impl Forwarder {
         B: Body<Data = Bytes> + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.connector.pause(address).await;
+        self.connector.wait_after_refusal(address).await;
         let stream = TcpStream::connect(address).await?;
         // Without it a request of two writes waits for an acknowledgement. Failing to set it is
         // harmless.
         stream.set_nodelay(true).ok();
         let stream = self
             .connector
-            .handshake(stream, address, Some(side))
+            .complete_handshake(stream, address, Some(side))
             .await?;
         let (hop, connection) = handshake(TokioIo::new(stream))
             .await
@@ -258,7 +260,7 @@ impl Forwarder {
     }
 
     /// Returns once another node than the one at `address` owns the store.
-    pub(super) async fn lost(self, address: String) {
+    pub(super) async fn wait_until_lost(self, address: String) {
         let mut role = self.role.clone();
         let lost = role
             .wait_for(|role| self.owner_in(role).as_ref() != Some(&address))
@@ -283,7 +285,7 @@ impl Hops {
     }
 
     /// The owner's answer to a client. It ends early once `ended` says why.
-    pub(super) async fn answer(
+    pub(super) async fn forward_request(
         self: &Rc<Self>,
         request: &HttpRequest,
         outgoing: OutgoingRequest,
@@ -303,7 +305,7 @@ impl Hops {
             }
         };
         let answered = tokio::select! {
-            answered = self.send(outgoing, side, OWNER_WAIT) => answered,
+            answered = self.send_to_owner(outgoing, side, OWNER_WAIT) => answered,
             () = peer.wait_until_gone(), if waits_for_events => Err("the client has gone"),
             // The end of the connection gives back what the owner locks for the client.
             () = self.forwarder.stopped(), if waits_for_events => return no_events(),
@@ -312,17 +314,17 @@ impl Hops {
         match answered {
             Ok(response) => {
                 counters.answered.add(1);
-                self.relayed(response, ended)
+                self.relay_response(response, ended)
             }
             Err(why) => {
                 counters.failed.add(1);
-                unavailable(why)
+                unavailable_response(why)
             }
         }
     }
 
     /// Sends a request to the owner, once there is one within `wait`.
-    pub(super) async fn send(
+    pub(super) async fn send_to_owner(
         &self,
         mut outgoing: OutgoingRequest,
         side: ListenerSide,
@@ -330,9 +332,9 @@ impl Hops {
     ) -> Result<OwnerResponse, &'static str> {
         let until = Instant::now() + wait;
         loop {
-            let connected = timeout_at(until, self.connect(side)).await;
-            let (address, mut hop) = connected.map_err(|_| "no node owns the store")?;
-            let lost = self.forwarder.clone().lost(address.clone());
+            let connection = timeout_at(until, self.connect_to_owner(side)).await;
+            let (address, mut hop) = connection.map_err(|_| "no node owns the store")?;
+            let lost = self.forwarder.clone().wait_until_lost(address.clone());
             let sent = tokio::select! {
                 sent = hop.try_send_request(outgoing) => sent,
                 () = lost => return Err("the owner of the store has changed; the request may or \
@@ -360,7 +362,7 @@ impl Hops {
     }
 
     /// A connection that the owner has accepted, and its address.
-    async fn connect(&self, side: ListenerSide) -> (String, Hop) {
+    async fn connect_to_owner(&self, side: ListenerSide) -> (String, Hop) {
         let mut role = self.forwarder.role.clone();
         loop {
             let owner = role
@@ -384,7 +386,7 @@ impl Hops {
             }
             let opened = tokio::select! {
                 opened = self.forwarder.open_for(&address, side) => opened,
-                () = self.forwarder.clone().lost(address.clone()) => continue,
+                () = self.forwarder.clone().wait_until_lost(address.clone()) => continue,
             };
             match opened {
                 Ok(hop) => return (address, hop),
@@ -397,7 +399,7 @@ impl Hops {
     }
 
     /// The body of a response. It ends early with the ownership, and once `ended` says why.
-    pub(super) fn body(
+    pub(super) fn response_body(
         self: &Rc<Self>,
         answered: OwnerResponse,
         ended: Option<Ended>,
@@ -408,7 +410,7 @@ impl Hops {
             .headers
             .get(header::CONTENT_LENGTH)
             .and_then(|size| size.to_str().ok()?.parse().ok());
-        let lost = self.forwarder.clone().lost(key.address.clone());
+        let lost = self.forwarder.clone().wait_until_lost(key.address.clone());
         let lost = async move {
             lost.await;
             "the owner of the store has changed"
@@ -445,25 +447,25 @@ impl Hops {
     }
 
     /// The response to the client.
-    pub(super) fn relayed(
+    pub(super) fn relay_response(
         self: &Rc<Self>,
         answered: OwnerResponse,
         ended: Option<Ended>,
     ) -> HttpResponse {
-        let (head, body) = self.body(answered, ended);
+        let (head, body) = self.response_body(answered, ended);
         let status = StatusCode::from_u16(head.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
-        let mut relayed = HttpResponse::with_body(status, BoxBody::new(body));
-        for (name, value) in forwarded(&head.headers) {
+        let mut response = HttpResponse::with_body(status, BoxBody::new(body));
+        for (name, value) in forwarded_headers(&head.headers) {
             let name = actix_header::HeaderName::from_bytes(name.as_str().as_bytes());
             let value = actix_header::HeaderValue::from_bytes(value.as_bytes());
             if let (Ok(name), Ok(value)) = (name, value) {
-                relayed.headers_mut().append(name, value);
+                response.headers_mut().append(name, value);
             }
         }
-        relayed
+        response
     }
 
-    fn keep(&self, key: HopKey, hop: Hop) {
+    fn keep_hop(&self, key: HopKey, hop: Hop) {
         let mut idle = self.idle.borrow_mut();
         // Former owners are not called again.
         idle.retain(|known, _| known.address == key.address);
@@ -478,14 +480,17 @@ impl Hops {
 }
 
 /// The headers that go on.
-fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+fn forwarded_headers(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
     headers
         .iter()
         .filter(|(name, _)| !HOP_BY_HOP.contains(&name.as_str()))
 }
 
 /// The request to the owner.
-pub(super) fn outgoing(request: &HttpRequest, payload: web::Payload) -> Option<OutgoingRequest> {
+pub(super) fn outgoing_request(
+    request: &HttpRequest,
+    payload: web::Payload,
+) -> Option<OutgoingRequest> {
     let length = request.headers().get(actix_header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let is_chunked = request.chunked().unwrap_or(false);
@@ -521,7 +526,7 @@ pub(super) fn outgoing_whole(
     body: Bytes,
 ) -> Option<OutgoingRequest> {
     let length = body.len();
-    let mut outgoing = with_body(request, target, RequestBody::whole(body))?;
+    let mut outgoing = with_body(request, target, RequestBody::from_bytes(body))?;
     outgoing
         .headers_mut()
         .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
@@ -530,7 +535,7 @@ pub(super) fn outgoing_whole(
 
 fn with_body(request: &HttpRequest, target: &str, body: RequestBody) -> Option<OutgoingRequest> {
     let local = *request.conn_data::<LocalAddress>()?;
-    let client = hop::client(request.peer_addr()?, local);
+    let client = hop::client_value(request.peer_addr()?, local);
     let mut outgoing = Request::new(body);
     *outgoing.method_mut() = request.method().as_str().parse().ok()?;
     *outgoing.version_mut() = Version::HTTP_11;
@@ -561,7 +566,7 @@ pub(super) fn no_events() -> HttpResponse {
 }
 
 /// The answer of a cluster that cannot process a request now.
-pub(super) fn unavailable(message: &str) -> HttpResponse {
+pub(super) fn unavailable_response(message: &str) -> HttpResponse {
     let body = serde_json::json!({"error": {"code": "ServiceUnavailable", "message": message}});
     HttpResponse::ServiceUnavailable()
         .insert_header((actix_header::RETRY_AFTER, "1"))
@@ -583,7 +588,7 @@ enum Content {
 }
 
 impl RequestBody {
-    pub(super) fn whole(body: Bytes) -> Self {
+    pub(super) fn from_bytes(body: Bytes) -> Self {
         let left = Some(body.len() as u64);
         Self {
             content: Content::Whole(Some(body).filter(|body| !body.is_empty())),
@@ -679,7 +684,7 @@ impl Drop for ResponseBody {
     fn drop(&mut self) {
         let has_ended = self.has_ended || self.body.is_end_stream();
         if let Some(ReturnedHop { hops, key, hop }) = self.hop.take().filter(|_| has_ended) {
-            hops.keep(key, hop);
+            hops.keep_hop(key, hop);
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct TokenAccess {
 
 /// Creates the authenticator of publishers (access keys, the admin token, named tokens, the
 /// issuer's access tokens), and that of operators.
-pub(super) fn gate(
+pub(super) fn build_gates(
     config: &Config,
     public_url: &str,
     token: &AdminToken,
@@ -73,12 +73,13 @@ pub(super) fn gate(
 ) -> Result<TokenAccess, IssuerError> {
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
-            let (keys, source) = keep(issuer, trust)?;
+            let (keys, source) = start_keyring(issuer, trust)?;
             // Clients that learn the server's address from `/metadata/endpoints` request tokens for
             // it.
             let mut audiences = issuer.audiences.clone();
             audiences.push(public_url.to_owned());
-            let (name, rules) = (issuer.name.clone(), rules(issuer)?);
+            let name = issuer.name.clone();
+            let rules = claim_rules(issuer)?;
             (
                 Some(bearer::TokenIssuer {
                     name,
@@ -94,7 +95,7 @@ pub(super) fn gate(
     let (issuer, source) = issuer;
     let operators = issuer.clone().filter(|issuer| !issuer.rules.is_empty());
     let token = token.clone();
-    let operator: AdminTokenCheck = Arc::new(move |given| token.is(given));
+    let operator: AdminTokenCheck = Arc::new(move |given| token.matches(given));
     let gate = Authenticator::new(AuthRules {
         trusted_proxies: config.auth.trusted_proxies.clone(),
         names: server_names(config),
@@ -112,7 +113,6 @@ pub(super) fn gate(
     })
 }
 
-/// The names of the server.
 pub(super) fn server_names(config: &Config) -> ServerNames {
     ServerNames {
         public_url: config.server.public_url.clone(),
@@ -121,14 +121,15 @@ pub(super) fn server_names(config: &Config) -> ServerNames {
 }
 
 /// Checks the rules for claims, and the key file if the settings name one.
-pub(super) fn check(config: &Config) -> Result<(), IssuerError> {
-    let read =
-        |issuer: &IssuerConfig| rules(issuer).and_then(|_| read_file(issuer, &Keyring::default()));
+pub(super) fn check_issuer(config: &Config) -> Result<(), IssuerError> {
+    let read = |issuer: &IssuerConfig| {
+        claim_rules(issuer).and_then(|_| read_file(issuer, &Keyring::default()))
+    };
     config.auth.issuer.as_ref().map_or(Ok(0), read).map(drop)
 }
 
 /// What the claims of the issuer's tokens permit.
-fn rules(issuer: &IssuerConfig) -> Result<Vec<ClaimRule>, IssuerError> {
+fn claim_rules(issuer: &IssuerConfig) -> Result<Vec<ClaimRule>, IssuerError> {
     let admin = issuer.admin_role.iter().map(|role| {
         let grant = Grant::for_server(TokenRole::Admin);
         Ok(ClaimRule {
@@ -138,12 +139,12 @@ fn rules(issuer: &IssuerConfig) -> Result<Vec<ClaimRule>, IssuerError> {
         })
     });
     admin
-        .chain(issuer.grants.iter().map(|grant| rule(grant)))
+        .chain(issuer.grants.iter().map(|grant| parse_rule(grant)))
         .collect()
 }
 
 /// Reads `CLAIM=VALUE ROLE [SCOPE,…]`.
-fn rule(text: &str) -> Result<ClaimRule, IssuerError> {
+fn parse_rule(text: &str) -> Result<ClaimRule, IssuerError> {
     let wrong = |problem: String| IssuerError::Grant(text.to_owned(), problem);
     let words: Vec<&str> = text.split_whitespace().collect();
     let form =
@@ -175,7 +176,7 @@ fn rule(text: &str) -> Result<ClaimRule, IssuerError> {
 }
 
 /// Loads the keys of `issuer` and starts the task that refreshes them.
-fn keep(
+fn start_keyring(
     issuer: &IssuerConfig,
     trust: &TlsTrust,
 ) -> Result<(Arc<Keyring>, Rc<KeySetSource>), IssuerError> {
@@ -186,10 +187,10 @@ fn keep(
     let source = KeySetSource {
         issuer: issuer.clone(),
         keys: Arc::clone(&keys),
-        client: client(trust),
+        client: key_client(trust),
     };
     let source = Rc::new(source);
-    actix_rt::spawn(refresh(Rc::clone(&source)));
+    actix_rt::spawn(refresh_keys(Rc::clone(&source)));
     Ok((keys, source))
 }
 
@@ -205,12 +206,12 @@ impl KeySetSource {
     pub(super) async fn read(&self) -> Result<usize, IssuerError> {
         match &self.issuer.keys {
             KeySource::File(_) => read_file(&self.issuer, &self.keys),
-            KeySource::Web(url) => fetch(&self.client, url, &self.keys).await,
+            KeySource::Web(url) => fetch_keys(&self.client, url, &self.keys).await,
         }
     }
 }
 
-async fn refresh(source: Rc<KeySetSource>) {
+async fn refresh_keys(source: Rc<KeySetSource>) {
     let KeySetSource { issuer, keys, .. } = &*source;
     loop {
         match source.read().await {
@@ -241,27 +242,27 @@ fn read_file(issuer: &IssuerConfig, keys: &Keyring) -> Result<usize, IssuerError
         .map_err(|error| IssuerError::Keys(name, error))
 }
 
-async fn fetch(client: &Client, url: &Url, keys: &Keyring) -> Result<usize, IssuerError> {
-    let failed = |what: String| IssuerError::Web(url.clone(), what);
+async fn fetch_keys(client: &Client, url: &Url, keys: &Keyring) -> Result<usize, IssuerError> {
+    let web_error = |what: String| IssuerError::Web(url.clone(), what);
     let mut response = client
         .get(url.as_str())
         .send()
         .await
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| web_error(error.to_string()))?;
     if !response.status().is_success() {
-        return Err(failed(format!("the response is {}", response.status())));
+        return Err(web_error(format!("the response is {}", response.status())));
     }
     let set = response
         .body()
         .limit(KEYS_BYTES_MAX)
         .await
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| web_error(error.to_string()))?;
     keys.replace_keys(&set)
         .map_err(|error| IssuerError::Keys(url.to_string(), error))
 }
 
 /// Redirects are not followed, so that only the operator chooses the URL.
-fn client(trust: &TlsTrust) -> Client {
+fn key_client(trust: &TlsTrust) -> Client {
     let connector = Connector::new()
         .rustls_0_23(trust.config())
         .timeout(FETCH_WAIT);

@@ -51,7 +51,7 @@ use self::{
     local_store::LocalStore,
     node::ClusterNode,
     router::OtherShards,
-    serve::{Served, serve},
+    serve::{Served, run_server},
     service_notifier::ActorThreads,
     shutdown::StopSignals,
 };
@@ -75,11 +75,11 @@ pub fn run(
     sources: config::SettingSources,
     log: LogFilter,
 ) -> Result<(), ServerError> {
-    if let Some(limit) = memory::limit() {
-        memory::fit(&mut config, limit)?;
+    if let Some(limit) = memory::read_memory_limit() {
+        memory::fit_budgets(&mut config, limit)?;
     }
-    let declared = declared(&config)?;
-    file_modes::keep(&config).map_err(io_error("the data folder"))?;
+    let declaration = read_declaration(&config)?;
+    file_modes::restrict_modes(&config).map_err(io_error("the data folder"))?;
     shards::check_folder(&config)?;
     if let Some(cluster) = config.cluster.as_ref().filter(|cluster| cluster.shards > 1) {
         let shards = cluster.shards;
@@ -88,29 +88,29 @@ pub fn run(
                 config,
                 sources,
                 log,
-                declared,
+                declared: declaration,
             },
             shards,
         );
     }
-    let budget = descriptors::take(2 * cores() + workers(&config))?;
+    let budget = descriptors::claim_descriptors(2 * available_cores() + worker_threads(&config))?;
     let mut launch = Launch {
         config,
         sources,
         log,
-        declared,
+        declared: declaration,
         budget,
-        arbiters: cores(),
+        arbiters: available_cores(),
         threads: ActorThreads::default(),
         core: None,
     };
-    let mut kept = Kept::default();
-    let served = serve_until_stopped(&mut launch, &mut kept);
-    drop(kept.node);
-    if let Some(store) = kept.store {
+    let mut kept_state = Kept::default();
+    let outcome = serve_until_stopped(&mut launch, &mut kept_state);
+    drop(kept_state.node);
+    if let Some(store) = kept_state.store {
         store.close();
     }
-    served
+    outcome
 }
 
 /// Serves as often as the process, or the core of a shard, owns its store, and again by a clock that
@@ -118,8 +118,9 @@ pub fn run(
 fn serve_until_stopped(launch: &mut Launch, kept: &mut Kept) -> Result<(), ServerError> {
     loop {
         // All tasks of a run end with its system, and so do the times that they hold.
-        let system = actix_rt::System::with_tokio_rt(|| core_span::runtime(Span::current()));
-        match system.block_on(serve(launch, kept)) {
+        let system =
+            actix_rt::System::with_tokio_rt(|| core_span::spanned_runtime(Span::current()));
+        match system.block_on(run_server(launch, kept)) {
             Ok(Served::Run) => reload::refresh(&mut launch.config, &launch.sources),
             Ok(Served::All) => return Ok(()),
             Err(error) => return Err(error),
@@ -139,22 +140,22 @@ pub fn living_nodes(config: &Config) -> Result<Vec<String>, ServerError> {
 ///
 /// # Errors
 /// If a server could not start with these files.
-pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    tls::listening(&config.server)?;
-    let budget = descriptors::take(cores())?;
-    let client = settings::client(config, &[], &budget)?;
+pub fn check_files(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    tls::listener_tls(&config.server)?;
+    let budget = descriptors::claim_descriptors(available_cores())?;
+    let client = settings::client_options(config, &[], &budget)?;
     use_rules::read(config, client.connections)?;
-    issuer::check(config)?;
+    issuer::check_issuer(config)?;
     destination::backup_destination(&config.backup, None)?;
     Ok(())
 }
 
 /// Reads the file of `server.apply` before anything is opened.
-fn declared(config: &Config) -> Result<Option<Declared>, ServerError> {
+fn read_declaration(config: &Config) -> Result<Option<Declared>, ServerError> {
     let Some(file) = &config.server.apply else {
         return Ok(None);
     };
-    let options = declared::TemplateOptions::at(gridhook_clock::Clock::system().now().0);
+    let options = declared::TemplateOptions::at_time(gridhook_clock::Clock::system().now().0);
     Ok(Some(declared::load_complete(
         file,
         &declared::ResourceGroup::default(),
@@ -217,7 +218,7 @@ impl Arbiters {
     fn start(count: usize, threads: &ActorThreads) -> Self {
         let start = |_| {
             let span = Span::current();
-            let arbiter = Arbiter::with_tokio_rt(move || core_span::runtime(span));
+            let arbiter = Arbiter::with_tokio_rt(move || core_span::spanned_runtime(span));
             (threads.add(arbiter.handle()), arbiter)
         };
         Self {
@@ -226,7 +227,7 @@ impl Arbiters {
         }
     }
 
-    fn hosts(&self, context: SubscriptionContext) -> ActorHosts {
+    fn actor_hosts(&self, context: SubscriptionContext) -> ActorHosts {
         let handles: Vec<ArbiterHandle> = self
             .running
             .iter()
@@ -255,14 +256,14 @@ impl Drop for Arbiters {
 }
 
 /// The number of threads that serve HTTP.
-fn workers(config: &Config) -> usize {
+fn worker_threads(config: &Config) -> usize {
     if config.server.workers == 0 {
-        cores()
+        available_cores()
     } else {
         config.server.workers
     }
 }
 
-fn cores() -> usize {
+fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

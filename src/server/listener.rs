@@ -25,7 +25,7 @@ use super::{
     io_error,
     node::WriteStall,
     router::{self, ShardRouter},
-    tls, workers,
+    tls, worker_threads,
 };
 use gridhook_admin as admin;
 use gridhook_admin::{
@@ -54,7 +54,6 @@ pub(super) struct ListenerContext {
     pub(super) stall: Option<WriteStall>,
 }
 
-/// A bound socket.
 struct BoundSocket {
     listener: TcpListener,
     counters: Arc<ListenerCounters>,
@@ -153,7 +152,7 @@ impl HttpListener {
         let listener = BoundSocket::new(bind(config.server.listen)?, "publishers");
         let admin = config.server.admin_listen.map(bind).transpose()?;
         let admin = admin.map(|admin| BoundSocket::new(admin, "operators"));
-        let (tls, shown) = tls::listening(&config.server)?.unzip();
+        let (tls, shown) = tls::listener_tls(&config.server)?.unzip();
         if let Some(shown) = &shown {
             // A standby does not reload its settings.
             let hangup = config
@@ -179,7 +178,7 @@ impl HttpListener {
         };
         listener.public_url = match &config.server.public_url {
             Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-            None => listener.url(0),
+            None => listener.listener_url(0),
         };
         Ok(listener)
     }
@@ -191,17 +190,16 @@ impl HttpListener {
             public_url: self.public_url.clone(),
             own_url: self.own_url(),
             shown: self.shown.clone(),
-            counters: self.counters(),
+            counters: self.listener_counters(),
         }
     }
 
     /// The URL of the publishers' listener.
     pub(super) fn own_url(&self) -> String {
-        self.url(0)
+        self.listener_url(0)
     }
 
-    /// The counters of each listener.
-    pub(super) fn counters(&self) -> Vec<Arc<ListenerCounters>> {
+    pub(super) fn listener_counters(&self) -> Vec<Arc<ListenerCounters>> {
         [Some(&self.listener), self.admin.as_ref()]
             .into_iter()
             .flatten()
@@ -209,7 +207,7 @@ impl HttpListener {
             .collect()
     }
 
-    fn url(&self, index: usize) -> String {
+    fn listener_url(&self, index: usize) -> String {
         format!(
             "{}://{}",
             if self.tls.is_some() { "https" } else { "http" },
@@ -219,7 +217,7 @@ impl HttpListener {
 
     /// The maximum numbers of connections: the settings, or less if there are not so many
     /// descriptors.
-    fn connections(&self, config: &Config, most: usize) -> ConnectionShares {
+    fn connection_shares(&self, config: &Config, most: usize) -> ConnectionShares {
         let operators = if self.admin.is_some() {
             config.limits.admin_connections.min(most / 4)
         } else {
@@ -258,7 +256,7 @@ impl HttpListener {
         self.serve_beside(
             config,
             budget,
-            workers(config),
+            worker_threads(config),
             config.server.shutdown_timeout,
             configure,
         )
@@ -282,7 +280,7 @@ impl HttpListener {
         self.serve_beside(
             config,
             budget,
-            workers(config),
+            worker_threads(config),
             config.server.shutdown_timeout,
             configure,
         )
@@ -304,7 +302,7 @@ impl HttpListener {
             .max_concurrent_connections(usize::MAX);
         let refusal_slots = RefusalSlots::new(budget.refusals);
         // The rest is for the connections to the owner, or for the server that takes over.
-        let shares = self.connections(config, budget.inbound / 2);
+        let shares = self.connection_shares(config, budget.inbound / 2);
         let publishers = Some((&self.listener, ListenerSide::Publishers, shares.publishers));
         let operators = self
             .admin
@@ -334,15 +332,16 @@ impl HttpListener {
     }
 
     /// Serves the bound sockets.
-    pub(super) fn serve(
+    pub(super) fn serve_sockets(
         self,
         config: &Config,
         budget: &DescriptorBudget,
         context: ListenerContext,
     ) -> Result<Server, ServerError> {
-        let workers = workers(config);
+        let workers = worker_threads(config);
         let operators_address = self.addresses[self.addresses.len() - 1];
-        let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
+        let own_url = self.own_url();
+        let admin_url = self.admin.as_ref().map(|_| self.listener_url(1));
         let shared = ListenerShared::new(config, context);
         // Requests that other nodes forward have a part of their own.
         let of_nodes = if self.nodes.is_some() {
@@ -353,11 +352,11 @@ impl HttpListener {
         let ConnectionShares {
             publishers: connections,
             operators,
-        } = self.connections(config, budget.inbound - of_nodes);
+        } = self.connection_shares(config, budget.inbound - of_nodes);
         if connections < config.limits.connections {
-            let configured = config.limits.connections;
+            let configured_limit = config.limits.connections;
             tracing::warn!(
-                configured,
+                configured_limit,
                 connections,
                 "limits.connections is reduced to fit the limit of open files"
             );
@@ -378,12 +377,12 @@ impl HttpListener {
             &refusal_slots,
         );
         let mut server = settings
-            .add_to(server, services(&shared, role))
+            .add_to(server, listener_services(&shared, role))
             .map_err(io_error("cannot listen"))?;
         if let Some(admin) = self.admin {
             let operators = (operators, share_of_operator(operators));
             let settings = listener_settings(config, admin, self.tls, operators, &refusal_slots);
-            let services = services(&shared, ListenerRole::Operators);
+            let services = listener_services(&shared, ListenerRole::Operators);
             server = settings
                 .add_to(server, services)
                 .map_err(io_error("cannot listen"))?;
@@ -400,7 +399,7 @@ impl HttpListener {
         if let Some(url) = &admin_url {
             println!("the control plane is at {url}");
         }
-        announce(&own_url);
+        announce_url(&own_url);
         if shared.token.origin() == admin_token::TokenOrigin::Generated
             && config.server.dashboard
             && operators_address.ip().is_loopback()
@@ -418,7 +417,7 @@ impl HttpListener {
 impl NodeListener {
     /// Serves the requests of nodes to one of several shards, whose clients are those of the node's
     /// own listeners.
-    pub(super) fn serve(
+    pub(super) fn serve_sockets(
         self,
         config: &Config,
         budget: &DescriptorBudget,
@@ -468,7 +467,8 @@ impl NodeListener {
             ..settings.limit.clone()
         };
         let services = |role| {
-            let (services, span) = (services(shared, role), Span::current());
+            let services = listener_services(shared, role);
+            let span = Span::current();
             move |cfg: &mut web::ServiceConfig| {
                 // Called on the thread of each worker.
                 core_span::stay_in(&span);
@@ -476,7 +476,8 @@ impl NodeListener {
                 services(cfg);
             }
         };
-        let (publishers, operators) = (services(role), services(ListenerRole::Operators));
+        let publishers = services(role);
+        let operators = services(ListenerRole::Operators);
         let added = ListenerSettings { limit, ..settings }
             .add_nodes_to(server, acceptor, publishers, operators);
         added.map_err(io_error("cannot listen"))
@@ -485,7 +486,7 @@ impl NodeListener {
 
 fn server_of(config: &Config) -> ServerBuilder {
     ServerBuilder::new()
-        .workers(workers(config))
+        .workers(worker_threads(config))
         .disable_signals()
         .shutdown_timeout(config.server.shutdown_timeout.as_secs())
         // `ConnectionLimiter` counts instead, because it answers a rejected connection.
@@ -501,7 +502,7 @@ fn role_of(is_divided: bool, side: ListenerSide) -> ListenerRole {
 }
 
 /// Tells the operator where the server is.
-pub(super) fn announce(url: &str) {
+pub(super) fn announce_url(url: &str) {
     println!("gridhook listens on {url}");
 }
 
@@ -549,8 +550,7 @@ impl ListenerShared {
     }
 }
 
-/// The services of a listener.
-fn services(
+fn listener_services(
     shared: &ListenerShared,
     role: ListenerRole,
 ) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static + use<> {

@@ -64,11 +64,10 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
     }
 
     fn is_custom(&self, subscription_key: SubscriptionKey) -> Option<bool> {
-        let (topic, _) = (
-            self.registry
-                .topic_of_partition(subscription_key.partition)?,
-            self.registry.shared_state(subscription_key)?,
-        );
+        let topic = self
+            .registry
+            .topic_of_partition(subscription_key.partition)?;
+        let _ = self.registry.shared_state(subscription_key)?;
         Some(topic.record().input_schema == Schema::Custom)
     }
 

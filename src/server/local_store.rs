@@ -67,7 +67,7 @@ impl LocalStore {
     }
 
     /// The store as it is open now.
-    pub(super) fn current(&self) -> Arc<RocksStore> {
+    pub(super) fn open_store(&self) -> Arc<RocksStore> {
         Arc::clone(
             self.lock()
                 .as_ref()
@@ -81,7 +81,7 @@ impl LocalStore {
 
     /// The turn of one that uses the folder for a store that arrives. A transfer that was given up
     /// may not have ended yet.
-    pub(super) fn arriving(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn lock_arrival(&self) -> MutexGuard<'_, ()> {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,14 +91,14 @@ impl LocalStore {
     /// # Errors
     /// If the store is still in use, or the new one does not open. It is in place then, or will be
     /// at the next start.
-    pub(super) fn replace(&self) -> Result<(), OpenError> {
+    pub(super) fn replace_store(&self) -> Result<(), OpenError> {
         let refuse = |source| OpenError::Folder {
             folder: self.data_dir.clone(),
             source,
         };
         let mut open = self.lock();
         let old = open.take().expect("the store is closed only at the end");
-        if let Err(old) = released(old) {
+        if let Err(old) = close_last(old) {
             *open = Some(old);
             return Err(refuse(io::Error::other(
                 "its store is still in use, and cannot be replaced",
@@ -119,13 +119,13 @@ impl LocalStore {
             folder: self.data_dir.clone(),
             source,
         };
-        let _turn = self.arriving();
+        let _turn = self.lock_arrival();
         let empty = received::arriving_folder(&self.data_dir);
-        let removed = match fs::remove_dir_all(&empty) {
+        let removal = match fs::remove_dir_all(&empty) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refuse(error)),
             Ok(()) | Err(_) => Ok(()),
         };
-        if let Err(error) = removed
+        if let Err(error) = removal
             .and_then(|()| RocksStore::open(&empty, &self.options))
             .map(drop)
         {
@@ -135,7 +135,7 @@ impl LocalStore {
         }
         let mut open = self.lock();
         let old = open.take().expect("the store is closed only at the end");
-        if let Err(old) = released(old) {
+        if let Err(old) = close_last(old) {
             *open = Some(old);
             return Ok(false);
         }
@@ -148,7 +148,7 @@ impl LocalStore {
     /// closed on another thread while the process destroys its globals.
     pub(super) fn close(&self) {
         let store = self.lock().take();
-        if let Some(Err(store)) = store.map(released) {
+        if let Some(Err(store)) = store.map(close_last) {
             tracing::warn!("the store is still in use at the end");
             // Closing it here could race with its user. The writer has ended, so nothing is lost.
             std::mem::forget(store);
@@ -181,7 +181,7 @@ impl LocalStore {
 }
 
 /// Closes a store once it is the last one that holds it.
-fn released(mut store: Arc<RocksStore>) -> Result<(), Arc<RocksStore>> {
+fn close_last(mut store: Arc<RocksStore>) -> Result<(), Arc<RocksStore>> {
     for _ in 0..CLOSE_POLLS {
         store = match Arc::try_unwrap(store) {
             Ok(store) => {

@@ -22,21 +22,26 @@ pub(super) struct NamespaceTopics {
 }
 
 impl NamespaceTopics {
-    fn find(&self, resource_id: &str) -> Option<Arc<TopicHandle>> {
-        find(&*self.registry.upgrade()?, resource_id)
+    fn find_topic(&self, resource_id: &str) -> Option<Arc<TopicHandle>> {
+        find_namespace_topic(&*self.registry.upgrade()?, resource_id)
     }
 
     /// The other shards, and the number of the one that has the topic.
-    fn elsewhere(&self, resource_id: &str) -> Option<(&OtherShards, usize)> {
+    fn shard_elsewhere(&self, resource_id: &str) -> Option<(&OtherShards, usize)> {
         let others = self.others.as_ref()?;
         Some((others, others.shard_of(resource_id)?))
     }
 }
 
 /// The topic `…/namespaces/NAMESPACE/topics/TOPIC`.
-pub(super) fn find(registry: &Registry, resource_id: &str) -> Option<Arc<TopicHandle>> {
+pub(super) fn find_namespace_topic(
+    registry: &Registry,
+    resource_id: &str,
+) -> Option<Arc<TopicHandle>> {
     let mut parts = resource_id.rsplit('/');
-    let (topic, _, namespace) = (parts.next()?, parts.next()?, parts.next()?);
+    let topic = parts.next()?;
+    let _ = parts.next()?;
+    let namespace = parts.next()?;
     let found = registry.find_topic(&key_in_namespace(namespace, topic))?;
     found
         .record()
@@ -59,9 +64,11 @@ impl LocalTopics for NamespaceTopics {
                 });
             };
             // This shard has a part of a spread topic, whichever leads it.
-            let Some(topic) = self.find(resource_id) else {
-                return match self.elsewhere(resource_id) {
-                    Some((others, shard)) => others.publish(shard, resource_id, &events).await,
+            let Some(topic) = self.find_topic(resource_id) else {
+                return match self.shard_elsewhere(resource_id) {
+                    Some((others, shard)) => {
+                        others.publish_events(shard, resource_id, &events).await
+                    }
                     None => Err(PublishFailure {
                         status: 404,
                         reason: format!("there is no topic {resource_id}"),
@@ -82,9 +89,9 @@ impl LocalTopics for NamespaceTopics {
 
     fn topic_exists<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool> {
         Box::pin(async move {
-            match self.elsewhere(resource_id) {
-                Some((others, shard)) => others.has(shard, resource_id).await,
-                None => self.find(resource_id).is_some(),
+            match self.shard_elsewhere(resource_id) {
+                Some((others, shard)) => others.has_topic(shard, resource_id).await,
+                None => self.find_topic(resource_id).is_some(),
             }
         })
     }

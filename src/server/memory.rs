@@ -43,13 +43,13 @@ const BODIES_FIRST: u64 = 16 << 20;
 const NO_LIMIT: u64 = 1 << 60;
 
 /// The lowest memory limit of the control groups of this process.
-pub(super) fn limit() -> Option<u64> {
+pub(super) fn read_memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    lowest(&groups, |path| fs::read_to_string(path).ok())
+    lowest_limit(&groups, |path| fs::read_to_string(path).ok())
 }
 
 /// As `limit`, from the text of `/proc/self/cgroup` and a reader of files.
-pub fn lowest(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+pub fn lowest_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut lowest: Option<u64> = None;
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -83,19 +83,15 @@ pub fn lowest(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u6
 ///
 /// # Errors
 /// If the minimum does not fit.
-pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
+pub fn fit_budgets(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     // The kernel also counts the page cache.
     let room = limit - limit / 8;
     // A body is held as received and as stored.
     let publishers = 2 * config.publish.bytes_in_flight as u64;
-    let (tail, cache) = (
-        config.topic.recent_events_bytes as u64,
-        config.journal.block_cache_bytes as u64,
-    );
-    let (buffers, reads) = (
-        config.journal.write_buffer_bytes as u64,
-        config.limits.read_bytes as u64,
-    );
+    let tail = config.topic.recent_events_bytes as u64;
+    let cache = config.journal.block_cache_bytes as u64;
+    let buffers = config.journal.write_buffer_bytes as u64;
+    let reads = config.limits.read_bytes as u64;
     let compute = config.limits.compute_bytes as u64;
     let event = config.publish.event_bytes as u64 + OF_REQUEST;
     let bodies_max = config.delivery.bytes_in_flight as u64;
@@ -123,10 +119,8 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     let wanted = others + bodies;
     // The memory above the minimum is shared in proportion.
     let share = |value: u64, min: u64| {
-        let (more, all) = (
-            value.saturating_sub(min),
-            wanted.saturating_sub(least - BASE).max(1),
-        );
+        let more = value.saturating_sub(min);
+        let all = wanted.saturating_sub(least - BASE).max(1);
         let share = u128::from(more) * u128::from(room - least) / u128::from(all);
         value.min(min + u64::try_from(share).unwrap_or(u64::MAX))
     };
@@ -155,7 +149,7 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
 
 /// Divides the memory budgets of a process among so many cores. Each can accept the largest
 /// request.
-pub fn divide(config: &mut Config, cores: usize) {
+pub fn divide_budgets(config: &mut Config, cores: usize) {
     let part = |bytes: usize, min: u64| {
         bytes.min((bytes / cores).max(usize::try_from(min).unwrap_or(usize::MAX)))
     };

@@ -49,13 +49,13 @@ pub(super) struct ReloadSignals {
 
 impl ReloadSignals {
     pub(super) fn install() -> io::Result<Self> {
-        let ignored = [
+        let ignored_signals = [
             signal(SignalKind::user_defined1())?,
             signal(SignalKind::user_defined2())?,
         ];
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
-            _ignored: ignored,
+            _ignored: ignored_signals,
         })
     }
 }
@@ -76,9 +76,10 @@ impl Reload {
     /// Reloads on each SIGHUP, and checks the client certificates at each `server.tls_reload`.
     pub(super) async fn run(self: Rc<Self>, mut signals: ReloadSignals, config: Config) {
         let mut running = config::effective_settings(&self.sources).unwrap_or_default();
-        self.control.show_settings(settings::changed(&running));
+        self.control
+            .show_settings(settings::changed_settings(&running));
         if let Some(folder) = config.delivery.client_certificates_dir.clone() {
-            actix_rt::spawn(Rc::clone(&self).watch(folder, config.server.tls_reload));
+            actix_rt::spawn(Rc::clone(&self).watch_folder(folder, config.server.tls_reload));
         }
         while signals.hangup.recv().await.is_some() {
             let (fresh, now) = match Config::load(&self.sources)
@@ -90,14 +91,15 @@ impl Reload {
                     continue;
                 }
             };
-            self.apply(&config, &fresh).await;
+            self.apply_changes(&config, &fresh).await;
             let values = |settings: &[config::Setting]| -> BTreeMap<String, String> {
                 settings
                     .iter()
                     .map(|setting| (setting.key.clone(), setting.value.clone()))
                     .collect()
             };
-            let (before, after) = (values(&running), values(&now));
+            let before = values(&running);
+            let after = values(&now);
             let keys = before
                 .keys()
                 .chain(after.keys().filter(|key| !before.contains_key(*key)));
@@ -121,20 +123,21 @@ impl Reload {
                     .filter(|setting| APPLIED.contains(&setting.key.as_str())),
             );
             running.sort_by(|a, b| a.key.cmp(&b.key));
-            self.control.show_settings(settings::changed(&running));
+            self.control
+                .show_settings(settings::changed_settings(&running));
         }
     }
 
-    async fn apply(&self, config: &Config, fresh: &Config) {
+    async fn apply_changes(&self, config: &Config, fresh: &Config) {
         let log_filter = match self.log.set_filter(&fresh.log.filter) {
             Ok(()) => fresh.log.filter.clone(),
             Err(error) => error.to_string(),
         };
         let configured = fresh.server.admin_token.as_ref().map(Secret::expose);
-        let admin_token = match admin_token::load(configured, &config.server.data_dir) {
+        let admin_token = match admin_token::load_or_create(configured, &config.server.data_dir) {
             Ok(token) => {
                 super::startup::share_token(&token);
-                if self.token.replace(&token) {
+                if self.token.replace_with(&token) {
                     "new"
                 } else {
                     "unchanged"
@@ -143,7 +146,7 @@ impl Reload {
             }
             Err(error) => format!("kept: {error}"),
         };
-        let metrics = match settings::readers(fresh) {
+        let metrics = match settings::metrics_access(fresh) {
             Ok(readers) => {
                 self.control.let_read_metrics(readers);
                 "applied".to_owned()
@@ -151,7 +154,7 @@ impl Reload {
             Err(error) => format!("kept: {error}"),
         };
         let certificate = match self.certificate.clone() {
-            Some(shown) => tokio::task::spawn_blocking(move || shown.reload())
+            Some(shown) => tokio::task::spawn_blocking(move || shown.reload_files())
                 .await
                 .unwrap_or("not readable"),
             None => "none",
@@ -178,7 +181,7 @@ impl Reload {
         );
     }
 
-    async fn watch(self: Rc<Self>, folder: std::path::PathBuf, every: Duration) {
+    async fn watch_folder(self: Rc<Self>, folder: std::path::PathBuf, every: Duration) {
         loop {
             tokio::time::sleep(every).await;
             self.reload_client_certificates(&folder).await;
@@ -187,13 +190,11 @@ impl Reload {
 
     /// Reloads the client certificates and describes the result.
     async fn reload_client_certificates(&self, folder: &Path) -> String {
-        let (identities, trust, path) = (
-            self.identities.clone(),
-            self.trust.clone(),
-            folder.to_owned(),
-        );
-        let reloaded = tokio::task::spawn_blocking(move || identities.reload(&path, &trust)).await;
-        let Ok(reloaded) = reloaded else {
+        let identities = self.identities.clone();
+        let trust = self.trust.clone();
+        let path = folder.to_owned();
+        let outcome = tokio::task::spawn_blocking(move || identities.reload(&path, &trust)).await;
+        let Ok(reloaded) = outcome else {
             return "not readable".to_owned();
         };
         match reloaded {
@@ -210,7 +211,8 @@ impl Reload {
                 if reloaded.fresh.is_empty() && reloaded.gone.is_empty() {
                     return "unchanged".to_owned();
                 }
-                let (fresh, gone) = (reloaded.fresh.join(", "), reloaded.gone.join(", "));
+                let fresh = reloaded.fresh.join(", ");
+                let gone = reloaded.gone.join(", ");
                 tracing::info!(fresh, gone, "client certificates replaced");
                 format!("new: {fresh}; gone: {gone}")
             }

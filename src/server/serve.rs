@@ -63,13 +63,12 @@ const RESPONDER_WAIT: Duration = Duration::from_secs(1);
 pub(super) enum Served {
     /// This run. Another one follows.
     Run,
-    /// The server.
     All,
 }
 
 /// Runs the server until a signal stops it, its ownership of a cluster's store has ended, or its
 /// clock is set back.
-pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> {
+pub(super) async fn run_server(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> {
     // The first step, because a signal without a handler ends the process.
     let reload_signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
     let mut bound = Bound::open(launch, kept)?;
@@ -79,7 +78,7 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         local,
         target,
         mut ownership,
-    }) = OwnedStore::take(launch, kept, &mut bound).await?
+    }) = OwnedStore::take_store(launch, kept, &mut bound).await?
     else {
         return bound.stop(kept).await;
     };
@@ -87,7 +86,11 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
     let (recovered, starts) =
         match Recovered::read(launch, &bound, &local, target, &targets, ownership.as_ref()) {
             Ok(read) => read,
-            Err(error) => return bound.abandon(ownership, StartEnd::Failed(error)).await,
+            Err(error) => {
+                return bound
+                    .abandon_start(ownership, StartEnd::Failed(error))
+                    .await;
+            }
         };
     let delivery = match Delivery::start(
         launch,
@@ -102,11 +105,11 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         Ok(delivery) => delivery,
         Err(error) => {
             return recovered
-                .abandon(bound, ownership, StartEnd::Failed(error))
+                .abandon_start(bound, ownership, StartEnd::Failed(error))
                 .await;
         }
     };
-    let control = match control(
+    let control = match build_control(
         launch,
         &recovered,
         &delivery,
@@ -117,17 +120,19 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         Ok(control) => control,
         Err(error) => {
             return recovered
-                .abandon(bound, ownership, StartEnd::Failed(error))
+                .abandon_start(bound, ownership, StartEnd::Failed(error))
                 .await;
         }
     };
     let tokens = match write_first(&control, launch, &recovered, ownership.as_mut()).await {
         Ok(tokens) => web::Data::new(tokens),
-        Err(end) => return recovered.abandon(bound, ownership, end).await,
+        Err(end) => return recovered.abandon_start(bound, ownership, end).await,
     };
     actix_rt::spawn(admin::record_history(control.clone()));
     actix_rt::spawn(admin::share_definitions(control.clone()));
-    let reload = Rc::new(reload(launch, &recovered, &delivery, &bound, &control));
+    let reload = Rc::new(build_reload(
+        launch, &recovered, &delivery, &bound, &control,
+    ));
     actix_rt::spawn(reload.run(reload_signals, launch.config.clone()));
     // The service manager may stop the server as soon as it is ready.
     let mut stop_signals = match earlier_signals {
@@ -154,7 +159,7 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         }
     };
     let timekeeper = Rc::clone(&recovered.timekeeper);
-    let end = RunEnd::of(ownership, &mut stop_signals, &timekeeper).await?;
+    let end = RunEnd::wait_for_end(ownership, &mut stop_signals, &timekeeper).await?;
     let running = Running {
         recovered,
         delivery,
@@ -202,7 +207,7 @@ impl Bound {
         } = launch;
         let health = web::Data::new(health::ServerHealth::starting());
         if let Some(core) = core {
-            core.health.begin(health.clone());
+            core.health.begin_run(health.clone());
             return Ok(Self {
                 address: core.address.clone(),
                 health,
@@ -216,7 +221,7 @@ impl Bound {
                 &listener,
                 config,
                 budget,
-                node.standby(config, &address, &health)?,
+                node.build_standby(config, &address, &health)?,
             )?,
             None => StartupResponder::begin(&listener, config, budget, health.clone())?,
         };
@@ -234,7 +239,7 @@ impl Bound {
     async fn stop(self, kept: &mut Kept) -> Result<Served, ServerError> {
         let signals = kept.signals.as_ref();
         signals.map(StopSignals::end_at_next).transpose()?;
-        self.health.enter(health::StartPhase::Stopping);
+        self.health.enter_phase(health::StartPhase::Stopping);
         if let Some(ClientSockets {
             responder,
             listener,
@@ -251,7 +256,7 @@ impl Bound {
 
     /// Ends a start whose journal has ended. A node that has lost the store meanwhile is a standby
     /// again.
-    async fn abandon(
+    async fn abandon_start(
         self,
         ownership: Option<Ownership<'_>>,
         end: StartEnd,
@@ -265,7 +270,7 @@ impl Bound {
         match end {
             StartEnd::Signal => {
                 ownership.signals.end_at_next()?;
-                ownership.leave().await;
+                ownership.leave_cluster().await;
                 if let Some(ClientSockets { responder, .. }) = self.sockets {
                     responder.end().await;
                 }
@@ -277,12 +282,12 @@ impl Bound {
             }
             StartEnd::Tenure(TenureEnd::Lost) => {
                 tracing::warn!("another node took the store while this one started; standby again");
-                ownership.fenced().await;
+                ownership.give_up_store().await;
             }
             StartEnd::Failed(error) if ownership.tenure.is_lost() => {
                 tracing::warn!(%error, "another node took the store while this one started; \
                     standby again");
-                ownership.fenced().await;
+                ownership.give_up_store().await;
             }
             StartEnd::Failed(error) => {
                 ownership.fail().await;
@@ -318,7 +323,7 @@ pub(super) struct JournalTarget {
 impl<'a> OwnedStore<'a> {
     /// Opens the store, and waits for the ownership of that of a cluster; [`None`] if a signal ends
     /// the wait.
-    async fn take(
+    async fn take_store(
         launch: &Launch,
         kept: &'a mut Kept,
         bound: &mut Bound,
@@ -332,7 +337,7 @@ impl<'a> OwnedStore<'a> {
             ),
         };
         let Some(cluster) = &config.cluster else {
-            let local = store.current();
+            let local = store.open_store();
             node::check_unreplicated(&*local)?;
             let target = JournalTarget {
                 store: Arc::clone(&local) as _,
@@ -346,7 +351,7 @@ impl<'a> OwnedStore<'a> {
         };
         bound
             .health
-            .at(health::StartStep::new("following the changelog"));
+            .set_step(health::StartStep::new("following the changelog"));
         let node = match kept.node.take() {
             Some(node) => node,
             None => {
@@ -357,7 +362,7 @@ impl<'a> OwnedStore<'a> {
                 }) = &mut bound.sockets
                 {
                     responder.end().await;
-                    let standby = node.standby(config, &bound.address, &bound.health)?;
+                    let standby = node.build_standby(config, &bound.address, &bound.health)?;
                     *responder = StartupResponder::stand_by(listener, config, budget, standby)?;
                 }
                 node
@@ -370,7 +375,7 @@ impl<'a> OwnedStore<'a> {
         };
         let signals = kept.signals.insert(signals);
         let watchdog = launch.core.is_none().then(|| {
-            listener::announce(&bound.address.own_url);
+            listener::announce_url(&bound.address.own_url);
             startup::notify_standby(&bound.address.own_url, launch.threads.clone())
         });
         let standing = node.stand_by(&Clock::system(), signals).await?;
@@ -383,7 +388,7 @@ impl<'a> OwnedStore<'a> {
                     on_failure: tenure.on_failure(),
                 };
                 Some(Self {
-                    local: store.current(),
+                    local: store.open_store(),
                     target,
                     ownership: Some(Ownership {
                         tenure,
@@ -422,19 +427,19 @@ impl Recovered {
         let Bound {
             address, health, ..
         } = bound;
-        health.at(health::StartStep::new("reading the records"));
+        health.set_step(health::StartStep::new("reading the records"));
         let last = ownership.and_then(|ownership| ownership.node.owner_clock());
         let (clock, timekeeper) = startup::start_clock(config, targets, last);
         if let Some(ownership) = ownership {
             ownership.node.share_time(&ownership.tenure, clock.clone());
         }
-        let started = clock.now();
+        let start = clock.now();
         let token = startup::admin_token(config)?;
         let cluster = ownership.map(|ownership| ownership.node.id.clone());
         let process_dir = launch.core.as_ref().map(|core| core.process_dir.clone());
         let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
         let of_backups = lease.clone();
-        let backups = startup::backups(
+        let backups = startup::build_backups(
             config,
             budget,
             local,
@@ -445,9 +450,9 @@ impl Recovered {
         )?;
         let client = ClientOptions {
             lease,
-            ..settings::client(config, &address.bound, budget)?
+            ..settings::client_options(config, &address.bound, budget)?
         };
-        let rules = settings::rules(config, &client, &address.bound);
+        let rules = settings::registry_rules(config, &client, &address.bound);
         let appended_to = Arc::default();
         let (journal, writer) =
             startup::start_journal(config, target, targets, &clock, &appended_to)?;
@@ -478,7 +483,7 @@ impl Recovered {
                 core,
                 writer,
                 timekeeper,
-                started,
+                started: start,
                 token,
                 backups,
                 client,
@@ -490,14 +495,14 @@ impl Recovered {
     }
 
     /// Ends a start.
-    async fn abandon(
+    async fn abandon_start(
         self,
         bound: Bound,
         ownership: Option<Ownership<'_>>,
         end: StartEnd,
     ) -> Result<Served, ServerError> {
         self.close(ownership.as_ref()).await;
-        bound.abandon(ownership, end).await
+        bound.abandon_start(ownership, end).await
     }
 
     /// Ends the journal of a start that is abandoned.
@@ -505,15 +510,15 @@ impl Recovered {
         let Self { core, writer, .. } = self;
         core.registry.close();
         core.journal.close();
-        let ended = async {
+        let end = async {
             // A write may wait for the changelog.
             tokio::task::spawn_blocking(move || writer.join_all())
                 .await
                 .expect("joining threads does not panic");
         };
         match ownership {
-            None => ended.await,
-            Some(ownership) => ownership.end_writes(ended).await,
+            None => end.await,
+            Some(ownership) => ownership.end_writes(end).await,
         }
     }
 }
@@ -574,7 +579,7 @@ impl Delivery {
             gate,
             operators,
             keys,
-        } = issuer::gate(
+        } = issuer::build_gates(
             &core.config,
             &address.public_url,
             token,
@@ -589,8 +594,8 @@ impl Delivery {
         let notifier = startup::start_service_notifier(launch);
         startup::start_validation(core, client.clone(), address);
         startup::start_background_tasks(core).await;
-        actix_rt::spawn(actor_factory::run(starts, arbiters.hosts(context)));
-        let publisher = startup::publisher(core, gate, tracer.clone());
+        actix_rt::spawn(actor_factory::run(starts, arbiters.actor_hosts(context)));
+        let publisher = startup::build_publisher(core, gate, tracer.clone());
         startup::attach_topics(core, client, &publisher, others);
         startup::attach_journal(health, &core.journal);
         Ok(Self {
@@ -611,7 +616,7 @@ impl Delivery {
 }
 
 /// The control plane with all its parts. Redrives that the last process had not finished go on.
-fn control(
+fn build_control(
     launch: &Launch,
     recovered: &Recovered,
     delivery: &Delivery,
@@ -631,9 +636,9 @@ fn control(
         cluster,
         ..startup::metric_sources(recovered, delivery, bound)
     };
-    let exposition =
-        settings::exposition(&core.config, sources, *started).map_err(io_error("metrics.token"))?;
-    let mut control = startup::control(core, &bound.address, delivery.system_topic.as_ref())?
+    let exposition = settings::metrics_exposition(&core.config, sources, *started)
+        .map_err(io_error("metrics.token"))?;
+    let mut control = startup::build_control(core, &bound.address, delivery.system_topic.as_ref())?
         .with_dead_letters(redrives)
         .with_tools(targets)
         .with_dashboard(core.config.server.dashboard);
@@ -676,7 +681,7 @@ async fn write_first(
 }
 
 /// What a SIGHUP changes.
-fn reload(
+fn build_reload(
     launch: &Launch,
     recovered: &Recovered,
     delivery: &Delivery,
@@ -730,7 +735,8 @@ impl Listening {
         let nodes = ownership
             .map(|ownership| ownership.node.listener_of_nodes())
             .transpose()?;
-        let (config, budget) = (&recovered.core.config, &recovered.budget);
+        let config = &recovered.core.config;
+        let budget = &recovered.budget;
         let server = match (sockets, nodes) {
             (
                 Some(ClientSockets {
@@ -740,7 +746,7 @@ impl Listening {
                 None,
             ) => {
                 responder.end().await;
-                listener.serve(config, budget, context)?
+                listener.serve_sockets(config, budget, context)?
             }
             (
                 Some(ClientSockets {
@@ -754,15 +760,15 @@ impl Listening {
                 responder.pause().await;
                 actix_rt::spawn(async move { responder.end().await });
                 listener.nodes = nodes;
-                listener.serve(config, budget, context)?
+                listener.serve_sockets(config, budget, context)?
             }
             (None, nodes) => {
                 let nodes = nodes.expect("the core of a shard serves as its owner");
-                nodes.serve(config, budget, context)?
+                nodes.serve_sockets(config, budget, context)?
             }
         };
         let http = server.handle();
-        health.enter(health::StartPhase::Serving);
+        health.enter_phase(health::StartPhase::Serving);
         if let Some(Ownership { node, .. }) = ownership {
             tracing::info!(
                 shard = node.shard(),
@@ -771,7 +777,7 @@ impl Listening {
             );
         }
         startup::start_backups(&recovered.core, &recovered.backups);
-        delivery.notifier.ready(&address.own_url);
+        delivery.notifier.notify_ready(&address.own_url);
         let serving = actix_rt::spawn(server);
         Ok(Self {
             health,

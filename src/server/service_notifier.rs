@@ -32,7 +32,7 @@ pub(super) struct ServiceNotifier {
 
 impl ServiceNotifier {
     /// Reads the environment. Without `NOTIFY_SOCKET` nothing is sent.
-    pub(super) fn of_environment() -> Self {
+    pub(super) fn from_environment() -> Self {
         let to = env::var_os("NOTIFY_SOCKET")
             .filter(|name| !name.is_empty())
             .and_then(|name| {
@@ -43,12 +43,12 @@ impl ServiceNotifier {
                 }
                 opened.ok()
             });
-        let watchdog = to.as_ref().and_then(|_| watchdog());
+        let watchdog = to.as_ref().and_then(|_| watchdog_period());
         Self { to, watchdog }
     }
 
     /// One that sends nothing.
-    pub(super) fn silent() -> Self {
+    pub(super) fn disabled() -> Self {
         Self {
             to: None,
             watchdog: None,
@@ -56,34 +56,34 @@ impl ServiceNotifier {
     }
 
     /// Reports that the server accepts events.
-    pub(super) fn ready(&self, url: &str) {
-        self.notify(&format!("READY=1\nSTATUS=accepting events at {url}"));
+    pub(super) fn notify_ready(&self, url: &str) {
+        self.send_state(&format!("READY=1\nSTATUS=accepting events at {url}"));
     }
 
     /// Reports that the server stops.
-    pub(super) fn stopping(&self) {
-        self.notify("STOPPING=1\nSTATUS=stopping: requests in flight finish");
+    pub(super) fn notify_stopping(&self) {
+        self.send_state("STOPPING=1\nSTATUS=stopping: requests in flight finish");
     }
 
     /// Sends `WATCHDOG=1` twice in each period while all of `threads` respond.
-    pub(super) async fn watch(self: std::rc::Rc<Self>, threads: ActorThreads) {
+    pub(super) async fn ping_watchdog(self: std::rc::Rc<Self>, threads: ActorThreads) {
         let Some(period) = self.watchdog else { return };
         loop {
             tokio::time::sleep(period / 2).await;
-            for (number, thread) in threads.all() {
+            for (number, thread) in threads.running_threads() {
                 let (reply, answer) = oneshot::channel();
                 // A stuck thread blocks this loop. One that has ended drops the sender, and was
                 // stopped if it is not there any more.
                 let is_asked = thread.spawn_fn(move || reply.send(()).unwrap_or_default());
-                if (!is_asked || answer.await.is_err()) && threads.has(number) {
+                if (!is_asked || answer.await.is_err()) && threads.has_thread(number) {
                     return;
                 }
             }
-            self.notify("WATCHDOG=1");
+            self.send_state("WATCHDOG=1");
         }
     }
 
-    fn notify(&self, what: &str) {
+    fn send_state(&self, what: &str) {
         let Some((socket, to)) = &self.to else { return };
         if let Err(error) = socket.send_to_addr(what.as_bytes(), to) {
             tracing::warn!(%error, what, "the service manager was not notified");
@@ -116,7 +116,7 @@ impl ActorThreads {
         self.lock().running.remove(&number);
     }
 
-    fn all(&self) -> Vec<(u64, ArbiterHandle)> {
+    fn running_threads(&self) -> Vec<(u64, ArbiterHandle)> {
         self.lock()
             .running
             .iter()
@@ -124,7 +124,7 @@ impl ActorThreads {
             .collect()
     }
 
-    fn has(&self, number: u64) -> bool {
+    fn has_thread(&self, number: u64) -> bool {
         self.lock().running.contains_key(&number)
     }
 
@@ -143,7 +143,7 @@ fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
 }
 
 /// The period of the watchdog, if this process has one.
-fn watchdog() -> Option<Duration> {
+fn watchdog_period() -> Option<Duration> {
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
     let is_ours = env::var_os("WATCHDOG_PID").is_none()
         || number("WATCHDOG_PID") == Some(std::process::id().into());

@@ -71,14 +71,14 @@ pub(super) fn compute_limits(config: &Config) -> ComputeLimits {
     }
 }
 
-pub(super) fn rules(
+pub(super) fn registry_rules(
     config: &Config,
     client: &deliver::ClientOptions,
     own: &[SocketAddr],
 ) -> RegistryRules {
     let editions: BTreeMap<String, Arc<Edition>> = known_editions(config);
     let delivery = DeliveryContext {
-        addresses: addresses(config, own),
+        addresses: address_rules(config, own),
         response_timeout: config.delivery.response_timeout,
         late_timeout: config.delivery.late_timeout,
         reconnect_interval: config.delivery.reconnect_interval,
@@ -101,7 +101,7 @@ pub(super) fn rules(
 }
 
 /// Opens the dead-letter stores. Blocks, because it creates folders.
-pub(super) fn sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::ServerError> {
+pub(super) fn open_sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::ServerError> {
     let open = |(name, store): (&String, &config::ObjectStoreConfig)| {
         let sink =
             open_sink(store).map_err(|error| super::ServerError::Sink(name.clone(), error))?;
@@ -110,7 +110,7 @@ pub(super) fn sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::Serve
     config.dead_letter.stores.iter().map(open).collect()
 }
 
-fn addresses(config: &Config, own: &[SocketAddr]) -> AddressRules {
+fn address_rules(config: &Config, own: &[SocketAddr]) -> AddressRules {
     let config::Delivery {
         allow_http,
         allow_networks,
@@ -123,7 +123,6 @@ fn addresses(config: &Config, own: &[SocketAddr]) -> AddressRules {
     }
 }
 
-/// The limiter of failed authentications.
 pub(super) fn failed_auth_limiter(config: &Config) -> FailedAuthLimiter {
     let limits = FailedAuthLimits {
         free: config.limits.failed_keys,
@@ -154,7 +153,7 @@ pub(super) fn edition_tables(config: &Config) -> EditionTables {
 }
 
 /// The settings among `all` that differ from the defaults.
-pub(super) fn changed(all: &[config::Setting]) -> Vec<SettingView> {
+pub(super) fn changed_settings(all: &[config::Setting]) -> Vec<SettingView> {
     let view = |config::Setting {
                     key, value, origin, ..
                 }: &config::Setting| SettingView {
@@ -180,7 +179,7 @@ pub fn editions(config: &Config) -> model::Editions {
         batch_kilobytes,
         ..
     } = config.delivery;
-    let known = known_editions(config).into_iter().map(|(name, edition)| {
+    let by_name = known_editions(config).into_iter().map(|(name, edition)| {
         let ranges = model::EditionRanges {
             attempts: range(edition.attempts),
             time_to_live_minutes: range(edition.time_to_live_minutes),
@@ -203,7 +202,7 @@ pub fn editions(config: &Config) -> model::Editions {
     });
     model::Editions {
         default: config.policy.edition.clone(),
-        known: known.collect(),
+        known: by_name.collect(),
     }
 }
 
@@ -225,7 +224,7 @@ pub(super) fn publish_limits(config: &Config) -> publish::PublishLimits {
     }
 }
 
-pub(super) fn version(version: config::TlsVersion) -> MinimumTlsVersion {
+pub(super) fn minimum_tls_version(version: config::TlsVersion) -> MinimumTlsVersion {
     match version {
         config::TlsVersion::Tls12 => MinimumTlsVersion::Tls12,
         config::TlsVersion::Tls13 => MinimumTlsVersion::Tls13,
@@ -233,7 +232,7 @@ pub(super) fn version(version: config::TlsVersion) -> MinimumTlsVersion {
 }
 
 /// The authorities that clients of this server trust.
-pub(super) fn trust(config: &Config) -> Result<TlsTrust, trust::TrustError> {
+pub(super) fn tls_trust(config: &Config) -> Result<TlsTrust, trust::TrustError> {
     let config::Delivery {
         tls_roots,
         tls_minimum_version,
@@ -243,28 +242,29 @@ pub(super) fn trust(config: &Config) -> Result<TlsTrust, trust::TrustError> {
         config::TrustRoots::System => TrustRoots::System,
         config::TrustRoots::File(path) => TrustRoots::File(path.clone()),
     });
-    TlsTrust::load_roots(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))
+    TlsTrust::load_roots(
+        &roots.collect::<Vec<_>>(),
+        minimum_tls_version(*tls_minimum_version),
+    )
 }
 
 /// The options of the HTTP client for endpoints.
-pub(super) fn client(
+pub(super) fn client_options(
     config: &Config,
     own: &[SocketAddr],
     budget: &DescriptorBudget,
 ) -> Result<deliver::ClientOptions, trust::TrustError> {
-    let trust = trust(config)?;
+    let trust = tls_trust(config)?;
     let identities = match &config.delivery.client_certificates_dir {
         Some(folder) => ClientCertificates::load(folder, &trust)?,
         None => ClientCertificates::default(),
     };
-    let options = deliver::ClientOptions::new(addresses(config, own), trust);
-    let (keep_alive, late_requests_max) = (
-        config.delivery.idle_connection_timeout,
-        config.limits.late_requests,
-    );
+    let options = deliver::ClientOptions::new(address_rules(config, own), trust);
+    let keep_alive = config.delivery.idle_connection_timeout;
+    let late_requests_max = config.limits.late_requests;
     let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
-    let connections = connections(config)?;
+    let connections = service_connections(config)?;
     let proxy = config
         .delivery
         .proxy
@@ -284,7 +284,7 @@ pub(super) fn client(
 }
 
 /// The services that event subscriptions deliver to besides webhooks.
-fn connections(config: &Config) -> Result<Connections, trust::TrustError> {
+fn service_connections(config: &Config) -> Result<Connections, trust::TrustError> {
     let connection = |service: &config::ResourceConfig| {
         let config::ResourceConfig {
             name,
@@ -296,7 +296,9 @@ fn connections(config: &Config) -> Result<Connections, trust::TrustError> {
         let credentials = credentials
             .iter()
             .map(|(name, secret)| (*name, Credential::new(secret.expose())));
-        let (name, url, resource_ids) = (name.clone(), url.clone(), resource_ids.clone());
+        let name = name.clone();
+        let url = url.clone();
+        let resource_ids = resource_ids.clone();
         Connection {
             name,
             url,
@@ -343,7 +345,7 @@ fn connections(config: &Config) -> Result<Connections, trust::TrustError> {
 }
 
 /// The metrics endpoint.
-pub(super) fn exposition(
+pub(super) fn metrics_exposition(
     config: &Config,
     sources: MetricSources,
     started: Timestamp,
@@ -355,7 +357,7 @@ pub(super) fn exposition(
         subscriptions_per_topic,
         topics,
     } = &config.metrics;
-    let readers = readers(config)?;
+    let readers = metrics_access(config)?;
     let bounds = SeriesLimits {
         subscriptions: *subscriptions,
         subscriptions_per_topic: *subscriptions_per_topic,
@@ -365,11 +367,11 @@ pub(super) fn exposition(
 }
 
 /// The read access to metrics.
-pub(super) fn readers(config: &Config) -> io::Result<MetricsAccess> {
+pub(super) fn metrics_access(config: &Config) -> io::Result<MetricsAccess> {
     let config::Metrics { public, token, .. } = &config.metrics;
     let token = token
         .as_ref()
-        .map(|token| AdminToken::given(token.expose()))
+        .map(|token| AdminToken::from_text(token.expose()))
         .transpose()?;
     Ok(if *public {
         MetricsAccess::All
@@ -379,7 +381,7 @@ pub(super) fn readers(config: &Config) -> io::Result<MetricsAccess> {
 }
 
 /// The counts of exported spans, if traces are recorded.
-pub(super) fn spans(tracer: Tracer) -> Option<Spans> {
+pub(super) fn span_counts(tracer: Tracer) -> Option<Spans> {
     tracer.span_counts()?;
     Some(Box::new(move || {
         let SpanCounts {

@@ -27,7 +27,7 @@ use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Kept, Launch, Process, ServerError, ShardCore, cores,
+    Kept, Launch, Process, ServerError, ShardCore, available_cores,
     descriptors::{self, SharedBudget},
     io_error,
     listener::{self, Front, HttpListener},
@@ -41,7 +41,7 @@ use super::{
     shutdown::{self, StopSignals},
     startup,
     startup_responder::StartupResponder,
-    workers,
+    worker_threads,
 };
 use gridhook_admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep};
 use gridhook_cluster::shard_of;
@@ -109,14 +109,15 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
 /// # Errors
 /// If a core cannot start, or cannot stop cleanly.
 pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
-    let front_threads = workers(&process.config);
-    let (workers, arbiters) = (part(front_threads, shards), part(cores(), shards));
-    let limit = descriptors::raise();
+    let front_threads = worker_threads(&process.config);
+    let workers = share_of(front_threads, shards);
+    let arbiters = share_of(available_cores(), shards);
+    let limit = descriptors::raise_limit();
     // The thread of the core, and one that accepts.
-    let budget = SharedBudget::of(
+    let budget = SharedBudget::with_limit(
         limit,
         shards,
-        front_threads + cores(),
+        front_threads + available_cores(),
         arbiters + workers + 2,
     )?;
     tracing::info!(
@@ -139,9 +140,9 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
         folder: &folder,
         budget,
     };
-    let served = actix_rt::System::new().block_on(serve(process, &plan, &mut stores));
+    let outcome = actix_rt::System::new().block_on(serve_shard(process, &plan, &mut stores));
     stores.iter().for_each(|store| store.close());
-    served
+    outcome
 }
 
 /// What all cores have in common.
@@ -157,16 +158,16 @@ struct CorePlan<'a> {
 }
 
 impl CorePlan<'_> {
-    fn launch(&self, process: &Process, shard: usize, threads: ActorThreads) -> Launch {
+    fn launch_shard(&self, process: &Process, shard: usize, threads: ActorThreads) -> Launch {
         let mut config = process.config.clone();
         config.server.data_dir = self.folder.join(shard.to_string());
         config.server.workers = self.workers;
-        memory::divide(&mut config, self.shards);
+        memory::divide_budgets(&mut config, self.shards);
         if let Some(store) = &mut config.backup.store {
             store.address.path.push(format!("shard-{shard}"));
         }
         let is_here = |name: &str| shard_of(name, self.shards) == shard;
-        let declared = process.declared.clone().map(
+        let declaration = process.declared.clone().map(
             |Declared {
                  mut resources,
                  groups,
@@ -181,12 +182,13 @@ impl CorePlan<'_> {
                 }
             },
         );
-        let (sources, log) = (process.sources.clone(), process.log.clone());
+        let sources = process.sources.clone();
+        let log = process.log.clone();
         Launch {
             config,
             sources,
             log,
-            declared,
+            declared: declaration,
             budget: self.budget.core,
             arbiters: self.arbiters,
             threads,
@@ -195,7 +197,7 @@ impl CorePlan<'_> {
     }
 }
 
-async fn serve(
+async fn serve_shard(
     process: &Process,
     plan: &CorePlan<'_>,
     stores: &mut Vec<Arc<LocalStore>>,
@@ -213,7 +215,7 @@ async fn serve(
     let responder = StartupResponder::begin(&listener, config, &plan.budget.front, health.clone())?;
     let threads = ActorThreads::default();
     let mut launches: Vec<Launch> = (0..plan.shards)
-        .map(|shard| plan.launch(process, shard, threads.clone()))
+        .map(|shard| plan.launch_shard(process, shard, threads.clone()))
         .collect();
     let opened = launches
         .iter()
@@ -229,13 +231,14 @@ async fn serve(
         };
         stores.push(store);
     }
-    health.at(StartStep::new("following the changelogs"));
+    health.set_step(StartStep::new("following the changelogs"));
     let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
     responder.end().await;
     let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
     let context = node::standby_context(&nodes, &cores, config, &address, &health)?;
     let forwarders = nodes.iter().zip(&cores);
-    let forwarders = forwarders.map(|(node, core)| node.forwarder(config).with_core(core.clone()));
+    let forwarders =
+        forwarders.map(|(node, core)| node.build_forwarder(config).with_core(core.clone()));
     let forwarders = forwarders.collect();
     let router = ShardRouter::new(forwarders, config);
     for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
@@ -251,7 +254,7 @@ async fn serve(
     let front = Front { context, router };
     let responder =
         StartupResponder::run(listener.serve_front(config, &plan.budget.front, front)?);
-    listener::announce(&address.own_url);
+    listener::announce_url(&address.own_url);
     let mut signals = StopSignals::install()?;
     let watchdog = startup::notify_standby(&address.own_url, threads);
     let membership = nodes[0].membership.clone();
@@ -268,10 +271,10 @@ async fn serve(
         ended.push(core);
     }
     let has_any = ended.len() < plan.shards;
-    health.enter(StartPhase::Stopping);
-    ServiceNotifier::of_environment().stopping();
+    health.enter_phase(StartPhase::Stopping);
+    ServiceNotifier::from_environment().notify_stopping();
     stop.send_replace(true);
-    membership.leave();
+    membership.begin_leave();
     let end = async {
         while let Some(core) = running.recv().await {
             ended.push(core);
@@ -312,29 +315,27 @@ fn start_cores(
     for (shard, ((mut launch, node), store)) in
         launches.into_iter().zip(nodes).zip(stores).enumerate()
     {
-        let (end, signals, store) = (
-            end.clone(),
-            StopSignals::Core(stop.subscribe()),
-            Arc::clone(store),
-        );
+        let end = end.clone();
+        let signals = StopSignals::Core(stop.subscribe());
+        let store = Arc::clone(store);
         let run = move || {
             let _in = tracing::error_span!("core", shard).entered();
-            let mut kept = Kept {
+            let mut kept_state = Kept {
                 store: Some(store),
                 node: Some(node),
                 signals: Some(signals),
                 ..Kept::default()
             };
-            let served = catch_unwind(AssertUnwindSafe(|| {
-                serve_until_stopped(&mut launch, &mut kept)
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                serve_until_stopped(&mut launch, &mut kept_state)
             }));
-            let served = served
+            let served = outcome
                 .unwrap_or_else(|_| Err(io_error("its thread")(io::Error::other("it panicked"))));
             // A process that has ended needs no answer.
             end.send(EndedCore {
                 shard,
                 served,
-                node: kept.node.take(),
+                node: kept_state.node.take(),
                 has_failed: false,
             })
             .ok();
@@ -348,7 +349,7 @@ fn start_cores(
 }
 
 /// The part of a core: at least one.
-fn part(of: usize, shards: usize) -> usize {
+fn share_of(of: usize, shards: usize) -> usize {
     (of / shards).max(1)
 }
 

@@ -38,7 +38,7 @@ impl StopSignals {
     }
 
     /// Returns after a signal.
-    pub(super) async fn received(&mut self) {
+    pub(super) async fn wait_for_signal(&mut self) {
         match self {
             Self::Process(terminate, interrupt) => {
                 tokio::select! {
@@ -62,7 +62,7 @@ impl StopSignals {
 
 /// Waits for SIGTERM or SIGINT. From then on a second signal ends the process at once.
 pub(super) async fn wait_for_signal(signals: &mut StopSignals) -> Result<(), ServerError> {
-    signals.received().await;
+    signals.wait_for_signal().await;
     if matches!(signals, StopSignals::Process(..)) {
         tracing::info!(
             "stopping: publishers are served for up to one second, requests in flight finish"
@@ -75,7 +75,7 @@ pub(super) async fn wait_for_signal(signals: &mut StopSignals) -> Result<(), Ser
 fn end_at_next_signal() -> Result<(), ServerError> {
     let mut second = StopSignals::install()?;
     actix_rt::spawn(async move {
-        second.received().await;
+        second.wait_for_signal().await;
         tracing::warn!("stopping at once");
         std::process::exit(EX_AT_ONCE);
     });
@@ -92,22 +92,22 @@ pub(super) async fn serve_until_disconnected(listeners: &[Arc<ListenerCounters>]
             .map(|listener| listener.open.get())
             .sum::<u64>()
     };
-    let disconnected = async {
+    let disconnection = async {
         while open() > 0 {
             tokio::time::sleep(DRAIN_POLL).await;
         }
     };
-    tokio::time::timeout(HAND_OVER, disconnected).await.ok();
+    tokio::time::timeout(HAND_OVER, disconnection).await.ok();
 }
 
 /// Waits up to `wait` for the requests in flight.
-pub(super) async fn drain(registry: &Registry, wait: Duration) {
-    let drained = async {
+pub(super) async fn drain_requests(registry: &Registry, wait: Duration) {
+    let drain = async {
         while registry.in_flight() > 0 {
             tokio::time::sleep(DRAIN_POLL).await;
         }
     };
-    if tokio::time::timeout(wait, drained).await.is_err() {
+    if tokio::time::timeout(wait, drain).await.is_err() {
         tracing::warn!(
             in_flight = registry.in_flight(),
             "requests are in flight at the stop; the next start repeats them"

@@ -80,18 +80,17 @@ pub(super) async fn open_store(
     budget: &DescriptorBudget,
     health: &health::ServerHealth,
 ) -> Result<Arc<LocalStore>, ServerError> {
-    let (folder, options) = (
-        config.server.data_dir.clone(),
-        rocks_options(config, budget),
-    );
+    let folder = config.server.data_dir.clone();
+    let options = rocks_options(config, budget);
     let store = folder.join(STORE);
-    health.at(health::StartStep::with("opening the store", move || {
-        startup_responder::recovery_progress(&store)
-    }));
+    health.set_step(health::StartStep::with_progress(
+        "opening the store",
+        move || startup_responder::recovery_progress(&store),
+    ));
     let opened = tokio::task::spawn_blocking(move || LocalStore::open(&folder, options)).await;
     let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
     let store = Arc::new(opened?);
-    file_modes::narrow(&config.server.data_dir).map_err(io_error("the data folder"))?;
+    file_modes::narrow_modes(&config.server.data_dir).map_err(io_error("the data folder"))?;
     Ok(store)
 }
 
@@ -108,7 +107,7 @@ pub(super) fn unopened_store(
 /// The options of the store, with as many open tables as the descriptors allow.
 fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
     RocksOptions {
-        open_tables: budget.tables(),
+        open_tables: budget.open_tables_max(),
         ..store_options(&config.journal)
     }
 }
@@ -120,7 +119,7 @@ pub(super) fn start_clock(
     targets: &ChaosTargets,
     owner: Option<OwnerClock>,
 ) -> (Clock, Rc<Timekeeper>) {
-    let (clock, timekeeper) = timekeeping::begin(config, targets.skew.clone(), owner);
+    let (clock, timekeeper) = timekeeping::start_clock(config, targets.skew.clone(), owner);
     let timekeeper = Rc::new(timekeeper);
     actix_rt::spawn(Rc::clone(&timekeeper).run());
     (clock, timekeeper)
@@ -129,8 +128,9 @@ pub(super) fn start_clock(
 /// Reads or creates the admin token, and prints where a new one is.
 pub(super) fn admin_token(config: &Config) -> Result<admin_token::AdminToken, ServerError> {
     let data_dir = &config.server.data_dir;
-    let configured = config.server.admin_token.as_ref().map(Secret::expose);
-    let token = admin_token::load(configured, data_dir).map_err(io_error("the admin token"))?;
+    let configured_token = config.server.admin_token.as_ref().map(Secret::expose);
+    let token = admin_token::load_or_create(configured_token, data_dir)
+        .map_err(io_error("the admin token"))?;
     if let admin_token::TokenOrigin::Generated = token.origin() {
         println!(
             "the admin token is in {}",
@@ -148,14 +148,14 @@ pub(super) fn share_token(token: &admin_token::AdminToken) {
     else {
         return;
     };
-    if let Err(error) = admin_token::share(token, std::path::Path::new(&folder)) {
+    if let Err(error) = admin_token::share_with_group(token, std::path::Path::new(&folder)) {
         tracing::warn!(%error, "the admin token was not shared with the operators' group");
     }
 }
 
 /// Prepares backups, of the cluster with the identifier `cluster` if this server is a node. They
 /// hold the store weakly, so that a backup does not delay the end of the process.
-pub(super) fn backups(
+pub(super) fn build_backups(
     config: &Config,
     budget: &DescriptorBudget,
     store: &Arc<RocksStore>,
@@ -213,10 +213,8 @@ pub(super) fn start_journal(
         }
     };
     let JournalTarget { store, on_failure } = target;
-    let (store, options) = (
-        chaos::store(config, store, targets),
-        settings::journal_options(config),
-    );
+    let store = chaos::wrap_store(config, store, targets);
+    let options = settings::journal_options(config);
     Ok(Journal::start(
         store,
         clock.clone(),
@@ -261,7 +259,7 @@ pub(super) fn start_dead_letters(
         ..
     } = core;
     let notifier = system_topic.map(SystemTopic::notifier);
-    let sinks = settings::sinks(config)?.into_iter();
+    let sinks = settings::open_sinks(config)?.into_iter();
     let sinks = sinks.map(|(name, sink)| (name, sink.with_lease(lease.cloned())));
     let sinks: Vec<_> = sinks.collect();
     let routing = DeadLetterRouting {
@@ -285,11 +283,9 @@ pub(super) fn start_dead_letters(
     }
     let mut handles = Vec::new();
     for (name, dead_letters) in stores.list_stores() {
-        let (store, history, target) = (
-            name.to_owned(),
-            Arc::new(SupervisionHistory::default()),
-            dead_letters.clone(),
-        );
+        let store = name.to_owned();
+        let history = Arc::new(SupervisionHistory::default());
+        let target = dead_letters.clone();
         let factory = DeadLetterActorFactory {
             store: store.clone(),
             dead_letters: dead_letters.clone(),
@@ -354,19 +350,19 @@ pub(super) fn subscription_context(
 /// Reports a standby, or a node whose cores have these threads, to the service manager, and serves
 /// its watchdog until the task is aborted.
 pub(super) fn notify_standby(url: &str, threads: ActorThreads) -> tokio::task::JoinHandle<()> {
-    let notifier = Rc::new(ServiceNotifier::of_environment());
-    notifier.ready(url);
-    actix_rt::spawn(notifier.watch(threads))
+    let notifier = Rc::new(ServiceNotifier::from_environment());
+    notifier.notify_ready(url);
+    actix_rt::spawn(notifier.ping_watchdog(threads))
 }
 
 /// Connects to the service manager and starts its watchdog. The core of a shard leaves that to its
 /// process.
 pub(super) fn start_service_notifier(launch: &Launch) -> Rc<ServiceNotifier> {
     if launch.core.is_some() {
-        return Rc::new(ServiceNotifier::silent());
+        return Rc::new(ServiceNotifier::disabled());
     }
-    let notifier = Rc::new(ServiceNotifier::of_environment());
-    actix_rt::spawn(Rc::clone(&notifier).watch(launch.threads.clone()));
+    let notifier = Rc::new(ServiceNotifier::from_environment());
+    actix_rt::spawn(Rc::clone(&notifier).ping_watchdog(launch.threads.clone()));
     notifier
 }
 
@@ -395,7 +391,11 @@ pub(super) async fn start_background_tasks(core: &Core) {
     actix_rt::spawn(filter_versions::run(Arc::clone(registry), journal.clone()));
 }
 
-pub(super) fn publisher(core: &Core, gate: Authenticator, tracer: Tracer) -> web::Data<Publisher> {
+pub(super) fn build_publisher(
+    core: &Core,
+    gate: Authenticator,
+    tracer: Tracer,
+) -> web::Data<Publisher> {
     let Core {
         config,
         clock,
@@ -434,9 +434,10 @@ pub(super) fn attach_topics(
 
 /// Lets `/readyz` report the state of the journal and the damage it has found.
 pub(super) fn attach_journal(health: &health::ServerHealth, journal: &Journal) {
-    let (damage, journal) = (journal.known_damage().clone(), journal.clone());
+    let damage = journal.known_damage().clone();
+    let journal = journal.clone();
     health.attach_damage(move || damage.read_summary());
-    health.attach(move || journal.writer_state());
+    health.attach_journal(move || journal.writer_state());
 }
 
 /// Resumes the redrives that the last process had not finished.
@@ -487,14 +488,14 @@ pub(super) fn metric_sources(
     let Bound {
         address, health, ..
     } = bound;
-    let (sockets, health) = (client.sockets.clone(), health.clone());
-    let (backups, interval) = (
-        Arc::clone(backups),
-        core.config
-            .backup
-            .schedule
-            .map(|schedule| schedule.interval()),
-    );
+    let sockets = client.sockets.clone();
+    let health = health.clone();
+    let backups = Arc::clone(backups);
+    let interval = core
+        .config
+        .backup
+        .schedule
+        .map(|schedule| schedule.interval());
     MetricSources {
         journal: Some(core.journal.clone()),
         publisher: Some(publisher.clone()),
@@ -507,16 +508,16 @@ pub(super) fn metric_sources(
             )
         })),
         ready: Some(Box::new(move || health.readiness().ready)),
-        spans: settings::spans(tracer.clone()),
+        spans: settings::span_counts(tracer.clone()),
         backups: Some(Box::new(move || Some((backups.read_figures()?, interval)))),
         system_events: system_topic.as_ref().map(|topic| Arc::clone(&topic.events)),
-        certificates: Some(certificates::ends(Arc::clone(certificates))),
+        certificates: Some(certificates::certificate_expiries(Arc::clone(certificates))),
         cluster: None,
     }
 }
 
 /// The control plane, without its optional parts.
-pub(super) fn control(
+pub(super) fn build_control(
     core: &Core,
     address: &ClientAddress,
     system_topic: Option<&Arc<SystemTopic>>,
@@ -537,7 +538,8 @@ pub(super) fn control(
         limits,
         system_topic.map(|topic| Arc::clone(&topic.events)),
     )?;
-    let (editions, public_url) = (settings::editions(config), address.public_url.clone());
+    let editions = settings::editions(config);
+    let public_url = address.public_url.clone();
     let control = Control::new(Arc::clone(registry), clock.clone(), editions, public_url);
     let mut control = control
         .with_audit_trail(trail)
@@ -557,7 +559,7 @@ pub(super) async fn apply_declared(
     declared: Option<Declared>,
 ) -> Result<(), ServerError> {
     if let Some(declared) = declared {
-        admin::declare(control, &declared).await?;
+        admin::apply_declared(control, &declared).await?;
     }
     Ok(())
 }

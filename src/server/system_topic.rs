@@ -97,12 +97,14 @@ pub(super) fn start(
     });
     registry.report_changes_to(events_of_registry);
     let mut watch = Watch::new(certificates, disk_free_bytes, certificate_expiry);
-    let (publisher, watched, clock) = (Arc::clone(&topic), Arc::clone(&topic), clock.clone());
+    let publisher = Arc::clone(&topic);
+    let watched = Arc::clone(&topic);
+    let clock = clock.clone();
     actix_rt::spawn(async move { publisher.run(waiting).await });
     actix_rt::spawn(async move {
         loop {
             watch
-                .look(
+                .report_changes(
                     &watched.registry,
                     &watched.journal,
                     &watched.events,
@@ -124,7 +126,7 @@ impl SystemTopic {
             let topic = Arc::clone(&topic);
             Box::pin(async move {
                 topic
-                    .publish(&blob_created(&filed, topic.events.wall_time()))
+                    .publish_event(&blob_created(&filed, topic.events.wall_time()))
                     .await
             })
         })
@@ -132,7 +134,7 @@ impl SystemTopic {
 
     async fn run(&self, mut waiting: mpsc::Receiver<SystemEvent>) {
         while let Some(event) = waiting.recv().await {
-            while let Err(error) = self.publish(&event).await {
+            while let Err(error) = self.publish_event(&event).await {
                 if matches!(error, journal::Error::Closed) {
                     return;
                 }
@@ -145,8 +147,8 @@ impl SystemTopic {
     ///
     /// # Errors
     /// If a retry may succeed.
-    async fn publish(&self, event: &SystemEvent) -> Result<(), journal::Error> {
-        match self.append(event).await {
+    async fn publish_event(&self, event: &SystemEvent) -> Result<(), journal::Error> {
+        match self.append_event(event).await {
             Ok(is_published) => {
                 if is_published {
                     self.events.count_event(true);
@@ -176,12 +178,12 @@ impl SystemTopic {
 
     /// False if the event is about an event subscription that receives it, or if only other shards
     /// have the topic.
-    async fn append(&self, event: &SystemEvent) -> Result<bool, PublishError> {
-        let none = || PublishError::Permanent("the topic does not exist".to_owned());
+    async fn append_event(&self, event: &SystemEvent) -> Result<bool, PublishError> {
+        let no_topic = || PublishError::Permanent("the topic does not exist".to_owned());
         let topic = match self.registry.find_topic(&self.name) {
             Some(topic) => topic,
             None if self.is_led_elsewhere => return Ok(false),
-            None => return Err(none()),
+            None => return Err(no_topic()),
         };
         if event
             .partition
@@ -189,10 +191,12 @@ impl SystemTopic {
         {
             return Ok(false);
         }
-        let draft = self.draft(&topic, event).map_err(PublishError::Permanent)?;
+        let draft = self
+            .draft_event(&topic, event)
+            .map_err(PublishError::Permanent)?;
         // Without a permit: one event at a time, and few.
         let window = topic.record().ingress.duplicate_window();
-        let appended = match self.journal.append_new_events(
+        let outcome = match self.journal.append_new_events(
             topic.partition(),
             draft.into_chunks(),
             window,
@@ -201,10 +205,10 @@ impl SystemTopic {
             Ok(appended) => appended.await,
             Err(error) => Err(error),
         };
-        match appended {
+        match outcome {
             Ok(_) => Ok(true),
             // The topic was deleted meanwhile.
-            Err(journal::Error::Unknown) => Err(none()),
+            Err(journal::Error::Unknown) => Err(no_topic()),
             // A subscriber that does not take events must not hold up dead letters.
             Err(error @ journal::Error::Backlog(_)) => {
                 Err(PublishError::Permanent(error.to_string()))
@@ -221,21 +225,29 @@ impl SystemTopic {
     /// The partitions with events of the system topic: its own, and those of namespace topics to
     /// which its event subscriptions deliver, directly or through another topic.
     fn fed_partitions(&self, topic: &Arc<TopicHandle>) -> HashSet<PartitionId> {
-        let (mut found, mut open) = (HashSet::new(), vec![Arc::clone(topic)]);
+        let mut found = HashSet::new();
+        let mut open = vec![Arc::clone(topic)];
         while let Some(topic) = open.pop() {
             if !found.insert(topic.partition()) {
                 continue;
             }
             for subscription in topic.list_subscriptions() {
                 if let Some(Resource::NamespaceTopic(target)) = subscription.resource.as_deref() {
-                    open.extend(local_topics::find(&self.registry, &target.resource_id));
+                    open.extend(local_topics::find_namespace_topic(
+                        &self.registry,
+                        &target.resource_id,
+                    ));
                 }
             }
         }
         found
     }
 
-    fn draft(&self, topic: &TopicHandle, event: &SystemEvent) -> Result<ChunkBuilder, String> {
+    fn draft_event(
+        &self,
+        topic: &TopicHandle,
+        event: &SystemEvent,
+    ) -> Result<ChunkBuilder, String> {
         let record = topic.record();
         let target = EventTarget::for_topic(&record);
         let SystemEvent {

@@ -34,7 +34,11 @@ pub(super) struct Timekeeper {
 /// The clock of this process, which continues the saved one, or that of the `owner` before this
 /// one: the nodes of a cluster have clocks of their own, and the times that one has set are those
 /// of the next one.
-pub(super) fn begin(config: &Config, skew: Skew, owner: Option<OwnerClock>) -> (Clock, Timekeeper) {
+pub(super) fn start_clock(
+    config: &Config,
+    skew: Skew,
+    owner: Option<OwnerClock>,
+) -> (Clock, Timekeeper) {
     let path = config.server.data_dir.join(FILE);
     let boot = fs::read_to_string(BOOT)
         .ok()
@@ -45,7 +49,8 @@ pub(super) fn begin(config: &Config, skew: Skew, owner: Option<OwnerClock>) -> (
     };
     let past = ClockRecord::latest_record(read(&path), owner, limits);
     let (clock, jump) = Clock::resume_after(skew, past.as_ref(), boot.as_deref(), limits);
-    let (time, wall) = (clock.now(), clock.wall_time());
+    let time = clock.now();
+    let wall = clock.wall_time();
     let rounded = |by: Duration| {
         humantime_serde::re::humantime::format_duration(Duration::from_secs(by.as_secs()))
             .to_string()
@@ -104,7 +109,7 @@ impl Timekeeper {
         let mut was_paused = self.clock.expiry_is_paused();
         for look in 0_u32.. {
             if look % SAVED_EVERY == 0 {
-                self.save();
+                self.save_clock();
             }
             tokio::time::sleep(LOOK).await;
             // Reading the time detects a step.
@@ -131,7 +136,7 @@ impl Timekeeper {
     }
 
     /// Saves the clock for the next process.
-    pub(super) fn save(&self) {
+    pub(super) fn save_clock(&self) {
         let Some(past) = self.clock.to_record(self.boot.as_deref()) else {
             return;
         };

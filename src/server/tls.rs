@@ -47,13 +47,13 @@ pub(super) struct ReloadableCertificate {
 
 impl ResolvesServerCert for ReloadableCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current())
+        Some(self.current_key())
     }
 }
 
 impl ResolvesClientCert for ReloadableCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.current())
+        Some(self.current_key())
     }
 
     fn has_certs(&self) -> bool {
@@ -67,17 +67,17 @@ impl ReloadableCertificate {
     /// # Errors
     /// If they cannot be used.
     pub(super) fn load(certificate: PathBuf, key: PathBuf) -> Result<Self, trust::TrustError> {
-        let seen = RwLock::new(read(&certificate, &key).unwrap_or_default());
-        let current = RwLock::new(Arc::new(certified(&certificate, &key)?));
+        let last_read = RwLock::new(read(&certificate, &key).unwrap_or_default());
+        let current = RwLock::new(Arc::new(read_certified_key(&certificate, &key)?));
         Ok(Self {
             certificate,
             key,
             current,
-            seen,
+            seen: last_read,
         })
     }
 
-    fn current(&self) -> Arc<CertifiedKey> {
+    fn current_key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -85,13 +85,13 @@ impl ReloadableCertificate {
     pub(super) fn end_entity(&self) -> Option<(PathBuf, CertificateDer<'static>)> {
         Some((
             self.certificate.clone(),
-            self.current().cert.first()?.clone(),
+            self.current_key().cert.first()?.clone(),
         ))
     }
 
     /// Reads the files, and takes a new certificate. Blocks.
-    pub(super) fn reload(&self) -> &'static str {
-        let found = match read(&self.certificate, &self.key) {
+    pub(super) fn reload_files(&self) -> &'static str {
+        let contents = match read(&self.certificate, &self.key) {
             Ok(found) => found,
             // The files are missing or being replaced; the last certificate stays in use.
             Err(error) => {
@@ -99,11 +99,11 @@ impl ReloadableCertificate {
                 return "not readable";
             }
         };
-        if *self.seen.read().unwrap_or_else(PoisonError::into_inner) == found {
+        if *self.seen.read().unwrap_or_else(PoisonError::into_inner) == contents {
             return "unchanged";
         }
-        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = found;
-        match certified(&self.certificate, &self.key) {
+        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = contents;
+        match read_certified_key(&self.certificate, &self.key) {
             Ok(fresh) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
                 tracing::info!(path = %self.certificate.display(), "certificate replaced");
@@ -122,7 +122,7 @@ fn read(certificate: &Path, key: &Path) -> io::Result<(Vec<u8>, Vec<u8>)> {
     Ok((std::fs::read(certificate)?, std::fs::read(key)?))
 }
 
-fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::TrustError> {
+fn read_certified_key(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::TrustError> {
     let (chain, private) = load_identity(certificate, key)?;
     let wrong = |error: rustls::Error| trust::TrustError::File {
         path: certificate.to_owned(),
@@ -132,7 +132,7 @@ fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::Trus
 }
 
 /// The TLS configuration and its certificate; [`None`] where the settings name none.
-pub(super) fn listening(
+pub(super) fn listener_tls(
     settings: &config::Server,
 ) -> Result<Option<(ServerConfig, Arc<ReloadableCertificate>)>, trust::TrustError> {
     let (Some(certificate), Some(key)) = (&settings.tls_certificate, &settings.tls_key) else {
@@ -142,7 +142,7 @@ pub(super) fn listening(
         certificate.clone(),
         key.clone(),
     )?);
-    let versions = super::settings::version(settings.tls_minimum_version).and_later();
+    let versions = super::settings::minimum_tls_version(settings.tls_minimum_version).and_later();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(versions)?
         .with_no_client_auth()
@@ -153,7 +153,6 @@ pub(super) fn listening(
 /// TLS between the nodes of a cluster: both ends show a certificate of the same authorities.
 #[cfg(feature = "nats")]
 pub(super) struct NodeTls {
-    /// The certificate of this node.
     pub(super) certificate: Arc<ReloadableCertificate>,
     /// The end of an owner.
     pub(super) server: ServerConfig,
@@ -178,10 +177,8 @@ impl NodeTls {
         let roots = Arc::new(trust::load_root_store(&[TrustRoots::File(
             authorities.clone(),
         )])?);
-        let (provider, versions) = (
-            Arc::new(ring::default_provider()),
-            MinimumTlsVersion::Tls13.and_later(),
-        );
+        let provider = Arc::new(ring::default_provider());
+        let versions = MinimumTlsVersion::Tls13.and_later();
         let nodes =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
                 .build();
@@ -224,7 +221,7 @@ pub(super) async fn keep_node_fresh(
         let certificates = certificates.clone();
         let reload = move || {
             for certificate in certificates {
-                certificate.reload();
+                certificate.reload_files();
             }
         };
         if tokio::task::spawn_blocking(reload).await.is_err() {
@@ -252,7 +249,7 @@ pub(super) async fn keep_fresh(
             _ = asked => {}
         }
         let Some(shown) = shown.upgrade() else { return };
-        if tokio::task::spawn_blocking(move || shown.reload())
+        if tokio::task::spawn_blocking(move || shown.reload_files())
             .await
             .is_err()
         {

@@ -25,23 +25,24 @@ pub(super) fn read(config: &Config, connections: Connections) -> Result<UseRules
     };
     for service in &config.delivery.resources {
         let setting = format!("delivery.resources.{}.used_by", service.name);
-        rules
-            .of_services
-            .insert(service.name.clone(), scopes(&setting, &service.used_by)?);
+        rules.of_services.insert(
+            service.name.clone(),
+            parse_scopes(&setting, &service.used_by)?,
+        );
     }
     for (name, used_by) in &config.dead_letter.used_by {
         rules.of_stores.insert(
             name.clone(),
-            scopes("used_by of a dead-letter store", used_by)?,
+            parse_scopes("used_by of a dead-letter store", used_by)?,
         );
     }
-    for (name, users) in named(
+    for (name, users) in parse_named_rules(
         "delivery.client_certificates_used_by",
         &config.delivery.client_certificates_used_by,
     )? {
         rules.of_certificates.insert(name, users);
     }
-    for (audience, users) in named(
+    for (audience, users) in parse_named_rules(
         "delivery.identity_audiences",
         &config.delivery.identity_audiences,
     )? {
@@ -60,7 +61,7 @@ pub(super) fn read(config: &Config, connections: Connections) -> Result<UseRules
     Ok(rules)
 }
 
-fn scopes(setting: &str, texts: &[String]) -> Result<UserScopes, UseRuleError> {
+fn parse_scopes(setting: &str, texts: &[String]) -> Result<UserScopes, UseRuleError> {
     let wrong = |problem| UseRuleError {
         setting: setting.to_owned(),
         rule: texts.join(", "),
@@ -70,8 +71,11 @@ fn scopes(setting: &str, texts: &[String]) -> Result<UserScopes, UseRuleError> {
 }
 
 /// Reads rules of the form `NAME SCOPE,SCOPE`.
-fn named(setting: &str, rules: &[String]) -> Result<BTreeMap<String, UserScopes>, UseRuleError> {
-    let mut named = BTreeMap::new();
+fn parse_named_rules(
+    setting: &str,
+    rules: &[String],
+) -> Result<BTreeMap<String, UserScopes>, UseRuleError> {
+    let mut rules_by_name = BTreeMap::new();
     for rule in rules {
         let wrong = |problem: String| UseRuleError {
             setting: setting.to_owned(),
@@ -85,11 +89,11 @@ fn named(setting: &str, rules: &[String]) -> Result<BTreeMap<String, UserScopes>
             ));
         };
         let users = UserScopes::parse(scopes.split(',')).map_err(wrong)?;
-        if named.insert(name.to_owned(), users).is_some() {
+        if rules_by_name.insert(name.to_owned(), users).is_some() {
             return Err(wrong(format!(
                 "another rule is for {name}, too; allowed is one with all scopes"
             )));
         }
     }
-    Ok(named)
+    Ok(rules_by_name)
 }

@@ -15,13 +15,11 @@ use gridhook_policy::record::{
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedStore {
     pub cursor: Cursor,
-    /// Pending deliveries.
     pub pending: BTreeMap<(Lane, Seq), PendingDelivery>,
     /// Their keys in the order of due times.
     pub due: BTreeSet<DueKey>,
     /// Dead letters that wait for their destination.
     pub dead: BTreeMap<(Lane, Seq), DeadLetterRecord>,
-    /// Jobs that have ended.
     pub ended: Vec<Job>,
 }
 

@@ -59,7 +59,6 @@ pub const EVENTS_MAX: f64 = 1e7;
 /// Progress is reported each time this many steps are done: every few milliseconds.
 const PROGRESS: u32 = 1 << 12;
 
-/// What to simulate.
 #[derive(Clone, Debug)]
 pub struct SimulationPlan {
     pub edition: Arc<Edition>,

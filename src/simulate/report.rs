@@ -15,7 +15,6 @@ use crate::{
 };
 use gridhook_policy::record::Counters;
 
-/// The report of a simulation.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Simulation)]
@@ -101,7 +100,6 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// The distribution of these values.
     pub fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

@@ -59,7 +59,6 @@ pub(super) struct SubscriberCounts {
     pub(super) attempts: u64,
     /// Of these, those with a durable outcome.
     pub(super) answered: u64,
-    /// Of these, failures.
     pub(super) failed: u64,
     /// Attempts made while the endpoint was down.
     pub(super) while_down: u64,

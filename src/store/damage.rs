@@ -72,7 +72,6 @@ pub struct DamageSummary {
 }
 
 impl DamageSummary {
-    /// Whether there is no damage.
     pub fn is_empty(&self) -> bool {
         self.gaps.is_empty() && self.families.is_empty()
     }

@@ -36,7 +36,6 @@ const MAGIC: [u8; 8] = *b"gridmark";
 /// The result of opening a watermark file.
 #[derive(Debug)]
 pub enum WatermarkFile {
-    /// There is no file.
     Missing,
     /// Neither slot is valid.
     Damaged,

@@ -34,7 +34,6 @@ pub const SUBSCRIBERS_MAX: usize = 32;
 /// An item of the feed.
 #[derive(Clone, Debug)]
 pub enum FeedEvent {
-    /// Events were published.
     Published(PartitionId, Chunk),
     /// Ledger lines of a subscription became durable.
     Ended(SubscriptionKey, Arc<SubscriptionRecord>, Vec<LedgerLine>),
@@ -126,7 +125,6 @@ impl FeedShared {
 }
 
 impl EventFeed {
-    /// Whether the feed has a subscriber.
     pub fn has_subscribers(&self) -> bool {
         self.0.subscribers.load(Ordering::Relaxed) > 0
     }

@@ -69,7 +69,6 @@ pub enum PlanError {
     /// A property of a destination other than a webhook is invalid.
     #[error("destination.properties.{0}")]
     Property(#[from] InvalidProperty),
-    /// A transformation is invalid.
     #[error("transform.{0}")]
     Transform(#[from] InvalidTransform),
     /// The proxy does not exist.
@@ -161,7 +160,6 @@ pub struct DeliveryPlan {
 /// Header of a request that a replay job sends. Its value is the job.
 const REPLAY_HEADER: &str = "aeg-replay-job";
 
-/// The same for a redrive job.
 const REDRIVE_HEADER: &str = "aeg-redrive-job";
 
 /// Maximum events in the answer to one receive request.
@@ -361,7 +359,6 @@ impl DeliveryPlan {
         self.settings.request_timeout.saturating_sub(REQUEST_SLACK)
     }
 
-    /// The webhook, if it is one.
     pub fn webhook(&self) -> Option<&Destination> {
         match &self.target {
             Target::Webhook(target) => Some(&target.destination),

@@ -12,7 +12,6 @@ pub struct SliceRead {
     pub lane: Lane,
     /// Where the lane reads on. The slice may begin earlier.
     pub from: Seq,
-    /// What was read.
     pub slice: LogSlice,
 }
 

@@ -98,7 +98,6 @@ impl AttemptSpan {
         })
     }
 
-    /// The trace headers of the request.
     pub(super) fn trace_headers(&self) -> impl Iterator<Item = RequestHeader> + use<> {
         let state = self
             .context
@@ -147,7 +146,6 @@ impl AttemptSpan {
         });
     }
 
-    /// Whether the span is recorded.
     pub(super) fn is_recorded(&self) -> bool {
         self.span.is_some()
     }

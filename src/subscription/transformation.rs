@@ -13,7 +13,6 @@ use gridhook_policy::{Input, transform::Program};
 /// So many bytes that expressions could make take less than a millisecond.
 const QUICK_BYTES: f64 = 64.0 * 1024.0;
 
-/// A transformation of what was read.
 #[derive(Clone)]
 pub(super) struct ReadTransformation {
     pub(super) program: Arc<Program>,

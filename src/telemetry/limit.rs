@@ -23,7 +23,6 @@ use gridhook_event::Timestamp;
 /// The maximum number of lines from one call site in a [`WINDOW`].
 const LINES: u32 = 10;
 
-/// The window.
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// The module of actix that reads HTTP/1 requests.

@@ -314,10 +314,8 @@ fn json(key: &str) -> Vec<Attack> {
 
 #[test]
 fn every_attack_gets_its_answer_and_affects_no_other_client() {
-    let (server, sink) = (
-        Server::start(&[("LIMITS__FAILED_KEYS", "1000")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("LIMITS__FAILED_KEYS", "1000")]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let memory = server.resident();
     let mut rows = Vec::new();
@@ -362,7 +360,8 @@ fn every_attack_gets_its_answer_and_affects_no_other_client() {
 
 #[test]
 fn text_of_events_and_settings_cannot_break_a_header() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("clouds", "CloudEventSchemaV1_0");
     let property = |value: &str| {
         serde_json::json!({"deliveryAttributeMappings": [

@@ -140,8 +140,10 @@ fn what_callers_let_the_server_compute_is_bounded_and_delays_no_publisher_for_lo
         &server,
         &["team", "--role", "admin", "--scope", "topics/orders"],
     );
-    let (attacks, before) = (computations(), server.resident());
-    let (ended, made) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let attacks = computations();
+    let before = server.resident();
+    let ended = AtomicBool::new(false);
+    let made = AtomicUsize::new(0);
     let attack = |first: usize| {
         for number in 0..many(1, 50) * attacks.len() {
             let Attack {

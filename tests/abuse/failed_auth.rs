@@ -104,7 +104,8 @@ fn wrong_keys_and_tokens_wait_while_right_ones_do_not() {
         ("LIMITS__FAILED_KEYS_DELAY", "400ms"),
     ]);
     let key = server.topic("orders", "EventGridSchema");
-    let (clock, at) = (Clock::system(), server.at());
+    let clock = Clock::system();
+    let at = server.at();
     let timed = |method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]| {
         let begun = clock.now();
         let status = Client::new(at)

@@ -34,7 +34,8 @@ fn a_server_that_stood_still_goes_on_and_loses_nothing() {
         ("DELIVERY__CONCURRENCY", concurrency.as_str()),
     ];
     let still = Duration::from_secs(many(4, 60) as u64);
-    let (mut server, sink) = (Server::start(&settings), Sink::start());
+    let mut server = Server::start(&settings);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     for name in ["hook", "pending"] {
         server.subscribe(

@@ -436,7 +436,8 @@ fn outcomes(server: &Server, id: &str, name: &str) -> Vec<String> {
 
 #[test]
 fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_affected() {
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().expect("a folder");
     let roots = folder.path().join("ca.pem");
     fs::write(&roots, authority.pem()).expect("written");
     let settings = [
@@ -446,7 +447,8 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
         ("DELIVERY__SUSPEND_AFTER_FAILURES", "100"),
         ("JOURNAL__RETENTION", "1h"),
     ];
-    let (server, sink) = (Server::start(&settings), Sink::start());
+    let server = Server::start(&settings);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let memory = server.resident();
     server.subscribe(
@@ -459,7 +461,8 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
         .chain(bodies())
         .enumerate()
         .map(|(number, kind)| {
-            let (name, (endpoint, spec)) = (format!("hook{number}"), start(&kind, &authority));
+            let name = format!("hook{number}");
+            let (endpoint, spec) = start(&kind, &authority);
             server.subscribe("orders", &name, &spec.prefix("/shared"));
             (name, kind, endpoint)
         })
@@ -492,7 +495,8 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
         )
     });
 
-    let (mut rows, mut wrong) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut wrong = Vec::new();
     for (name, kind, endpoint) in &kinds {
         let counter = |which: &str| server.counter("orders", name, which);
         wait_for(

@@ -40,13 +40,11 @@ struct Street {
 impl Street {
     fn new(holes: bool) -> Self {
         // Black holes shall time out within the run, and again.
-        let (server, sink) = (
-            Server::start(&[
-                ("DELIVERY__RESPONSE_TIMEOUT", "2s"),
-                ("DELIVERY__LATE_TIMEOUT", "10s"),
-            ]),
-            Sink::start(),
-        );
+        let server = Server::start(&[
+            ("DELIVERY__RESPONSE_TIMEOUT", "2s"),
+            ("DELIVERY__LATE_TIMEOUT", "10s"),
+        ]);
+        let sink = Sink::start();
         let key = server.topic("street", "EventGridSchema");
         for number in 0..EACH {
             for (kind, there) in [("healthy", true), ("hole", holes)] {
@@ -68,20 +66,17 @@ impl Street {
 
     /// Publishes at a rate for a duration, and returns when each event was sent, by id.
     fn publish(&self, per_second: usize, most: Duration) -> HashMap<String, Timestamp> {
-        let (mut client, clock, mut sent) = (
-            Client::new(self.server.at()),
-            Clock::system(),
-            HashMap::new(),
-        );
-        let (begun, pause) = (
-            clock.now(),
-            Duration::from_secs_f64(EVENTS as f64 / per_second as f64),
-        );
+        let mut client = Client::new(self.server.at());
+        let clock = Clock::system();
+        let mut sent = HashMap::new();
+        let begun = clock.now();
+        let pause = Duration::from_secs_f64(EVENTS as f64 / per_second as f64);
         let requests = (most.as_secs_f64() / pause.as_secs_f64()) as u32;
         for request in 0..requests {
             let events: Vec<String> = (0..EVENTS)
                 .map(|event| {
-                    let (id, of) = (format!("{request}-{event}"), (request as usize * EVENTS + event) % EACH);
+                    let id = format!("{request}-{event}");
+                    let of = (request as usize * EVENTS + event) % EACH;
                     sent.insert(id.clone(), self.sink.now());
                     let kind = type_of(of);
                     format!(r#"{{"id":"{id}","subject":"/a","eventType":"{kind}","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","data":{{}}}}"#)
@@ -127,7 +122,8 @@ const SEEKERS: usize = 5;
 
 #[test]
 fn dear_filters_of_one_topic_do_not_stop_the_others() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     // Numbered in turns, so that each thread has topics of both kinds.
     let dear: Vec<(String, String)> = (0..4)
         .map(|number| {
@@ -203,7 +199,8 @@ fn fifty_black_holes_hold_their_own_places_and_healthy_neighbours_get_everything
         street.taken() >= sent.len()
     });
     assert_eq!(street.taken(), sent.len(), "and nothing twice");
-    let (mut failed, mut held) = (0, 0);
+    let mut failed = 0;
+    let mut held = 0;
     for number in 0..EACH {
         let healthy = street.server.status("street", &format!("healthy-{number}"));
         assert_eq!(healthy["counters"]["requestsFailed"], 0, "{healthy}");
@@ -236,7 +233,8 @@ fn name_servers_that_never_answer_delay_no_other_name() {
         ("DELIVERY__NAME_SERVERS", at.as_str()),
         ("DELIVERY__VALIDATE", "false"),
     ];
-    let (server, sink) = (Server::start(&settings), Sink::start());
+    let server = Server::start(&settings);
+    let sink = Sink::start();
     let key = server.topic("names", "EventGridSchema");
     for number in 0..150 {
         let spec = SubscriptionSpec::of(&format!("http://silent{number}.test/")).types(&["Silent"]);

@@ -70,7 +70,8 @@ impl Seen {
     }
 
     fn growth(&self) -> u64 {
-        let (first, most) = (self.memory.first(), self.memory.iter().max());
+        let first = self.memory.first();
+        let most = self.memory.iter().max();
         first
             .zip(most)
             .map_or(0, |(first, most)| most.saturating_sub(*first))
@@ -107,7 +108,8 @@ impl Seen {
                 .copied()
                 .unwrap_or_default()
         };
-        let (acknowledged, shed) = (self.acknowledged.len(), self.shed);
+        let acknowledged = self.acknowledged.len();
+        let shed = self.shed;
         println!(
             "{title}: {acknowledged} events acknowledged, {shed} requests shed; {} probes, p50 \
              {:.1?}, p99 {:.1?}; memory {} MiB at first, {} MiB more at the most",
@@ -122,18 +124,14 @@ impl Seen {
 
 /// Publishers that offer `OFFERED` events a second in all, whatever the response, for so long.
 fn flood(server: &Server, key: &str, most: Duration) -> Seen {
-    let (seen, stop) = (
-        Arc::new(Mutex::new(Seen::default())),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let stop = Arc::new(AtomicBool::new(false));
     let publishers: Vec<_> = (0..PUBLISHERS)
         .map(|number| {
-            let (seen, stop, at, key) = (
-                Arc::clone(&seen),
-                Arc::clone(&stop),
-                server.at(),
-                key.to_owned(),
-            );
+            let seen = Arc::clone(&seen);
+            let stop = Arc::clone(&stop);
+            let at = server.at();
+            let key = key.to_owned();
             thread::spawn(move || offer(number, at, &key, &seen, &stop))
         })
         .collect();
@@ -170,7 +168,8 @@ fn flood(server: &Server, key: &str, most: Duration) -> Seen {
 
 fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &AtomicBool) {
     let pause = Duration::from_secs_f64((PUBLISHERS * EVENTS) as f64 / OFFERED as f64);
-    let (clock, mut client) = (Clock::system(), Client::new(at));
+    let clock = Clock::system();
+    let mut client = Client::new(at);
     let begun = clock.now();
     for request in 0u32.. {
         if stop.load(Ordering::SeqCst) {
@@ -197,13 +196,11 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
 #[test]
 fn at_ten_times_its_rate_it_sheds_stays_responsive_and_keeps_its_word() {
     let rate = TAKEN.to_string();
-    let (server, sink) = (
-        Server::start(&[
-            ("PUBLISH__EVENTS_PER_SECOND", &rate),
-            ("TOPIC__RECENT_EVENTS_BYTES", "4 MiB"),
-        ]),
-        Sink::start(),
-    );
+    let server = Server::start(&[
+        ("PUBLISH__EVENTS_PER_SECOND", &rate),
+        ("TOPIC__RECENT_EVENTS_BYTES", "4 MiB"),
+    ]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",

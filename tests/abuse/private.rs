@@ -34,7 +34,8 @@ fn checked(folder: &Path) -> (usize, Vec<PathBuf>) {
 
 #[test]
 fn everything_at_rest_is_private_also_what_was_left_open() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     sink.set("/hook", Behavior::Answer(400));
     server.subscribe(

@@ -75,7 +75,9 @@ impl RawRequest<'_> {
         stream.set_nodelay(true).expect("a stream takes its option");
         let clock = Clock::system();
         let begun = clock.now();
-        let (mut unsent, mut response, mut broken) = (self.first, Vec::new(), false);
+        let mut unsent = self.first;
+        let mut response = Vec::new();
+        let mut broken = false;
         loop {
             let past = clock.now().since(begun);
             if broken || past >= self.most || is_enough(&response) {

@@ -56,7 +56,8 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
         ("CHAOS__ENABLED", "true"),
         ("LIMITS__FAILED_KEYS", "2"),
     ];
-    let (mut server, sink) = (Server::start(&settings), Sink::start());
+    let mut server = Server::start(&settings);
+    let sink = Sink::start();
     let bearer = format!("Bearer {TOKEN}");
     let ask = |server: &Server, method: &str, path: &str, body: &Value| {
         let body = if body.is_null() {

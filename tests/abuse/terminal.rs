@@ -91,7 +91,8 @@ impl Drop for Tail {
 
 #[test]
 fn no_command_prints_what_a_terminal_obeys() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
     let key: Value = serde_json::from_str(
         &operator(&server, &["topics", "keys", "orders", "--output", "json"])

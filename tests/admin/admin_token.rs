@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use gridhook::admin::admin_token::{TokenOrigin, load, token_path};
+use gridhook::admin::admin_token::{TokenOrigin, load_or_create, token_path};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder can be made")
@@ -28,7 +28,7 @@ fn write(path: &Path, text: &str, mode: u32) {
 #[test]
 fn a_token_is_made_at_the_first_start_and_used_again() {
     let folder = folder();
-    let made = load(None, folder.path()).expect("it is made");
+    let made = load_or_create(None, folder.path()).expect("it is made");
     assert_eq!(made.origin(), TokenOrigin::Generated);
     let path = token_path(folder.path());
     assert_eq!(mode(&path), 0o600);
@@ -38,10 +38,10 @@ fn a_token_is_made_at_the_first_start_and_used_again() {
         43,
         "32 bytes in base64url without padding"
     );
-    assert!(made.is(text.trim()));
-    let kept = load(Some(""), folder.path()).expect("it is read");
+    assert!(made.matches(text.trim()));
+    let kept = load_or_create(Some(""), folder.path()).expect("it is read");
     assert_eq!(kept.origin(), TokenOrigin::Stored);
-    assert!(kept.is(text.trim()));
+    assert!(kept.matches(text.trim()));
     assert_eq!(
         fs::read_dir(folder.path()).expect("a folder").count(),
         1,
@@ -51,31 +51,34 @@ fn a_token_is_made_at_the_first_start_and_used_again() {
 
 #[test]
 fn two_servers_have_two_tokens() {
-    let (one, other) = (folder(), folder());
-    load(None, one.path()).expect("it is made");
-    let other = load(None, other.path()).expect("it is made");
+    let one = folder();
+    let other = folder();
+    load_or_create(None, one.path()).expect("it is made");
+    let other = load_or_create(None, other.path()).expect("it is made");
     assert!(
-        !other.is(fs::read_to_string(token_path(one.path()))
-            .expect("it is text")
-            .trim())
+        !other.matches(
+            fs::read_to_string(token_path(one.path()))
+                .expect("it is text")
+                .trim()
+        )
     );
 }
 
 #[test]
 fn a_configured_token_goes_first_and_leaves_no_file() {
     let folder = folder();
-    let token = load(Some("swordfish"), folder.path()).expect("it is taken");
+    let token = load_or_create(Some("swordfish"), folder.path()).expect("it is taken");
     assert_eq!(token.origin(), TokenOrigin::Configured);
-    assert!(token.is("swordfish"));
+    assert!(token.matches("swordfish"));
     for other in ["swordfisH", "swordfis", "swordfish ", ""] {
-        assert!(!token.is(other), "{other:?}");
+        assert!(!token.matches(other), "{other:?}");
     }
     assert!(!token_path(folder.path()).exists());
 }
 
 #[test]
 fn a_token_is_never_shown() {
-    let token = load(Some("swordfish"), Path::new("/nowhere")).expect("it is taken");
+    let token = load_or_create(Some("swordfish"), Path::new("/nowhere")).expect("it is taken");
     assert_eq!(
         format!("{token:?}"),
         "AdminToken { text: \"[hidden]\", origin: Configured }"
@@ -85,7 +88,7 @@ fn a_token_is_never_shown() {
 #[test]
 fn a_token_that_no_header_can_carry_is_refused() {
     for text in ["two words", "tab\t", "größe", "\u{7}"] {
-        let error = load(Some(text), Path::new("/nowhere")).expect_err("it is refused");
+        let error = load_or_create(Some(text), Path::new("/nowhere")).expect_err("it is refused");
         assert!(
             error.to_string().contains("allowed are visible ASCII"),
             "{error}"
@@ -93,7 +96,7 @@ fn a_token_that_no_header_can_carry_is_refused() {
     }
     let folder = folder();
     write(&token_path(folder.path()), " \n", 0o600);
-    let error = load(None, folder.path()).expect_err("an empty file is no token");
+    let error = load_or_create(None, folder.path()).expect_err("an empty file is no token");
     assert!(
         error
             .to_string()
@@ -108,9 +111,9 @@ fn a_file_that_others_can_read_is_narrowed() {
     let path = token_path(folder.path());
     write(&path, "swordfish\n", 0o644);
     assert!(
-        load(None, folder.path())
+        load_or_create(None, folder.path())
             .expect("it is read")
-            .is("swordfish")
+            .matches("swordfish")
     );
     assert_eq!(mode(&path), 0o600);
 }
@@ -121,7 +124,7 @@ fn a_file_that_others_can_write_is_refused() {
     let path = token_path(folder.path());
     for wrong in [0o620, 0o602, 0o666] {
         write(&path, "swordfish\n", wrong);
-        let error = load(None, folder.path())
+        let error = load_or_create(None, folder.path())
             .expect_err("it is refused")
             .to_string();
         assert!(
@@ -138,7 +141,9 @@ fn a_draft_that_a_crash_left_behind_does_no_harm() {
     let folder = folder();
     write(&folder.path().join("admin-token.new"), "half", 0o600);
     assert_eq!(
-        load(None, folder.path()).expect("it is made").origin(),
+        load_or_create(None, folder.path())
+            .expect("it is made")
+            .origin(),
         TokenOrigin::Generated
     );
     assert!(!folder.path().join("admin-token.new").exists());

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
-    admin::model::subscription::{PathForm, patch, put},
+    admin::model::subscription::{PathForm, read_patch, read_put},
     event::{Name, Schema},
     record::subscription::SubscriptionRecord,
 };
@@ -15,7 +15,7 @@ fn take(schema: Schema, filter: &Value) -> Result<SubscriptionRecord, String> {
     let destination =
         json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/"}});
     let body = json!({"properties": {"destination": destination, "filter": filter}}).to_string();
-    put(
+    read_put(
         &Name::new("to-shop"),
         &topic_record(schema),
         None,
@@ -64,7 +64,7 @@ fn numbers_are_kept_exactly_or_refused() {
             r#"{{"properties": {{"destination": {{"endpointType": "WebHook", "properties": {{"endpointUrl": "http://127.0.0.1:9000/"}}}},
             "filter": {{"advancedFilters": [{{"operatorType": "NumberIn", "key": "data.k", "values": [1, {number}]}}]}}}}}}"#
         );
-        put(
+        read_put(
             &Name::new("to-shop"),
             &topic_record(Schema::EventGrid),
             None,
@@ -121,11 +121,12 @@ fn all_nineteen_operators_are_accepted_stored_and_returned_as_given() {
     let same = take(Schema::EventGrid, &reported["properties"]["filter"])
         .expect("the response can be put");
     assert_eq!(same.filter, record.filter);
-    let patched = patch(&record, &topic, &ranges(), br#"{"labels": ["x"]}"#).expect("it is taken");
+    let patched =
+        read_patch(&record, &topic, &ranges(), br#"{"labels": ["x"]}"#).expect("it is taken");
     assert_eq!(patched.filter, record.filter);
     let body =
         br#"{"filter": {"advancedFilters": null, "enableAdvancedFilteringOnArrays": false}}"#;
-    let patched = patch(&record, &topic, &ranges(), body).expect("it is taken");
+    let patched = read_patch(&record, &topic, &ranges(), body).expect("it is taken");
     assert!(
         patched.filter.advanced_filters.is_empty()
             && !patched.filter.enable_advanced_filtering_on_arrays

@@ -5,7 +5,7 @@ use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
     admin::{
         ChaosMode,
-        model::subscription::{PathForm, patch, put},
+        model::subscription::{PathForm, read_patch, read_put},
     },
     event::{Name, Schema},
     record::subscription::SubscriptionRecord,
@@ -26,7 +26,7 @@ fn body(schema: &str, mappings: &Value) -> Value {
 
 fn take(schema: &str, mappings: &Value) -> Result<SubscriptionRecord, String> {
     let body = body(schema, mappings).to_string();
-    put(
+    read_put(
         &Name::new("to-shop"),
         &topic_record(Schema::EventGrid),
         None,
@@ -97,7 +97,7 @@ fn secrets_are_kept_and_not_shown() {
         );
         body["properties"]["labels"] = json!(["changed"]);
         let body = body.to_string();
-        let again = put(
+        let again = read_put(
             &record.name,
             &topic,
             Some(&record),
@@ -113,13 +113,14 @@ fn secrets_are_kept_and_not_shown() {
             json!({"destination": {"properties": {"deliveryAttributeMappings": mappings}}})
                 .to_string();
         let patched =
-            patch(&record, &topic, &ranges(), patch_body.as_bytes()).expect("it is taken");
+            read_patch(&record, &topic, &ranges(), patch_body.as_bytes()).expect("it is taken");
         assert_eq!(patched.webhook, record.webhook);
     }
-    let patched = patch(&record, &topic, &ranges(), br#"{"labels": ["x"]}"#).expect("it is taken");
+    let patched =
+        read_patch(&record, &topic, &ranges(), br#"{"labels": ["x"]}"#).expect("it is taken");
     assert_eq!(patched.webhook, record.webhook);
     let none = br#"{"destination": {"properties": {"deliveryAttributeMappings": []}}}"#;
-    let patched = patch(&record, &topic, &ranges(), none).expect("it is taken");
+    let patched = read_patch(&record, &topic, &ranges(), none).expect("it is taken");
     assert!(patched.webhook.delivery_properties.is_empty());
     let bare = serde_json::to_string(&subscription_view(&patched, &topic, PathForm::Nested))
         .expect("it is JSON");

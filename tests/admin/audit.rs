@@ -302,7 +302,8 @@ async fn a_change_and_its_record_are_one_write() {
         } else {
             format!("{RG}{path}")
         };
-        let (before, records) = (control.store.writes(), trail(&control).await.len());
+        let before = control.store.writes();
+        let records = trail(&control).await.len();
         let answer = control.call(method, &whole, body).await;
         assert!(
             (200..300).contains(&answer.status),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use gridhook::admin::{ChaosMode, openapi::document};
+use gridhook::admin::{ChaosMode, openapi::generate_document};
 use serde_json::{Value, json};
 
 use super::control::ControlFixture;
@@ -78,8 +78,10 @@ async fn errors_of_bodies_speak_of_json_and_not_of_types_of_the_program() {
     let control = ControlFixture::new(ChaosMode::Enabled)
         .with_subscription()
         .await;
-    let document = document(ChaosMode::Enabled);
-    let (mut bodies, mut refused, mut wrong) = (0, 0, BTreeSet::new());
+    let document = generate_document(ChaosMode::Enabled);
+    let mut bodies = 0;
+    let mut refused = 0;
+    let mut wrong = BTreeSet::new();
     for (path, item) in document["paths"].as_object().expect("paths") {
         // A body of events has the errors of a publisher, and these tests have none.
         let is_ours = !path.ends_with("/publish")

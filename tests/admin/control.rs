@@ -82,8 +82,8 @@ impl ControlFixture {
     ) -> Self {
         let state = Arc::new(Mutex::new(journal::JournalState::Writable));
         let reported = Arc::clone(&state);
-        let token =
-            admin_token::load(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
+        let token = admin_token::load_or_create(Some(TOKEN), std::path::Path::new("/nowhere"))
+            .expect("it is taken");
         Self {
             control: web::Data::new(
                 Control::new(
@@ -215,7 +215,7 @@ impl ControlFixture {
 
     /// Lets the holder of this token read the metrics of the server.
     pub(super) fn let_read_metrics(&self, token: &str) {
-        let token = admin_token::AdminToken::given(token).expect("it is taken");
+        let token = admin_token::AdminToken::from_text(token).expect("it is taken");
         self.control
             .let_read_metrics(MetricsAccess::Token(Some(token)));
     }
@@ -336,7 +336,8 @@ async fn finish<B: MessageBody + 'static>(
         Ok(response) => response.map_into_boxed_body().into_parts().1,
         Err(error) => error.error_response(),
     };
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
     let body = actix_web::body::to_bytes(response.into_body())
         .await
         .expect("a body");

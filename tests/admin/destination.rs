@@ -8,7 +8,7 @@ use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
     admin::model::{
         EditionRanges, ValueRange,
-        subscription::{PathForm, patch, put},
+        subscription::{PathForm, read_patch, read_put},
     },
     config::Editions,
     deliver::AddressRules,
@@ -53,7 +53,7 @@ fn as_client_sees(record: &SubscriptionRecord) -> Value {
 
 fn patched(existing: &SubscriptionRecord, body: &Value) -> Result<SubscriptionRecord, String> {
     let body = body.to_string();
-    patch(
+    read_patch(
         existing,
         &topic_record(Schema::EventGrid),
         &ranges(),
@@ -149,10 +149,8 @@ fn served(given: &Value) -> (BatchLimits, String) {
 #[test]
 fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_there_is_none() {
     let _rows = crate::spec::shows(&["S000-064", "S000-077", "S000-088", "S003-015", "S003-025"]);
-    let (one, batch) = (
-        "application/cloudevents+json",
-        "application/cloudevents-batch+json",
-    );
+    let one = "application/cloudevents+json";
+    let batch = "application/cloudevents-batch+json";
     for (given, events_max, kilobytes, kind) in [
         (json!({}), 1, 64, one),
         (
@@ -198,7 +196,7 @@ fn the_defaults_of_batching_are_settings() {
     };
     let batch_of = |given: Value| {
         let body = with_batch(&given).to_string();
-        let record = put(
+        let record = read_put(
             &Name::new("to-shop"),
             &topic_record(Schema::EventGrid),
             None,

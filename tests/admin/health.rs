@@ -67,17 +67,17 @@ fn a_damaged_store_is_reported_and_takes_events() {
 fn a_server_never_goes_back_to_an_earlier_phase() {
     let vitals = ServerHealth::new(|| journal::JournalState::Writable);
     assert_eq!(vitals.phase(), StartPhase::Recovering);
-    vitals.enter(StartPhase::Serving);
+    vitals.enter_phase(StartPhase::Serving);
     assert_eq!(vitals.phase(), StartPhase::Serving);
-    vitals.enter(StartPhase::Stopping);
-    vitals.enter(StartPhase::Serving);
+    vitals.enter_phase(StartPhase::Stopping);
+    vitals.enter_phase(StartPhase::Serving);
     assert_eq!(vitals.phase(), StartPhase::Stopping);
 }
 
 #[test]
 fn a_start_says_what_it_does_and_how_far_it_is() {
     let vitals = ServerHealth::starting();
-    vitals.at(StartStep::with("the store is opened", || {
+    vitals.set_step(StartStep::with_progress("the store is opened", || {
         Some(StepProgress { done: 3, of: 7 })
     }));
     let readiness = vitals.readiness();
@@ -87,8 +87,8 @@ fn a_start_says_what_it_does_and_how_far_it_is() {
         readiness.problems,
         ["the store is being read after the start: the store is opened, 3 of 7 bytes"]
     );
-    vitals.attach(|| journal::JournalState::Writable);
-    vitals.enter(StartPhase::Serving);
+    vitals.attach_journal(|| journal::JournalState::Writable);
+    vitals.enter_phase(StartPhase::Serving);
     assert!(vitals.readiness().ready);
 }
 
@@ -157,13 +157,11 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
         &[&cut_off, &forwarded],
     ];
     let readiness = nodes.iter().map(|shards| {
-        let (health, shards) = (
-            ServerHealth::starting(),
-            shards
-                .iter()
-                .map(|shard| (*shard).clone())
-                .collect::<Vec<_>>(),
-        );
+        let health = ServerHealth::starting();
+        let shards = shards
+            .iter()
+            .map(|shard| (*shard).clone())
+            .collect::<Vec<_>>();
         health.stand_by(move || shards.clone());
         serde_json::to_string(&health.readiness()).expect("it is JSON")
     });

@@ -235,10 +235,8 @@ async fn keys_are_returned_by_their_own_calls_only_and_survive_an_update() {
         .call("POST", &format!("{topic}/listKeys"), Value::Null)
         .await
         .json();
-    let (key1, key2) = (
-        keys["key1"].as_str().expect("text"),
-        keys["key2"].as_str().expect("text"),
-    );
+    let key1 = keys["key1"].as_str().expect("text");
+    let key2 = keys["key2"].as_str().expect("text");
     assert_eq!((key1.len(), key2.len()), (44, 44), "32 bytes in base64");
     assert_ne!(key1, key2);
     for (method, body) in [
@@ -429,7 +427,7 @@ async fn health_asks_for_no_token() {
             .brief()
     };
     let mut lines = vec![ask("/healthz").await, ask("/readyz").await];
-    control.vitals.enter(StartPhase::Serving);
+    control.vitals.enter_phase(StartPhase::Serving);
     lines.push(ask("/readyz").await);
     *control.state.lock().expect("nobody panics with it") = journal::JournalState::Full;
     lines.push(ask("/readyz").await);

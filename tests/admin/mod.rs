@@ -56,7 +56,9 @@ fn ranges_of(edition: &str) -> EditionRanges {
         let config = Config::load(&SettingSources::default()).expect("the default settings");
         gridhook::server::editions(&config)
     });
-    *EDITIONS.ranges(edition).expect("an edition of the server")
+    *EDITIONS
+        .edition_ranges(edition)
+        .expect("an edition of the server")
 }
 
 /// The limits of the current edition.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gridhook::{
-    admin::{ChaosMode, GridhookRoute, arm::routes::ROUTES, openapi::document},
+    admin::{ChaosMode, GridhookRoute, arm::routes::ROUTES, openapi::generate_document},
     publish::{http, namespace},
     pull,
 };
@@ -86,7 +86,7 @@ fn every_route_is_described_and_nothing_else() {
         namespaces()
             .into_iter()
             .for_each(|(path, method)| add(&path, &[method]));
-        for path in GridhookRoute::all(chaos) {
+        for path in GridhookRoute::all_routes(chaos) {
             path.operations()
                 .for_each(|(method, _)| add(path.template, std::slice::from_ref(method)));
         }
@@ -95,13 +95,13 @@ fn every_route_is_described_and_nothing_else() {
                 add(&route.template, std::slice::from_ref(&operation.method))
             });
         }
-        assert_eq!(operations(&document(chaos)), routes);
+        assert_eq!(operations(&generate_document(chaos)), routes);
     }
 }
 
 #[test]
 fn the_description_has_the_paths_that_operators_know() {
-    let reported = operations(&document(ChaosMode::Enabled));
+    let reported = operations(&generate_document(ChaosMode::Enabled));
     let below = |rest: &str| {
         format!(
             "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/Microsoft.EventGrid{rest}"
@@ -163,7 +163,7 @@ fn the_description_has_the_paths_that_operators_know() {
 #[actix_web::test]
 async fn described_operations_are_answered_and_others_are_refused_with_the_allowed_ones() {
     let control = ControlFixture::new(ChaosMode::Enabled);
-    let document = document(ChaosMode::Enabled);
+    let document = generate_document(ChaosMode::Enabled);
     let reported = operations(&document);
     let mut asked = 0;
     for (path, item) in document["paths"].as_object().expect("paths") {
@@ -225,7 +225,7 @@ async fn described_operations_are_answered_and_others_are_refused_with_the_allow
 #[actix_web::test]
 async fn the_examples_of_the_description_are_taken() {
     let control = ControlFixture::new(ChaosMode::Disabled);
-    let document = document(ChaosMode::Disabled);
+    let document = generate_document(ChaosMode::Disabled);
     let paths = document["paths"].as_object().expect("paths");
     // What hangs on something is made after it: its path is longer.
     let is_supported = |item: &Value| item["put"]["tags"] != json!(["not supported"]);
@@ -273,7 +273,7 @@ async fn the_description_needs_no_token_and_has_no_secret() {
         answer.headers.get("Content-Type").expect("it is there"),
         "application/json"
     );
-    assert_eq!(answer.json(), document(ChaosMode::Disabled));
+    assert_eq!(answer.json(), generate_document(ChaosMode::Disabled));
     for secret in ["swordfish", "code=secret", "to-shop", "/chaos/"] {
         assert!(!answer.text.contains(secret), "{secret}");
     }
@@ -293,7 +293,7 @@ fn every_reference_leads_somewhere_and_every_operation_has_an_id_of_its_own() {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    let document = document(ChaosMode::Enabled);
+    let document = generate_document(ChaosMode::Enabled);
     let mut found = BTreeSet::new();
     references(&document, &mut found);
     for reference in found {
@@ -375,7 +375,7 @@ fn undescribed(schema: &Value, at: &str, found: &mut Vec<String>) {
 
 #[test]
 fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word() {
-    let document = document(ChaosMode::Enabled);
+    let document = generate_document(ChaosMode::Enabled);
     let mut found = Vec::new();
     texts(&document, "", &mut found);
     assert!(found.len() > 1_000, "{} texts", found.len());
@@ -442,7 +442,7 @@ fn kind_of(property: &Value) -> Option<&str> {
 
 #[test]
 fn a_field_of_another_kind_has_a_description_of_its_own() {
-    let document = document(ChaosMode::Enabled);
+    let document = generate_document(ChaosMode::Enabled);
     let mut known: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for (schema, definition) in document["components"]["schemas"]
         .as_object()
@@ -496,7 +496,7 @@ fn a_field_of_another_kind_has_a_description_of_its_own() {
 /// A number that a client may leave out has its range, and what holds then.
 #[test]
 fn numbers_in_bodies_are_described_with_their_ranges_and_defaults() {
-    let document = document(ChaosMode::Disabled);
+    let document = generate_document(ChaosMode::Disabled);
     for field in [
         "RetryPolicy/maxDeliveryAttempts",
         "RetryPolicy/eventTimeToLiveInMinutes",
@@ -532,8 +532,9 @@ fn numbers_in_bodies_are_described_with_their_ranges_and_defaults() {
 
 #[test]
 fn parts_that_operations_share_are_described_once() {
-    let document = document(ChaosMode::Enabled);
-    let (size, operations) = (document.to_string().len(), operations(&document).len());
+    let document = generate_document(ChaosMode::Enabled);
+    let size = document.to_string().len();
+    let operations = operations(&document).len();
     assert!(
         size < 1_790 * operations,
         "{size} bytes for {operations} operations"
@@ -544,7 +545,7 @@ fn parts_that_operations_share_are_described_once() {
 /// type `New` and its name, and skip operations that never succeed.
 #[test]
 fn the_document_has_what_generators_of_clients_need() {
-    let document = document(ChaosMode::Enabled);
+    let document = generate_document(ChaosMode::Enabled);
     assert_eq!(
         document["info"]["license"]["identifier"],
         env!("CARGO_PKG_LICENSE")

@@ -1,13 +1,13 @@
 //! The parser of ARM's paths.
 
 use expect_test::expect;
-use gridhook::admin::arm::path::find;
+use gridhook::admin::arm::path::find_route;
 
 const RG: &str = "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid";
 
 /// The route of a path, and the names in the path.
 fn describe(path: &str) -> String {
-    let Some(found) = find(path) else {
+    let Some(found) = find_route(path) else {
         return "nothing".to_owned();
     };
     let group = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.EventGrid";
@@ -115,7 +115,7 @@ fn every_path_of_the_reference_is_read() {
 
 #[test]
 fn words_are_compared_without_case_and_names_are_kept() {
-    let found = find(
+    let found = find_route(
         "/SUBSCRIPTIONS/AbC/resourcegroups/My%20Rg/PROVIDERS/microsoft.eventgrid/Topics/MyTopic/EVENTSUBSCRIPTIONS/Es/",
     );
     let found = found.expect("a route");
@@ -133,7 +133,7 @@ fn words_are_compared_without_case_and_names_are_kept() {
 #[test]
 fn a_subscription_of_a_domain_topic_has_the_topic_in_its_key() {
     for between in ["", "/providers/Microsoft.EventGrid"] {
-        let found = find(&format!(
+        let found = find_route(&format!(
             "{RG}/domains/d/topics/t{between}/eventSubscriptions/e"
         ))
         .expect("a route");

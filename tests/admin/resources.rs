@@ -231,7 +231,7 @@ async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
 /// What a server with an identity and with the services of other destinations would show.
 fn shown(topic: &TopicRecord, properties: Value) -> SubscriptionView {
     let body = json!({ "properties": properties }).to_string();
-    let record = subscription::put(
+    let record = subscription::read_put(
         &Name::new("billing"),
         topic,
         None,

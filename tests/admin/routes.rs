@@ -5,7 +5,7 @@ use gridhook::admin::{
     ChaosMode, GridhookRoute,
     arm::routes::ROUTES,
     auth::{Access, Role},
-    openapi::document,
+    openapi::generate_document,
 };
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ const METRICS_TOKEN: &str = "only-for-metrics";
 
 /// Path, method and access of each operation.
 fn operations() -> Vec<(String, Method, Access)> {
-    let own = GridhookRoute::all(ChaosMode::Enabled).flat_map(|route| {
+    let own = GridhookRoute::all_routes(ChaosMode::Enabled).flat_map(|route| {
         let operations = route.operations();
         operations.map(|(method, operation)| {
             (route.template.to_owned(), method.clone(), operation.access)
@@ -73,7 +73,7 @@ fn each_role_has_the_permissions_of_the_roles_before_it() {
                 role: needed,
                 is_for_portals: false,
             }
-            .admits(role)
+            .admits_role(role)
         });
         assert_eq!(
             admitted,
@@ -85,7 +85,7 @@ fn each_role_has_the_permissions_of_the_roles_before_it() {
 
 #[test]
 fn the_role_of_each_route_is_described() {
-    let document = document(ChaosMode::Enabled);
+    let document = generate_document(ChaosMode::Enabled);
     let all = operations();
     for (path, method, access) in &all {
         let operation = &document["paths"][path][method.as_str().to_ascii_lowercase()];
@@ -158,9 +158,13 @@ fn readers_cannot_change_anything_or_see_a_secret() {
             assert_eq!(access.role, needed.1, "{method} {path}");
             continue;
         }
-        assert_eq!(access.admits(Some(Role::Read)), shows, "{method} {path}");
+        assert_eq!(
+            access.admits_role(Some(Role::Read)),
+            shows,
+            "{method} {path}"
+        );
         if secret.contains(&last) || [Method::PUT, Method::PATCH].contains(&method) {
-            assert!(!access.admits(Some(Role::Operate)), "{method} {path}");
+            assert!(!access.admits_role(Some(Role::Operate)), "{method} {path}");
         }
     }
 }
@@ -188,7 +192,7 @@ async fn every_route_answers_and_needs_a_token_of_its_role() {
             let answer = ask(&control, &method, &path, token).await;
             assert_eq!(
                 ![401, 403].contains(&answer.status),
-                access.admits(role),
+                access.admits_role(role),
                 "{of} {role:?}: {}",
                 answer.brief()
             );

@@ -105,7 +105,8 @@ async fn a_session_opens_every_path_that_its_token_opens_until_it_is_ended() {
 #[actix_web::test]
 async fn a_session_ends_after_half_an_hour_without_use_and_after_twelve_hours_with_it() {
     let control = ControlFixture::new(ChaosMode::Disabled);
-    let (used, unused) = (signed_in(&control).await, signed_in(&control).await);
+    let used = signed_in(&control).await;
+    let unused = signed_in(&control).await;
     let minute = Duration::from_secs(60);
     control.hand.advance(IDLE - minute);
     assert_eq!(ask(&control, Method::GET, "/top", &used).await.status, 200);
@@ -128,31 +129,33 @@ async fn a_session_ends_after_half_an_hour_without_use_and_after_twelve_hours_wi
 
 #[test]
 fn an_open_stream_counts_as_a_use_until_twelve_hours_have_passed() {
-    let (sessions, begin) = (Sessions::default(), Timestamp(1_000_000));
+    let sessions = Sessions::default();
+    let begin = Timestamp(1_000_000);
     sessions.start("one", "token", admin(), begin);
-    let (_, stream) = sessions.token("one", begin).expect("it is there");
+    let (_, stream) = sessions.find_token("one", begin).expect("it is there");
     let minute = Duration::from_secs(60);
     let mut now = begin;
     while now.after(IDLE - minute) < begin.after(LIFETIME) {
         now = now.after(IDLE - minute);
-        stream.keep(now);
+        stream.note_use(now);
     }
     assert!(
-        sessions.token("one", now.after(minute)).is_some(),
+        sessions.find_token("one", now.after(minute)).is_some(),
         "the last request was half a day before"
     );
-    stream.keep(begin.after(LIFETIME));
-    assert!(sessions.token("one", begin.after(LIFETIME)).is_none());
+    stream.note_use(begin.after(LIFETIME));
+    assert!(sessions.find_token("one", begin.after(LIFETIME)).is_none());
     sessions.start("two", "token", admin(), begin);
-    let (_, stream) = sessions.token("two", begin).expect("it is there");
+    let (_, stream) = sessions.find_token("two", begin).expect("it is there");
     drop(stream);
-    assert!(sessions.token("two", begin.after(IDLE)).is_none());
+    assert!(sessions.find_token("two", begin.after(IDLE)).is_none());
 }
 
 #[actix_web::test]
 async fn an_open_tail_counts_as_a_use_of_its_session() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
-    let (watching, unused) = (signed_in(&control).await, signed_in(&control).await);
+    let watching = signed_in(&control).await;
+    let unused = signed_in(&control).await;
     let request = TestRequest::with_uri("/tail")
         .insert_header(("Authorization", format!("Bearer {watching}")));
     let response = control.respond(request).await.expect("a response");
@@ -207,7 +210,8 @@ async fn a_tail_ends_when_its_access_token_expires_and_so_does_that_of_its_sessi
         let claims = json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": exp, "scp": "Grid.Read"});
         signer.sign(Some("ec"), Algorithm::ES256, &claims)
     };
-    let (short, long) = (token(0.05), token(3600.0));
+    let short = token(0.05);
+    let long = token(3600.0);
     let session = ask(&control, Method::POST, "/ui/session", &short)
         .await
         .json();
@@ -242,7 +246,8 @@ fn reader(name: &str) -> SessionOwner {
 
 #[test]
 fn a_caller_ends_its_own_sessions_and_never_those_of_administrators() {
-    let (sessions, begin) = (Sessions::default(), Timestamp(1_000_000));
+    let sessions = Sessions::default();
+    let begin = Timestamp(1_000_000);
     for number in 0..16 {
         sessions.start(&format!("admin {number}"), "token", admin(), begin);
     }
@@ -259,7 +264,7 @@ fn a_caller_ends_its_own_sessions_and_never_those_of_administrators() {
         (0..count)
             .filter(|number| {
                 sessions
-                    .token(&format!("{prefix} {number}"), later)
+                    .find_token(&format!("{prefix} {number}"), later)
                     .is_some()
             })
             .count()
@@ -292,27 +297,32 @@ fn a_caller_ends_its_own_sessions_and_never_those_of_administrators() {
 
 #[test]
 fn there_are_64_sessions_and_the_longest_unused_gives_way() {
-    let (sessions, begin) = (Sessions::default(), Timestamp(1_000_000));
+    let sessions = Sessions::default();
+    let begin = Timestamp(1_000_000);
     let at = |second: u64| begin.after(Duration::from_secs(second));
     for (number, second) in (0..SESSIONS_MAX).zip(0..) {
         let ends = sessions.start(&number.to_string(), "token", admin(), at(second));
         assert_eq!(ends, at(second).after(LIFETIME));
     }
-    assert!(sessions.token("0", at(100)).is_some());
+    assert!(sessions.find_token("0", at(100)).is_some());
     sessions.start("one more", "token", admin(), at(101));
     assert!(
-        sessions.token("1", at(102)).is_none(),
+        sessions.find_token("1", at(102)).is_none(),
         "it was unused for longest"
     );
     for number in (0..SESSIONS_MAX).filter(|number| *number != 1) {
         assert_eq!(
             sessions
-                .token(&number.to_string(), at(102))
+                .find_token(&number.to_string(), at(102))
                 .expect("it is there")
                 .0,
             "token",
             "{number}"
         );
     }
-    assert!(sessions.end("0") && !sessions.end("0") && sessions.token("0", at(103)).is_none());
+    assert!(
+        sessions.end_session("0")
+            && !sessions.end_session("0")
+            && sessions.find_token("0", at(103)).is_none()
+    );
 }

@@ -10,8 +10,8 @@ use gridhook::{
         ChaosMode, GridhookRoute, Merge, Placement,
         arm::routes::ROUTES,
         merge::{
-            PartRequest, PartsMerge, ShardAnswer, SpreadShards, add_work, exposition, shard_in,
-            shard_in_path,
+            PartRequest, PartsMerge, ShardAnswer, SpreadShards, add_work, merge_expositions,
+            shard_in, shard_in_path,
         },
         placement, placement_of_body,
     },
@@ -75,7 +75,7 @@ impl Stores {
     async fn send(&self, method: &str, path: &str, body: Value) {
         let name = match placement(&method.parse().expect("a method"), path, "") {
             Placement::Named(name) => name,
-            Placement::Topic(topic, _) => topic.leading().to_owned(),
+            Placement::Topic(topic, _) => topic.leading_name().to_owned(),
             placed => panic!("{path}: {placed:?}"),
         };
         for store in [
@@ -108,7 +108,7 @@ impl Stores {
         [
             whole.json(),
             merge
-                .merge(query, &answers, &[])
+                .merge_answers(query, &answers, &[])
                 .expect("answers of shards"),
         ]
     }
@@ -287,7 +287,9 @@ async fn a_report_names_the_shards_that_are_missing() {
         shard: 0,
         body: stores.shards[0].part("/jobs").await.text.into(),
     };
-    let merged = Merge::Jobs.merge("", &[answer], &[1]).expect("an answer");
+    let merged = Merge::Jobs
+        .merge_answers("", &[answer], &[1])
+        .expect("an answer");
     assert_eq!(merged["missingShards"], json!([1]));
 }
 
@@ -302,7 +304,8 @@ proptest! {
             times.sort_unstable();
             times.into_iter().enumerate().map(|(number, at)| (number as u64, at)).rev().collect()
         }).collect();
-        let (mut seen, mut query) = (Vec::new(), format!("top={top}"));
+        let mut seen = Vec::new();
+        let mut query = format!("top={top}");
         for _ in 0..100 {
             let answers: Vec<ShardAnswer> = trails.iter().enumerate().filter_map(|(shard, trail)| {
                 let of_shard = Merge::Audit.query_of_shard(&query, shard)?;
@@ -318,7 +321,7 @@ proptest! {
                 let body = json!({"value": value, "continue": next}).to_string();
                 Some(ShardAnswer { shard, body: body.into() })
             }).collect();
-            let page = Merge::Audit.merge(&query, &answers, &[]).expect("answers of shards");
+            let page = Merge::Audit.merge_answers(&query, &answers, &[]).expect("answers of shards");
             let entries = page["value"].as_array().expect("entries");
             prop_assert!(entries.len() <= top);
             seen.extend(entries.iter().map(|entry| (entry["path"].to_string(), entry["number"].as_u64().expect("a number"))));
@@ -364,7 +367,7 @@ fn histories_are_added_where_their_times_are_the_same() {
         })
         .collect();
     let merged = Merge::History
-        .merge("", &answers, &[])
+        .merge_answers("", &answers, &[])
         .expect("answers of shards");
     assert_eq!(merged["from"], "2026-01-01T00:00:05Z");
     assert_eq!(merged["published"], json!([10, 21, null, 43, 50]));
@@ -383,7 +386,8 @@ fn metrics_of_shards_are_one_exposition() {
              {delivered}\n# EOF\n"
         )
     };
-    let (first, second) = (of(1, "orders"), of(2, "bills"));
+    let first = of(1, "orders");
+    let second = of(2, "bills");
     expect![[r#"
         # HELP gridhook_delivered_total Events.
         # TYPE gridhook_delivered_total counter
@@ -400,12 +404,13 @@ fn metrics_of_shards_are_one_exposition() {
         process_threads 1
         # EOF
     "#]]
-    .assert_eq(&exposition(&[(0, &first), (2, &second)]));
+    .assert_eq(&merge_expositions(&[(0, &first), (2, &second)]));
 }
 
 #[test]
 fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
-    let (mut in_topics, mut in_namespaces) = (BTreeSet::new(), BTreeSet::new());
+    let mut in_topics = BTreeSet::new();
+    let mut in_namespaces = BTreeSet::new();
     let shown =
         |method: &Method, path: &str, query: &str| format!("{:?}", placement(method, path, query));
     for route in ROUTES.iter() {
@@ -419,7 +424,7 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
                 Some(name) => {
                     let of = match &found {
                         Placement::Named(of) => of,
-                        Placement::Topic(topic, _) => topic.leading(),
+                        Placement::Topic(topic, _) => topic.leading_name(),
                         placed => panic!("{path}: {placed:?}"),
                     };
                     assert_eq!(of, name, "{path}");
@@ -448,7 +453,7 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         }
     }
     let mut lines = Vec::new();
-    for route in GridhookRoute::all(ChaosMode::Enabled) {
+    for route in GridhookRoute::all_routes(ChaosMode::Enabled) {
         let methods: Vec<&Method> = route.operations().map(|(method, _)| method).collect();
         lines.push(format!(
             "{}: {}",
@@ -581,7 +586,7 @@ fn in_parts(
     };
     let answers: Vec<_> = (0..3).filter_map(of_shard).collect();
     merge
-        .merge(shards, asked, &answers, &[])
+        .merge_parts(shards, asked, &answers, &[])
         .expect("answers of shards")
 }
 
@@ -694,7 +699,8 @@ fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
 fn pages_of_the_parts_of_a_spread_topic_have_each_line_once() {
     // Each shard has so many lines, two on a page.
     let lines = [5_usize, 0, 3];
-    let (mut seen, mut query) = (Vec::new(), "top=2".to_owned());
+    let mut seen = Vec::new();
+    let mut query = "top=2".to_owned();
     loop {
         let page = in_parts(
             PartsMerge::Pages,
@@ -739,7 +745,8 @@ fn pages_of_the_parts_of_a_spread_topic_have_each_line_once() {
 fn pages_of_the_events_of_a_spread_topic_are_in_the_order_of_time() {
     // The second at which each event was stored, by shard; that of the sequence 1 is first.
     let logs: [&[u64]; 3] = [&[1, 2, 3, 40, 41, 42, 43, 44, 45], &[], &[4, 5, 6, 7, 50]];
-    let (mut seen, mut query) = (Vec::new(), "top=4".to_owned());
+    let mut seen = Vec::new();
+    let mut query = "top=4".to_owned();
     loop {
         let page = in_parts(
             PartsMerge::Events,

@@ -5,7 +5,7 @@ use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
     admin::model::{
         EditionRanges,
-        subscription::{PathForm, fits, patch, put},
+        subscription::{PathForm, check_limits, read_patch, read_put},
     },
     event::{Name, Schema},
     record::subscription::{OnGone, SubscriptionRecord},
@@ -27,7 +27,7 @@ fn take_in(
     body: &Value,
 ) -> Result<SubscriptionRecord, String> {
     let body = body.to_string();
-    put(
+    read_put(
         &Name::new("to-shop"),
         &topic_record(topic),
         None,
@@ -515,7 +515,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
 fn names_have_three_to_sixty_four_letters() {
     let body = least().to_string();
     let put = |name: &str| {
-        put(
+        read_put(
             &Name::new(name),
             &topic_record(Schema::EventGrid),
             None,
@@ -579,7 +579,7 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
     assert!(!view.to_string().contains("secret"), "{view}");
     // The view can be put again, and keeps the secret in the address.
     let body = json!({ "properties": view }).to_string();
-    let again = put(
+    let again = read_put(
         &Name::new("to-shop"),
         &topic,
         Some(&record),
@@ -589,7 +589,8 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
     .expect("it is taken");
     assert_eq!(pretty(&again), pretty(&record));
 
-    let try_patch = |body: Value| patch(&record, &topic, &ranges(), body.to_string().as_bytes());
+    let try_patch =
+        |body: Value| read_patch(&record, &topic, &ranges(), body.to_string().as_bytes());
     let patched = |body: Value| try_patch(body).expect("it is taken");
     for (body, problem) in [
         (
@@ -657,7 +658,7 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
 fn patched(body: Value) -> Result<SubscriptionRecord, String> {
     let existing = take(Schema::EventGrid, &full()).expect("it is taken");
     let body = body.to_string();
-    patch(
+    read_patch(
         &existing,
         &topic_record(Schema::EventGrid),
         &ranges(),
@@ -740,10 +741,13 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
 #[test]
 fn a_subscription_that_asks_for_more_does_not_fit_a_smaller_edition() {
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
-    fits(&record, &ranges()).expect("it fits its own");
+    check_limits(&record, &ranges()).expect("it fits its own");
     let editions = editions();
-    let error = fits(&record, editions.ranges("short").expect("it is known"))
-        .expect_err("ten are more than five");
+    let error = check_limits(
+        &record,
+        editions.edition_ranges("short").expect("it is known"),
+    )
+    .expect_err("ten are more than five");
     expect![
         "properties.edition does not fit the event subscription to-shop, whose \
          maxDeliveryAttempts is 10; allowed is 1 to 5"
@@ -782,7 +786,7 @@ fn the_view_has_gridhooks_own_properties_where_they_are_set() {
         (None, None, None)
     );
     let flat = br#"{"onGone": "retry", "deadLetterInProbation": false, "ordering": null}"#;
-    let back = patch(&record, &topic, &ranges(), flat).expect("it is taken");
+    let back = read_patch(&record, &topic, &ranges(), flat).expect("it is taken");
     assert!(
         !back.dead_letter_in_probation && back.on_gone == OnGone::Retry && back.order_key.is_none()
     );

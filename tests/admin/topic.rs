@@ -24,9 +24,9 @@ fn keys() -> AccessKeys {
 }
 
 fn create(name: &str, body: &str) -> Result<TopicRecord, String> {
-    let spec = TopicSpec::put(TopicKind::Topic, name, body.as_bytes())
+    let spec = TopicSpec::from_put(TopicKind::Topic, name, body.as_bytes())
         .map_err(|invalid| invalid.to_string())?;
-    spec.create(name, scope(), keys(), &editions())
+    spec.create_record(name, scope(), keys(), &editions())
         .map_err(|invalid| invalid.to_string())
 }
 
@@ -94,10 +94,10 @@ fn a_topic_is_returned_as_it_was_put_and_can_be_put_again() {
           }
         }"#]]
     .assert_eq(&response);
-    let again = TopicSpec::put(TopicKind::Topic, "orders-2", response.as_bytes())
+    let again = TopicSpec::from_put(TopicKind::Topic, "orders-2", response.as_bytes())
         .expect("it is taken back");
     let again = again
-        .update(&record, &editions())
+        .update_record(&record, &editions())
         .expect("nothing is changed");
     assert_eq!(pretty(&topic_view(&again, "http://x")), response);
 }
@@ -108,9 +108,11 @@ fn a_put_of_an_existing_topic_keeps_what_it_does_not_name() {
     record.edition = "short".to_owned();
     record.location = "here".to_owned();
     record.tags.insert("old".to_owned(), "1".to_owned());
-    let spec =
-        TopicSpec::put(TopicKind::Topic, "ORDERS", br#"{"tags":{"new":"2"}}"#).expect("it is read");
-    let changed = spec.update(&record, &editions()).expect("it is taken");
+    let spec = TopicSpec::from_put(TopicKind::Topic, "ORDERS", br#"{"tags":{"new":"2"}}"#)
+        .expect("it is read");
+    let changed = spec
+        .update_record(&record, &editions())
+        .expect("it is taken");
     assert_eq!(changed.name.as_str(), "orders");
     assert_eq!(
         (changed.edition.as_str(), changed.location.as_str()),
@@ -130,8 +132,10 @@ fn a_patch_merges() {
     record.tags.insert("old".to_owned(), "1".to_owned());
     record.tags.insert("gone".to_owned(), "1".to_owned());
     let body = br#"{"tags":{"new":"2","gone":null},"properties":{"edition":"short","publicNetworkAccess":"Enabled"}}"#;
-    let spec = TopicSpec::patch(&record, body).expect("it is read");
-    let changed = spec.update(&record, &editions()).expect("it is taken");
+    let spec = TopicSpec::from_patch(&record, body).expect("it is read");
+    let changed = spec
+        .update_record(&record, &editions())
+        .expect("it is taken");
     assert_eq!(changed.edition, "short");
     assert_eq!(
         changed.tags.into_keys().collect::<Vec<_>>(),
@@ -212,20 +216,20 @@ fn settings_for_publishers_are_returned_and_can_be_put_again() {
           "publicNetworkAccess": "Disabled"
         }"#]]
     .assert_eq(&pretty(&properties["properties"]));
-    let again =
-        TopicSpec::put(TopicKind::Topic, "orders", response.as_bytes()).expect("it is taken back");
+    let again = TopicSpec::from_put(TopicKind::Topic, "orders", response.as_bytes())
+        .expect("it is taken back");
     assert_eq!(
         again
-            .update(&record, &editions())
+            .update_record(&record, &editions())
             .expect("nothing is changed")
             .ingress,
         record.ingress
     );
     // A patch of one thing leaves the others, …
-    let patch = TopicSpec::patch(&record, br#"{"properties":{"inboundIpRules":null}}"#)
+    let patch = TopicSpec::from_patch(&record, br#"{"properties":{"inboundIpRules":null}}"#)
         .expect("it is read");
     let patched = patch
-        .update(&record, &editions())
+        .update_record(&record, &editions())
         .expect("it is taken")
         .ingress;
     assert_eq!(
@@ -236,9 +240,9 @@ fn settings_for_publishers_are_returned_and_can_be_put_again() {
         }
     );
     // … and a PUT that names nothing leaves the mapping, which belongs to the schema.
-    let put = TopicSpec::put(TopicKind::Topic, "orders", b"{}")
+    let put = TopicSpec::from_put(TopicKind::Topic, "orders", b"{}")
         .expect("it is read")
-        .update(&record, &editions())
+        .update_record(&record, &editions())
         .expect("it is taken");
     assert_eq!(
         put.ingress,
@@ -382,9 +386,9 @@ fn the_place_of_a_topic_needs_no_escaping() {
         let mut scope = scope();
         scope.subscription = subscription.to_owned();
         scope.resource_group = resource_group.to_owned();
-        let spec = TopicSpec::put(TopicKind::Topic, "orders", b"{}").expect("it is read");
+        let spec = TopicSpec::from_put(TopicKind::Topic, "orders", b"{}").expect("it is read");
         let error = spec
-            .create("orders", scope, keys(), &editions())
+            .create_record("orders", scope, keys(), &editions())
             .expect_err("it is refused")
             .to_string();
         assert!(
@@ -404,7 +408,7 @@ proptest! {
         name in r"[a-zA-Z0-9.-]{1,60}|\PC{1,6}",
     ) {
         let scope = ArmScope { resource_group: group.clone(), ..scope() };
-        let taken = TopicSpec::put(TopicKind::Topic, &name, b"{}").and_then(|spec| spec.create(&name, scope, keys(), &editions()));
+        let taken = TopicSpec::from_put(TopicKind::Topic, &name, b"{}").and_then(|spec| spec.create_record(&name, scope, keys(), &editions()));
         if taken.is_ok() {
             for part in [&group, &name] {
                 prop_assert_eq!(check_part(part), Ok(()), "{}", part);
@@ -418,9 +422,9 @@ proptest! {
 fn the_schema_of_a_topic_stays() {
     let record = topic_record(Schema::EventGrid);
     let body = br#"{"properties":{"inputSchema":"CloudEventSchemaV1_0"}}"#;
-    let error = TopicSpec::put(TopicKind::Topic, "orders", body)
+    let error = TopicSpec::from_put(TopicKind::Topic, "orders", body)
         .expect("it is read")
-        .update(&record, &editions())
+        .update_record(&record, &editions())
         .expect_err("it stays");
     expect![
         "properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic cannot be changed \

@@ -53,7 +53,9 @@ async fn a_page_of_a_trace_reads_the_filters_of_its_subscriptions() {
         }
     }
     let filters = keys::meta_of(MetaKind::Filter);
-    let (mut from, mut shown, mut pages) = (None::<TraceToken>, Vec::new(), 0);
+    let mut from = None::<TraceToken>;
+    let mut shown = Vec::new();
+    let mut pages = 0;
     loop {
         store.take_reads();
         let page = handle

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use gridhook::cluster::{
     balance::{BalanceStep, ClusterView, NodeId, ShardRecord, Strategy, next_steps},
-    copies::chosen,
+    copies::choose_nodes,
 };
 use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy as _};
 
@@ -40,7 +40,9 @@ fn decided(
     strategy: Strategy,
 ) -> Vec<BalanceStep> {
     let eligible = &all_eligible(me, shards.len(), alive, leaving, avoided)[..];
-    let (surplus, is_stopping, drain_wait) = (&BTreeSet::new(), true, DRAIN_WAIT);
+    let surplus = &BTreeSet::new();
+    let is_stopping = true;
+    let drain_wait = DRAIN_WAIT;
     let view = ClusterView {
         me,
         alive,
@@ -165,7 +167,9 @@ fn the_next_step_of_a_node_follows_from_the_records() {
 
 #[test]
 fn an_owner_that_does_not_give_up_a_shard_loses_it() {
-    let (me, alive, leaving) = (node(0), &nodes(&[0, 1]), &nodes(&[]));
+    let me = node(0);
+    let alive = &nodes(&[0, 1]);
+    let leaving = &nodes(&[]);
     let mut shards = shards("10 10 1 1");
     let steps =
         |shards: &[ShardRecord]| decided(&me, alive, leaving, shards, &[], Strategy::Greedy);
@@ -179,7 +183,9 @@ fn an_owner_that_does_not_give_up_a_shard_loses_it() {
 fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
     let mut shards = shards(".1 0 1 2");
     let steps = |shards: &[ShardRecord]| {
-        let (me, alive, leaving) = (&node(2), &nodes(&[0, 1, 2]), &nodes(&[]));
+        let me = &node(2);
+        let alive = &nodes(&[0, 1, 2]);
+        let leaving = &nodes(&[]);
         decided(me, alive, leaving, shards, &[], Strategy::Greedy)
     };
     shards[0].wanted = Some((node(1), DRAIN_WAIT - Duration::from_millis(1)));
@@ -191,8 +197,10 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
 #[test]
 fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
     let _rows = shows(&["S004-046"]);
-    let (me, alive, leaving, shards) =
-        (&node(0), &nodes(&[0, 1]), &nodes(&[0]), &shards("0 1 . 01"));
+    let me = &node(0);
+    let alive = &nodes(&[0, 1]);
+    let leaving = &nodes(&[0]);
+    let shards = &shards("0 1 . 01");
     let steps = decided(me, alive, leaving, shards, &[], Strategy::Greedy);
     assert_eq!(steps, [BalanceStep::Drain(0), BalanceStep::Drain(3)]);
 }
@@ -210,8 +218,10 @@ fn a_leaving_node_keeps_what_it_has_not_given_up_and_gets_nothing_else() {
         // Nobody moves a shard while some are about to be free.
         ("2 2 2 1", vec![]),
     ] {
-        let (me, alive, leaving, shards) =
-            (&node(0), &nodes(&[0, 1, 2]), &nodes(&[1]), &shards(text));
+        let me = &node(0);
+        let alive = &nodes(&[0, 1, 2]);
+        let leaving = &nodes(&[1]);
+        let shards = &shards(text);
         assert_eq!(
             decided(me, alive, leaving, shards, &[], Strategy::Greedy),
             expected,
@@ -246,7 +256,7 @@ impl Cluster {
 
     /// The nodes that may own a shard: those with a copy, unless they leave.
     fn eligible(&self, shard: usize) -> BTreeSet<NodeId> {
-        let with_copy = chosen(
+        let with_copy = choose_nodes(
             shard,
             self.copies,
             self.staying().map(|NodeId(name)| name.as_str()),
@@ -279,9 +289,12 @@ impl Cluster {
         let surplus = &(0..before.len()).filter(is_surplus).collect();
         let mut steps = 0;
         for me in &self.alive {
-            let (alive, leaving, shards, eligible) =
-                (&self.alive, &self.leaving, &before, &eligible);
-            let (is_stopping, drain_wait) = (true, DRAIN_WAIT);
+            let alive = &self.alive;
+            let leaving = &self.leaving;
+            let shards = &before;
+            let eligible = &eligible;
+            let is_stopping = true;
+            let drain_wait = DRAIN_WAIT;
             let view = ClusterView {
                 me,
                 alive,
@@ -521,7 +534,9 @@ proptest! {
 
 #[test]
 fn a_shard_that_a_node_cannot_serve_keeps_it_from_nothing_else() {
-    let (me, alive, leaving) = (&node(0), &nodes(&[0, 1]), &nodes(&[]));
+    let me = &node(0);
+    let alive = &nodes(&[0, 1]);
+    let leaving = &nodes(&[]);
     let steps = |text: &str, avoided: &[usize]| {
         decided(me, alive, leaving, &shards(text), avoided, Strategy::Greedy)
     };
@@ -546,14 +561,14 @@ fn with_copies(
     leaving: &[usize],
     is_stopping: bool,
 ) -> Vec<BalanceStep> {
-    let (me, alive, leaving, shards) =
-        (&node(0), &nodes(&[0, 1, 2]), &nodes(leaving), &shards(text));
+    let me = &node(0);
+    let alive = &nodes(&[0, 1, 2]);
+    let leaving = &nodes(leaving);
+    let shards = &shards(text);
     let eligible: Vec<_> = eligible.iter().map(|numbers| nodes(numbers)).collect();
-    let (eligible, surplus, drain_wait) = (
-        &eligible[..],
-        &surplus.iter().copied().collect(),
-        DRAIN_WAIT,
-    );
+    let eligible = &eligible[..];
+    let surplus = &surplus.iter().copied().collect();
+    let drain_wait = DRAIN_WAIT;
     let view = ClusterView {
         me,
         alive,

@@ -10,7 +10,7 @@ use std::{
 
 use gridhook::cluster::{
     claim::{ClaimSettings, Claims, ShardRole},
-    copies::{HeldCopy, chosen},
+    copies::{HeldCopy, choose_nodes},
     records::{CopyState, NodeRecord, ShardPosition, drained_key, node_key},
 };
 use proptest::{
@@ -33,7 +33,7 @@ fn names(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
 }
 
 fn chosen_of(shard: usize, copies: usize, names: &[String]) -> BTreeSet<&str> {
-    chosen(shard, copies, names.iter().map(String::as_str))
+    choose_nodes(shard, copies, names.iter().map(String::as_str))
 }
 
 #[test]
@@ -53,7 +53,8 @@ fn all_releases_choose_the_same_nodes() {
 
 #[test]
 fn copies_are_shared_about_evenly() {
-    let (all, shards) = (names(0..5), 64);
+    let all = names(0..5);
+    let shards = 64;
     let mut counts = BTreeMap::new();
     for shard in 0..shards {
         chosen_of(shard, 3, &all)
@@ -76,8 +77,10 @@ proptest! {
     ) {
         numbers.sort_unstable();
         numbers.dedup();
-        let (before, after) = (names(numbers.clone()), names(numbers.into_iter().chain([other])));
-        let (few, many) = (chosen_of(shard, copies, &before), chosen_of(shard, copies, &after));
+        let before = names(numbers.clone());
+        let after = names(numbers.into_iter().chain([other]));
+        let few = chosen_of(shard, copies, &before);
+        let many = chosen_of(shard, copies, &after);
         prop_assert_eq!(few.len(), copies.min(before.len()));
         prop_assert_eq!(many.len(), copies.min(after.len()));
         let other = format!("name{other}");
@@ -248,7 +251,7 @@ impl Machine {
                 claims.renewal(now, shards.iter().zip(&self.disks).map(position).collect());
             let value = serde_json::to_vec(&record).expect("a record");
             if let Ok(revision) = self.records.set(&node_key(&name), value.into(), revision) {
-                claims.renewed(now, revision);
+                claims.note_renewal(now, revision);
                 self.renewed = now;
                 for change in claims.shard_renewals() {
                     make(&self.records, claims, change, now);
@@ -264,13 +267,13 @@ impl Machine {
             if claims.is_forgotten() && !was_forgotten {
                 for (shard, serving) in shards.iter_mut().enumerate() {
                     if serving.held == HeldCopy::Complete
-                        && matches!(claims.role(shard), ShardRole::Standby(_))
+                        && matches!(claims.role_for(shard), ShardRole::Standby(_))
                     {
                         serving.held = HeldCopy::Incomplete;
                     }
                 }
             }
-            for change in claims.decide(now) {
+            for change in claims.decide_changes(now) {
                 make(&self.records, claims, change, now);
             }
         }
@@ -278,7 +281,7 @@ impl Machine {
             if let ShardRole::Owner {
                 claim,
                 draining: true,
-            } = claims.role(shard)
+            } = claims.role_for(shard)
             {
                 claims.give_up(shard, claim, None, now);
             }
@@ -382,8 +385,9 @@ impl World {
         else {
             return Ok(());
         };
-        let (serving, disk) = (&mut shards[shard], &mut disks[shard]);
-        if !claims.keeps(shard) {
+        let serving = &mut shards[shard];
+        let disk = &mut disks[shard];
+        if !claims.keeps_copy(shard) {
             prop_assert!(!mine, "an owner removes its copy");
             if serving.held != HeldCopy::None {
                 *serving = Serving::default();
@@ -404,7 +408,7 @@ impl World {
                 (stream.last + appends, stream.last + appends);
             (disk.flushed, serving.flushed) = (disk.applied, disk.applied);
             let through = match self.trim {
-                Trim::AsTheRecordsSay => claims.trimmable(shard),
+                Trim::AsTheRecordsSay => claims.trimmable_before(shard),
                 Trim::AsFarAsItHasSynced => disk.flushed,
             };
             return if step.is_multiple_of(2) {
@@ -518,7 +522,8 @@ impl World {
             }
             let has = serving.map_or(flushed, |serving| serving.flushed);
             let is_replaced = !self.counts(machine) && self.is_silent(machine) && synced >= COPIES;
-            let needs = of_record.copy(shard) != CopyState::None && is_current && !is_replaced;
+            let needs =
+                of_record.copy_state(shard) != CopyState::None && is_current && !is_replaced;
             let is_gone = serving.is_some_and(|serving| serving.held == HeldCopy::None);
             prop_assert!(
                 !needs || is_gone || has >= through,
@@ -550,7 +555,7 @@ impl World {
                     .map(|process| process.shards[shard]);
                 let said = records
                     .get(&machine.name())
-                    .map(|record| record.copy(shard));
+                    .map(|record| record.copy_state(shard));
                 (machine.disks[shard], serving, said)
             };
             self.machines.iter().map(of).collect::<Vec<_>>()
@@ -695,7 +700,7 @@ impl World {
             let owners = running.iter().filter(|number| {
                 let process = self.machines[**number].process.as_ref();
                 process.is_some_and(|process| {
-                    matches!(process.claims.role(shard), ShardRole::Owner { .. })
+                    matches!(process.claims.role_for(shard), ShardRole::Owner { .. })
                 })
             });
             prop_assert_eq!(owners.count(), 1, "owners of {}", shard);

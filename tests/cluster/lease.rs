@@ -74,7 +74,7 @@ fn check(reads: &[(u64, u64, bool)]) {
         } else {
             BTreeSet::new()
         };
-        assert_eq!(nodes.alive(), expected, "read {index} of {reads:?}");
+        assert_eq!(nodes.alive_nodes(), expected, "read {index} of {reads:?}");
     }
 }
 
@@ -121,7 +121,7 @@ fn time_in_which_nothing_could_be_read_ends_no_connection() {
 fn a_node_without_a_record_is_not_alive() {
     let mut nodes = LiveNodes::new(intervals());
     nodes.read(ms(0), [(node(1), 1), (node(2), 1)]);
-    assert_eq!(nodes.alive(), BTreeSet::from([node(1), node(2)]));
+    assert_eq!(nodes.alive_nodes(), BTreeSet::from([node(1), node(2)]));
     nodes.read(ms(1), [(node(2), 2)]);
-    assert_eq!(nodes.alive(), BTreeSet::from([node(2)]));
+    assert_eq!(nodes.alive_nodes(), BTreeSet::from([node(2)]));
 }

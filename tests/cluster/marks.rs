@@ -71,7 +71,7 @@ fn no_node_owns_a_shard_whose_changelog_was_continued_below_a_record_that_it_ack
     ahead.look(now);
     behind.look(now);
     assert!(behind.claims.known_marks(0).conflict.is_some());
-    assert_eq!(behind.claims.role(0), ShardRole::Standby(None));
+    assert_eq!(behind.claims.role_for(0), ShardRole::Standby(None));
     let mut now = now;
     for _ in 0..ROUNDS {
         for node in [&mut ahead, &mut behind] {
@@ -81,7 +81,7 @@ fn no_node_owns_a_shard_whose_changelog_was_continued_below_a_record_that_it_ack
         now += intervals().renewal();
     }
     for node in [&ahead, &behind] {
-        assert_eq!(node.claims.role(0), ShardRole::Standby(None));
+        assert_eq!(node.claims.role_for(0), ShardRole::Standby(None));
     }
 }
 
@@ -102,14 +102,14 @@ fn a_large_changelog_is_trimmed_to_what_two_living_copies_have() {
             .records
             .set(&node_key(&record.name), value.into(), revision);
         node.claims
-            .renewed(now, written.expect("nobody else writes"));
+            .note_renewal(now, written.expect("nobody else writes"));
     }
     nodes[0].look(now);
     let read = |node: &mut Node| {
         let stored = node.records.get().expect("readable");
         node.claims.read(now, &stored).expect("a read that counts");
         let claims = &node.claims;
-        (claims.trimmable(0), claims.trimmable_if_large(0))
+        (claims.trimmable_before(0), claims.trimmable_if_large(0))
     };
     // The node's own record has its last look.
     assert_eq!(read(&mut nodes[1]), (0, 10));
@@ -147,6 +147,6 @@ fn nodes_of_a_bucket_that_was_restored_from_an_older_backup_go_on_after_the_expi
     );
     let now = run(&mut nodes, 10);
     assert!(nodes[0].acts(0, now));
-    let alive = nodes[1].claims.alive();
+    let alive = nodes[1].claims.alive_nodes();
     assert_eq!(alive, [node(0), node(1)].into());
 }

@@ -71,7 +71,7 @@ fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
         address: address.to_string(),
         ..settings
     };
-    let (claim, driver) = cluster::claim(0, HeldCopy::Complete);
+    let (claim, driver) = cluster::shard_claim(0, HeldCopy::Complete);
     let (member, membership) = Member::new(store, settings, vec![driver]);
     Running {
         claim,
@@ -97,7 +97,7 @@ fn start_sharded(number: usize, shards: u16, store: impl RecordStore) -> Sharded
         .collect();
     let address = listeners[0].local_addr().expect("an address").to_string();
     let (claims, drivers): (Vec<_>, Vec<_>) = (0..shards.into())
-        .map(|shard| cluster::claim(shard, HeldCopy::Complete))
+        .map(|shard| cluster::shard_claim(shard, HeldCopy::Complete))
         .unzip();
     let settings = ClaimSettings {
         address,
@@ -198,7 +198,7 @@ impl Running {
             task,
             listener: _listener,
         } = self;
-        membership.leave();
+        membership.begin_leave();
         let gives_up = tokio::spawn(async move {
             let role = claim
                 .role
@@ -490,10 +490,10 @@ fn an_operator_moves_a_shard_drains_a_node_and_sees_what_is_wrong() {
         assert_eq!(ask.move_shard(0, "name7".to_owned()).await, Err(unknown));
         let unknown = RequestError::NoRecord("name7".to_owned(), "name0, name1".to_owned());
         assert_eq!(
-            ask.drain("name7".to_owned(), true).await,
+            ask.drain_node("name7".to_owned(), true).await,
             Err(unknown.clone())
         );
-        assert_eq!(ask.forget("name7".to_owned()).await, Err(unknown));
+        assert_eq!(ask.forget_node("name7".to_owned()).await, Err(unknown));
         assert_eq!(
             ask.move_shard(0, "name0".to_owned()).await,
             Ok(()),
@@ -513,7 +513,10 @@ fn an_operator_moves_a_shard_drains_a_node_and_sees_what_is_wrong() {
         one.claim.give_up(&lease, GivenUp::Released);
         two.owner().await;
         assert!(lease.is_over());
-        assert_eq!(one.membership.drain("name1".to_owned(), true).await, Ok(()));
+        assert_eq!(
+            one.membership.drain_node("name1".to_owned(), true).await,
+            Ok(())
+        );
         let leaving = RequestError::Leaving("name1".to_owned());
         assert_eq!(
             one.membership.move_shard(0, "name1".to_owned()).await,
@@ -522,14 +525,14 @@ fn an_operator_moves_a_shard_drains_a_node_and_sees_what_is_wrong() {
         two.give_up_when_asked().await;
         one.owner().await;
         assert_eq!(
-            one.membership.drain("name1".to_owned(), false).await,
+            one.membership.drain_node("name1".to_owned(), false).await,
             Ok(())
         );
         assert_eq!(
             one.membership.move_shard(0, "name1".to_owned()).await,
             Ok(())
         );
-        one.membership.leave();
+        one.membership.begin_leave();
         one.give_up_when_asked().await;
         two.owner().await;
         assert_eq!(
@@ -562,7 +565,8 @@ fn a_node_sees_the_settings_in_which_another_one_differs_and_logs_each_once() {
             let shared = shared
                 .into_iter()
                 .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
-            let (shared, intervals) = (shared.collect(), long_leases());
+            let shared = shared.collect();
+            let intervals = long_leases();
             start_with(
                 ClaimSettings {
                     me,
@@ -605,7 +609,10 @@ fn a_node_sees_the_settings_in_which_another_one_differs_and_logs_each_once() {
         two.leave().await;
         let _again = begin("again", 2, "3", Some("1"));
         let agree = |snapshot: &ClusterSnapshot| {
-            snapshot.records.node(&NodeId("again".to_owned())).is_some()
+            snapshot
+                .records
+                .find_node(&NodeId("again".to_owned()))
+                .is_some()
         };
         one.membership
             .snapshot
@@ -746,7 +753,7 @@ fn the_changelog_keeps_what_a_node_needs_that_has_left_or_whose_record_cannot_be
         until(0, "its record cannot be read").await;
         let unreadable = RequestError::Unreadable("name1".to_owned());
         assert_eq!(
-            owner.membership.forget("name1".to_owned()).await,
+            owner.membership.forget_node("name1".to_owned()).await,
             Err(unreadable)
         );
         records
@@ -757,11 +764,11 @@ fn the_changelog_keeps_what_a_node_needs_that_has_left_or_whose_record_cannot_be
         third.kill();
         let alive = RequestError::Alive("name2".to_owned());
         assert_eq!(
-            owner.membership.forget("name2".to_owned()).await,
+            owner.membership.forget_node("name2".to_owned()).await,
             Err(alive.clone())
         );
         assert_eq!(
-            owner.membership.forget("name0".to_owned()).await,
+            owner.membership.forget_node("name0".to_owned()).await,
             Err(RequestError::Alive("name0".to_owned()))
         );
     });
@@ -780,7 +787,7 @@ fn a_node_that_is_gone_for_good_is_forgotten_and_may_come_back() {
         gone.claim.progress.flushed.store(7, Ordering::Release);
         gone.standby_of(&owner.address()).await;
         assert_eq!(
-            owner.membership.drain("name1".to_owned(), true).await,
+            owner.membership.drain_node("name1".to_owned(), true).await,
             Ok(())
         );
         let view = owner.membership.snapshot.borrow().clone();
@@ -790,7 +797,7 @@ fn a_node_that_is_gone_for_good_is_forgotten_and_may_come_back() {
         );
         gone.kill();
         let asked = async {
-            while let Err(error) = owner.membership.forget("name1".to_owned()).await {
+            while let Err(error) = owner.membership.forget_node("name1".to_owned()).await {
                 assert_eq!(error, RequestError::Alive("name1".to_owned()));
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -808,7 +815,7 @@ fn a_node_that_is_gone_for_good_is_forgotten_and_may_come_back() {
         );
         let unknown = RequestError::NoRecord("name1".to_owned(), "name0".to_owned());
         assert_eq!(
-            owner.membership.forget("name1".to_owned()).await,
+            owner.membership.forget_node("name1".to_owned()).await,
             Err(unknown)
         );
         let mut back = start(1, records.for_other(), short);
@@ -847,7 +854,7 @@ fn a_running_node_whose_record_was_removed_writes_none_before_it_has_caught_up_a
         };
         let caught_up = Arc::clone(&other.claim.progress);
         let is_behind = async || {
-            while caught_up.held() == HeldCopy::Complete {
+            while caught_up.held_copy() == HeldCopy::Complete {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -933,7 +940,8 @@ fn a_round_trip_of_more_than_a_quarter_of_the_expiry_ends_no_lease() {
 fn a_node_writes_its_records_once_in_an_interval_whatever_happens() {
     block_on(async {
         let records = MemoryRecords::default();
-        let (mine, others) = (records.for_other(), records.for_other());
+        let mine = records.for_other();
+        let others = records.for_other();
         let interval = Duration::from_millis(40);
         let mut owner = start(0, mine.clone(), long_leases());
         owner.owner().await;
@@ -1134,10 +1142,12 @@ fn the_last_owner_is_that_of_the_last_fence_whatever_its_clock_says() {
 #[test]
 fn a_cluster_has_one_identifier_and_another_cluster_has_another() {
     block_on(async {
-        let (one, elsewhere) = (MemoryRecords::default(), MemoryRecords::default());
+        let one = MemoryRecords::default();
+        let elsewhere = MemoryRecords::default();
         let other = one.for_other();
         // Both nodes begin at once.
-        let (first, second) = (cluster_id(&one, &[]).await, cluster_id(&other, &[]).await);
+        let first = cluster_id(&one, &[]).await;
+        let second = cluster_id(&other, &[]).await;
         let first = first.expect("it is new");
         assert_eq!(
             second,
@@ -1171,10 +1181,8 @@ fn the_first_node_fixes_the_number_of_shards() {
     block_on(async {
         let one = MemoryRecords::default();
         let other = one.for_other();
-        let (first, second) = (
-            cluster_shards(&one, &[], 4).await,
-            cluster_shards(&other, &[], 8).await,
-        );
+        let first = cluster_shards(&one, &[], 4).await;
+        let second = cluster_shards(&other, &[], 8).await;
         assert_eq!(
             (first, second),
             (Ok(4), Ok(4)),
@@ -1281,7 +1289,7 @@ fn the_example_records_of_azure_are_records_of_shards() {
         };
         let guid: uuid::Uuid = text("owner").parse().expect("a GUID");
         assert_eq!(guid.hyphenated().to_string(), text("owner"), "{row}");
-        let records = ClusterRecords::of(&[stored], shards);
+        let records = ClusterRecords::from_stored(&[stored], shards);
         assert_eq!(records.shards.len(), shards);
         let read = records
             .shards

@@ -120,7 +120,7 @@ impl Node {
 
     /// Whether it acts for the shard at this instant.
     pub(super) fn acts(&self, shard: usize, now: Duration) -> bool {
-        let is_owner = matches!(self.claims.role(shard), ShardRole::Owner { .. });
+        let is_owner = matches!(self.claims.role_for(shard), ShardRole::Owner { .. });
         let mine = now + self.ahead;
         let may_act = match self.rules {
             Rules {
@@ -156,7 +156,7 @@ impl Node {
             .records
             .set(&node_key(&self.name), value.into(), revision)
         {
-            self.claims.renewed(mine, revision);
+            self.claims.note_renewal(mine, revision);
             self.looked = mine;
             for change in self.claims.shard_renewals() {
                 make(&self.records, &mut self.claims, change, mine);
@@ -174,14 +174,14 @@ impl Node {
     /// Acts on what it has read.
     pub(super) fn act(&mut self, now: Duration) {
         let mine = now + self.ahead;
-        for change in self.claims.decide(mine) {
+        for change in self.claims.decide_changes(mine) {
             make(&self.records, &mut self.claims, change, mine);
         }
         for shard in 0..SHARDS {
             if let ShardRole::Owner {
                 claim,
                 draining: true,
-            } = self.claims.role(shard)
+            } = self.claims.role_for(shard)
                 && !self.is_stuck
             {
                 self.claims.give_up(shard, claim, None, mine);
@@ -190,7 +190,8 @@ impl Node {
     }
 
     fn owned(&self) -> usize {
-        let is_owner = |shard: &usize| matches!(self.claims.role(*shard), ShardRole::Owner { .. });
+        let is_owner =
+            |shard: &usize| matches!(self.claims.role_for(*shard), ShardRole::Owner { .. });
         (0..SHARDS).filter(is_owner).count()
     }
 }
@@ -209,13 +210,13 @@ pub(super) fn make(
         let Some(change) = next.take() else { return };
         let value = serde_json::to_vec(&change.record).expect("a record");
         match records.set(&shard_key(change.shard), value.into(), change.revision) {
-            Ok(revision) => claims.changed(change, revision, now),
+            Ok(revision) => claims.note_change(change, revision, now),
             Err(RecordError::Conflict)
                 if records
                     .get()
                     .is_ok_and(|stored| claims.read(now, &stored).is_ok()) =>
             {
-                next = claims.again(change);
+                next = claims.retry_change(change);
             }
             Err(_) => {}
         }
@@ -244,7 +245,9 @@ fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> O
             ..Node::new(number, SHARDS, &records)
         })
         .collect();
-    let (mut now, mut twice, mut turn) = (Duration::ZERO, 0, 0);
+    let mut now = Duration::ZERO;
+    let mut twice = 0;
+    let mut turn = 0;
     // What the nodes do in a number of instants. Returns the time afterwards.
     let mut run_instants = |nodes: &mut [Node], instants: u32| {
         for _ in 0..instants {
@@ -439,7 +442,7 @@ fn a_node_of_the_same_name_that_starts_later_is_refused_until_the_earlier_one_is
     assert!(!second.claims.may_renew(), "less than the expiry");
     let now = settle(&mut [&mut second], silent, 3);
     assert!(
-        matches!(second.claims.role(0), ShardRole::Owner { claim: 2, .. }),
+        matches!(second.claims.role_for(0), ShardRole::Owner { claim: 2, .. }),
         "the record of the first is gone"
     );
     assert!(!first.look(now), "it is not the node of this name any more");
@@ -460,10 +463,13 @@ fn a_node_whose_process_has_ended_is_dead_until_it_renews_its_record() {
     assert_eq!(owner.owned(), 1);
     // A wrong guess.
     other.claims.note_gone(&node(0));
-    assert!(!other.claims.alive().contains(&node(0)));
+    assert!(!other.claims.alive_nodes().contains(&node(0)));
     owner.look(now);
     other.look(now);
-    assert_eq!(other.claims.alive(), BTreeSet::from([node(0), node(1)]));
+    assert_eq!(
+        other.claims.alive_nodes(),
+        BTreeSet::from([node(0), node(1)])
+    );
     other.act(now);
     assert_eq!(other.owned(), 0);
     // A right one: no lease is waited for.
@@ -480,11 +486,11 @@ fn a_node_that_leaves_gives_up_what_it_has_and_its_record_says_so_before() {
     let [mut owner, mut other] = [0, 1].map(|number| Node::new(number, 1, &records));
     let now = settle(&mut [&mut owner, &mut other], Duration::ZERO, 3);
     owner.is_stuck = true;
-    owner.claims.leave();
+    owner.claims.stop_claiming();
     let now = settle(&mut [&mut owner, &mut other], now, 40);
     assert!(
         matches!(
-            owner.claims.role(0),
+            owner.claims.role_for(0),
             ShardRole::Owner { draining: true, .. }
         ),
         "it has not finished"
@@ -532,12 +538,12 @@ fn an_owner_that_failed_leaves_the_shard_to_others_for_a_while() {
     owner
         .claims
         .give_up(0, 1, Some(Duration::from_secs(5)), now);
-    assert_eq!(owner.claims.role(0), ShardRole::Standby(None));
+    assert_eq!(owner.claims.role_for(0), ShardRole::Standby(None));
     let now = settle(&mut [&mut owner], now, 9);
     assert_eq!(owner.owned(), 0);
     settle(&mut [&mut owner], now, 3);
     assert!(
-        matches!(owner.claims.role(0), ShardRole::Owner { claim: 2, .. }),
+        matches!(owner.claims.role_for(0), ShardRole::Owner { claim: 2, .. }),
         "nobody else wanted it"
     );
 }

@@ -59,7 +59,8 @@ type CommandRun<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
 
 #[test]
 fn the_token_of_this_machine_is_not_sent_to_strangers() {
-    let (stranger, folder) = (Stranger::listen(), Folder::with_token("the-local-token"));
+    let stranger = Stranger::listen();
+    let folder = Folder::with_token("the-local-token");
     let foreign = stranger.foreign();
     folder.run(&["context", "add", "prod", "--server", &foreign], &[]);
     let runs: [CommandRun<'_>; 5] = [
@@ -106,7 +107,8 @@ fn the_token_of_this_machine_is_not_sent_to_strangers() {
 
 #[test]
 fn a_loopback_server_gets_the_token_of_this_machine_and_others_a_named_one() {
-    let (stranger, folder) = (Stranger::listen(), Folder::with_token("the-local-token"));
+    let stranger = Stranger::listen();
+    let folder = Folder::with_token("the-local-token");
     let local = |host: &str| format!("http://{host}:{}", stranger.at.port());
     for host in ["127.0.0.1", "localhost"] {
         let ended = folder.run(&["topics", "list", "--server", &local(host)], &[]);

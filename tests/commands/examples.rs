@@ -181,7 +181,8 @@ fn the_example_of_every_command_runs() {
         ("DELIVERY__SUSPEND_AFTER_FAILURES", "1"),
         ("BACKUP__STORE__URL", &repository),
     ];
-    let (server, sink) = (Server::start(&settings), Sink::start());
+    let server = Server::start(&settings);
+    let sink = Sink::start();
     for (path, status) in [("/suspended", 503), ("/ordered", 400), ("/refused", 400)] {
         sink.set(path, Behavior::Answer(status));
     }

@@ -7,10 +7,8 @@ use crate::support::{server::Server, sink::Sink};
 
 #[test]
 fn every_list_is_an_object_with_its_items_in_value() {
-    let (server, sink) = (
-        Server::start(&[("JOURNAL__RETENTION", "1h")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
+    let sink = Sink::start();
     let folder = Folder::of_server(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     folder.done(

@@ -123,7 +123,8 @@ fn leaves() -> Vec<(String, clap::Command)> {
             collect(child, &name, leaves);
         }
     }
-    let (mut root, mut all) = (cli::command(), Vec::new());
+    let mut root = cli::build_command();
+    let mut all = Vec::new();
     root.build();
     collect(&root, "", &mut all);
     all

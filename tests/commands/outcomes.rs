@@ -35,7 +35,8 @@ fn status(server: &Server, folder: &Folder, name: &str) -> Value {
 
 #[test]
 fn a_flag_for_a_subject_keeps_the_other_filters_of_a_namespace() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let folder = Folder::of_server(&server);
     let heat = "namespaces/plant/topics/heat";
     folder.done(&server, &["topics", "create", "namespaces/plant"]);
@@ -117,7 +118,8 @@ fn a_flag_for_a_subject_keeps_the_other_filters_of_a_namespace() {
 
 #[test]
 fn a_flag_takes_precedence_over_both_forms_of_a_file() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let folder = Folder::of_server(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     folder.done(
@@ -167,7 +169,8 @@ fn a_flag_takes_precedence_over_both_forms_of_a_file() {
 
 #[test]
 fn what_exists_is_not_said_to_be_created() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let folder = Folder::of_server(&server);
     let url = sink.url("/a");
     let subscription = [
@@ -182,10 +185,8 @@ fn what_exists_is_not_said_to_be_created() {
         (&["topics", "create", "orders"][..], "orders"),
         (&subscription, "billing of orders"),
     ] {
-        let (first, again) = (
-            folder.done(&server, arguments),
-            folder.done(&server, arguments),
-        );
+        let first = folder.done(&server, arguments);
+        let again = folder.done(&server, arguments);
         assert_eq!(
             first.lines().next(),
             Some(format!("created {name}").as_str())
@@ -221,10 +222,8 @@ fn only_other_values_than_the_defaults_are_changed_settings() {
 
 #[test]
 fn a_replay_and_a_purge_ask_with_the_number_of_events() {
-    let (server, sink) = (
-        Server::start(&[("JOURNAL__RETENTION", "1h")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
+    let sink = Sink::start();
     let folder = Folder::of_server(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     let flags = [
@@ -302,7 +301,8 @@ fn a_replay_and_a_purge_ask_with_the_number_of_events() {
 
 #[test]
 fn a_dead_letter_is_shown_as_it_was_published() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let folder = Folder::of_server(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     let flags = [
@@ -372,7 +372,8 @@ fn a_dead_letter_is_shown_as_it_was_published() {
 
 #[test]
 fn explanations_and_histories_lead_on() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let folder = Folder::of_server(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     folder.done(
@@ -418,7 +419,8 @@ fn explanations_and_histories_lead_on() {
 
 #[test]
 fn blocked_order_keys_are_shown_with_what_unblocks_them() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let folder = Folder::of_server(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     let order = [

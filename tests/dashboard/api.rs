@@ -67,7 +67,9 @@ fn an_operator_publishes_events_and_browses_them_from_the_newest_to_the_oldest()
         ("&id=0", vec![1]),
         ("&id=none", Vec::new()),
     ] {
-        let (mut all, mut before, mut pages) = (Vec::new(), String::new(), 0);
+        let mut all = Vec::new();
+        let mut before = String::new();
+        let mut pages = 0;
         loop {
             let page = ask(&format!("top=150{query}{before}"));
             all.extend(sequences(&page));

@@ -433,7 +433,8 @@ fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after
         ]
     );
     // In pages.
-    let (mut pages, mut next) = (Vec::new(), String::new());
+    let mut pages = Vec::new();
+    let mut next = String::new();
     for _ in 0..20 {
         let page = list(&format!("?top=1{next}"));
         pages.extend(lines(&page));

@@ -11,7 +11,7 @@ use flate2::read::GzDecoder;
 use gridhook::dashboard::{
     SECURITY_HEADERS,
     assets::{FILES, VENDORED},
-    served,
+    served_content,
 };
 use sha2::{Digest, Sha256};
 
@@ -103,7 +103,7 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
             .iter()
             .find(|(of, _)| *of == path || path.is_empty() && *of == "index.html")
             .expect("it");
-        let content = served(of, content);
+        let content = served_content(of, content);
         let way = format!("/ui/{path}");
         let plain = server.open("GET", &way, &[]);
         assert_eq!(
@@ -214,7 +214,8 @@ fn without_types(line: &str) -> String {
 fn a_script_is_served_without_its_comments_and_types_and_with_all_else() {
     let mut removed = 0;
     for (path, content) in FILES {
-        let (source, shown) = (String::from_utf8_lossy(content), served(path, content));
+        let source = String::from_utf8_lossy(content);
+        let shown = served_content(path, content);
         let shown = String::from_utf8_lossy(&shown);
         let mut left = shown.lines();
         let mut next = left.next();

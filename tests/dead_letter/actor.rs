@@ -138,7 +138,8 @@ fn a_later_dead_letter_has_its_own_due_time() {
 
 #[test]
 fn waiting_subscriptions_are_found_at_the_start() {
-    let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
+    let memory = MemoryStore::new();
+    let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&memory, folder.path(), START);
         assert_eq!(world.journal.reader_pool().all_dead().expect("read"), []);
@@ -173,7 +174,8 @@ fn a_new_incarnation_handles_what_was_enqueued_before() {
 
 #[test]
 fn a_new_incarnation_waits_for_the_turn_of_the_previous_one() {
-    let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
+    let memory = MemoryStore::new();
+    let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&memory, folder.path(), START);
         world.add_dead_letters(subscription_key(1), 3, START).await;
@@ -348,7 +350,8 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
 /// The window continues while no process runs, across any number of restarts.
 #[test]
 fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
-    let (folder, memory) = (tempfile::tempdir().expect("a folder"), MemoryStore::new());
+    let folder = tempfile::tempdir().expect("a folder");
+    let memory = MemoryStore::new();
     fs::write(folder.path().join("broken"), b"").expect("written");
     let hours = |hours: u64| START.after(Duration::from_secs(hours * 3600));
     run(async {

@@ -61,7 +61,8 @@ async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> Wor
 
 /// All pages of this size.
 async fn all(world: &World, query: &DeadLetterQuery, top: usize) -> Vec<String> {
-    let (mut found, mut at) = (Vec::new(), Some(BrowseCursor::START));
+    let mut found = Vec::new();
+    let mut at = Some(BrowseCursor::START);
     while let Some(from) = at {
         let page = world
             .dead_letters
@@ -125,7 +126,8 @@ fn waiting_and_written_dead_letters_are_found_on_pages_of_any_size() {
             0
         );
         let tried = super::dead().tried.expect("it was tried");
-        let (at, past) = (Some(tried), Some(gridhook::event::Timestamp(tried.0 + 1)));
+        let at = Some(tried);
+        let past = Some(gridhook::event::Timestamp(tried.0 + 1));
         for (from, to, found) in [
             (at, None, 7),
             (past, None, 0),
@@ -288,7 +290,8 @@ fn a_dead_letter_written_during_a_count_is_counted_once() {
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         world.add_dead_letters(subscription_key(1), 6, START).await;
-        let (location, query) = (location(subscription_key(1)), DeadLetterQuery::default());
+        let location = location(subscription_key(1));
+        let query = DeadLetterQuery::default();
         let mut counting = Box::pin(world.dead_letters.purge_page(
             &location,
             &query,
@@ -331,7 +334,8 @@ fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
     let root = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), root.path(), START);
-        let (location, query) = (location(subscription_key(1)), DeadLetterQuery::default());
+        let location = location(subscription_key(1));
+        let query = DeadLetterQuery::default();
         let _actor = world.actor();
         world.add_dead_letters(subscription_key(1), 3, START).await;
         world.enqueue(subscription_key(1), target("c"), START);
@@ -368,7 +372,8 @@ fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
         world
             .until(subscription_key(1), |totals| totals.written == 9)
             .await;
-        let (mut counted, mut next) = (first.dead_letters, first.next);
+        let mut counted = first.dead_letters;
+        let mut next = first.next;
         assert!(next.is_some(), "files are left");
         while let Some(at) = next {
             // As a client passes it back.
@@ -498,7 +503,8 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
                     .collect::<Vec<_>>(),
             )
         };
-        let (heat, cold) = (of(1, 0, &topics[1..]), of(2, 1, &topics[..1]));
+        let heat = of(1, 0, &topics[1..]);
+        let cold = of(2, 1, &topics[..1]);
         assert_eq!(
             page(&heat).await,
             (
@@ -574,7 +580,8 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
 #[test]
 fn the_name_of_a_file_identifies_its_subscription() {
     let owner = of_topic("/topics/heat");
-    let (first, second) = (owner.new_guid([1; 8]), owner.new_guid([2; 8]));
+    let first = owner.new_guid([1; 8]);
+    let second = owner.new_guid([2; 8]);
     assert_ne!(first, second);
     assert_eq!(first, owner.new_guid([1; 8]));
     assert_ne!(first, of_topic("/topics/cold").new_guid([1; 8]));

@@ -51,7 +51,8 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
         kept,
         more_meanwhile,
     } = kill;
-    let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
+    let memory = MemoryStore::new();
+    let folder = tempfile::tempdir().expect("a folder");
     let world = World::on(through(memory.clone()), folder.path(), START);
     world
         .add_dead_letters(

@@ -37,7 +37,8 @@ impl Notifications {
     fn notifier(&self, journal: Journal) -> Option<Notifier> {
         let notifications = self.clone();
         Some(Box::new(move |filed| {
-            let (notifications, journal) = (notifications.clone(), journal.clone());
+            let notifications = notifications.clone();
+            let journal = journal.clone();
             notifications.1.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 let waiting = journal
@@ -126,10 +127,8 @@ fn assert_announced(notifications: &Notifications, folder: &Path) {
 
 #[test]
 fn a_file_is_announced_after_it_is_stored_and_before_its_dead_letters_are_removed() {
-    let (folder, notifications) = (
-        tempfile::tempdir().expect("a folder"),
-        Notifications::default(),
-    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let notifications = Notifications::default();
     run(async {
         let world = world(&MemoryStore::new(), folder.path(), &notifications);
         let _actor = world.actor();
@@ -157,11 +156,9 @@ fn a_file_is_announced_after_it_is_stored_and_before_its_dead_letters_are_remove
 
 #[test]
 fn a_failed_notification_is_retried_at_the_next_turn() {
-    let (memory, folder, notifications) = (
-        MemoryStore::new(),
-        tempfile::tempdir().expect("a folder"),
-        Notifications::default(),
-    );
+    let memory = MemoryStore::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let notifications = Notifications::default();
     run(async {
         let world = world(&memory, folder.path(), &notifications);
         five_wait(&world).await;
@@ -195,11 +192,9 @@ fn a_failed_notification_is_retried_at_the_next_turn() {
 
 /// Runs until write `killed` (from 0) fails, then a new process on what is left.
 async fn killed_at(killed: u64, kept: usize) {
-    let (memory, folder, notifications) = (
-        MemoryStore::new(),
-        tempfile::tempdir().expect("a folder"),
-        Notifications::default(),
-    );
+    let memory = MemoryStore::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let notifications = Notifications::default();
     let before = world(&memory, folder.path(), &notifications);
     five_wait(&before).await;
     let at = memory.writes() + killed;

@@ -127,10 +127,8 @@ fn an_unreachable_store_does_not_delay_others() {
 fn dead_letters_for_a_lost_store_can_be_redirected() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let (world, targets) = (
-            World::start(&MemoryStore::new(), &folder.path().join("none"), START),
-            Targets::default(),
-        );
+        let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
+        let targets = Targets::default();
         let stores = stores(&world, folder.path(), &targets);
         let _actors: Vec<_> = stores
             .list_stores()

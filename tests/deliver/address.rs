@@ -179,10 +179,8 @@ async fn a_name_with_one_forbidden_address_is_refused_whole() {
 #[actix_rt::test]
 async fn a_name_is_resolved_once_per_connection() {
     let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
-    let (good, bad) = (
-        endpoint.address(),
-        "10.0.0.1:80".parse().expect("an address"),
-    );
+    let good = endpoint.address();
+    let bad = "10.0.0.1:80".parse().expect("an address");
     let client = WebhookClient::new(with_names(move |_, lookups| {
         Some(Ok(vec![if lookups == 1 { good } else { bad }]))
     }));

@@ -81,13 +81,11 @@ fn show(name: &str, what: &str, got: &str) {
 async fn no_spelling_and_no_inner_address_passes_unless_its_network_is_allowed() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let port = endpoint.address().port();
-    let (strict, open) = (
-        WebhookClient::new(ClientOptions {
-            rules: strict(),
-            ..options()
-        }),
-        WebhookClient::new(options()),
-    );
+    let strict = WebhookClient::new(ClientOptions {
+        rules: strict(),
+        ..options()
+    });
+    let open = WebhookClient::new(options());
     println!("address → what it got");
     for (name, host) in SPELLINGS {
         let url = format!("http://{host}:{port}/");
@@ -156,7 +154,8 @@ async fn names_are_refused_by_their_addresses() {
     // The allowed address stands for a public one, the address of the second lookup for an internal
     // one.
     let lookups = Arc::new(AtomicUsize::new(0));
-    let (count, bad) = (Arc::clone(&lookups), inner("127.0.0.2"));
+    let count = Arc::clone(&lookups);
+    let bad = inner("127.0.0.2");
     let names = with_names(move |_, _| {
         Some(Ok(vec![if count.fetch_add(1, Ordering::SeqCst) == 0 {
             at

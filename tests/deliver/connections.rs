@@ -309,10 +309,8 @@ async fn idle_connections_borrow_the_permits_of_requests_until_these_are_short()
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let address = endpoint.address();
     let sockets = Sockets::new(16, 1);
-    let (keep_alive, names) = (
-        Duration::from_secs(3_600),
-        with_names(move |_, _| Some(Ok(vec![address]))),
-    );
+    let keep_alive = Duration::from_secs(3_600);
+    let names = with_names(move |_, _| Some(Ok(vec![address])));
     let client = WebhookClient::new(ClientOptions {
         keep_alive,
         sockets: sockets.clone(),

@@ -49,8 +49,10 @@ impl Http2 {
             "https://localhost:{}/",
             listener.local_addr().expect("an address").port()
         );
-        let (connections, ended) = (Rc::new(AtomicUsize::new(0)), Rc::new(Notify::new()));
-        let (counted, notified) = (Rc::clone(&connections), Rc::clone(&ended));
+        let connections = Rc::new(AtomicUsize::new(0));
+        let ended = Rc::new(Notify::new());
+        let counted = Rc::clone(&connections);
+        let notified = Rc::clone(&ended);
         actix_rt::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);

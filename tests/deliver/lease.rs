@@ -14,10 +14,8 @@ use crate::support::endpoint::{Endpoint, answer};
 
 #[actix_rt::test]
 async fn no_request_is_sent_without_a_lease() {
-    let (endpoint, lease) = (
-        Endpoint::start(vec![answer(200, "", "")]),
-        Lease::new_unrenewed(),
-    );
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let lease = Lease::new_unrenewed();
     let client = WebhookClient::new(ClientOptions {
         lease: Some(lease.clone()),
         ..options()

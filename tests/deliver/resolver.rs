@@ -93,7 +93,8 @@ async fn one_lookup_serves_all_requests_for_a_name() {
 
 #[actix_rt::test]
 async fn stale_answers_are_used_if_name_servers_fail_but_not_if_the_name_is_gone() {
-    let (asked, gone) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let asked = AtomicUsize::new(0);
+    let gone = AtomicUsize::new(0);
     let server = NameServer::start(move |name, v6| match (name, v6) {
         (_, true) => NameReply::NoName,
         ("failing.test", false) if asked.fetch_add(1, Ordering::SeqCst) > 0 => NameReply::Failed,
@@ -241,7 +242,8 @@ fn deaf() -> (TcpListener, Vec<TcpStream>) {
 async fn an_unresponsive_address_does_not_delay_the_next() {
     let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
     let (deaf, _queued) = deaf();
-    let (deaf, at) = (deaf.local_addr().expect("an address"), endpoint.address());
+    let deaf = deaf.local_addr().expect("an address");
+    let at = endpoint.address();
     for found in [vec![deaf, at], vec![deaf, deaf, deaf, at]] {
         let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
         let start = Instant::now();
@@ -255,7 +257,8 @@ async fn an_unresponsive_address_does_not_delay_the_next() {
 async fn addresses_are_called_ipv6_first_and_in_turns() {
     let v4 = Endpoint::start(vec![answer(200, "", "")]);
     let v6 = Endpoint::start_at("::1", vec![answer(201, "", "")]);
-    let (four, six) = (v4.address(), v6.address());
+    let four = v4.address();
+    let six = v6.address();
     let closed6 = [(); 2].map(|()| ReservedPort::of(Ipv6Addr::LOCALHOST.into()));
     let closed4 = ReservedPort::new();
     let refused6 = closed6.each_ref().map(|port| port.address);
@@ -271,7 +274,8 @@ async fn addresses_are_called_ipv6_first_and_in_turns() {
         let answer = post_to(&client, "http://both.test/", AMPLE).await;
         assert_eq!(answer.status, Some(status), "{shown}: {}", answer.detail);
     }
-    let (first, last) = (refused6[0], refused4);
+    let first = refused6[0];
+    let last = refused4;
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![last, first]))));
     let answer = post_to(&client, "http://none.test/", AMPLE).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));

@@ -63,7 +63,8 @@ fn the_vectors_of_the_specification_hold() {
 
 #[test]
 fn several_secrets_give_several_signatures_in_their_order() {
-    let ((first, id, seconds, body, one), (last, .., two)) = (VECTORS[0], VECTORS[2]);
+    let (first, id, seconds, body, one) = VECTORS[0];
+    let (last, .., two) = VECTORS[2];
     let both =
         signer(&[first, last])
             .expect("two secrets")

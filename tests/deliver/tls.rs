@@ -25,7 +25,8 @@ fn authority(name: &str) -> (TempDir, Arc<ServerConfig>) {
 }
 
 fn known() -> (TempDir, Authority) {
-    let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
+    let folder = TempDir::new().expect("a folder");
+    let authority = Authority::new();
     std::fs::write(folder.path().join("ca.pem"), authority.pem()).expect("written");
     (folder, authority)
 }
@@ -298,7 +299,8 @@ async fn interim_responses_and_rejections_are_read_through_tls_too() {
 
 #[test]
 fn a_certificate_without_its_own_key_is_refused_at_start() {
-    let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    let authority = Authority::new();
+    let folder = TempDir::new().expect("a folder");
     let trust = TlsTrust::load(None).expect("without a file nothing can fail");
     authority.issue("shop").write(folder.path(), "shop");
     ClientCertificates::load(folder.path(), &trust).expect("a pair");

@@ -29,11 +29,10 @@ fn every_kind_of_destination_has_what_the_checklist_asks_for() {
         .filter(|kind| *kind != "WebHook")
         .collect();
     assert!(kinds.is_sorted(), "{kinds:?}");
-    let (table, manual) = (
-        read("src/deliver/resource/mod.rs"),
-        read("src/manual/destinations.md"),
-    );
-    let (config, tests) = (read("config/gridhook.toml"), sources("tests/destinations"));
+    let table = read("src/deliver/resource/mod.rs");
+    let manual = read("src/manual/destinations.md");
+    let config = read("config/gridhook.toml");
+    let tests = sources("tests/destinations");
     let table: BTreeSet<&str> = table
         .lines()
         .take_while(|line| line.starts_with("//!"))

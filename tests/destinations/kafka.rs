@@ -338,7 +338,8 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
     if !needs::java() {
         return;
     }
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().expect("a folder");
     let mut kafka = Kafka::secure(&authority);
     kafka.resume();
     kafka.create("orders", 1);

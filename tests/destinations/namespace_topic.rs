@@ -139,7 +139,8 @@ fn a_topic_that_cannot_take_the_events_is_refused() {
         ("heat", "EventGridSchema", "takes CloudEvents only"),
     ] {
         let answer = server.ask_for("orders", "wrong", &spec(name, schema));
-        let (status, text) = (answer.status, answer.text());
+        let status = answer.status;
+        let text = answer.text();
         assert!(status == 400 && text.contains(says), "{status} {text}");
     }
     // Events cannot go round from namespace to namespace.

@@ -21,7 +21,8 @@ fn destinations_that_cannot_be_are_refused_by_name() {
             "none",
             &SubscriptionSpec::of("").also(&json!({}), &destination),
         );
-        let (status, text) = (answer.status, answer.text());
+        let status = answer.status;
+        let text = answer.text();
         assert!(
             status == 400 && text.contains(kind) && text.contains(why),
             "{status} {text}"

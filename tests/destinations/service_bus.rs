@@ -229,10 +229,8 @@ fn delivery_properties_become_broker_properties_of_a_service_bus_topic() {
         messages.len() == 40
     });
     for message in messages {
-        let (broker, event) = (
-            &message["BrokerProperties"],
-            message["Body"].as_str().expect("a body"),
-        );
+        let broker = &message["BrokerProperties"];
+        let event = message["Body"].as_str().expect("a body");
         let event: Value = serde_json::from_str(event).expect("JSON");
         assert_eq!(broker["SessionId"], event["subject"]);
         assert_eq!(

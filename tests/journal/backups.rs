@@ -197,7 +197,8 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
             fs::write(file, bytes).expect("written");
         }),
     ];
-    let (mut refused, mut tried) = (0, 0);
+    let mut refused = 0;
+    let mut tried = 0;
     for file in manifest.files.iter().filter(|file| file.bytes > 0) {
         for (reported, damage) in damages {
             let damaged = tempfile::tempdir().expect("a folder");

@@ -468,7 +468,8 @@ fn no_damage_to_a_store_that_was_killed_is_silent() {
 
 /// Opens the store with RocksDB's default options.
 fn read_with_defaults(folder: &Path) -> Result<Result<Records, String>, String> {
-    let (options, path) = (rocksdb::Options::default(), folder.join("rocksdb"));
+    let options = rocksdb::Options::default();
+    let path = folder.join("rocksdb");
     let names = rocksdb::DB::list_cf(&options, &path).map_err(|error| error.to_string())?;
     let db = rocksdb::DB::open_cf(&options, &path, names).map_err(|error| error.to_string())?;
     let mut records = Records::new();

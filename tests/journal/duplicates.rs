@@ -154,7 +154,8 @@ fn sealed_of(ids: impl Iterator<Item = String>, bytes: usize) -> Vec<SealedChunk
 
 /// The ids in the log, in order.
 fn log(store: &impl Store) -> Vec<u8> {
-    let (range, mut ids) = (keys::log_of(PARTITION), Vec::new());
+    let range = keys::log_of(PARTITION);
+    let mut ids = Vec::new();
     let mut next = Seq::FIRST;
     let visit = &mut |key: &[u8], value: &[u8]| {
         let (_, first) = keys::parse_log(key).expect("a key");
@@ -244,7 +245,8 @@ proptest! {
     #[test]
     fn every_id_is_stored_once_in_each_window_whatever_fails(steps in prop::collection::vec(step(), 1..24)) {
         let mut store = MemoryStore::new();
-        let (mut queue, mut model) = (Fixture::founded(&store, true), Model::default());
+        let mut queue = Fixture::founded(&store, true);
+        let mut model = Model::default();
         for step in &steps {
             let now = queue.clock.now();
             match step {
@@ -298,7 +300,8 @@ fn two_copies_in_a_request_and_in_one_group_are_stored_once() {
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store, true);
     assert_eq!(queue.publish(&[1, 2, 1, 1]), 2);
-    let (before, hold) = (store.writes(), store.hold());
+    let before = store.writes();
+    let hold = store.hold();
     let first = queue
         .journal
         .append_new_events(PARTITION, sealed(&[3]), Some(WINDOW), None)

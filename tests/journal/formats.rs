@@ -406,7 +406,8 @@ fn longer(
     batch: &mut Batch,
 ) -> Result<Option<Vec<u8>>, StoreError> {
     let range = keys::meta_of(MetaKind::Topic);
-    let (mut next, mut count) = (None, 0);
+    let mut next = None;
+    let mut count = 0;
     store.scan(
         Family::Meta,
         from.unwrap_or(&range.start),

@@ -97,7 +97,8 @@ impl Fixture {
     /// Searches for an id, in as many calls as needed.
     fn find(&self, id: &str, from: u64) -> Vec<u64> {
         let end = self.journal.log_end(PARTITION).expect("it is there").next;
-        let (mut from, mut seqs) = (Seq(from), Vec::new());
+        let mut from = Seq(from);
+        let mut seqs = Vec::new();
         while from < end {
             let look = self
                 .journal

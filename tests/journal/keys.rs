@@ -50,7 +50,8 @@ fn within(range: &Range<Vec<u8>>, key: &[u8]) -> bool {
 proptest! {
     #[test]
     fn keys_of_the_log_are_read_back_and_sort_as_their_fields(a in (partition(), seq()), b in (partition(), seq())) {
-        let (x, y) = (keys::log(a.0, a.1), keys::log(b.0, b.1));
+        let x = keys::log(a.0, a.1);
+        let y = keys::log(b.0, b.1);
         prop_assert_eq!(keys::parse_log(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
         prop_assert_eq!(within(&keys::log_of(b.0), &x), a.0 == b.0);
@@ -59,7 +60,8 @@ proptest! {
 
     #[test]
     fn keys_of_cursors_are_read_back_and_sort_as_their_fields(a in subscription_key(), b in subscription_key()) {
-        let (x, y) = (keys::cursor(a), keys::cursor(b));
+        let x = keys::cursor(a);
+        let y = keys::cursor(b);
         prop_assert_eq!(keys::parse_cursor(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
         prop_assert!(within(&keys::cursors_range(), &x));
@@ -70,12 +72,14 @@ proptest! {
         a in (partition(), seq(), subscription(), lane()),
         b in (partition(), seq(), subscription(), lane()),
     ) {
-        let (x, y) = (keys::pending(a.0, a.1, a.2, a.3), keys::pending(b.0, b.1, b.2, b.3));
+        let x = keys::pending(a.0, a.1, a.2, a.3);
+        let y = keys::pending(b.0, b.1, b.2, b.3);
         prop_assert_eq!(keys::parse_pending(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
         prop_assert_eq!(within(&keys::pending_of_event(b.0, b.1), &x), (a.0, a.1) == (b.0, b.1));
         prop_assert_eq!(within(&keys::pending_below(b.0, b.1), &x), a.0 == b.0 && a.1 < b.1);
-        let (x, y) = (keys::pin(a.0, a.1, a.2, a.3), keys::pin(b.0, b.1, b.2, b.3));
+        let x = keys::pin(a.0, a.1, a.2, a.3);
+        let y = keys::pin(b.0, b.1, b.2, b.3);
         prop_assert_eq!(keys::parse_pin(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
         prop_assert_eq!(within(&keys::pins_of_event(b.0, b.1), &x), (a.0, a.1) == (b.0, b.1));
@@ -87,7 +91,8 @@ proptest! {
         a in (subscription_key(), at(), lane(), seq()),
         b in (subscription_key(), at(), lane(), seq()),
     ) {
-        let (x, y) = (keys::due(a.0, a.1, a.2, a.3), keys::due(b.0, b.1, b.2, b.3));
+        let x = keys::due(a.0, a.1, a.2, a.3);
+        let y = keys::due(b.0, b.1, b.2, b.3);
         prop_assert_eq!(keys::parse_due(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
         prop_assert_eq!(within(&keys::due_of(b.0), &x), a.0 == b.0);
@@ -95,7 +100,8 @@ proptest! {
 
     #[test]
     fn keys_of_held_events_are_read_back_and_sort_as_their_fields(a in (partition(), seq()), b in (partition(), seq())) {
-        let (x, y) = (keys::carried(a.0, a.1), keys::carried(b.0, b.1));
+        let x = keys::carried(a.0, a.1);
+        let y = keys::carried(b.0, b.1);
         prop_assert_eq!(keys::parse_carried(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
         prop_assert_eq!(within(&keys::carried_of(b.0), &x), a.0 == b.0);
@@ -106,7 +112,8 @@ proptest! {
         a in (subscription_key(), at(), seq(), lane()),
         b in (subscription_key(), at(), seq(), lane()),
     ) {
-        let (x, y) = (keys::dead(a.0, a.1, a.2, a.3), keys::dead(b.0, b.1, b.2, b.3));
+        let x = keys::dead(a.0, a.1, a.2, a.3);
+        let y = keys::dead(b.0, b.1, b.2, b.3);
         prop_assert_eq!(keys::parse_dead(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
         prop_assert_eq!(within(&keys::dead_of(b.0), &x), a.0 == b.0);
@@ -120,7 +127,8 @@ proptest! {
         let [a, b] = [a, b].map(|(subscription_key, lane, first, at, attempt, what)| {
             LineKey { subscription_key, lane, first, at, attempt, what }
         });
-        let (x, y) = (keys::ledger_key(a), keys::ledger_key(b));
+        let x = keys::ledger_key(a);
+        let y = keys::ledger_key(b);
         prop_assert_eq!(keys::parse_ledger(&x), Some(a));
         prop_assert_eq!(keys::parse_ledger_by_time(&x), None);
         let fields = |key: LineKey| (key.subscription_key, key.first, key.lane, key.at, key.attempt, key.what);
@@ -131,7 +139,8 @@ proptest! {
         if b.first.0 < u64::MAX {
             prop_assert_eq!(within(&keys::ledger_upto(b.subscription_key, b.first), &x), in_block);
         }
-        let (x, y) = (keys::ledger_by_time(a), keys::ledger_by_time(b));
+        let x = keys::ledger_by_time(a);
+        let y = keys::ledger_by_time(b);
         prop_assert_eq!(keys::parse_ledger_by_time(&x), Some(a));
         let fields = |key: LineKey| (key.subscription_key, key.at, key.first, key.lane, key.attempt, key.what);
         prop_assert_eq!(x.cmp(&y), fields(a).cmp(&fields(b)));
@@ -160,7 +169,8 @@ proptest! {
         a in (prop::sample::select(&MetaKind::ALL[..]), prop::collection::vec(any::<u8>(), 0..9)),
         b in (prop::sample::select(&MetaKind::ALL[..]), prop::collection::vec(any::<u8>(), 0..9)),
     ) {
-        let (x, y) = (keys::meta_key(a.0, &a.1), keys::meta_key(b.0, &b.1));
+        let x = keys::meta_key(a.0, &a.1);
+        let y = keys::meta_key(b.0, &b.1);
         prop_assert_eq!(keys::parse_meta(&x), Some((a.0, &a.1[..])));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
         prop_assert_eq!(within(&keys::meta_of(b.0), &x), a.0 == b.0);
@@ -204,7 +214,9 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
         partition: PartitionId(1),
         subscription: SubscriptionId(2),
     };
-    let (seq, lane, at) = (Seq(3), Lane(4), Timestamp(5));
+    let seq = Seq(3);
+    let lane = Lane(4);
+    let at = Timestamp(5);
     let line = LineKey {
         subscription_key,
         lane,

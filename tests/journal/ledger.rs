@@ -141,7 +141,8 @@ proptest! {
             prop_assert_eq!(found, expected, "event {}", seq);
             prop_assert_eq!(page.next, None);
         }
-        let (mut range, mut found) = (keys::ledger_between(ONE, Timestamp(10 * STEP), Timestamp(40 * STEP)), Vec::new());
+        let mut range = keys::ledger_between(ONE, Timestamp(10 * STEP), Timestamp(40 * STEP));
+        let mut found = Vec::new();
         while let page = runtime.block_on(journal.reader_pool().lines_between(range.clone(), 3, |_| true)).expect("readable")
             && !page.lines.is_empty()
         {

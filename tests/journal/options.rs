@@ -18,7 +18,8 @@ fn read(folder: &Path) -> Sections {
     let is_options = |path: &std::path::PathBuf| path.to_string_lossy().contains("OPTIONS-");
     let newest = entries.filter(is_options).max().expect("a file of options");
     let text = fs::read_to_string(newest).expect("text");
-    let (mut sections, mut section) = (Sections::new(), String::new());
+    let mut sections = Sections::new();
+    let mut section = String::new();
     for line in text
         .lines()
         .map(str::trim)
@@ -92,10 +93,8 @@ fn the_store_is_set_up_as_it_was_chosen() {
     drop(RocksStore::open(folder.path(), &wanted).expect("a store that is there"));
     let sections = read(folder.path());
     check(&sections, "DBOptions", &STORE);
-    let (buffers, wal) = (
-        wanted.buffers_bytes.to_string(),
-        wanted.wal_bytes.to_string(),
-    );
+    let buffers = wanted.buffers_bytes.to_string();
+    let wal = wanted.wal_bytes.to_string();
     check(
         &sections,
         "DBOptions",

@@ -145,7 +145,8 @@ fn seen(store: &dyn Store) -> Seen {
         cursors.last_key_value()
     );
     let mut lines = [BTreeSet::new(), BTreeSet::new()];
-    let (range, mut previous) = (keys::ledgers_range(), Vec::new());
+    let range = keys::ledgers_range();
+    let mut previous = Vec::new();
     let visit = &mut |stored: &[u8], value: &[u8]| {
         assert!(previous[..] < *stored, "out of order");
         previous = stored.to_vec();
@@ -189,7 +190,8 @@ fn killed(folder: &Path) -> tempfile::TempDir {
 #[test]
 fn what_is_read_is_as_if_each_outcome_had_its_records_whenever_the_process_is_killed() {
     for seed in 0..6 {
-        let (mut rng, model) = (Rng::with_seed(seed), MemoryStore::new());
+        let mut rng = Rng::with_seed(seed);
+        let model = MemoryStore::new();
         let mut folder = scratch();
         let mut store = open(folder.path());
         for write in 0..MANY {
@@ -226,10 +228,8 @@ fn what_is_read_is_as_if_each_outcome_had_its_records_whenever_the_process_is_ki
 
 /// The times of a subscription's lines.
 fn times(store: &dyn Store, of: SubscriptionKey) -> BTreeSet<u64> {
-    let (range, mut times) = (
-        keys::ledger_between(of, Timestamp(0), Timestamp::NEVER),
-        BTreeSet::new(),
-    );
+    let range = keys::ledger_between(of, Timestamp(0), Timestamp::NEVER);
+    let mut times = BTreeSet::new();
     let visit = &mut |key: &[u8], value: &[u8]| {
         let key = keys::parse_ledger_by_time(key).expect("a key of a line");
         times.extend(
@@ -248,12 +248,15 @@ fn times(store: &dyn Store, of: SubscriptionKey) -> BTreeSet<u64> {
 
 #[test]
 fn writers_at_the_same_time_store_the_records_of_each_other_and_no_reader_misses_any() {
-    let (folder, model) = (scratch(), MemoryStore::new());
+    let folder = scratch();
+    let model = MemoryStore::new();
     let store = Arc::new(open(folder.path()));
     let written: Arc<[AtomicU64; 3]> = Arc::default();
     let threads: Vec<_> = (0..3)
         .map(|partition| {
-            let (store, model, written) = (Arc::clone(&store), model.clone(), Arc::clone(&written));
+            let store = Arc::clone(&store);
+            let model = model.clone();
+            let written = Arc::clone(&written);
             std::thread::spawn(move || {
                 let mut rng = Rng::with_seed(partition);
                 for write in 0..MANY {
@@ -311,7 +314,9 @@ fn cursor(delivered: u64) -> Cursor {
         open: Vec::new(),
         done: Vec::new(),
     };
-    let (passed, matched, requests) = (delivered, delivered, delivered);
+    let passed = delivered;
+    let matched = delivered;
+    let requests = delivered;
     let counters = Counters {
         passed,
         matched,
@@ -332,7 +337,8 @@ fn an_outcome_costs_a_part_of_a_put_and_pages_do_not_accumulate() {
     let folder = scratch();
     let store = open(folder.path());
     for write in 0..MANY {
-        let (mut batch, mut rng) = (Batch::default(), Rng::with_seed(write));
+        let mut batch = Batch::default();
+        let mut rng = Rng::with_seed(write);
         for number in 0..100 {
             let cursor = cursor(1_000_000 + write).encode();
             batch.put_outcomes(
@@ -349,7 +355,9 @@ fn an_outcome_costs_a_part_of_a_put_and_pages_do_not_accumulate() {
         changes < MANY * 12,
         "{changes} puts and deletes in {MANY} writes"
     );
-    let (range, mut bytes, mut pages) = (keys::outcome_pages(), 0, 0);
+    let range = keys::outcome_pages();
+    let mut bytes = 0;
+    let mut pages = 0;
     let visit = &mut |_: &[u8], value: &[u8]| {
         (bytes, pages) = (bytes + value.len(), pages + 1);
         ControlFlow::Continue(())
@@ -446,7 +454,8 @@ fn a_damaged_page_prevents_a_start() {
 fn a_check_sees_what_pages_have_and_a_repair_lasts() {
     let folder = scratch();
     let store = open(folder.path());
-    let (mut batch, mut rng) = (Batch::default(), Rng::with_seed(1));
+    let mut batch = Batch::default();
+    let mut rng = Rng::with_seed(1);
     let sound = cursor(1);
     let cursor = Cursor {
         counters: Counters {

@@ -61,7 +61,9 @@ fn lay(
     wrong: &Range<usize>,
 ) -> (Vec<Lies>, LogEnd) {
     let mut batch = Batch::default();
-    let (mut next, mut at, mut running) = (1, 1000, RunningTotals::default());
+    let mut next = 1;
+    let mut at = 1000;
+    let mut running = RunningTotals::default();
     let mut lie = Vec::new();
     let mut set_back = None;
     for (index, Drawn { gap, later, count }) in chunks.iter().enumerate() {

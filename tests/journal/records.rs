@@ -435,8 +435,8 @@ pub(super) fn page() -> impl Strategy<Value = OutcomePage> {
                         .iter()
                         .flat_map(|found| &*found.0)
                         .for_each(|line| lines.push(line));
-                    let (partition, subscription) =
-                        (PartitionId(partition), SubscriptionId(subscription));
+                    let partition = PartitionId(partition);
+                    let subscription = SubscriptionId(subscription);
                     PageEntry {
                         subscription_key: SubscriptionKey {
                             partition,
@@ -537,7 +537,8 @@ proptest! {
             cursor[at.index(before.len())] = *byte;
         }
         cursor.extend(longer);
-        let (before, cursor) = (Bytes::from(before), Bytes::from(cursor));
+        let before = Bytes::from(before);
+        let cursor = Bytes::from(cursor);
         let page = PageCursor::new(Some(&before), &cursor);
         prop_assert_eq!(page.cursor_after(Some(&before)), Some(cursor.clone()));
         if let PageCursor::Changes(changes) = &page {
@@ -654,7 +655,8 @@ fn a_cursor_whose_open_events_do_not_ascend_is_not_written() {
 
 #[test]
 fn the_bytes_of_the_ledger_are_those_that_were_given() {
-    let (outcome, latency) = (Outcome::Failed(Failure::Busy), Duration::ZERO);
+    let outcome = Outcome::Failed(Failure::Busy);
+    let latency = Duration::ZERO;
     let all = [
         LedgerEvent::Filtered { version: 1 },
         LedgerEvent::Attempted {

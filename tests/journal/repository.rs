@@ -108,7 +108,8 @@ impl Fixture {
     }
 
     fn backups(&self, destination: &BackupDestination) -> Backups {
-        let (store, options) = (Arc::downgrade(&self.store), RocksOptions::default());
+        let store = Arc::downgrade(&self.store);
+        let options = RocksOptions::default();
         Backups::new(
             store,
             self.path("data"),
@@ -149,10 +150,8 @@ impl Fixture {
     ) -> Result<usize, BackupError> {
         let repository = Repository::open(destination, false)?;
         let stored = repository.find_sound(name, &mut |_| ())?;
-        let (back, options) = (
-            tempfile::tempdir().expect("a folder"),
-            RocksOptions::default(),
-        );
+        let back = tempfile::tempdir().expect("a folder");
+        let options = RocksOptions::default();
         let folder = back.path().join("data");
         let watch = &mut |_: BackupProgress| ControlFlow::Continue(());
         let restored = backup::restore_stored(
@@ -817,7 +816,8 @@ fn a_destination_belongs_to_the_server_that_wrote_to_it_first() {
         // A copy of the store in another data folder, as after a restore.
         let other = fixture.path("other");
         fs::create_dir_all(&other).expect("made");
-        let (store, options) = (Arc::downgrade(&fixture.store), RocksOptions::default());
+        let store = Arc::downgrade(&fixture.store);
+        let options = RocksOptions::default();
         let other = Backups::new(store, other, options, record_decoders(), Clock::system())
             .with_destination(Some(destination.clone()));
         let turn = other.acquire_permit().expect("nobody else");
@@ -933,7 +933,8 @@ fn an_interrupted_backup_leaves_the_others_and_its_pieces_are_used_by_the_next()
     let mut tried = 0;
     for after in 0.. {
         let backups = fixture.backups(&destination);
-        let (turn, mut steps) = (backups.acquire_permit().expect("nobody else"), 0);
+        let turn = backups.acquire_permit().expect("nobody else");
+        let mut steps = 0;
         let made = backups.make_at_destination(&turn, &mut |progress| {
             steps += usize::from(matches!(progress, BackupProgress::Copying { .. }));
             if steps > after {

@@ -124,7 +124,8 @@ fn a_store_that_is_closed_and_opened_again_has_everything() {
 #[test]
 fn acknowledged_writes_are_there_after_a_kill_at_any_moment() {
     let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
-    let (folder, store_before) = (folder(), 40);
+    let folder = folder();
+    let store_before = 40;
     let store = open(folder.path());
     fill(&store, 0, store_before);
     for killed in 0..5 {
@@ -537,7 +538,8 @@ fn what_a_floor_is_about_to_free_does_not_fill_the_block_cache() {
             .filter(is_table)
             .count()
     };
-    let (before, tables_before) = (used(), tables());
+    let before = used();
+    let tables_before = tables();
     for floor in (15..1000).step_by(10) {
         store.drop_log(PartitionId(1), Seq(floor)).expect("dropped");
         thread::sleep(Duration::from_millis(1));

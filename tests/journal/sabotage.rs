@@ -186,7 +186,8 @@ fn open(folder: &Path) -> RocksStore {
 
 /// The folder of a server that was killed after fifty writes.
 fn copy_of_fifty_writes(lie: Option<Lie>) -> tempfile::TempDir {
-    let (folder, killed) = (scratch(), scratch());
+    let folder = scratch();
+    let killed = scratch();
     let store = Liar::new(open(folder.path()), folder.path(), lie);
     for number in 0..50 {
         write(&store, number).expect("there is room");
@@ -294,7 +295,8 @@ fn a_floor_takes_nothing_above_it(lie: Option<Lie>) -> bool {
 
 #[test]
 fn every_lie_of_a_store_is_found_out() {
-    let (mut caught, mut tried) = (0, 0);
+    let mut caught = 0;
+    let mut tried = 0;
     for (lie, promise) in LIES {
         if !promise(None) {
             continue;

@@ -61,7 +61,8 @@ impl Fixture {
 
     fn on(store: Arc<dyn Store>, shards: u16) -> Self {
         let (clock, hand) = Clock::new_manual(Timestamp(1_000_000_000));
-        let (limits, shards) = (BacklogLimits::default(), Shards::new(shards));
+        let limits = BacklogLimits::default();
+        let shards = Shards::new(shards);
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
             group_bytes: 1 << 20,

@@ -126,7 +126,8 @@ fn read(journal: &Journal, partition: u32, slice: usize) -> (Vec<u64>, Vec<(u64,
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    let mut missing = Vec::new();
     let end = journal.log_end(PartitionId(partition)).expect("a log").next;
     let mut at = Seq(1);
     while at < end {
@@ -152,7 +153,8 @@ fn read(journal: &Journal, partition: u32, slice: usize) -> (Vec<u64>, Vec<(u64,
 fn events_in_intact_blocks_are_read_and_each_missing_event_is_noted() {
     let (folder, chunks) = filled();
     let mut random = fastrand::Rng::with_seed(11);
-    let (mut refused, mut damaged) = (0, 0);
+    let mut refused = 0;
+    let mut damaged = 0;
     for round in 0..30 {
         let copy = scratch();
         copy_folder(folder.path(), copy.path()).expect("copied");
@@ -328,10 +330,8 @@ fn a_read_apart_does_not_fill_the_block_cache() {
         let before = used();
         for (partition, first) in chunks.keys() {
             let partition = PartitionId(*partition);
-            let (lower, upper) = (
-                keys::log_of(partition).start,
-                keys::log(partition, Seq(first + 1)),
-            );
+            let lower = keys::log_of(partition).start;
+            let upper = keys::log(partition, Seq(first + 1));
             let found = if apart {
                 store.last_apart(Family::Log, &lower, &upper)
             } else {

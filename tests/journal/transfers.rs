@@ -52,7 +52,8 @@ impl Fixture {
             record_decoders(),
             Clock::system(),
         );
-        let (mut sent, permit) = (Vec::new(), backups.acquire_permit().expect("nobody else"));
+        let mut sent = Vec::new();
+        let permit = backups.acquire_permit().expect("nobody else");
         assert_eq!(
             backups
                 .send_store(&permit, &mut sent)

@@ -165,7 +165,8 @@ enum Act {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let (who, which) = (any::<u8>, any::<u8>);
+    let who = any::<u8>;
+    let which = any::<u8>;
     prop_oneof![
         2 => (1u8..4).prop_map(Act::Publish),
         3 => (who(), vec(0u8..3, 1..5)).prop_map(|(who, fates)| Act::Read(who, fates)),
@@ -204,7 +205,8 @@ fn pick<T: Copy>(all: &[T], which: u8) -> Option<T> {
 
 impl Scene {
     fn new() -> Self {
-        let (store, gate) = (MemoryStore::new(), Arc::<Gate>::default());
+        let store = MemoryStore::new();
+        let gate = Arc::<Gate>::default();
         let queue = Fixture::at(
             Arc::new(Gated(store.clone(), Arc::clone(&gate))),
             Duration::ZERO,
@@ -278,7 +280,8 @@ impl Scene {
             }
             Act::Read(who, fates) => {
                 let who = usize::from(who) % self.known.len();
-                let (next, known) = (self.next, &mut self.known[who]);
+                let next = self.next;
+                let known = &mut self.known[who];
                 let mut changes = Vec::new();
                 for (seq, fate) in (known.read..next).zip(fates) {
                     known.read = seq + 1;
@@ -320,7 +323,8 @@ impl Scene {
                     waited,
                     event: None,
                 }];
-                let (lane, progress) = (Lane(7), Bytes::new());
+                let lane = Lane(7);
+                let progress = Bytes::new();
                 let page = RedrivePage {
                     lane,
                     dead_letters: letters,

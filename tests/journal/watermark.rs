@@ -60,7 +60,8 @@ fn a_torn_write_costs_one_step_back_and_no_more() {
         let changed: Vec<_> = (0..after.len())
             .filter(|at| before[*at] != after[*at])
             .collect();
-        let (first, last) = (changed[0], changed[changed.len() - 1]);
+        let first = changed[0];
+        let last = changed[changed.len() - 1];
         for torn in first + 1..=last {
             let bytes = [&after[..torn], &before[torn..]].concat();
             fs::write(&path, bytes).expect("written");

@@ -78,10 +78,8 @@ impl Fixture {
             shards: Shards::default(),
             limits: BacklogLimits::default(),
         };
-        let (received, fatal) = (
-            Arc::new(Mutex::new(Vec::new())),
-            Arc::new(AtomicU32::new(0)),
-        );
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let fatal = Arc::new(AtomicU32::new(0));
         let listener = {
             let received = Arc::clone(&received);
             Box::new(move |_, chunks: Vec<gridhook::event::chunk::Chunk>| {
@@ -650,10 +648,8 @@ fn after_a_failed_sync_the_process_ends_and_nothing_is_acknowledged() {
     let hold = store.hold();
     let failing = queue.append(owner, vec![cursor(1)], true);
     hold.until_a_write_waits();
-    let (publish, behind) = (
-        queue.ask_publish(1),
-        queue.append(owner, vec![cursor(1)], true),
-    );
+    let publish = queue.ask_publish(1);
+    let behind = queue.append(owner, vec![cursor(1)], true);
     drop(hold);
     assert!(matches!(failing.recv(), Ok(Err(Error::Closed))));
     assert!(matches!(behind.recv(), Ok(Err(Error::Closed))));
@@ -801,7 +797,8 @@ fn retained(store: Arc<dyn Store>) -> Fixture {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
-    let (received, fatal) = (Arc::default(), Arc::default());
+    let received = Arc::default();
+    let fatal = Arc::default();
     Fixture {
         journal,
         writer,
@@ -1062,7 +1059,8 @@ fn a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by
     );
     let jobs = keys::meta_of(MetaKind::Job);
     assert!(keys_in(&store, Family::Meta, &jobs.start, &jobs.end).is_empty());
-    let (mut canceled, range) = (0, keys::ledger_of(ONE));
+    let mut canceled = 0;
+    let range = keys::ledger_of(ONE);
     let visit = &mut |key: &[u8], value: &[u8]| {
         let lines = ledger_lines(keys::parse_ledger(key).expect("a key"), value).expect("whole");
         canceled += lines

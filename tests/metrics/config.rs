@@ -64,10 +64,8 @@ fn promtool_takes_the_rules_and_each_alert_is_set_off_by_what_it_says() {
     tools::run(promtool().args(["check", "config", "--syntax-only", "prometheus.yml"]));
     let reported = tools::run(promtool().args(["test", "rules", "gridhook.rules.test.yml"]));
     assert!(reported.contains("SUCCESS"), "{reported}");
-    let (rules, tests) = (
-        file("prometheus/gridhook.rules.yml"),
-        file("prometheus/gridhook.rules.test.yml"),
-    );
+    let rules = file("prometheus/gridhook.rules.yml");
+    let tests = file("prometheus/gridhook.rules.test.yml");
     let alerts: Vec<&str> = rules
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- alert: "))

@@ -193,7 +193,9 @@ proptest! {
     /// any resolution.
     #[test]
     fn the_steps_add_up(samples in vec((1_u64..400, 0_u64..50), 1..60)) {
-        let (mut history, mut second, mut counter) = (History::default(), 7_000_000, 0);
+        let mut history = History::default();
+        let mut second = 7_000_000;
+        let mut counter = 0;
         history.add_samples(second, [(1, sample(0, 0))]);
         let mut known = vec![(second, 0)];
         for (wait, rise) in samples {

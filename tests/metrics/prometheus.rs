@@ -37,10 +37,8 @@ impl Prometheus {
              {{job_name: gridhook, authorization: {{credentials: {WATCHER}}}, static_configs: [{{targets: [\"{}\"]}}]}}\n",
             server.at()
         );
-        let (file, log) = (
-            folder.path().join("prometheus.yml"),
-            folder.path().join("log"),
-        );
+        let file = folder.path().join("prometheus.yml");
+        let log = folder.path().join("log");
         fs::write(&file, config).expect("a file");
         let out = File::create(&log).expect("a log");
         let child = tools::program("prometheus")

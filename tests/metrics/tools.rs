@@ -13,7 +13,8 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prometheus");
-    let (root, complete) = (folder.join("root"), folder.join(".complete"));
+    let root = folder.join("root");
+    let complete = folder.join(".complete");
     if !complete.exists() {
         fs::remove_dir_all(&folder).ok();
         fs::create_dir_all(&folder).expect("a folder of tools");

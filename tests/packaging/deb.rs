@@ -84,7 +84,8 @@ fn every_file_of_the_package_is_there_or_made_by_make_deb() {
 
 #[test]
 fn the_package_and_the_unit_mean_the_same_places() {
-    let (unit, targets) = (read("gridhook.service"), assets());
+    let unit = read("gridhook.service");
+    let targets = assets();
     let there = |path: &str| {
         targets
             .values()

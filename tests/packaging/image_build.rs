@@ -114,10 +114,8 @@ fn the_image_is_built_without_a_daemon_and_serves_as_nobody() {
     let at = |name: &str| buildah.folder.path().join(name);
     base(&at("base"));
     fs::write(at("Base"), "FROM scratch\nCOPY base /\n").expect("written");
-    let (file, context) = (
-        at("Base").display().to_string(),
-        buildah.folder.path().display().to_string(),
-    );
+    let file = at("Base").display().to_string();
+    let context = buildah.folder.path().display().to_string();
     buildah.run(&[
         "build",
         "--isolation",

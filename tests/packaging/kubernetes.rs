@@ -286,7 +286,8 @@ fn the_pod_is_confined_and_its_parts_fit_together() {
     for values in [PLAIN, EVERYTHING] {
         let documents = documents(&render(values, &[]));
         let set = &only(&documents, "StatefulSet")["spec"];
-        let (pod, container) = (&set["template"]["spec"], container(&documents));
+        let pod = &set["template"]["spec"];
+        let container = container(&documents);
         assert_eq!(
             (&set["replicas"], &pod["enableServiceLinks"]),
             (&1.into(), &false.into())
@@ -395,7 +396,8 @@ fn the_nodes_of_a_cluster_reach_each_other_and_are_on_machines_of_their_own() {
     for (values, replicas) in [(PLAIN_CLUSTER, 3), (CLUSTER, 5)] {
         let documents = documents(&render(values, &[]));
         let set = &only(&documents, "StatefulSet")["spec"];
-        let (pod, container) = (&set["template"]["spec"], container(&documents));
+        let pod = &set["template"]["spec"];
+        let container = container(&documents);
         assert_eq!(
             (&set["replicas"], &set["podManagementPolicy"]),
             (&replicas.into(), &"Parallel".into())
@@ -617,10 +619,8 @@ fn prometheus_finds_the_operators_port_and_the_rules_of_the_repository() {
     // The rules select job="gridhook".
     let label = monitor["jobLabel"].as_str().expect("a label");
     assert_eq!(service["metadata"]["labels"][label], "gridhook");
-    let (secret, token) = (
-        only(&documents, "Secret"),
-        &monitor["endpoints"][0]["authorization"]["credentials"],
-    );
+    let secret = only(&documents, "Secret");
+    let token = &monitor["endpoints"][0]["authorization"]["credentials"];
     assert_eq!(secret["metadata"]["name"], token["name"]);
     assert!(secret["stringData"][token["key"].as_str().expect("a key")].is_string());
 }

@@ -135,7 +135,8 @@ fn all_that_the_server_calls_passes_the_units_filter() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut server, sink) = (Server::on(&folder.path().join("data"), &[]), Sink::start());
+    let mut server = Server::on(&folder.path().join("data"), &[]);
+    let sink = Sink::start();
     let counts = tempfile::NamedTempFile::new().expect("a file");
     let file = counts.path().display().to_string();
     server.under(&["strace", "-f", "-qqq", "-c", "-U", "name", "-o", &file]);

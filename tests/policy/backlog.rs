@@ -264,7 +264,8 @@ fn filtered_events_have_one_entry_per_block_of_the_ledger() {
         [hull(2, 91)],
         "no line yet: the cursor has it"
     );
-    let (filtered, ledger) = (LedgerEvent::Filtered { version: 1 }, driver.ledger.len());
+    let filtered = LedgerEvent::Filtered { version: 1 };
+    let ledger = driver.ledger.len();
     assert!(driver.noted(Lane::LIVE, filtered.clone()).is_empty());
     driver.crash();
     for _ in 0..90 {

@@ -378,13 +378,12 @@ fn first_attempts_and_retries_share_a_pace_and_neither_starves_the_other() {
     driver.publish(&[("yes", 10); 1200]);
     // 200 failures at 10 in a second; those that failed first are due again by then.
     driver.run_for(std::time::Duration::from_secs(20));
-    let (fresh, requests) = (
-        driver.disk.cursor.counters.delivered,
-        driver.disk.cursor.counters.requests,
-    );
+    let fresh = driver.disk.cursor.counters.delivered;
+    let requests = driver.disk.cursor.counters.requests;
     driver.run_for(std::time::Duration::from_secs(50));
     let counters = driver.disk.cursor.counters;
-    let (fresh, requests) = (counters.delivered - fresh, counters.requests - requests);
+    let fresh = counters.delivered - fresh;
+    let requests = counters.requests - requests;
     assert!(
         (499..=501).contains(&requests),
         "the pace is used and kept: {requests} requests in 50 s"
@@ -465,10 +464,8 @@ fn stored(schema: Schema, count: u64, data: usize) -> Vec<ReadyEvent> {
             }
             Schema::Custom => data.clone(),
         };
-        let (start, text) = (
-            wire.len() as u32,
-            format!("{wire}{seq}MadeOfSomething/a/resource/id/of/a/topic"),
-        );
+        let start = wire.len() as u32;
+        let text = format!("{wire}{seq}MadeOfSomething/a/resource/id/of/a/topic");
         let at = |from: usize, len: usize| TextRange {
             start: start + from as u32,
             len: len as u32,

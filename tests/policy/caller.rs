@@ -60,7 +60,8 @@ impl Caller {
 
     /// Calls for a duration, up to a number of times a second.
     pub(super) fn call(&mut self, wait: Duration, per_second: u32, behavior: Behavior<'_>) {
-        let (end, pause) = (self.now.after(wait), SECOND / per_second);
+        let end = self.now.after(wait);
+        let pause = SECOND / per_second;
         let mut next = self.now;
         while self.now < end {
             // As a machine does it: after each answer what may leave leaves.

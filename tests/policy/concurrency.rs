@@ -109,7 +109,8 @@ fn an_endpoint_that_gets_slower_by_what_it_is_given_is_given_less() {
         |_, in_flight: usize| (Outcome::Delivered, 20 * MS * (in_flight.max(4) / 4) as u32);
     caller.call(5 * SECOND, 100, &mut load);
     caller.call_all(SECOND, &mut load);
-    let (mut least, mut most) = (u32::MAX, 0);
+    let mut least = u32::MAX;
+    let mut most = 0;
     for _ in 0..240 {
         caller.call_all(SECOND / 4, &mut load);
         (least, most) = (least.min(limit(&caller)), most.max(limit(&caller)));

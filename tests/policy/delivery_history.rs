@@ -107,7 +107,8 @@ fn event_of_the_model(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd)
             )
         })
         .collect();
-    let (last, at) = (failures + 1, u64::from(failures + 1) * 10);
+    let last = failures + 1;
+    let at = u64::from(failures + 1) * 10;
     let reason = Reason::MaxDeliveryAttemptsExceeded;
     let given_up = |dead_lettered| {
         let attempt = attempted(at, Lane::LIVE, last, Outcome::Failed(Failure::Busy), None);
@@ -255,7 +256,9 @@ proptest! {
             lines.push(line(3, Lane::LIVE, 0, LedgerEvent::Filtered { version: 2 }));
         }
         lines.rotate_left(turn % whole.len().max(1));
-        let (cursor, state, filters) = (passed(), EventState::Passed, BTreeMap::from([(2, filter::FilterResult::Match)]));
+        let cursor = passed();
+        let state = EventState::Passed;
+        let filters = BTreeMap::from([(2, filter::FilterResult::Match)]);
         let present = Some((&state, &cursor));
         for filters in [&filters, &BTreeMap::new()] {
             let story = delivery_history(HistoryInput { seq: SEQ, lines: &lines, filters, present, oldest: None });
@@ -276,7 +279,8 @@ proptest! {
 
 #[test]
 fn a_filtered_event_is_reported_with_the_version_of_the_filter() {
-    let (cursor, state) = (passed(), EventState::Passed);
+    let cursor = passed();
+    let state = EventState::Passed;
     let lines = [line(5, Lane::LIVE, 0, LedgerEvent::Filtered { version: 3 })];
     let filters = BTreeMap::from([(3, stopped())]);
     let known = HistoryInput {

@@ -135,7 +135,8 @@ pub(super) struct EffectReader<'a> {
 impl EffectReader<'_> {
     /// The input with the result of a read, of which a slice has about `few` bytes.
     pub(super) fn read(&self, effect: Effect, few: usize) -> Input {
-        let (reads, key) = (self.journal.reader_pool(), self.subscription_key);
+        let reads = self.journal.reader_pool();
+        let key = self.subscription_key;
         let log_end = || self.journal.log_end(key.partition).expect("founded").next;
         match effect {
             Effect::ReadLog { lane, from, end } => {

@@ -280,7 +280,8 @@ impl Driver {
         self.inputs.clear();
         self.written = false;
         self.writes_left = u32::MAX;
-        let (end, next_flight) = (Seq(self.log.len() as u64 + 1), RequestId(1));
+        let end = Seq(self.log.len() as u64 + 1);
+        let next_flight = RequestId(1);
         self.core = Subscription::from_records(
             self.settings.clone(),
             &self.disk.cursor,

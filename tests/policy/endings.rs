@@ -109,7 +109,8 @@ fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_droppe
                     "{name}"
                 );
                 let counters = driver.disk.cursor.counters;
-                let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
+                let dead = u64::from(dead_letter);
+                let dropped = u64::from(!dead_letter);
                 assert_eq!(
                     (counters.dead_lettered, counters.dropped, counters.pending),
                     (dead, dropped, 0),
@@ -152,7 +153,8 @@ fn events_never_retried_are_dropped_or_dead_lettered_after_one_attempt() {
                         "{name}: {code}"
                     );
                     let counters = driver.disk.cursor.counters;
-                    let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
+                    let dead = u64::from(dead_letter);
+                    let dropped = u64::from(!dead_letter);
                     assert_eq!(
                         (counters.dead_lettered, counters.dropped),
                         (dead, dropped),
@@ -196,7 +198,8 @@ fn a_destination_that_was_deleted_is_not_tried_again() {
                 "{name}"
             );
             let counters = driver.disk.cursor.counters;
-            let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
+            let dead = u64::from(dead_letter);
+            let dropped = u64::from(!dead_letter);
             assert_eq!(
                 (counters.dead_lettered, counters.dropped),
                 (dead, dropped),

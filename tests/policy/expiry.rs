@@ -159,7 +159,8 @@ fn a_crash_behind_any_write_changes_no_end() {
         let mut driver = day_off(six_hours());
         driver.writes_left = writes;
         driver.run();
-        let (counters, expected) = (driver.disk.cursor.counters, whole.disk.cursor.counters);
+        let counters = driver.disk.cursor.counters;
+        let expected = whole.disk.cursor.counters;
         let ends = |counters: gridhook::policy::record::Counters| {
             (
                 counters.passed,
@@ -268,7 +269,8 @@ fn events_that_arrive_during_a_hold_are_looked_for_every_ten_seconds() {
         driver.publish(&[("yes", 10)]);
         driver.run_for(Duration::from_millis(100));
     }
-    let (reads, before) = (driver.reads, driver.ledger.len());
+    let reads = driver.reads;
+    let before = driver.ledger.len();
     driver.run_for(2 * MINUTE);
     assert_eq!(
         driver.noted(Lane::EXPIRY, TOO_OLD),

@@ -548,10 +548,8 @@ impl Scenario {
         if self.core.command_problem(command).is_some() {
             return;
         }
-        let (lane, from) = (
-            self.core.next_job(command).expect("it begins one"),
-            guard.from,
-        );
+        let lane = self.core.next_job(command).expect("it begins one");
+        let from = guard.from;
         let part: Vec<(Seq, bool)> = self
             .truth
             .range((Lane::LIVE, from)..(Lane::LIVE, end))
@@ -706,7 +704,9 @@ impl Scenario {
 
     fn read(&mut self, effect: Effect) -> Input {
         let few = 1 + self.dice.below(400);
-        let (journal, runtime, filter) = (&self.journal, &self.runtime, &self.filter);
+        let journal = &self.journal;
+        let runtime = &self.runtime;
+        let filter = &self.filter;
         let mut input = EffectReader {
             journal,
             runtime,
@@ -1230,7 +1230,8 @@ impl Scenario {
         }
         self.order
             .restart(&load(&self.store.memory, SUBSCRIPTION_KEY));
-        let (end, now) = (self.end().min(opened.end), self.clock.now());
+        let end = self.end().min(opened.end);
+        let now = self.clock.now();
         let settings = SubscriptionSettings {
             order: self.saboteur.next_order(self.settings.order.as_ref()),
             ..self.settings.clone()
@@ -1498,7 +1499,8 @@ impl Scenario {
             self.replays.keys().copied().collect()
         );
         for job in ended {
-            let (lane, Replay { from, end, .. }) = (job.lane, &self.replays[&job.lane]);
+            let lane = job.lane;
+            let Replay { from, end, .. } = &self.replays[&job.lane];
             assert_eq!(
                 job.kind,
                 JobKind::Replay {

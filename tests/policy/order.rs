@@ -293,10 +293,8 @@ fn later_events_of_a_key_do_not_leave_with_a_batch_whose_first_event_is_given_up
         (Some(blocking), false),
     ] {
         let case = format!("{order:?}, old: {is_old}");
-        let (is_ordered, blocks) = (
-            order.is_some(),
-            order.as_ref().is_some_and(|order| order.blocks),
-        );
+        let is_ordered = order.is_some();
+        let blocks = order.as_ref().is_some_and(|order| order.blocks);
         let batch = BatchLimits {
             events_max: 10,
             ..plain().batch
@@ -380,7 +378,8 @@ fn a_topic_that_goes_on_overflowing_does_not_keep_events_with_an_order_from_leav
     };
     let mut core = core(settings, Health::default(), 1001);
     find_nothing_expired(&mut core);
-    let (mut inputs, mut sends) = (VecDeque::new(), 0);
+    let mut inputs = VecDeque::new();
+    let mut sends = 0;
     for below in 2..200 {
         let mut steps = vec![absorb(&mut core, Input::Overflow { below: Seq(below) })];
         steps.extend(inputs.pop_front().map(|input| absorb(&mut core, input)));

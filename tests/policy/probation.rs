@@ -144,7 +144,8 @@ fn an_endpoint_without_a_success_for_days_is_held_at_the_first_failure_after_the
         RequestResult::from_outcome(Outcome::Failed(Failure::TimedOut)),
     ] {
         let is_back = std::rc::Rc::new(std::cell::Cell::new(false));
-        let (is_up, failed) = (std::rc::Rc::clone(&is_back), failure.clone());
+        let is_up = std::rc::Rc::clone(&is_back);
+        let failed = failure.clone();
         let endpoint = Box::new(move |_: &gridhook::policy::OutgoingBatch| {
             Some((
                 Duration::ZERO,
@@ -318,7 +319,8 @@ fn strict() -> SubscriptionSettings {
 
 #[test]
 fn half_of_the_requests_of_a_minute_suspend_by_the_outcome_that_crossed_the_line() {
-    let (ok, bad) = (Outcome::Delivered, Outcome::Failed(Failure::TimedOut));
+    let ok = Outcome::Delivered;
+    let bad = Outcome::Failed(Failure::TimedOut);
     let rows: [(&str, Vec<Outcome>, bool); 5] = [
         ("every second one of twenty", [ok, bad].repeat(10), true),
         ("of nineteen", [bad, ok].repeat(10)[..19].to_vec(), false),
@@ -349,7 +351,8 @@ fn half_of_the_requests_of_a_minute_suspend_by_the_outcome_that_crossed_the_line
 
 #[test]
 fn failures_before_a_probation_do_not_count_after_it() {
-    let (ok, bad) = (Outcome::Delivered, Outcome::Failed(Failure::Busy));
+    let ok = Outcome::Delivered;
+    let bad = Outcome::Failed(Failure::Busy);
     let mut outcomes = [ok, bad].repeat(10);
     // Ten seconds of Busy, then the probe.
     outcomes.extend(vec![Outcome::Aborted; 10]);
@@ -420,10 +423,8 @@ fn the_probation_of_every_outcome_has_the_duration_of_the_table() {
 #[test]
 fn a_clock_that_was_set_back_makes_no_suspension_longer_than_its_kind_allows() {
     let year = Duration::from_secs(365 * 24 * 60 * 60);
-    let (since, until) = (
-        START.after(year),
-        START.after(year).after(Duration::from_secs(20)),
-    );
+    let since = START.after(year);
+    let until = START.after(year).after(Duration::from_secs(20));
     for (consecutive_suspensions, seconds) in [(1, 10), (2, 20), (30, 3 * 60 * 60)] {
         let health = Health::Suspended {
             cause: Failure::Busy,

@@ -118,7 +118,8 @@ fn a_little_by_chance_is_added_to_every_step() {
                 .map(|pair| pair[1] - pair[0])
                 .collect::<Vec<_>>()
         };
-        let (least, most) = (waits(0.0), waits(0.999));
+        let least = waits(0.0);
+        let most = waits(0.999);
         assert!(least.len() >= 10 && most.len() >= 10, "{name}");
         for (least, most) in least.iter().zip(&most) {
             let added = most.saturating_sub(*least);

@@ -38,7 +38,8 @@ fn unreached(failure: Failure) -> RequestResult {
 /// An endpoint that is silent until it recovers, and 1,000 events for it.
 fn down(settings: SubscriptionSettings, failure: Failure) -> (Driver, Rc<Cell<bool>>) {
     let well = Rc::new(Cell::new(false));
-    let (answers, reaches) = (Rc::clone(&well), Rc::clone(&well));
+    let answers = Rc::clone(&well);
+    let reaches = Rc::clone(&well);
     let endpoint = Box::new(move |_: &_| {
         Some((
             Duration::from_millis(10),
@@ -77,7 +78,8 @@ fn an_endpoint_that_is_back_has_fresh_events_within_seconds_and_no_attempt_is_sp
                 driver.left.len()
             );
             well.set(true);
-            let (back, tried) = (driver.now, driver.left.len());
+            let back = driver.now;
+            let tried = driver.left.len();
             driver.publish(&[("yes", 10)]);
             driver.run_for(2 * SECOND);
             let fresh = driver
@@ -114,7 +116,8 @@ fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting()
         driver.run_for(1800 * SECOND);
         let spread = 1.0 + 0.2 * (2.0 * jitter - 1.0);
         for pair in driver.connects.windows(2) {
-            let (outage, pause) = (pair[0].since(START), pair[1].since(pair[0]));
+            let outage = pair[0].since(START);
+            let pause = pair[1].since(pair[0]);
             let expected = (outage / 60).clamp(SECOND, 10 * SECOND).mul_f64(spread);
             // A probe that is due by its schedule puts it off.
             assert!(

@@ -54,7 +54,8 @@ fn given_up(endpoint: Endpoint) -> Driver {
 
 /// Begins a redrive, and takes back all dead letters, in a number of pages.
 fn redrive(driver: &mut Driver, pages: usize) {
-    let (kind, rate) = (JobKind::Redrive { drained: false }, None);
+    let kind = JobKind::Redrive { drained: false };
+    let rate = None;
     driver.command(Command::Job(JobCommand::Start { kind, rate }));
     let waiting: Vec<(Lane, Seq)> = driver.disk.dead.keys().copied().collect();
     let size = waiting.len().div_ceil(pages);
@@ -201,10 +202,8 @@ fn a_crash_behind_any_write_leaves_every_dead_letter_in_one_place() {
         driver.run_for(Duration::from_secs(120));
         let job = driver.disk.cursor.jobs.first();
         let counters = driver.disk.cursor.replayed;
-        let (waiting, pending) = (
-            driver.disk.dead.len() as u64,
-            driver.disk.pending.len() as u64,
-        );
+        let waiting = driver.disk.dead.len() as u64;
+        let pending = driver.disk.pending.len() as u64;
         assert_eq!(
             waiting + pending + counters.delivered,
             3,

@@ -128,7 +128,8 @@ fn published_events_are_sent_at_once_during_a_replay() {
     let mut waited = Duration::ZERO;
     for _ in 0..20 {
         driver.run_for(Duration::from_millis(300));
-        let (from, sent) = (driver.now, driver.order.len());
+        let from = driver.now;
+        let sent = driver.order.len();
         driver.publish(&[("yes", 1)]);
         while driver.order[sent..]
             .iter()
@@ -225,7 +226,8 @@ fn a_paused_replay_sends_nothing_not_even_pending_deliveries() {
     driver.run_for(Duration::from_millis(95));
     driver.command(Command::Job(JobCommand::Pause(JOB)));
     driver.run_for(Duration::from_millis(20));
-    let (sent, jobs) = (driver.order.len(), driver.core.cursor().jobs);
+    let sent = driver.order.len();
+    let jobs = driver.core.cursor().jobs;
     assert!(
         jobs[0].counters.pending > 5 && jobs[0].state == JobState::Paused,
         "{jobs:?}"

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 proptest! {
     #[test]
     fn a_map_of_requests_has_what_a_tree_has(acts in prop::collection::vec((0_u64..200, 0_u8..4), 0..400)) {
-        let (mut map, mut tree) = (RequestMap::default(), BTreeMap::new());
+        let mut map = RequestMap::default();
+        let mut tree = BTreeMap::new();
         let mut next = 0;
         for (number, act) in acts {
             let id = RequestId(number);

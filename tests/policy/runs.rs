@@ -8,7 +8,8 @@ use proptest::prelude::*;
 proptest! {
     #[test]
     fn a_set_of_runs_has_the_events_of_a_tree(changes in prop::collection::vec((any::<bool>(), 1_u64..24), 0..200)) {
-        let (mut set, mut tree) = (SeqSet::default(), BTreeSet::new());
+        let mut set = SeqSet::default();
+        let mut tree = BTreeSet::new();
         for (adds, seq) in changes {
             let seq = Seq(seq);
             if adds {

@@ -49,9 +49,11 @@ fn sends(effects: &[Effect]) -> usize {
 
 #[test]
 fn answers_that_arrive_together_raise_the_limit_as_one_by_one_and_share_a_write() {
-    let (mut alone, mut together) = (waiting(100), waiting(100));
+    let mut alone = waiting(100);
+    let mut together = waiting(100);
     let requests: Vec<RequestId> = alone.sent.keys().copied().collect();
-    let (mut sent, mut finished) = (0, Vec::new());
+    let mut sent = 0;
+    let mut finished = Vec::new();
     for request in &requests {
         let step = alone.core.absorb_all([taken(request)], alone.now);
         sent += sends(&step.effects);
@@ -92,7 +94,8 @@ fn a_limit_that_was_not_reached_is_not_raised_by_answers_that_arrive_together() 
 #[test]
 fn appended_events_are_read_before_a_decision_only_where_nothing_else_would_follow() {
     let mut driver = waiting(1);
-    let (end, next) = (Seq(2), Seq(3));
+    let end = Seq(2);
+    let next = Seq(3);
     assert_eq!(driver.core.read_on(end, driver.now), None, "nothing is new");
     assert_eq!(driver.core.read_on(next, driver.now), Some(end));
     assert_eq!(
@@ -154,7 +157,8 @@ fn a_wave_of_failures_is_written_in_parts_and_to_its_end() {
     let mut step = driver
         .core
         .absorb_all(requests.iter().map(failed), driver.now);
-    let (mut deferred, mut finished) = (0, Vec::new());
+    let mut deferred = 0;
+    let mut finished = Vec::new();
     while let Some(write) = step.write.take() {
         let is_deferred = |change: &&RecordChange| matches!(change, RecordChange::Defer { .. });
         deferred += write.changes.iter().filter(is_deferred).count();

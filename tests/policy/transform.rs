@@ -488,8 +488,9 @@ proptest! {
             let [once, again] = [(); 2].map(|()| program.apply(&event(&wire), Schema::EventGrid));
             prop_assert_eq!(&once, &again);
             if let Ok(made) = once {
-                let (bound, body) = (program.output_bytes_max(wire.len()), made.body.expect("there is an \
-                    expression"));
+                let bound = program.output_bytes_max(wire.len());
+                let body = made.body.expect("there is an \
+                    expression");
                 prop_assert!(body.len() as f64 <= bound, "{} of {}: {} > {}", expression, wire, body.len(), bound);
             }
         }

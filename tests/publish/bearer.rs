@@ -338,7 +338,8 @@ fn without_an_issuer_the_operator_alone_comes_in() {
 
 #[test]
 fn new_keys_take_the_place_of_the_old_and_nonsense_does_not() {
-    let (old, new) = (Signer::new(), Signer::new());
+    let old = Signer::new();
+    let new = Signer::new();
     let bearer = bearer(&old);
     let keys = &bearer.issuer.as_ref().expect("an issuer").keys;
     let many = json!({"keys": vec![json!({"kty": "x"}); 101]}).to_string();

@@ -51,8 +51,10 @@ async fn gzip_and_zstd_are_decoded() {
     check(encoded("GZIP", gzip(&events(1))), 1, expect!["200"]).await;
     check(encoded("x-gzip", gzip(&events(1))), 1, expect!["200"]).await;
     check(encoded("zstd", zstd(&events(100))), 100, expect!["200"]).await;
-    let (front, back) = (events(2), events(2));
-    let (front, back) = (&front[..50], &back[50..]);
+    let front = events(2);
+    let back = events(2);
+    let front = &front[..50];
+    let back = &back[50..];
     check(
         encoded("gzip", [gzip(front), gzip(back)].concat()),
         2,

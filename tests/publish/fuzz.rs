@@ -391,7 +391,8 @@ proptest! {
 
 #[test]
 fn an_access_token_that_was_changed_is_good_for_nothing_new() {
-    let (signer, now) = (Signer::new(), 1_615_410_176);
+    let signer = Signer::new();
+    let now = 1_615_410_176;
     let bearer = bearer(&signer);
     let claims =
         json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": now + 300});

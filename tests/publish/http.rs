@@ -45,7 +45,8 @@ async fn whole_answer(
         .configure(http::configure)
         .default_service(web::to(http::not_found));
     let response = call_service(&init_service(app).await, request.to_request()).await;
-    let (status, headers) = (response.status(), response.headers().clone());
+    let status = response.status();
+    let headers = response.headers().clone();
     let id = headers
         .get("x-ms-request-id")
         .expect("every answer has an id")

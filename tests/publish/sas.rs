@@ -128,7 +128,8 @@ fn every_way_to_write_an_expiry_is_read() {
 
 #[test]
 fn both_keys_sign_and_no_other() {
-    let (resource, expiry) = ("http%3A%2F%2F127.0.0.1%3A18080", "2030-01-02T03%3A04%3A05Z");
+    let resource = "http%3A%2F%2F127.0.0.1%3A18080";
+    let expiry = "2030-01-02T03%3A04%3A05Z";
     assert_eq!(
         verdict(&signed(KEY2, resource, expiry), RESOURCE, seconds(0)),
         "good"

@@ -391,7 +391,8 @@ fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_bal
         1,
         &[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat(),
     );
-    let (all, owner) = (cluster.addresses(), cluster.nodes.remove(0));
+    let all = cluster.addresses();
+    let owner = cluster.nodes.remove(0);
     let folder = TempDir::new().expect("a folder");
     let stage = Stage {
         server: owner,
@@ -423,10 +424,8 @@ fn the_clients_of_azure_call_all_nodes_of_a_cluster_with_several_shards() {
     let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")];
     let mut sharded =
         Sharded::start(&[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat());
-    let (all, folder) = (
-        sharded.cluster.addresses(),
-        TempDir::new().expect("a folder"),
-    );
+    let all = sharded.cluster.addresses();
+    let folder = TempDir::new().expect("a folder");
     let stage = Stage {
         server: sharded.cluster.nodes.remove(0),
         url,
@@ -473,11 +472,9 @@ fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_with_several
     if !has_nats() || !needs::go() || !needs::java() {
         return;
     }
-    let (authority, balancer, folder) = (
-        Authority::new(),
-        TcpProxy::start(&[]),
-        TempDir::new().expect("a folder"),
-    );
+    let authority = Authority::new();
+    let balancer = TcpProxy::start(&[]);
+    let folder = TempDir::new().expect("a folder");
     let (tokens, url) = (
         TokenService::start(&authority),
         format!("https://{}", balancer.at()),
@@ -501,7 +498,8 @@ fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_with_several
         ("CLUSTER__EXPIRY", "20s"),
     ]);
     let mut sharded = Sharded::start_tls(&settings, &authority.client());
-    let (all, server) = (sharded.cluster.addresses(), sharded.cluster.nodes.remove(0));
+    let all = sharded.cluster.addresses();
+    let server = sharded.cluster.nodes.remove(0);
     let stage = Stage {
         server,
         url,

@@ -246,9 +246,7 @@ fn run(command: &mut Command) {
         .output()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     // Maven writes its errors to standard output.
-    let (out, errors) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let out = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {out}{errors}");
 }

@@ -59,10 +59,8 @@ fn taken(mut server: Server, key: &str, sink: &Sink, refusal: &str) -> (BTreeSet
     assert!(!status.success() && shown.contains(refusal), "{shown}");
     let damaged = data_dir.with_file_name("damaged");
     fs::rename(&data_dir, &damaged).expect("moved");
-    let (from, to) = (
-        damaged.to_str().expect("text"),
-        data_dir.to_str().expect("text"),
-    );
+    let from = damaged.to_str().expect("text");
+    let to = data_dir.to_str().expect("text");
     let before = fs::read(fullest_wal(&damaged)).expect("bytes");
     let (status, shown) = server::say(&["restore", from, "--data-dir", to]);
     assert!(
@@ -150,7 +148,8 @@ fn accept_loss_of_a_log_that_was_cut_leaves_the_events_before_the_cut() {
         (1..=last).collect::<BTreeSet<_>>(),
         "all before the cut, and none behind it"
     );
-    let (acknowledged, recovered) = (loss["acknowledged"].as_u64(), loss["recovered"].as_u64());
+    let acknowledged = loss["acknowledged"].as_u64();
+    let recovered = loss["recovered"].as_u64();
     assert!(acknowledged > recovered, "{loss}");
     assert_eq!(
         loss["events"],
@@ -161,7 +160,8 @@ fn accept_loss_of_a_log_that_was_cut_leaves_the_events_before_the_cut() {
 
 #[test]
 fn accept_loss_takes_what_is_left_of_a_damaged_backup_at_a_destination() {
-    let (sink, beside) = (Sink::start(), tempfile::tempdir().expect("a folder"));
+    let sink = Sink::start();
+    let beside = tempfile::tempdir().expect("a folder");
     let destination = beside.path().join("backups");
     let url = format!("file://{}", destination.display());
     let mut server = Server::start(&[("BACKUP__STORE__URL", &url)]);
@@ -240,10 +240,8 @@ fn accept_loss_of_a_flipped_bit_lists_exactly_the_events_that_are_missing() {
     let (arrived, loss) = taken(server, &key, &sink, "the store is damaged");
     let mut listed = BTreeSet::new();
     for gap in loss["events"].as_array().expect("a list") {
-        let (first, count) = (
-            gap["first"].as_u64().expect("a number"),
-            gap["count"].as_u64().expect("a number"),
-        );
+        let first = gap["first"].as_u64().expect("a number");
+        let count = gap["count"].as_u64().expect("a number");
         listed.extend(first..first + count);
     }
     println!("{} of {EVENTS} events are missing: {loss}", listed.len());

@@ -30,10 +30,8 @@ fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize>) -> Vec<S
 #[test]
 fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
     // A tail of 8 MiB: what is measured is the rest.
-    let (mut server, sink) = (
-        Server::start(&[("TOPIC__RECENT_EVENTS_BYTES", "8 MiB")]),
-        Sink::start(),
-    );
+    let mut server = Server::start(&[("TOPIC__RECENT_EVENTS_BYTES", "8 MiB")]);
+    let sink = Sink::start();
     // What a start takes on this machine.
     server.kill_9();
     let empty = server.restart();
@@ -93,10 +91,8 @@ fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
 fn a_server_whose_endpoint_hangs_waits_without_spinning() {
     let _rows = crate::spec::shows(&["S004-103"]);
     for batch in [1, 7] {
-        let (server, sink) = (
-            Server::start(&[("DELIVERY__CONCURRENCY", "4")]),
-            Sink::start(),
-        );
+        let server = Server::start(&[("DELIVERY__CONCURRENCY", "4")]);
+        let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
         server.subscribe(
             "orders",
@@ -141,7 +137,8 @@ fn a_server_whose_endpoint_hangs_waits_without_spinning() {
 
 #[test]
 fn a_held_subscription_waits_for_its_operator_across_a_restart() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",

@@ -235,7 +235,8 @@ fn listed_url(config: &str) -> String {
 
 #[test]
 fn scheduled_backups_survive_kills_in_their_middle_and_the_last_one_has_what_was_acknowledged() {
-    let (sink, beside) = (Sink::start(), tempfile::tempdir().expect("a folder"));
+    let sink = Sink::start();
+    let beside = tempfile::tempdir().expect("a folder");
     sink.set("/well", Behavior::Answer(503));
     let key = beside.path().join("key");
     fs::write(&key, "q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=\n").expect("written");
@@ -254,7 +255,8 @@ fn scheduled_backups_survive_kills_in_their_middle_and_the_last_one_has_what_was
     wait_for("the first backup", LONG, || {
         metric(&server, "gridhook_backup_duration_seconds") > 0.0
     });
-    let (mut acknowledged, mut dice) = (Vec::new(), fastrand::Rng::with_seed(19));
+    let mut acknowledged = Vec::new();
+    let mut dice = fastrand::Rng::with_seed(19);
     for round in 0..many(6, 60) {
         let ids: Vec<_> = (0..200).map(|event| format!("{round}-{event}")).collect();
         server.publish("orders", &publisher, &load::body(&ids, "/a"));
@@ -313,10 +315,8 @@ fn scheduled_backups_survive_kills_in_their_middle_and_the_last_one_has_what_was
 #[test]
 fn a_full_or_absent_destination_is_reported_and_changes_nothing_else() {
     let Some(disk) = Mount::tmpfs(32) else { return };
-    let (beside, failures) = (
-        tempfile::tempdir().expect("a folder"),
-        "gridhook_backup_failures_total",
-    );
+    let beside = tempfile::tempdir().expect("a folder");
+    let failures = "gridhook_backup_failures_total";
     for (folder, problem) in [
         (disk.path().join("backups"), "MiB of free space"),
         (beside.path().join("away/backups"), "there is no folder"),

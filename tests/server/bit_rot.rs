@@ -140,7 +140,9 @@ fn events_in_intact_blocks_are_delivered_and_each_lost_event_is_reported() {
     let ledger =
         operator(&server, &["ledger", TOPIC, "held", "--outcome", "dropped"]).expect("it answers");
     for gap in &gaps {
-        let (count, first, last) = (gap.len(), gap[0], gap[gap.len() - 1]);
+        let count = gap.len();
+        let first = gap[0];
+        let last = gap[gap.len() - 1];
         let expected =
             format!("lost to damage: {count} events, sequences {first} to {last} of partition ");
         assert!(
@@ -173,10 +175,8 @@ fn the_loss_of_tables_is_accepted_and_what_is_left_is_served() {
     rot(&data_dir, &[40]);
     let damaged = data_dir.with_file_name("damaged");
     fs::rename(&data_dir, &damaged).expect("moved");
-    let (from, to) = (
-        damaged.to_str().expect("text"),
-        data_dir.to_str().expect("text"),
-    );
+    let from = damaged.to_str().expect("text");
+    let to = data_dir.to_str().expect("text");
     let (status, shown) = server::fsck(&damaged);
     assert!(!status.success() && shown.contains("log: "), "{shown}");
     let (status, shown) = server::say(&[

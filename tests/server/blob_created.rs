@@ -79,10 +79,8 @@ fn each_file_of_dead_letters_is_an_event_for_subscribers_of_the_system_topic() {
     );
     let requests = reported.requests();
     let [event]: [Value; 1] = serde_json::from_slice(&requests[0].body).expect("an array of one");
-    let (path, id) = (
-        letters[0].display().to_string(),
-        letters[0].file_stem().and_then(|stem| stem.to_str()),
-    );
+    let path = letters[0].display().to_string();
+    let id = letters[0].file_stem().and_then(|stem| stem.to_str());
     let below = &path[path.find("HOOK/").expect("the subscription's folder")..];
     assert_eq!(event["eventType"], "Microsoft.Storage.BlobCreated");
     assert_eq!(
@@ -124,7 +122,8 @@ fn each_file_of_dead_letters_is_an_event_for_subscribers_of_the_system_topic() {
 
 #[test]
 fn a_system_topic_that_is_missing_or_takes_no_such_event_costs_no_dead_letter() {
-    let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
+    let mut server = Server::start(&[NOTICES]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
@@ -158,7 +157,8 @@ fn a_system_topic_that_is_missing_or_takes_no_such_event_costs_no_dead_letter() 
 #[test]
 fn after_a_kill_each_written_file_has_its_event_at_least_once() {
     let _rows = crate::spec::shows(&["S000-115", "S002-051", "S003-092"]);
-    let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
+    let mut server = Server::start(&[NOTICES]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.topic("storage", "EventGridSchema");
     server.subscribe(

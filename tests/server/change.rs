@@ -11,7 +11,8 @@ use crate::support::{
 
 #[test]
 fn a_subscription_that_is_deleted_and_made_anew_gets_new_events_only() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let publish = |id: String| server.publish("orders", &key, &load::body(&[id], "/a"));
     sink.set("/hook", Behavior::Answer(503));
@@ -57,7 +58,8 @@ fn a_subscription_that_is_deleted_and_made_anew_gets_new_events_only() {
 
 #[test]
 fn a_subscription_that_is_made_under_load_gets_everything_after_it() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let pause = Duration::from_millis(2);
     let rate = Rate {
@@ -103,7 +105,8 @@ fn a_subscription_that_is_made_under_load_gets_everything_after_it() {
 
 #[test]
 fn a_change_of_filter_or_endpoint_under_load_loses_nothing() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let spec = |number: usize| {
         let path = if number.is_multiple_of(2) {
@@ -138,7 +141,8 @@ fn a_change_of_filter_or_endpoint_under_load_loses_nothing() {
     }
     let acknowledged = load.stop();
     wait_until_settled(&server, "orders", "hook");
-    let (even, odd) = (sink.ledger("/even"), sink.ledger("/odd"));
+    let even = sink.ledger("/even");
+    let odd = sink.ledger("/odd");
     let taken = |id: &String| {
         let arrivals = even.get(id).into_iter().chain(odd.get(id)).flatten();
         arrivals.filter(|arrival| arrival.is_taken()).count()

@@ -33,7 +33,8 @@ impl Scene {
     /// Two subscriptions under load, with an endpoint slow enough that there is always something in
     /// flight.
     fn start() -> Self {
-        let (server, sink) = (Server::start(&[("CHAOS__ENABLED", "true")]), Sink::start());
+        let server = Server::start(&[("CHAOS__ENABLED", "true")]);
+        let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
         for name in ["victim", "sibling"] {
             server.subscribe(

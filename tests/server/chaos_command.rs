@@ -39,10 +39,8 @@ fn own_url(server: &Server) -> String {
 }
 
 fn verdict(output: &Output) -> Value {
-    let (reported, complained) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let reported = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
     serde_json::from_str(&reported)
         .unwrap_or_else(|error| panic!("{error}: {reported}{complained}"))
 }
@@ -270,7 +268,8 @@ fn meddled(server: &Server, act: Act, before_server: bool) -> (Option<i32>, Valu
         (webhook, delivers)
     };
     let proxy = CorruptingProxy::start(to, act, carries);
-    let (listen, own) = (webhook.to_string(), own_url(server));
+    let listen = webhook.to_string();
+    let own = own_url(server);
     let mut flags = vec![
         "--duration",
         "2s",

@@ -87,10 +87,8 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
 
 #[test]
 fn after_a_start_with_a_clock_long_ago_nothing_expires_before_an_operator_confirms() {
-    let (mut server, sink) = (
-        Server::start(&[("DELIVERY__RESPONSE_TIMEOUT", "3s")]),
-        Sink::start(),
-    );
+    let mut server = Server::start(&[("DELIVERY__RESPONSE_TIMEOUT", "3s")]);
+    let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
     for hook in ["hook", "held"] {
         server.subscribe(
@@ -147,7 +145,8 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_an_operator_confir
 
 #[test]
 fn a_clock_that_was_ahead_and_is_right_again_lets_nothing_wait() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     server.terminate();
@@ -192,7 +191,8 @@ fn confirm_set_back(server: &Server) {
 
 #[test]
 fn a_confirmed_clock_that_is_behind_is_followed_at_once_by_stamps_ends_and_windows() {
-    let (mut server, sink) = (Server::start(&[("CHAOS__ENABLED", "true")]), Sink::start());
+    let mut server = Server::start(&[("CHAOS__ENABLED", "true")]);
+    let sink = Sink::start();
     let key = server.topic_of(
         "orders",
         &json!({"inputSchema": "EventGridSchema", "duplicateDetectionHistoryTimeWindow": "PT20S"}),
@@ -251,7 +251,8 @@ fn a_confirmed_clock_that_is_behind_is_followed_at_once_by_stamps_ends_and_windo
 fn tokens_follow_the_wall_clock_at_once() {
     let server = Server::start(&[("CHAOS__ENABLED", "true")]);
     let key = server.topic("orders", "EventGridSchema");
-    let (path, at) = (events_path("orders"), server.at());
+    let path = events_path("orders");
+    let at = server.at();
     let resource: String =
         url::form_urlencoded::byte_serialize(format!("http://{at}{path}").as_bytes()).collect();
     let expiry = Clock::system()
@@ -388,7 +389,8 @@ const FAKETIME: [&str; 5] = [
 /// leaves an event that the endpoint does not take.
 fn pending_across_wrong_clocks(wrong: &str) {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut server, sink) = (Server::on(&folder.path().join("data"), &[]), Sink::start());
+    let mut server = Server::on(&folder.path().join("data"), &[]);
+    let sink = Sink::start();
     sink.set("/hook", Behavior::Dead);
     let mut key = String::new();
     for start in 0..4 {

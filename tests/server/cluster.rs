@@ -186,8 +186,10 @@ impl Cluster {
             fs::write(&path, text).expect("a file");
             path.display().to_string()
         };
-        let (password, secret) = (file("password", PASSWORD), file("secret", SECRET));
-        let (urls, replicas) = (nats.urls().join(","), nats.0.len().to_string());
+        let password = file("password", PASSWORD);
+        let secret = file("secret", SECRET);
+        let urls = nats.urls().join(",");
+        let replicas = nats.0.len().to_string();
         let own: Vec<_> = NAMES[..nodes].iter().map(|name| own(name)).collect();
         let all = |index: usize| {
             let mut all = vec![
@@ -410,7 +412,8 @@ fn another_node_delivers_what_a_killed_owner_left() {
         return;
     }
     let leases = [("CLUSTER__RENEW", "100ms"), CALM];
-    let (mut cluster, sink) = (Cluster::start(1, &leases), Sink::start());
+    let mut cluster = Cluster::start(1, &leases);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe(
         "orders",
@@ -489,7 +492,8 @@ fn a_paused_owner_neither_writes_nor_delivers_when_it_resumes() {
     if !has_nats() {
         return;
     }
-    let (cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let cluster = Cluster::start(1, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     // Each event is tried again after some milliseconds.
     sink.set("/failing", Behavior::Answer(503));
@@ -505,7 +509,8 @@ fn a_paused_owner_neither_writes_nor_delivers_when_it_resumes() {
     // From now on only the paused owner would call this endpoint.
     cluster.nodes[next].unsubscribe("orders", "failing");
     let attempts = |ledger: &Ledger| ledger.values().map(Vec::len).sum::<usize>();
-    let (mut before, mut unchanged) = (0, 0);
+    let mut before = 0;
+    let mut unchanged = 0;
     wait_for("requests of the next owner to end", LONG, || {
         let seen = std::mem::replace(&mut before, sink.look("/failing", attempts));
         unchanged = if seen == before { unchanged + 1 } else { 0 };
@@ -529,7 +534,8 @@ fn nodes_that_were_all_stopped_serve_and_deliver_again() {
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let mut cluster = Cluster::start(1, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
@@ -580,7 +586,8 @@ fn acknowledged_events_survive_kills_of_one_and_of_all_servers_of_nats() {
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(3, &[]), Sink::start());
+    let mut cluster = Cluster::start(3, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe(
         "orders",

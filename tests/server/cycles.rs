@@ -60,7 +60,8 @@ impl Operator {
         });
         let token =
             std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
-        let (works, url) = (Arc::clone(&shared), url.to_owned());
+        let works = Arc::clone(&shared);
+        let url = url.to_owned();
         let at_work = thread::spawn(move || works.work(&format!("Bearer {}", token.trim()), &url));
         Self { shared, at_work }
     }
@@ -150,7 +151,8 @@ fn assert_kept(server: &Server, words: &BTreeMap<String, Word>) {
 
 #[test]
 fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
-    let (mut server, sink) = (Server::start(&SMALL), Sink::start());
+    let mut server = Server::start(&SMALL);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
@@ -182,7 +184,8 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
     let load = Load::start(server.at(), &rate);
     let operator = Operator::start(&server, &sink.url("/temp"));
     let mut jitter = fastrand::Rng::with_seed(50);
-    let (cycles, mut starts_killed) = (many(12, 50), 0);
+    let cycles = many(12, 50);
+    let mut starts_killed = 0;
     for cycle in 0..cycles {
         let behavior = [
             Behavior::Answer(200),

@@ -86,7 +86,8 @@ fn start(
     status: u16,
     spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec,
 ) -> (Server, Sink, String) {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",

@@ -61,7 +61,7 @@ fn requests_max(server: &Server) -> usize {
 fn the_parts_of_a_budget_are_no_more_than_there_is() {
     for limit in [MIN, 1024, 4096, 20_000, 262_144, 1 << 24] {
         for threads in [3, 6, 24] {
-            let Ok(budget) = DescriptorBudget::of(limit, threads) else {
+            let Ok(budget) = DescriptorBudget::with_limit(limit, threads) else {
                 assert_eq!(limit, MIN, "{limit} files are enough for {threads} threads");
                 continue;
             };
@@ -83,10 +83,10 @@ fn the_parts_of_a_budget_are_no_more_than_there_is() {
                     .all(|part| *part > 0),
                 "{budget:?}"
             );
-            assert!(budget.tables() > 0, "{budget:?}");
+            assert!(budget.open_tables_max() > 0, "{budget:?}");
         }
     }
-    let error = DescriptorBudget::of(256, 6)
+    let error = DescriptorBudget::with_limit(256, 6)
         .expect_err("too few")
         .to_string();
     assert!(
@@ -94,7 +94,10 @@ fn the_parts_of_a_budget_are_no_more_than_there_is() {
         "{error}"
     );
     assert!(
-        DescriptorBudget::of(20_000, 6).expect("enough").inbound >= 8192,
+        DescriptorBudget::with_limit(20_000, 6)
+            .expect("enough")
+            .inbound
+            >= 8192,
         "the default of limits.connections"
     );
 }
@@ -201,7 +204,8 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Answer(503));
-    let (mut publisher, path) = (server.client(), events_path("orders"));
+    let mut publisher = server.client();
+    let path = events_path("orders");
     let mut publish = |number: usize| {
         let body = json!([{
             "id": number.to_string(), "subject": "/a", "eventType": "t", "eventTime": "2026-01-01T00:00:00Z",
@@ -254,14 +258,14 @@ fn the_cores_of_a_node_and_its_clients_share_the_descriptors() {
         (20_000, 2, 12),
     ] {
         let SharedBudget { front, core } =
-            SharedBudget::of(limit, shards, 6, threads).expect("enough");
+            SharedBudget::with_limit(limit, shards, 6, threads).expect("enough");
         assert!(
             front.limit + shards * core.limit <= limit,
             "{limit} for {shards} shards"
         );
         assert!(core.limit * shards > limit * 2 / 3, "most is for the cores");
     }
-    let error = SharedBudget::of(4_096, 16, 6, 4)
+    let error = SharedBudget::with_limit(4_096, 16, 6, 4)
         .err()
         .expect("too few")
         .to_string();
@@ -271,5 +275,5 @@ fn the_cores_of_a_node_and_its_clients_share_the_descriptors() {
         .and_then(|rest| rest.split(';').next()?.parse().ok())
         .expect("it says");
     assert!(error.contains("the limit of open files is 4096"), "{error}");
-    SharedBudget::of(least, 16, 6, 4).expect("what it says is enough");
+    SharedBudget::with_limit(least, 16, 6, 4).expect("what it says is enough");
 }

@@ -114,7 +114,8 @@ fn wait_until_all_arrived(server: &Server, sink: &Sink, names: &[&str], count: u
 
 #[test]
 fn events_arrive_where_their_topic_is_asked_for_across_a_kill() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = make(&server, &json!({}));
     subscribe_all(&server, &sink);
     let count = many(50, 1000);
@@ -150,7 +151,8 @@ fn events_arrive_where_their_topic_is_asked_for_across_a_kill() {
 
 #[test]
 fn a_deleted_domain_drops_its_pending_deliveries_and_begins_anew() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = make(&server, &json!({}));
     subscribe_all(&server, &sink);
     for (place, _) in SUBSCRIPTIONS {
@@ -185,7 +187,8 @@ fn a_deleted_domain_drops_its_pending_deliveries_and_begins_anew() {
 
 #[test]
 fn a_subscription_that_expires_while_the_server_is_down_sends_nothing_more() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let clock = Clock::system();
     let expires = clock.now().after(Duration::from_secs(2));
@@ -233,7 +236,8 @@ fn a_subscription_that_expires_while_the_server_is_down_sends_nothing_more() {
 
 #[test]
 fn a_subscription_expires_while_the_server_runs() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     make(&server, &json!({}));
     let mut properties = SubscriptionSpec::of(&sink.url("/brief")).properties();
     properties["expirationTimeUtc"] = Clock::system()

@@ -28,10 +28,8 @@ fn metric(server: &Server, name: &str) -> String {
 
 #[test]
 fn events_that_are_sent_again_after_kill_9_are_stored_once_counted_and_shown() {
-    let (mut server, sink) = (
-        Server::start(&[("JOURNAL__RETENTION", "1h")]),
-        Sink::start(),
-    );
+    let mut server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
+    let sink = Sink::start();
     let key = server.topic_of("orders", &json!({"inputSchema": "EventGridSchema"}));
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     // An id from before the detection is not known.

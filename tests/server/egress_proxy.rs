@@ -46,7 +46,8 @@ struct Proxy {
 
 impl Proxy {
     fn start() -> Self {
-        let (mode, heads) = (Mutex::new(Mode::Connect), Mutex::default());
+        let mode = Mutex::new(Mode::Connect);
+        let heads = Mutex::default();
         let shared = Arc::new(Shared { mode, heads });
         let serving = Arc::clone(&shared);
         Self {
@@ -86,7 +87,8 @@ impl Shared {
             Mode::Connect if logged_in => {
                 let onward = TcpStream::connect(to)?;
                 stream.write_all(b"HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n")?;
-                let (mut from, mut into) = (stream.try_clone()?, onward.try_clone()?);
+                let mut from = stream.try_clone()?;
+                let mut into = onward.try_clone()?;
                 thread::spawn(move || {
                     std::io::copy(&mut from, &mut into).ok();
                     into.shutdown(Shutdown::Both).ok();
@@ -147,11 +149,9 @@ fn cloud(url: &str) -> SubscriptionSpec {
 
 #[test]
 fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
-    let (proxy, authority, folder) = (
-        Proxy::start(),
-        Authority::new(),
-        TempDir::new().expect("a folder"),
-    );
+    let proxy = Proxy::start();
+    let authority = Authority::new();
+    let folder = TempDir::new().expect("a folder");
     let roots = folder.path().join("ca.pem");
     std::fs::write(&roots, authority.pem()).expect("written");
     let mut settings = settings(&proxy, &password(&folder));
@@ -256,7 +256,8 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
 
 #[test]
 fn a_proxy_that_refuses_or_hangs_fails_the_attempt_and_is_named_without_its_credentials() {
-    let (proxy, folder) = (Proxy::start(), TempDir::new().expect("a folder"));
+    let proxy = Proxy::start();
+    let folder = TempDir::new().expect("a folder");
     let file = password(&folder);
     let mut settings = settings(&proxy, &file);
     settings.push(("DELIVERY__RECONNECT_INTERVAL", "0s".to_owned()));

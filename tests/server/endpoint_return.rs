@@ -23,7 +23,8 @@ fn first_fresh(
     events: usize,
     down: Duration,
 ) -> Duration {
-    let (port, name) = (ReservedPort::new(), format!("hook-{number}"));
+    let port = ReservedPort::new();
+    let name = format!("hook-{number}");
     server.subscribe(
         "orders",
         &name,
@@ -100,10 +101,8 @@ fn an_endpoint_that_is_back_has_fresh_events_within_seconds_after_a_kill_too() {
 
 #[test]
 fn another_address_ends_the_suspension_that_the_old_one_caused() {
-    let (server, sink) = (
-        Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "1")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "1")]);
+    let sink = Sink::start();
     // After a 404 an endpoint is suspended for five minutes.
     let key = server.topic_of(
         "orders",
@@ -156,7 +155,8 @@ fn the_heads_of_a_failed_request_are_in_the_ledger_without_secrets() {
     let response = response();
     assert_eq!(response["byEndpoint"], true, "{response}");
     let head = |name: &str| response[name].as_str().unwrap_or_default().to_owned();
-    let (request, answer) = (head("requestHead"), head("responseHead"));
+    let request = head("requestHead");
+    let answer = head("responseHead");
     assert!(request.starts_with("POST /"), "{request}");
     for field in [
         "aeg-event-type: Notification",

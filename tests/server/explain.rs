@@ -79,10 +79,8 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
         obstacles.contains(&json!({"kind": "held", "by": "operator"})),
         "{pending}"
     );
-    let (made, foretold) = (
-        pending["attempts"].as_u64().expect("a count"),
-        &pending["forecast"]["attempts"],
-    );
+    let made = pending["attempts"].as_u64().expect("a count");
+    let foretold = &pending["forecast"]["attempts"];
     assert_eq!(foretold[0]["number"], made + 1);
     assert_eq!(foretold.as_array().expect("a list").len() as u64, 20 - made);
     assert_eq!(

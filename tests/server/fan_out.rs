@@ -31,7 +31,8 @@ fn a_hundred_thousand_events_arrive_exactly_where_they_match() {
     let _rows = crate::spec::shows(&[
         "S000-003", "S000-058", "S000-068", "S002-002", "S003-002", "S003-019",
     ]);
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let mut expected = Expected::new();
     let count = many(100_000, 1_000_000) / 2;
     for (topic, name, schema) in [

@@ -24,7 +24,8 @@ impl Scene {
     /// One topic, two subscriptions, an endpoint that takes everything.
     fn start(settings: &[(&str, &str)]) -> Self {
         let settings = [&[("CHAOS__ENABLED", "true")], settings].concat();
-        let (server, sink) = (Server::start(&settings), Sink::start());
+        let server = Server::start(&settings);
+        let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
         for name in ["victim", "sibling"] {
             server.subscribe(
@@ -37,11 +38,9 @@ impl Scene {
     }
 
     fn load(&self, publishers: usize, events_per_request: usize) -> Load {
-        let (topic, key, pause) = (
-            "orders".to_owned(),
-            self.key.clone(),
-            Duration::from_millis(10),
-        );
+        let topic = "orders".to_owned();
+        let key = self.key.clone();
+        let pause = Duration::from_millis(10);
         let load = Load::start(
             self.server.at(),
             &Rate {
@@ -112,7 +111,8 @@ impl Scene {
 fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds() {
     let scene = Scene::start(&[]);
     let load = scene.load(4, 10);
-    let (kills, started) = (many(250, 3_000), scene.sink.now());
+    let kills = many(250, 3_000);
+    let started = scene.sink.now();
     for kill in 1..=kills {
         let by = if kill % 2 == 0 { "panic" } else { "stop" };
         // A message that arrives between two incarnations reaches the next one.
@@ -190,7 +190,8 @@ fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
     let load = scene.load(2, 5);
     let on = scene.chaos("writes", &json!({"fail": 4, "duration": "30s"}));
     assert_eq!(on["fault"], "failWrites");
-    let (mut refused, mut publisher) = (Vec::new(), Client::new(scene.server.at()));
+    let mut refused = Vec::new();
+    let mut publisher = Client::new(scene.server.at());
     wait_for("a publisher to be refused", LONG, || {
         let id = format!("refused-{}", refused.len());
         let body = load::body(std::slice::from_ref(&id), "/load");
@@ -249,7 +250,8 @@ fn an_actor_that_stalls_delays_no_other_and_goes_on_when_the_fault_ends() {
     );
     // What was in flight still arrives.
     let still = || {
-        let (victim, sibling) = (scene.sink.taken("/victim"), scene.sink.taken("/sibling"));
+        let victim = scene.sink.taken("/victim");
+        let sibling = scene.sink.taken("/sibling");
         wait_for("the sibling to go on", LONG, || {
             scene.sink.taken("/sibling") > sibling + 100
         });

@@ -17,7 +17,8 @@ use crate::support::{
 
 #[test]
 fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_at() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     let ids: Vec<String> = (0..10).map(|number| number.to_string()).collect();
@@ -26,7 +27,8 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     wait_until_settled(&server, "orders", "hook");
 
     let (status, reported) = server.fsck();
-    let (folder, id) = (server.data_dir().display().to_string(), server.id());
+    let folder = server.data_dir().display().to_string();
+    let id = server.id();
     let refusal =
         format!("gridhook: the data folder {folder} is in use by process {id}; stop that process");
     assert!(

@@ -376,7 +376,8 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
 /// The n-th sync from the start of the process fails, as it does where the disk below has gone or
 /// may only be read.
 fn a_failed_sync(error: &str, number: u32) {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",

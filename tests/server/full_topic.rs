@@ -28,14 +28,10 @@ fn fill(server: &Server, key: &str, from: usize) -> (usize, Answer) {
 
 #[test]
 fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_laggard_reads_on() {
-    let (mut server, sink) = (
-        Server::start(&[("JOURNAL__BACKLOG_MAX", "256 KiB")]),
-        Sink::start(),
-    );
-    let (orders, bills) = (
-        server.topic("orders", "EventGridSchema"),
-        server.topic("bills", "EventGridSchema"),
-    );
+    let mut server = Server::start(&[("JOURNAL__BACKLOG_MAX", "256 KiB")]);
+    let sink = Sink::start();
+    let orders = server.topic("orders", "EventGridSchema");
+    let bills = server.topic("bills", "EventGridSchema");
     server.subscribe(
         "orders",
         "quick",
@@ -109,7 +105,8 @@ fn where_the_operator_says_so_the_oldest_unread_events_go_instead() {
         ("JOURNAL__BACKLOG_MAX", "256 KiB"),
         ("JOURNAL__BACKLOG_FULL", "expire"),
     ];
-    let (mut server, sink) = (Server::start(&settings), Sink::start());
+    let mut server = Server::start(&settings);
+    let sink = Sink::start();
     let orders = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",

@@ -77,7 +77,8 @@ fn message(answer: &Value) -> String {
 
 #[test]
 fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, &key, "before");
     let spec = SubscriptionSpec::of(&sink.url("/hook"));
@@ -118,7 +119,8 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
 
 #[test]
 fn an_allowed_rate_is_obeyed() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     // 600 a minute are 10 a second.
     sink.greet("/hook", HandshakeReply::AcceptRate("600"));
@@ -152,13 +154,11 @@ fn an_allowed_rate_is_obeyed() {
 
 #[test]
 fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_created() {
-    let (server, sink) = (
-        Server::start(&[
-            ("DELIVERY__VALIDATE_TIMEOUT", "300ms"),
-            ("DELIVERY__VALIDATE_PAUSE", "50ms"),
-        ]),
-        Sink::start(),
-    );
+    let server = Server::start(&[
+        ("DELIVERY__VALIDATE_TIMEOUT", "300ms"),
+        ("DELIVERY__VALIDATE_PAUSE", "50ms"),
+    ]);
+    let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
     sink.greet("/no", HandshakeReply::Refuse(404));
     let silent = Endpoint::start(vec![vec![Step::Hang]]);
@@ -199,7 +199,8 @@ fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_
 
 #[test]
 fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     for (path, schema, method) in [
         ("/grid", "EventGridSchema", "GET"),
@@ -269,10 +270,12 @@ fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
 
 #[test]
 fn a_subscription_is_found_all_the_time_while_its_endpoint_is_confirmed() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
     for number in 0..20 {
-        let (name, path) = (format!("hook-{number}"), format!("/hook-{number}"));
+        let name = format!("hook-{number}");
+        let path = format!("/hook-{number}");
         sink.greet(&path, HandshakeReply::Defer);
         assert_eq!(
             server
@@ -303,10 +306,8 @@ fn a_subscription_is_found_all_the_time_while_its_endpoint_is_confirmed() {
 
 #[test]
 fn a_validation_that_is_not_given_in_time_fails_and_the_version_in_force_goes_on() {
-    let (server, sink) = (
-        Server::start(&[("DELIVERY__VALIDATE_WINDOW", "400ms")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("DELIVERY__VALIDATE_WINDOW", "400ms")]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     sink.greet("/new", HandshakeReply::Defer);
     let shown = |expected: &str| {
@@ -349,7 +350,8 @@ fn a_validation_that_is_not_given_in_time_fails_and_the_version_in_force_goes_on
 
 #[test]
 fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
     sink.greet("/new", HandshakeReply::Refuse(500));
@@ -384,7 +386,8 @@ fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
 
 #[test]
 fn the_endpoint_receives_an_event_for_a_deletion_which_does_not_wait_for_it() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     for (path, schema) in [("/grid", "EventGridSchema"), ("/cloud", CLOUD_EVENTS)] {
         server.topic("orders", "EventGridSchema");
         server.subscribe(
@@ -437,10 +440,8 @@ fn without_validation_an_endpoint_that_hangs_delays_neither_creation_nor_deletio
 
 #[test]
 fn while_an_endpoint_is_asked_others_are_served_and_an_outdated_change_is_refused() {
-    let (server, sink) = (
-        Server::start(&[("DELIVERY__VALIDATE_TIMEOUT", "20s")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("DELIVERY__VALIDATE_TIMEOUT", "20s")]);
+    let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
     let permission = "HTTP/1.1 200 OK\r\nwebhook-allowed-origin: *\r\ncontent-length: 0\r\n\r\n";

@@ -265,7 +265,8 @@ fn a_server_without_an_identity_refuses_a_subscription_that_needs_one() {
 /// An issuer that gives tokens, which expire at once, for an assertion that it can verify, and for
 /// each assertion one.
 fn asserting(certificate: &IssuedRsa) -> HttpService {
-    let (public, print) = (certificate.public(), certificate.thumbprint());
+    let public = certificate.public();
+    let print = certificate.thumbprint();
     let used: Mutex<BTreeSet<String>> = Mutex::default();
     let mut issuer = HttpService::new(Arc::new(move |head, body| {
         let form: BTreeMap<String, String> =
@@ -281,10 +282,8 @@ fn asserting(certificate: &IssuedRsa) -> HttpService {
         let key = DecodingKey::from_rsa_raw_components(&public.n, &public.e);
         let is_good = jsonwebtoken::decode::<Value>(text("client_assertion"), &key, &expected)
             .is_ok_and(|assertion| {
-                let (claims, id) = (
-                    &assertion.claims,
-                    assertion.claims["jti"].as_str().unwrap_or_default(),
-                );
+                let claims = &assertion.claims;
+                let id = assertion.claims["jti"].as_str().unwrap_or_default();
                 let lasts = claims["exp"]
                     .as_u64()
                     .zip(claims["iat"].as_u64())
@@ -314,13 +313,15 @@ fn asserting(certificate: &IssuedRsa) -> HttpService {
 
 #[test]
 fn a_certificate_proves_the_identity_to_an_issuer_that_checks_each_assertion() {
-    let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    let authority = Authority::new();
+    let folder = TempDir::new().expect("a folder");
     let known = authority.issue_rsa("gridhook");
     known.write(folder.path(), "identity");
     let issuer = asserting(&known);
     let hook = Endpoint::start(vec![answer(200, "webhook-allowed-origin: *\r\n", "")]);
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (certificate, private) = (path("identity.crt"), path("identity.key"));
+    let certificate = path("identity.crt");
+    let private = path("identity.key");
     let url = format!("http://{}/{{tenant}}/oauth2/v2.0/token", issuer.at());
     let settings = [
         ("DELIVERY__IDENTITY_TOKEN_URL", url.as_str()),
@@ -371,10 +372,8 @@ fn a_certificate_proves_the_identity_to_an_issuer_that_checks_each_assertion() {
     );
 
     // Another address keeps the identity.
-    let (at, moved) = (
-        subscription("orders", "named"),
-        hook.url().replace("/hook?code=1", "/moved"),
-    );
+    let at = subscription("orders", "named");
+    let moved = hook.url().replace("/hook?code=1", "/moved");
     let identified = json!({"properties": {"deliveryWithResourceIdentity": {
         "identity": {"type": "SystemAssigned"}, "destination": spec(&hook).properties()["destination"]}}});
     server.command("PUT", &at, &identified);

@@ -29,10 +29,8 @@ const CONCURRENCY: usize = 16;
 fn every_acknowledged_event_survives_twenty_kills_under_load() {
     let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
     let concurrency = CONCURRENCY.to_string();
-    let (mut server, sink) = (
-        Server::start(&[("DELIVERY__CONCURRENCY", concurrency.as_str())]),
-        Sink::start(),
-    );
+    let mut server = Server::start(&[("DELIVERY__CONCURRENCY", concurrency.as_str())]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
@@ -135,7 +133,8 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
 #[test]
 fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
     let _rows = crate::spec::shows(&["S004-006", "S004-010", "S004-028", "S004-070", "S004-104"]);
-    let (mut server, sink) = (Server::start(&[("JOURNAL__SHARDS", "4")]), Sink::start());
+    let mut server = Server::start(&[("JOURNAL__SHARDS", "4")]);
+    let sink = Sink::start();
     let topics = ["one", "two", "three", "four", "five"];
     let loads = topics.map(|topic| {
         let key = server.topic(topic, "EventGridSchema");
@@ -215,7 +214,8 @@ fn in_flight(sink: &Sink, path: &str, kills: &[(Timestamp, Timestamp)]) -> usize
 #[test]
 fn events_published_while_the_endpoint_was_down_survive_kills_and_arrive_once() {
     let _rows = crate::spec::shows(&["S004-102"]);
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",

@@ -89,10 +89,8 @@ fn thousands_that_are_behind_after_a_crash_read_within_the_common_budget() {
     let endpoint = format!("http://{}/", nobody.address);
     in_store(&server, Clock::system(), async |registry, _| {
         let puts = (0..laggards).map(|number| {
-            let (registry, record) = (
-                Arc::clone(&registry),
-                record(&format!("hook-{number}"), &endpoint),
-            );
+            let registry = Arc::clone(&registry);
+            let record = record(&format!("hook-{number}"), &endpoint);
             async move {
                 registry
                     .put_subscription("orders", record, ChangeBasis::Any)

@@ -39,7 +39,8 @@ fn ids(count: usize) -> Vec<String> {
 #[test]
 fn a_success_after_the_response_timeout_takes_the_events_out_of_the_retry_queue() {
     let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
-    let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
+    let mut server = Server::start(&[WAIT, LATE, PATIENT]);
+    let sink = Sink::start();
     let key = patient_topic(&server);
     server.subscribe(
         "orders",
@@ -81,10 +82,8 @@ fn a_success_after_the_response_timeout_takes_the_events_out_of_the_retry_queue(
 
 #[test]
 fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
-    let (mut server, sink) = (
-        Server::start(&[("DELIVERY__LATE_TIMEOUT", "0s"), PATIENT]),
-        Sink::start(),
-    );
+    let mut server = Server::start(&[("DELIVERY__LATE_TIMEOUT", "0s"), PATIENT]);
+    let sink = Sink::start();
     let key = patient_topic(&server);
     // Far longer and far shorter than the timeouts, so that a slow machine changes nothing.
     sink.set("/short", Behavior::Slow(Duration::from_secs(6), 200));
@@ -129,10 +128,8 @@ fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
 
 #[test]
 fn a_killed_actor_leaves_its_lingering_requests_to_the_next_incarnation() {
-    let (mut server, sink) = (
-        Server::start(&[WAIT, LATE, PATIENT, ("CHAOS__ENABLED", "true")]),
-        Sink::start(),
-    );
+    let mut server = Server::start(&[WAIT, LATE, PATIENT, ("CHAOS__ENABLED", "true")]);
+    let sink = Sink::start();
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     let gate = Gate::default();
@@ -172,7 +169,8 @@ fn a_killed_actor_leaves_its_lingering_requests_to_the_next_incarnation() {
 
 #[test]
 fn late_responses_are_bounded_take_no_request_slot_and_delay_no_stop() {
-    let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
+    let mut server = Server::start(&[WAIT, LATE, PATIENT]);
+    let sink = Sink::start();
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     // More are accepted than time out, because the endpoint would be suspended otherwise.
@@ -201,7 +199,8 @@ fn late_responses_are_bounded_take_no_request_slot_and_delay_no_stop() {
 fn a_deleted_subscription_takes_its_lingering_requests_along() {
     // The connection of the farewell is idle, and shall not be taken for a lingering one.
     let brief = ("DELIVERY__IDLE_CONNECTION_TIMEOUT", "1s");
-    let (server, sink) = (Server::start(&[WAIT, LATE, PATIENT, brief]), Sink::start());
+    let server = Server::start(&[WAIT, LATE, PATIENT, brief]);
+    let sink = Sink::start();
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Hang);

@@ -12,7 +12,7 @@ use std::{
 
 use gridhook::{
     config::{Config, SettingSources},
-    server::memory::{fit, lowest},
+    server::memory::{fit_budgets, lowest_limit},
 };
 use serde_json::{Value, json};
 
@@ -61,20 +61,23 @@ fn the_lowest_limit_of_all_control_groups_counts() {
             .map(|text| (*text).to_owned())
     };
     assert_eq!(
-        lowest("0::/system.slice/gridhook.service\n", read),
+        lowest_limit("0::/system.slice/gridhook.service\n", read),
         Some(512 * MIB)
     );
     assert_eq!(
-        lowest("9:name=systemd:/\n4:memory:/docker\n0::/\n", read),
+        lowest_limit("9:name=systemd:/\n4:memory:/docker\n0::/\n", read),
         Some(256 * MIB)
     );
     // A container that does not see where its group is, and sees it as the root.
     let own = |path: &Path| {
         (path == Path::new("/sys/fs/cgroup/memory.max")).then(|| "134217728".to_owned())
     };
-    assert_eq!(lowest("0::/../../pod1/container2\n", own), Some(128 * MIB));
-    assert_eq!(lowest("4:memory:/\n0::/\n", read), None);
-    assert_eq!(lowest("", read), None);
+    assert_eq!(
+        lowest_limit("0::/../../pod1/container2\n", own),
+        Some(128 * MIB)
+    );
+    assert_eq!(lowest_limit("4:memory:/\n0::/\n", read), None);
+    assert_eq!(lowest_limit("", read), None);
 }
 
 #[test]
@@ -89,8 +92,10 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
             limits,
             ..
         } = config;
-        let (cache, buffers) = (journal.block_cache_bytes, journal.write_buffer_bytes);
-        let (reads, compute) = (limits.read_bytes, limits.compute_bytes);
+        let cache = journal.block_cache_bytes;
+        let buffers = journal.write_buffer_bytes;
+        let reads = limits.read_bytes;
+        let compute = limits.compute_bytes;
         let sizes = [
             publish.bytes_in_flight,
             topic.recent_events_bytes,
@@ -105,7 +110,7 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
     let mut last = ([0; 6], 0);
     for mib in [112, 128, 160, 256, 384, 512, 4096] {
         let mut config = defaults();
-        fit(&mut config, mib * MIB).expect("it fits");
+        fit_budgets(&mut config, mib * MIB).expect("it fits");
         let now = budgets(&config);
         let sum: usize = now.0.iter().sum::<usize>() + now.1;
         assert!((sum as u64) < mib * MIB, "{now:?} in {mib} MiB");
@@ -131,7 +136,7 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
         last = now;
     }
     assert_eq!(last, whole, "where there is room nothing is changed");
-    let error = fit(&mut defaults(), 64 * MIB)
+    let error = fit_budgets(&mut defaults(), 64 * MIB)
         .expect_err("too little")
         .to_string();
     assert!(

@@ -72,10 +72,8 @@ fn a_topic_is_found_by_path_by_host_or_by_neither_where_there_is_one_namespace()
     let mut server = Server::start(&[]);
     let shown = format!("SharedAccessKey {}", make(&server, "plant", &["heat"]));
     let took = (200, "{}".to_owned(), None);
-    let (by_path, by_host) = (
-        "/namespaces/plant/topics/heat:publish?api-version=2024-06-01",
-        "/topics/heat:publish",
-    );
+    let by_path = "/namespaces/plant/topics/heat:publish?api-version=2024-06-01";
+    let by_host = "/topics/heat:publish";
     assert_eq!(publish(&server, "127.0.0.1", by_path, &shown), took);
     assert_eq!(
         publish(
@@ -148,12 +146,10 @@ fn a_name_that_cannot_be_a_folder_of_dead_letters_is_refused() {
     let event_subscription = json!({"properties": {
         "destination": {"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:1/hook"}},
     }});
-    let (namespace, queue) = (
-        json!({"location": "local"}),
-        json!({"properties": {"deliveryConfiguration": {
-            "deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": 60},
-        }}}),
-    );
+    let namespace = json!({"location": "local"});
+    let queue = json!({"properties": {"deliveryConfiguration": {
+        "deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": 60},
+    }}});
     let provider = "providers/Microsoft.EventGrid";
     server.command(
         "PUT",
@@ -380,10 +376,8 @@ fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
             signed(&key, &resource, "2099-01-02T03%3A04%3A05Z")
         };
         let below = |path: &str| format!("http://{own}{path}");
-        let (heat, cold) = (
-            "/namespaces/plant/topics/heat",
-            "/namespaces/plant/topics/cold",
-        );
+        let heat = "/namespaces/plant/topics/heat";
+        let cold = "/namespaces/plant/topics/cold";
         let receive = |topic: &str, queue: &str| {
             format!("{topic}/eventsubscriptions/{queue}:receive?maxWaitTime=10")
         };

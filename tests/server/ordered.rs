@@ -42,7 +42,8 @@ fn disorder(sink: &Sink, path: &str, published: usize) -> usize {
 #[test]
 fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed() {
     let _rows = crate::spec::shows(&["S004-101"]);
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let ordered = json!({"ordering": {"key": "subject"}});
     server.subscribe(
@@ -119,7 +120,8 @@ fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed
 
 #[test]
 fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after_kills() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let ordered = json!({"ordering": {"key": "subject", "onFailure": "block"}});
     let spec = SubscriptionSpec::of(&sink.url("/hook"))

@@ -121,10 +121,8 @@ fn the_whole_way_of_an_event_is_one_trace_that_its_publisher_began() {
     if !needs::python() {
         return;
     }
-    let (collector, endpoint) = (
-        collector(),
-        Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]),
-    );
+    let collector = collector();
+    let endpoint = Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]);
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
     server.subscribe(
@@ -171,7 +169,8 @@ fn the_whole_way_of_an_event_is_one_trace_that_its_publisher_began() {
         .into_iter()
         .enumerate()
     {
-        let (attempt, outcome) = (&attempts[at], &outcomes[at]);
+        let attempt = &attempts[at];
+        let outcome = &outcomes[at];
         assert_eq!(
             (&attempt.parent, attempt.kind.as_str()),
             (&published.span, "SPAN_KIND_CLIENT")
@@ -212,10 +211,8 @@ fn an_attempt_after_a_kill_is_in_the_trace_of_the_request_that_published() {
     if !needs::python() {
         return;
     }
-    let (collector, endpoint) = (
-        collector(),
-        Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]),
-    );
+    let collector = collector();
+    let endpoint = Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]);
     let mut server = server(&collector);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()));
@@ -273,7 +270,8 @@ fn a_request_with_events_of_several_traces_is_linked_to_each() {
     if !needs::python() {
         return;
     }
-    let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(200, "", "")]));
+    let collector = collector();
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
     server.subscribe(
@@ -312,7 +310,8 @@ fn a_request_with_events_of_several_traces_is_linked_to_each() {
 
 #[test]
 fn a_trace_that_its_publisher_does_not_record_is_passed_on_and_not_recorded() {
-    let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(200, "", "")]));
+    let collector = collector();
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
     server.subscribe(

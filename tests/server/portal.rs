@@ -60,7 +60,8 @@ fn a_portal_token_tried_on_every_route_does_its_four_things_on_its_own_event_sub
     let before = state(&server);
     // Others' event subscriptions, topics and the server first: nothing is permitted, and nothing
     // has changed.
-    let (mut refused, mut permitted) = (0, 0);
+    let mut refused = 0;
+    let mut permitted = 0;
     for name in ["other", "billing"] {
         for Request {
             of,

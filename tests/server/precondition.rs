@@ -91,10 +91,8 @@ fn a_change_during_endpoint_validation_is_not_overwritten() {
     let server = Server::start(&[]);
     server.topic("orders", "CloudEventSchemaV1_0");
     let gate = Gate::default();
-    let (old, new) = (
-        Endpoint::start(vec![answer(200, PERMISSION, "")]),
-        gated(&gate),
-    );
+    let old = Endpoint::start(vec![answer(200, PERMISSION, "")]);
+    let new = gated(&gate);
     let hook = subscription("orders", "hook");
     server.command("PUT", &hook, &body(&old));
     let state = tag(&server, &hook);
@@ -123,10 +121,8 @@ fn a_change_during_endpoint_validation_is_not_overwritten() {
 fn a_resource_that_changed_after_the_plan_is_not_pruned() {
     let server = Server::start(&[]);
     let gate = Gate::default();
-    let (old, new) = (
-        Endpoint::start(vec![answer(200, PERMISSION, "")]),
-        gated(&gate),
-    );
+    let old = Endpoint::start(vec![answer(200, PERMISSION, "")]);
+    let new = gated(&gate);
     for topic in ["orders", "retired"] {
         server.command(
             "PUT",
@@ -195,10 +191,8 @@ fn a_resource_that_changed_after_the_plan_is_not_pruned() {
 fn one_of_two_simultaneous_applies_is_refused() {
     let server = Server::start(&[]);
     let gate = Gate::default();
-    let (old, new) = (
-        Endpoint::start(vec![answer(200, PERMISSION, "")]),
-        gated(&gate),
-    );
+    let old = Endpoint::start(vec![answer(200, PERMISSION, "")]);
+    let new = gated(&gate);
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str, first: &Endpoint, label: &str| {
         let path = folder.path().join(name);

@@ -46,7 +46,8 @@ fn assert_private(folder: &Path) {
 fn every_file_is_private_with_any_umask_also_in_a_backup() {
     let folder = tempfile::tempdir().expect("a folder");
     let [data, backup] = ["data", "backup"].map(|name| folder.path().join(name));
-    let (mut server, sink) = (Server::on(&data, &[]), Sink::start());
+    let mut server = Server::on(&data, &[]);
+    let sink = Sink::start();
     server.under(&CARELESS);
     server.restart();
     let key = server.topic("orders", "EventGridSchema");

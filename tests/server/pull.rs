@@ -411,12 +411,10 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
     let ledger: Arc<Mutex<BTreeMap<String, (u32, u32)>>> = Arc::default();
     let consumers: Vec<_> = (0..8)
         .map(|_| {
-            let (at, done, ledger, shown) = (
-                Arc::clone(&at),
-                Arc::clone(&done),
-                Arc::clone(&ledger),
-                shown.clone(),
-            );
+            let at = Arc::clone(&at);
+            let done = Arc::clone(&done);
+            let ledger = Arc::clone(&ledger);
+            let shown = shown.clone();
             thread::spawn(move || {
                 let mut taken = 0;
                 while !done.load(Ordering::SeqCst) {
@@ -519,7 +517,8 @@ fn thousands_that_wait_cost_little() {
     let mut consumer = Consumer::new(&server, &shown, "work");
     publish(&server, &shown, 0..1);
     assert_eq!(consumer.receive(1).len(), 1);
-    let (before, processor) = (server.resident(), server.processor());
+    let before = server.resident();
+    let processor = server.processor();
     let head = format!(
         "POST {TOPIC}/eventsubscriptions/work:receive?maxWaitTime=120 HTTP/1.1\r\nhost: \
          a\r\nauthorization: {shown}\r\ncontent-length: 0\r\n\r\n"

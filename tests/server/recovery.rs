@@ -38,7 +38,8 @@ fn within(taken: &[Timestamp], from: Timestamp, wait: Duration) -> usize {
 fn latency(server: &Server, key: &str, sink: &Sink, name: &str) -> Duration {
     let sent: Vec<(String, Timestamp)> = (0..40)
         .map(|number| {
-            let (id, from) = (format!("{name}-{number}"), sink.now());
+            let id = format!("{name}-{number}");
+            let from = sink.now();
             server.publish("orders", key, &load::body(std::slice::from_ref(&id), "/a"));
             thread::sleep(Duration::from_millis(20));
             (id, from)
@@ -61,7 +62,8 @@ fn latency(server: &Server, key: &str, sink: &Sink, name: &str) -> Duration {
 
 #[test]
 fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_and_no_more() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     for name in ["hook", "neighbour"] {
         server.subscribe(
@@ -161,7 +163,8 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
 
 #[test]
 fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     for verb in ["probe", "release"] {

@@ -28,7 +28,8 @@ fn ids(count: usize) -> Vec<String> {
 /// A server with the subscription `Hook`, whose endpoint refuses, and `other`, whose endpoint does
 /// not.
 fn start(spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec) -> (Server, Sink, String) {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
@@ -277,7 +278,8 @@ fn put_file(server: &Server, name: &str, text: &str) -> PathBuf {
 
 #[test]
 fn files_of_all_five_shapes_are_sent_again_and_damaged_ones_stay() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let scope = subscription("x", "y").replace("/x/eventSubscriptions/y", "");
     let mapping = json!({"inputSchemaMappingType": "Json", "properties": {
         "eventType": {"defaultValue": "T"}, "subject": {"defaultValue": "s"}, "dataVersion": {"defaultValue": "1"}}});
@@ -423,10 +425,12 @@ fn a_dead_letter_that_cannot_be_sent_is_reported_and_stays() {
 /// a folder.
 #[test]
 fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_letters() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let topics = ["heat", "cold"];
     for topic in topics {
-        let (path, key) = (format!("/{topic}"), server.topic(topic, "EventGridSchema"));
+        let path = format!("/{topic}");
+        let key = server.topic(topic, "EventGridSchema");
         server.subscribe(
             topic,
             "Hook",
@@ -498,7 +502,8 @@ fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_
 /// same one.
 #[test]
 fn a_custom_event_that_was_to_be_delivered_as_a_cloud_event_comes_back_as_the_same_one() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let mapping = json!({"inputSchemaMappingType": "Json", "properties": {"id": {"sourceField": "id"},
         "eventType": {"defaultValue": "T"}, "subject": {"defaultValue": "s"}, "dataVersion": {"defaultValue": "1"}}});
     let key = server.topic_of(

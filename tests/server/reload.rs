@@ -151,7 +151,8 @@ fn an_admin_token_of_the_settings_is_replaced() {
 
 #[test]
 fn certificates_of_the_server_and_of_its_requests_are_read_again() {
-    let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    let authority = Authority::new();
+    let folder = TempDir::new().expect("a folder");
     let certificates = folder.path().join("certificates");
     fs::create_dir(&certificates).expect("a folder");
     fs::write(folder.path().join("ca.pem"), authority.pem()).expect("written");

@@ -92,7 +92,8 @@ fn taken_again(sink: &Sink, path: &str, ids: &[String]) -> (usize, usize, usize)
                 .count()
         };
         let all: Vec<usize> = ids.iter().map(times).collect();
-        let (least, most) = (all.iter().min(), all.iter().max());
+        let least = all.iter().min();
+        let most = all.iter().max();
         (
             least.copied().unwrap_or(0),
             most.copied().unwrap_or(0),
@@ -104,7 +105,8 @@ fn taken_again(sink: &Sink, path: &str, ids: &[String]) -> (usize, usize, usize)
 #[test]
 fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
     let _rows = crate::spec::shows(&["S004-083"]);
-    let (mut server, sink) = (Server::start(&[KEPT, FEW]), Sink::start());
+    let mut server = Server::start(&[KEPT, FEW]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
@@ -217,7 +219,8 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
 #[test]
 fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_comes() {
     let _rows = crate::spec::shows(&["S004-080", "S004-086"]);
-    let (mut server, sink) = (Server::start(&[KEPT, FEW]), Sink::start());
+    let mut server = Server::start(&[KEPT, FEW]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, &key, 0..700, "/old");
     thread::sleep(Duration::from_millis(20));
@@ -301,7 +304,8 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
 
 #[test]
 fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reason() {
-    let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let mut server = Server::start(&[KEPT]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
@@ -426,10 +430,8 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
 
 #[test]
 fn a_replay_from_below_the_floor_reports_the_events_that_are_gone() {
-    let (server, sink) = (
-        Server::start(&[("JOURNAL__RETENTION", "1s")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("JOURNAL__RETENTION", "1s")]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     publish(&server, &key, 0..10, "/a");
@@ -452,7 +454,8 @@ fn a_replay_from_below_the_floor_reports_the_events_that_are_gone() {
 
 #[test]
 fn an_event_that_a_replay_gives_up_is_a_dead_letter_that_names_the_replay() {
-    let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let mut server = Server::start(&[KEPT]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
@@ -497,7 +500,8 @@ fn an_event_that_a_replay_gives_up_is_a_dead_letter_that_names_the_replay() {
 
 #[test]
 fn the_command_starts_shows_and_lists_replays() {
-    let (server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let server = Server::start(&[KEPT]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",

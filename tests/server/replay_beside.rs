@@ -20,7 +20,8 @@ fn p99(server: &Server, key: &str, sink: &Sink, run: &str) -> Duration {
     let count = many(LIVE.0, LIVE.1);
     let sent: Vec<_> = (0..count)
         .map(|number| {
-            let (id, from) = (format!("{run}-{number}"), sink.now());
+            let id = format!("{run}-{number}");
+            let from = sink.now();
             server.publish(
                 "orders",
                 key,
@@ -48,10 +49,8 @@ fn p99(server: &Server, key: &str, sink: &Sink, run: &str) -> Duration {
 
 #[test]
 fn live_events_hardly_wait_for_a_replay_to_their_neighbour() {
-    let (server, sink) = (
-        Server::start(&[("JOURNAL__RETENTION", "7d")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("JOURNAL__RETENTION", "7d")]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",

@@ -72,7 +72,8 @@ fn check_offers(
     prefix: &str,
 ) -> usize {
     let path = events_path("orders");
-    let (mut connection, mut count) = (Connection::open(server, tls), 0);
+    let mut connection = Connection::open(server, tls);
+    let mut count = 0;
     let mut next_body = || {
         count += 1;
         load::body(&[format!("{prefix}-{count}")], "/a")
@@ -142,10 +143,12 @@ fn an_offer_of_another_protocol_is_ignored_and_its_connection_is_kept() {
         server.counter("orders", "all", "delivered") == count as u64
     });
 
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().expect("a folder");
     authority.issue("127.0.0.1").write(folder.path(), "server");
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (certificate, private) = (path("server.crt"), path("server.key"));
+    let certificate = path("server.crt");
+    let private = path("server.key");
     let settings = [
         ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
         ("SERVER__TLS_KEY", &private),

@@ -19,7 +19,8 @@ const LATE: Duration = Duration::from_secs(5);
 
 #[test]
 fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_edition() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Statuses(VecDeque::from([503, 503, 503])));
@@ -94,7 +95,8 @@ fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_e
 #[test]
 fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_names_also_after_a_crash()
  {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     sink.set("/hook", Behavior::Answer(503));
     let spec = |schedule: &Value| {
@@ -160,10 +162,8 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
     };
     for (name, step) in [("own", 3600), ("named", 10)] {
         wait_for("a failure", LONG, || first_wait(&server, name).is_some());
-        let (waited, step) = (
-            first_wait(&server, name).expect("it failed"),
-            Duration::from_secs(step),
-        );
+        let waited = first_wait(&server, name).expect("it failed");
+        let step = Duration::from_secs(step);
         assert!(
             (step..=step.mul_f64(1.2)).contains(&waited),
             "{name} waits {waited:?} instead of {step:?}"
@@ -193,7 +193,8 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
 
 #[test]
 fn a_schedule_that_is_shorter_than_minimum_waits_is_warned_of_with_the_real_waits() {
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let server = Server::start(&[]);
+    let sink = Sink::start();
     server.topic_of(
         "orders",
         &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
@@ -232,10 +233,8 @@ fn a_schedule_that_is_shorter_than_minimum_waits_is_warned_of_with_the_real_wait
 
 #[test]
 fn an_endpoint_that_only_fails_is_held_until_it_is_resumed_also_after_a_crash() {
-    let (mut server, sink) = (
-        Server::start(&[("DELIVERY__HOLD_AFTER_FAILING", "1s")]),
-        Sink::start(),
-    );
+    let mut server = Server::start(&[("DELIVERY__HOLD_AFTER_FAILING", "1s")]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Answer(503));
@@ -270,10 +269,8 @@ fn an_endpoint_that_only_fails_is_held_until_it_is_resumed_also_after_a_crash() 
 
 #[test]
 fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
-    let (server, sink) = (
-        Server::start(&[("DELIVERY__CONCURRENCY", "1")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("DELIVERY__CONCURRENCY", "1")]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Answer(503));
@@ -297,7 +294,8 @@ fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
 
 #[test]
 fn an_endpoint_that_says_retry_after_gets_no_request_before_new_events_included() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::RetryAfter(429, 3));
@@ -335,7 +333,8 @@ fn an_endpoint_that_says_retry_after_gets_no_request_before_new_events_included(
 
 #[test]
 fn retry_after_holds_all_subscriptions_with_the_url_back_and_no_others_of_the_host() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let [orders, bills] = ["orders", "bills"].map(|topic| server.topic(topic, "EventGridSchema"));
     server.subscribe("orders", "asked", &SubscriptionSpec::of(&sink.url("/hook")));
     server.subscribe("bills", "other", &SubscriptionSpec::of(&sink.url("/hook")));
@@ -389,7 +388,8 @@ fn retry_after_holds_all_subscriptions_with_the_url_back_and_no_others_of_the_ho
 
 #[test]
 fn a_changed_url_does_not_keep_the_retry_after_of_the_old_one_and_the_old_one_does() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let to = |path: &str| SubscriptionSpec::of(&sink.url(path));
     server.subscribe("orders", "moved", &to("/old"));
@@ -443,7 +443,9 @@ fn a_changed_url_does_not_keep_the_retry_after_of_the_old_one_and_the_old_one_do
 
 #[test]
 fn an_answer_of_the_old_url_after_the_change_holds_nothing_back() {
-    let (mut server, sink, gate) = (Server::start(&[]), Sink::start(), Gate::default());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
+    let gate = Gate::default();
     let key = server.topic("orders", "EventGridSchema");
     let to = |path: &str| SubscriptionSpec::of(&sink.url(path));
     server.subscribe("orders", "moved", &to("/old"));
@@ -486,7 +488,8 @@ fn an_answer_of_the_old_url_after_the_change_holds_nothing_back() {
 
 #[test]
 fn an_operator_retries_one_pending_event_and_then_all_of_them() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let spec = SubscriptionSpec::of(&sink.url("/hook"))
         .also(&json!({}), &json!({"retryPolicy": {"schedule": ["1h"]}}));
@@ -571,10 +574,8 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
 
 #[test]
 fn events_that_an_endpoint_refuses_do_not_suspend_it() {
-    let (server, sink) = (
-        Server::start(&[("DELIVERY__CONCURRENCY", "1")]),
-        Sink::start(),
-    );
+    let server = Server::start(&[("DELIVERY__CONCURRENCY", "1")]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Statuses(VecDeque::from([400; 30])));
@@ -588,10 +589,8 @@ fn events_that_an_endpoint_refuses_do_not_suspend_it() {
         "healthy"
     );
     let arrivals: Vec<_> = sink.ledger("/hook").into_values().flatten().collect();
-    let (first, last) = (
-        arrivals.iter().map(|one| one.at).min(),
-        arrivals.iter().map(|one| one.at).max(),
-    );
+    let first = arrivals.iter().map(|one| one.at).min();
+    let last = arrivals.iter().map(|one| one.at).max();
     let took = last.expect("some").since(first.expect("some"));
     assert!(took < LONG, "{took:?}");
 }

@@ -137,7 +137,8 @@ fn owe_again(store: &RocksStore) -> Batch {
             .expect("readable")
             .expect("a record")
     };
-    let ((pending_key, pending), (_, event)) = (first(Family::Pending), first(Family::Carried));
+    let (pending_key, pending) = first(Family::Pending);
+    let (_, event) = first(Family::Carried);
     let (partition, _, subscription, lane) =
         keys::parse_pending(&pending_key).expect("the key of a pending delivery");
     let subscription_key = SubscriptionKey {
@@ -235,7 +236,8 @@ struct Scene {
 
 impl Scene {
     fn start() -> Self {
-        let (mut server, sink) = (Server::start(&[]), Sink::start());
+        let mut server = Server::start(&[]);
+        let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
         server.subscribe(
             "orders",
@@ -354,10 +356,8 @@ fn first_line(panic: &(dyn std::any::Any + Send)) -> String {
         .or_else(|| panic.downcast_ref::<&str>().copied());
     let mut lines = text.unwrap_or("something").lines();
     // Of fsck's report, the complaint.
-    let (first, wrong) = (
-        lines.next().unwrap_or_default(),
-        lines.find(|line| line.starts_with("wrong: ")),
-    );
+    let first = lines.next().unwrap_or_default();
+    let wrong = lines.find(|line| line.starts_with("wrong: "));
     wrong.unwrap_or(first).chars().take(140).collect()
 }
 
@@ -365,7 +365,8 @@ fn first_line(panic: &(dyn std::any::Any + Send)) -> String {
 /// process hands over none: so the check of the tests that kill actors is held against that.
 #[test]
 fn the_check_of_the_chaos_tests_detects_an_incarnation_without_its_requests_in_flight() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",

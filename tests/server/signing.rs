@@ -25,10 +25,8 @@ fn verified(request: &Received, secrets: &[&str]) -> (String, u64) {
             .header(name)
             .unwrap_or_else(|| panic!("{name}: {}", request.head))
     };
-    let (id, seconds) = (
-        header("webhook-id"),
-        header("webhook-timestamp").parse().expect("seconds"),
-    );
+    let id = header("webhook-id");
+    let seconds = header("webhook-timestamp").parse().expect("seconds");
     let signer = Signer::new(secrets.iter().copied()).expect("secrets");
     assert_eq!(
         header("webhook-signature"),
@@ -220,10 +218,8 @@ fn handshakes_and_deletion_notices_are_signed_like_deliveries() {
 fn check_signed(request: &HandshakeRequest) {
     let header =
         |name| header(&request.head, name).unwrap_or_else(|| panic!("{name}: {}", request.head));
-    let (id, seconds) = (
-        header("webhook-id"),
-        header("webhook-timestamp").parse().expect("seconds"),
-    );
+    let id = header("webhook-id");
+    let seconds = header("webhook-timestamp").parse().expect("seconds");
     let signer = Signer::new([NEW, OLD].into_iter()).expect("secrets");
     let body = if request.body.is_null() {
         String::new()

@@ -87,7 +87,8 @@ fn a_folder_of_a_group_that_may_write_it_is_a_data_folder() {
     }
     chown(&data, None, Some(65_534)).expect("this test runs as root, as those that mount do");
     fs::set_permissions(&data, fs::Permissions::from_mode(0o2775)).expect("rights");
-    let (out, log) = (folder.path().join("out"), folder.path().join("log"));
+    let out = folder.path().join("out");
+    let log = folder.path().join("log");
     // Where the binary lies others may not look.
     let binary = folder.path().join("gridhook");
     fs::copy(env!("CARGO_BIN_EXE_gridhook"), &binary).expect("a copy");

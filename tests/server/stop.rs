@@ -31,7 +31,8 @@ fn rate(key: String) -> Rate {
 #[test]
 fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_loses_and_repeats_nothing()
  {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
@@ -66,10 +67,8 @@ fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_lose
 
 #[test]
 fn a_stop_waits_for_an_endpoint_that_hangs_up_to_its_timeout() {
-    let (mut server, sink) = (
-        Server::start(&[("SERVER__SHUTDOWN_TIMEOUT", "3s")]),
-        Sink::start(),
-    );
+    let mut server = Server::start(&[("SERVER__SHUTDOWN_TIMEOUT", "3s")]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Hang);
@@ -97,7 +96,8 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
     let key = server.topic("orders", "EventGridSchema");
     let polls: Vec<_> = (0..5)
         .map(|_| {
-            let (mut client, shown) = (server.client(), shown.clone());
+            let mut client = server.client();
+            let shown = shown.clone();
             thread::spawn(move || {
                 client
                     .ask("POST", POLL, &[("authorization", &shown)], b"")
@@ -164,7 +164,8 @@ fn metric(server: &Server, name: &str) -> Option<f64> {
 
 #[test]
 fn a_second_signal_ends_the_server_at_once() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mut server = Server::start(&[]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Hang);

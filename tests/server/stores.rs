@@ -21,7 +21,8 @@ fn ask<T>(work: impl Future<Output = T>) -> T {
 /// The files below a folder of the store, with what is in them.
 fn files(cloud: &Cloud, folder: &str) -> Vec<(String, String)> {
     ask(async {
-        let (sink, mut found) = (cloud.sink(), Vec::new());
+        let sink = cloud.sink();
+        let mut found = Vec::new();
         for listed in sink.list_below(folder, None, 100).await.unwrap_or_default() {
             let file = sink
                 .get(&listed.name, 1 << 20)
@@ -99,7 +100,8 @@ impl Stage {
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
-        let (server, sink) = (Server::start(&settings), Sink::start());
+        let server = Server::start(&settings);
+        let sink = Sink::start();
         let key = server.topic_of(
             "orders",
             &json!({"inputSchema": "EventGridSchema", "edition": edition}),
@@ -331,7 +333,8 @@ fn a_destination_in_no_store_is_refused_and_no_credential_is_shown() {
             "hidden-key",
         ),
     ];
-    let (mut server, sink) = (Server::start(&settings), Sink::start());
+    let mut server = Server::start(&settings);
+    let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
     let asked = |place: Value| {
         let spec = SubscriptionSpec::of(&sink.url("/hook")).dead_letters_at(&place);

@@ -63,7 +63,8 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
         UNASKED,
         ("DELIVERY__SUSPEND_AFTER_FAILURES", "1"),
     ]);
-    let (subscriber, sink) = (Endpoint::start(vec![answer(200, "", "")]), Sink::start());
+    let subscriber = Endpoint::start(vec![answer(200, "", "")]);
+    let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.topic("server", "CloudEventSchemaV1_0");
     server.subscribe("server", "all", &cloud_spec(&subscriber));
@@ -186,7 +187,8 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
 #[test]
 fn event_subscriptions_that_receive_system_events_cause_none() {
     let mut server = Server::start(&[TOPIC, INTERVAL, UNASKED]);
-    let (subscriber, sink) = (Endpoint::start(vec![answer(200, "", "")]), Sink::start());
+    let subscriber = Endpoint::start(vec![answer(200, "", "")]);
+    let sink = Sink::start();
     sink.set("/deaf", Behavior::Answer(400));
     server.topic("server", "CloudEventSchemaV1_0");
     server.topic("orders", "EventGridSchema");
@@ -267,10 +269,8 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
             .filter(|subject| subject.ends_with(end))
             .count()
     };
-    let (of_hook, of_relayed) = (
-        about("/topics/orders/eventSubscriptions/hook"),
-        about("/topics/relayed/eventSubscriptions/deaf"),
-    );
+    let of_hook = about("/topics/orders/eventSubscriptions/hook");
+    let of_relayed = about("/topics/relayed/eventSubscriptions/deaf");
     assert_eq!(
         (of_hook, of_relayed, subjects.len()),
         (3, 1, 4),

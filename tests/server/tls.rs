@@ -23,11 +23,13 @@ fn shown(server: &Server) -> Vec<u8> {
 
 #[test]
 fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
-    let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    let authority = Authority::new();
+    let folder = TempDir::new().expect("a folder");
     let [first, second] = [authority.issue("127.0.0.1"), authority.issue("127.0.0.1")];
     first.write(folder.path(), "server");
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (certificate, key) = (path("server.crt"), path("server.key"));
+    let certificate = path("server.crt");
+    let key = path("server.key");
     let settings = [
         ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
         ("SERVER__TLS_KEY", &key),
@@ -99,7 +101,8 @@ fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
 
 #[test]
 fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_names() {
-    let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    let authority = Authority::new();
+    let folder = TempDir::new().expect("a folder");
     let certificates = folder.path().join("certificates");
     std::fs::create_dir(&certificates).expect("a folder");
     authority.issue("gridhook").write(&certificates, "shop");
@@ -171,7 +174,8 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
 
 #[test]
 fn a_subscription_that_demands_tls_1_3_refuses_an_endpoint_with_tls_1_2() {
-    let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    let authority = Authority::new();
+    let folder = TempDir::new().expect("a folder");
     std::fs::write(folder.path().join("ca.pem"), authority.pem()).expect("written");
     let roots = folder.path().join("ca.pem").display().to_string();
     let server = Server::start(&[("DELIVERY__TLS_ROOTS", roots.as_str())]);

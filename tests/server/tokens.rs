@@ -306,13 +306,11 @@ fn a_consumer_needs_the_role_for_the_topic() {
         (403, 403)
     );
     // A long poll ends with its token.
-    let (at, request) = (
-        server.at(),
-        format!(
-            "POST /namespaces/plant/topics/heat/eventsubscriptions/work:receive?maxWaitTime=60 \
+    let at = server.at();
+    let request = format!(
+        "POST /namespaces/plant/topics/heat/eventsubscriptions/work:receive?maxWaitTime=60 \
              HTTP/1.1\r\nhost: x\r\n\
              authorization: Bearer {consumer}\r\ncontent-length: 0\r\n\r\n"
-        ),
     );
     let mut stream = TcpStream::connect(at).expect("a connection");
     stream.set_read_timeout(Some(LONG)).expect("a timeout");
@@ -342,10 +340,8 @@ pub(super) fn tail(server: &Server, token: &str) -> BufReader<TcpStream> {
 #[test]
 fn a_revoked_token_ends_its_stream_and_its_session_and_stays_revoked_after_a_kill() {
     let mut server = Server::start(&[("LOG__FILTER", "trace")]);
-    let (kept, gone) = (
-        token(&server, &["kept", "--role", "read"]),
-        token(&server, &["gone", "--role", "read"]),
-    );
+    let kept = token(&server, &["kept", "--role", "read"]);
+    let gone = token(&server, &["gone", "--role", "read"]);
     let short = token(&server, &["short", "--role", "read", "--expires", "1s"]);
     let session = ask(&server, &gone, "POST", "/ui/session", "").json();
     assert_eq!(
@@ -358,11 +354,9 @@ fn a_revoked_token_ends_its_stream_and_its_session_and_stays_revoked_after_a_kil
         .as_str()
         .expect("one")
         .to_owned();
-    let (mut ended, _open, mut of_session) = (
-        tail(&server, &gone),
-        tail(&server, &kept),
-        tail(&server, &signed_out),
-    );
+    let mut ended = tail(&server, &gone);
+    let _open = tail(&server, &kept);
+    let mut of_session = tail(&server, &signed_out);
     assert_eq!(
         ask(&server, &signed_out, "DELETE", "/ui/session", "").status,
         204
@@ -412,7 +406,8 @@ fn a_revoked_token_ends_its_stream_and_its_session_and_stays_revoked_after_a_kil
     // A backup from before a revocation says so when it is restored.
     let beside = tempfile::tempdir().expect("a folder");
     let backup = beside.path().join("backup");
-    let (backup, back) = (backup.to_str().expect("text"), beside.path().join("data"));
+    let backup = backup.to_str().expect("text");
+    let back = beside.path().join("data");
     operator(&server, &["backup", backup]).expect("a backup");
     operator(&server, &["tokens", "revoke", "kept", "--yes"]).expect("it is revoked");
     let (restored, said) = say(&[
@@ -700,7 +695,8 @@ fn a_read_token_tried_on_every_route_changes_nothing() {
     let reader = token(&server, &["reader", "--role", "read"]);
     let before = state(&server);
 
-    let (mut refused, mut shown) = (0, 0);
+    let mut refused = 0;
+    let mut shown = 0;
     for Request {
         of,
         method,

@@ -294,7 +294,8 @@ fn tail_prints_what_is_selected_and_ends_with_its_count() {
         }
         ended == [true, true]
     });
-    let (outcome, event) = (sick.next(), events.next());
+    let outcome = sick.next();
+    let event = events.next();
     assert_eq!(
         (
             &outcome["kind"],

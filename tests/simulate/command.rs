@@ -150,7 +150,8 @@ fn an_edition_of_ones_own_is_tried_against_the_one_that_there_is() {
             .as_f64()
             .expect("a recovery")
     };
-    let (theirs, ours) = (recovery("current"), recovery(file.to_str().expect("UTF-8")));
+    let theirs = recovery("current");
+    let ours = recovery(file.to_str().expect("UTF-8"));
     assert!(
         ours < 1200.0 && ours < theirs / 2.0,
         "{ours} s with an edition of our own, {theirs} s with theirs"

@@ -326,7 +326,8 @@ fn events_that_an_endpoint_refuses_hold_no_others_up() {
 
 #[test]
 fn spells_alternate_without_a_gap() {
-    let (start, span) = (Timestamp(1_000_000_000_000), 48 * HOUR);
+    let start = Timestamp(1_000_000_000_000);
+    let span = 48 * HOUR;
     for model in all() {
         for phase in [Duration::ZERO, HOUR / 5, HOUR / 3] {
             let mut spell = model.availability_at(start, start, span, phase);

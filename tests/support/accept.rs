@@ -24,7 +24,8 @@ impl Acceptor {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let at = listener.local_addr().expect("a listener has an address");
-        let (stop, serve) = (Arc::new(AtomicBool::new(false)), Arc::new(serve));
+        let stop = Arc::new(AtomicBool::new(false));
+        let serve = Arc::new(serve);
         let stopped = Arc::clone(&stop);
         thread::spawn(move || {
             for stream in listener.incoming() {

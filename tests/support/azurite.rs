@@ -58,10 +58,8 @@ impl Azurite {
     pub(crate) fn resume(&mut self) {
         let logs = ["out", "err"].map(|stream| self.folder.path().join(stream));
         let [out, err] = logs.each_ref().map(|log| File::create(log).expect("a log"));
-        let (host, port) = (
-            format!("--{}Host", self.service),
-            format!("--{}Port", self.service),
-        );
+        let host = format!("--{}Host", self.service);
+        let port = format!("--{}Port", self.service);
         let mut command = Command::new("node");
         command.arg(azurite(self.service)).args([
             "--skipApiVersionCheck",

@@ -83,7 +83,8 @@ fn listing(bucket: &str, query: &str, objects: &Objects) -> String {
             .map(|(_, value)| value.into_owned())
             .unwrap_or_default()
     };
-    let (prefix, after) = (asked("prefix"), asked("start-after"));
+    let prefix = asked("prefix");
+    let after = asked("start-after");
     let keys = objects
         .iter()
         .filter_map(|(path, object)| Some((path.strip_prefix(bucket)?.strip_prefix('/')?, object)));

@@ -48,7 +48,9 @@ impl Cloud {
         let kind = StoreAddress::parse(address).expect("an address").kind;
         let folder = tempfile::tempdir().expect("a folder");
         let port = ReservedPort::new();
-        let (at, address, azurite) = (port.address, address.to_owned(), Azurite::new("blob"));
+        let at = port.address;
+        let address = address.to_owned();
+        let azurite = Azurite::new("blob");
         let mut cloud = Self {
             kind,
             azurite,

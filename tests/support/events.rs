@@ -160,7 +160,9 @@ fn generate(jitter: &mut SmallRng, schema: Schema, id: &str) -> Generated {
         members.swap(last, jitter.below(last + 1));
     }
     let json = object(jitter, &members);
-    let (id, event_type, subject) = (id.to_owned(), event_type.to_owned(), subject.to_owned());
+    let id = id.to_owned();
+    let event_type = event_type.to_owned();
+    let subject = subject.to_owned();
     Generated {
         schema,
         json,

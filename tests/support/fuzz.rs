@@ -53,7 +53,8 @@ pub(crate) fn changed(bytes: &[u8], changes: &[Change]) -> Vec<u8> {
             Change::Remove(at) => drop(bytes.remove(at.index(bytes.len()))),
             Change::Cut(at) => bytes.truncate(at.index(bytes.len())),
             Change::Repeat(from, to) => {
-                let (from, to) = (from.index(places), to.index(places));
+                let from = from.index(places);
+                let to = to.index(places);
                 let part = bytes[from.min(to)..from.max(to)].to_vec();
                 bytes.extend_from_slice(&part);
             }

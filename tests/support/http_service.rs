@@ -61,18 +61,17 @@ impl HttpService {
         let listener = TcpListener::bind(self.at()).expect("the port is ours");
         listener.set_nonblocking(true).expect("a socket");
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, handler, tls) = (
-            Arc::clone(&stop),
-            Arc::clone(&self.handler),
-            self.tls.clone(),
-        );
+        let stopped = Arc::clone(&stop);
+        let handler = Arc::clone(&self.handler);
+        let tls = self.tls.clone();
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
                 let Ok((stream, _)) = listener.accept() else {
                     thread::sleep(PAUSE);
                     continue;
                 };
-                let (handler, tls) = (Arc::clone(&handler), tls.clone());
+                let handler = Arc::clone(&handler);
+                let tls = tls.clone();
                 // A client that goes away in the middle is its own affair.
                 thread::spawn(move || drop(serve(stream, tls, &*handler)));
             }

@@ -71,10 +71,8 @@ impl Kafka {
             .build()
             .expect("a runtime");
         let ports = [(), ()].map(|()| ReservedPort::new());
-        let (folder, tls) = (
-            tempfile::tempdir().expect("a folder"),
-            authority.map(Authority::client),
-        );
+        let folder = tempfile::tempdir().expect("a folder");
+        let tls = authority.map(Authority::client);
         let kafka = Self {
             folder,
             ports,
@@ -157,7 +155,8 @@ impl Kafka {
             let client = client.await.expect("a client");
             let open = client.partition_client(topic, partition, UnknownTopicHandling::Retry);
             let partition: PartitionClient = open.await.expect("a partition");
-            let (mut records, mut next) = (Vec::new(), from);
+            let mut records = Vec::new();
+            let mut next = from;
             loop {
                 let (found, end) = partition
                     .fetch_records(next, 1..10_000_000, 100)

@@ -50,7 +50,8 @@ impl Load {
             stop: AtomicBool::new(false),
         });
         let publishers = (0..rate.publishers).map(|number| {
-            let (shared, rate) = (Arc::clone(&shared), rate.clone());
+            let shared = Arc::clone(&shared);
+            let rate = rate.clone();
             thread::spawn(move || shared.publish(number, &rate))
         });
         Self {

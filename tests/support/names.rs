@@ -38,11 +38,10 @@ impl NameServer {
         socket
             .set_read_timeout(Some(Duration::from_millis(20)))
             .expect("a socket takes its option");
-        let (asked, stop) = (
-            Arc::<Mutex<Vec<(String, bool)>>>::default(),
-            Arc::<AtomicBool>::default(),
-        );
-        let (received, stopped) = (Arc::clone(&asked), Arc::clone(&stop));
+        let asked = Arc::<Mutex<Vec<(String, bool)>>>::default();
+        let stop = Arc::<AtomicBool>::default();
+        let received = Arc::clone(&asked);
+        let stopped = Arc::clone(&stop);
         thread::spawn(move || {
             let mut bytes = [0; 1_500];
             while !stopped.load(Ordering::SeqCst) {
@@ -91,7 +90,8 @@ impl Drop for NameServer {
 
 /// The name that is asked for, whether its IPv6 addresses are, and where the question ends.
 fn question(bytes: &[u8]) -> Option<(String, bool, usize)> {
-    let (mut at, mut labels) = (12, Vec::new());
+    let mut at = 12;
+    let mut labels = Vec::new();
     loop {
         let len = usize::from(*bytes.get(at)?);
         at += 1;

@@ -69,7 +69,8 @@ impl Nats {
             .enable_all()
             .build()
             .expect("a runtime");
-        let (folder, port) = (tempfile::tempdir().expect("a folder"), ReservedPort::new());
+        let folder = tempfile::tempdir().expect("a folder");
+        let port = ReservedPort::new();
         let nats = Self {
             folder,
             port,

@@ -34,7 +34,8 @@ impl ReservedPort {
     pub(crate) fn in_a_row(count: u16) -> Vec<Self> {
         loop {
             let first = Self::new();
-            let (ip, port) = (first.address.ip(), first.address.port());
+            let ip = first.address.ip();
+            let port = first.address.port();
             let more =
                 (1..count).map(|more| Self::at(SocketAddr::new(ip, port.checked_add(more)?)).ok());
             if let Some(more) = more.collect::<Option<Vec<_>>>() {

@@ -74,7 +74,8 @@ impl CorruptingProxy {
 
 impl Shared {
     fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
-        let (mut stream, mut onward) = (BufReader::new(stream), Client::new(self.to));
+        let mut stream = BufReader::new(stream);
+        let mut onward = Client::new(self.to);
         loop {
             let head = read_head(&mut stream)?;
             let length = header(&head, "content-length")

@@ -93,7 +93,8 @@ pub(crate) fn rules() -> RegistryRules {
             .get(name)
             .expect("the edition is built in")
     };
-    let (current, namespace) = (edition("current"), edition("namespace"));
+    let current = edition("current");
+    let namespace = edition("namespace");
     RegistryRules {
         editions: BTreeMap::from([
             ("current".to_owned(), Arc::clone(&current)),

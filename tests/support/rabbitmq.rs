@@ -154,7 +154,9 @@ impl RabbitMq {
     pub(crate) fn bind(&self, queue: &str, exchange: &str, routing_key: &str) {
         self.runtime.block_on(async {
             let (_connection, channel) = self.channel().await.expect("a channel");
-            let (queue, exchange, key) = (queue.into(), exchange.into(), routing_key.into());
+            let queue = queue.into();
+            let exchange = exchange.into();
+            let key = routing_key.into();
             let bound = channel.queue_bind(
                 queue,
                 exchange,

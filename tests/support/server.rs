@@ -345,7 +345,8 @@ impl Server {
 
     /// The rest of that, of one that was started.
     pub(crate) fn await_listening(&mut self) -> Result<(), (ExitStatus, String)> {
-        let (mut address, mut ended) = (None, None);
+        let mut address = None;
+        let mut ended = None;
         wait_for("the server to listen", START_MAX, || {
             ended = self
                 .child

@@ -167,14 +167,16 @@ impl Sink {
             clock: Clock::system(),
             shared: Arc::default(),
         };
-        let (shared, clock) = (Arc::clone(&sink.shared), sink.clock.clone());
+        let shared = Arc::clone(&sink.shared);
+        let clock = sink.clock.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
                 if shared.stop.load(Ordering::SeqCst) {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
-                let (shared, clock) = (Arc::clone(&shared), clock.clone());
+                let shared = Arc::clone(&shared);
+                let clock = clock.clone();
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 thread::spawn(move || {
                     // An error says that the client went away.

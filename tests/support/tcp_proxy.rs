@@ -155,7 +155,8 @@ impl Shared {
         for stream in [&client, &server] {
             stream.set_nodelay(true)?;
         }
-        let (shared, back) = (Arc::clone(self), (server.try_clone()?, client.try_clone()?));
+        let shared = Arc::clone(self);
+        let back = (server.try_clone()?, client.try_clone()?);
         let marked = Arc::clone(&is_marked);
         thread::spawn(move || shared.pass_on(back.0, back.1, Direction::ToClient, &marked));
         self.pass_on(client, server, Direction::ToServer, &is_marked);

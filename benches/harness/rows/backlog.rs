@@ -37,7 +37,8 @@ const LYING: Shape = Shape {
 };
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (endpoint, mut stage) = (Endpoint::start(), Stage::start());
+    let endpoint = Endpoint::start();
+    let mut stage = Stage::start();
     let mut orders = stage.topic("orders", "current");
     let mut retries = stage.topic("retries", "patient");
     stage.subscribe("orders", "down", &endpoint.url(DOWN), |spec| spec);
@@ -84,13 +85,11 @@ pub(crate) fn fill_backlog(target: &Target, events: u64) {
 /// Lets a number of events fail, so that they wait for their next attempt.
 pub(crate) fn fill_queue(stage: &Stage, topic: &str, target: &Target, events: u64) {
     let pending = || stage.server.counter(topic, "fails", "pending");
-    let (before, failing) = (
-        pending(),
-        Shape {
-            stamp: Some(FAILS),
-            ..LYING
-        },
-    );
+    let before = pending();
+    let failing = Shape {
+        stamp: Some(FAILS),
+        ..LYING
+    };
     closed(
         std::slice::from_ref(target),
         failing,
@@ -175,7 +174,8 @@ fn lateness(bench: &Bench, endpoint: &Endpoint, stage: &Stage, retries: &Target)
         ..LYING
     };
     let per_run = scale.probes as f64 / scale.runs as f64;
-    let (mut tails, mut medians) = (Vec::new(), Vec::new());
+    let mut tails = Vec::new();
+    let mut medians = Vec::new();
     for _ in 0..scale.runs {
         endpoint.take();
         let time = Duration::from_secs_f64(per_run / PROBED);

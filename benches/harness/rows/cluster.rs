@@ -256,7 +256,8 @@ impl ClusterStage {
         let files = tempfile::tempdir().expect("a folder");
         let secret = files.path().join("secret");
         fs::write(&secret, PASSWORD).expect("a file");
-        let (secret, urls) = (secret.display().to_string(), nats.urls().join(","));
+        let secret = secret.display().to_string();
+        let urls = nats.urls().join(",");
         let usual = [
             ("SERVER__ADMIN_TOKEN", TOKEN),
             ("DELIVERY__VALIDATE", "false"),
@@ -285,7 +286,8 @@ impl ClusterStage {
             .iter()
             .map(|ports| ports[0].address.to_string())
             .collect();
-        let (shards, many_shards) = (SHARDS.to_string(), MANY_SHARDS.to_string());
+        let shards = SHARDS.to_string();
+        let many_shards = MANY_SHARDS.to_string();
         let sharded = |cluster, name, index: usize, shards| {
             let of_shards = [
                 ("CLUSTER__NODE_LISTEN", listens[index].as_str()),
@@ -409,9 +411,11 @@ impl ClusterStage {
                 .map(|id| process::processor(*id))
                 .sum::<Duration>()
         };
-        let (before, began) = (spent(), now());
+        let before = spent();
+        let began = now();
         floor.call(messages);
-        let (took, events) = (now() - began, (messages * shape.events as u64) as f64);
+        let took = now() - began;
+        let events = (messages * shape.events as u64) as f64;
         (
             (spent() - before).as_secs_f64() * 1e6 / events,
             events * 1e9 / took as f64,

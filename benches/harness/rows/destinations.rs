@@ -150,7 +150,8 @@ fn measure(bench: &Bench, service: Service) -> Row {
         .events;
         let goal = delivered() + sent;
         wait_until_idle(server.id());
-        let (before, began) = (process::processor(server.id()), now());
+        let before = process::processor(server.id());
+        let began = now();
         server.operate("orders", "backlog", "resume");
         let arrived = (0..POLLS_MAX).any(|_| {
             thread::sleep(PAUSE);
@@ -193,7 +194,8 @@ fn measure(bench: &Bench, service: Service) -> Row {
 /// compactions of what was published have ended. What is left in the buffers of the store is
 /// flushed later.
 fn wait_until_idle(server: u32) {
-    let (mut quiet, mut before) = (0, process::processor(server));
+    let mut quiet = 0;
+    let mut before = process::processor(server);
     for _ in 0..POLLS_MAX {
         thread::sleep(PAUSE);
         let now = process::processor(server);

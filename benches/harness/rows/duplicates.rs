@@ -13,7 +13,8 @@ use crate::harness::{
 const WINDOW: &str = "PT10M";
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (endpoint, stage) = (Endpoint::start(), Stage::start());
+    let endpoint = Endpoint::start();
+    let stage = Stage::start();
     let topic = |name: &str| {
         let target = stage.topic(name, "current");
         stage.subscribe(name, "billing", &endpoint.url("/billing"), |spec| {
@@ -21,7 +22,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         });
         target
     };
-    let (plain, detecting) = (topic("orders"), topic("invoices"));
+    let plain = topic("orders");
+    let detecting = topic("invoices");
     stage.detect_duplicates("invoices", WINDOW);
     let cost = |target: &Target, time| {
         let load = || {

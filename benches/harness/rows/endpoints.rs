@@ -23,7 +23,9 @@ const PUBLISHERS: usize = 8;
 const CALLERS: usize = 64;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (scale, endpoint, stage) = (&bench.scale, Endpoint::start_everywhere(), Stage::start());
+    let scale = &bench.scale;
+    let endpoint = Endpoint::start_everywhere();
+    let stage = Stage::start();
     let endpoints = scale.square * scale.square;
     let targets = subscribe_all(&stage, scale.square, |topic, number| {
         distinct_url(endpoint.port(), topic * scale.square + number)
@@ -52,7 +54,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     // Both open their connections.
     called();
     delivered();
-    let (mut floors, mut figures) = (Vec::new(), Vec::new());
+    let mut floors = Vec::new();
+    let mut figures = Vec::new();
     for _ in 0..scale.runs {
         floors.push(called());
         figures.push(delivered());

@@ -12,7 +12,8 @@ use crate::harness::{
 };
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (scale, endpoint) = (&bench.scale, Endpoint::start());
+    let scale = &bench.scale;
+    let endpoint = Endpoint::start();
     let mut caller = Floor::caller(bench.again, &endpoint.url("/"), scale.connections);
     let stage = Stage::start();
     let target = stage.topic("orders", "current");
@@ -26,7 +27,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         );
     }
     let called = |caller: &mut Floor, events: u64| {
-        let (id, requests) = (caller.id(), events * scale.fan_out);
+        let id = caller.id();
+        let requests = events * scale.fan_out;
         Cost::of(id, &endpoint, 1, || {
             caller.call(requests);
             Sent {
@@ -59,7 +61,9 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         connections,
     );
     called(&mut callers, scale.fanned / 4);
-    let (mut floors, mut wide_floors, mut figures) = (Vec::new(), Vec::new(), Vec::new());
+    let mut floors = Vec::new();
+    let mut wide_floors = Vec::new();
+    let mut figures = Vec::new();
     for _ in 0..scale.runs {
         floors.push(called(&mut caller, scale.fanned));
         wide_floors.push(called(&mut callers, scale.fanned));

@@ -20,7 +20,8 @@ use crate::harness::{
 pub(super) const RESTS: Duration = Duration::from_secs(6);
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (scale, endpoint) = (&bench.scale, Endpoint::start());
+    let scale = &bench.scale;
+    let endpoint = Endpoint::start();
     let mut stage = Stage::start();
     let idle = (0..scale.runs).map(|_| {
         std::thread::sleep(RESTS.min(scale.time * 2));
@@ -42,11 +43,14 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         )
     });
     let half = most.rate() / 2.0;
-    let (mut syncs, mut answers, mut medians, mut tails) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut syncs = Vec::new();
+    let mut answers = Vec::new();
+    let mut medians = Vec::new();
+    let mut tails = Vec::new();
     let stored = folder();
     let (relay, relayed) = Floor::storing_relay(bench.again, &endpoint.url("/"), stored.path());
-    let (mut beside, mut relayed_tails) = (Vec::new(), Vec::new());
+    let mut beside = Vec::new();
+    let mut relayed_tails = Vec::new();
     for _ in 0..scale.runs {
         endpoint.take();
         let probe = Probe::start(stage.folder());

@@ -19,7 +19,9 @@ pub(super) const OPERATORS: usize = 8;
 const CONNECTIONS: usize = 8;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (scale, endpoint, stage) = (&bench.scale, Endpoint::start(), Stage::start());
+    let scale = &bench.scale;
+    let endpoint = Endpoint::start();
+    let stage = Stage::start();
     let targets = subscribe_all(&stage, scale.square, |topic, number| {
         endpoint.url(&format!("/{topic}/{number}"))
     });

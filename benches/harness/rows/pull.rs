@@ -72,7 +72,9 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
 }
 
 fn throughput(bench: &Bench) -> Vec<Row> {
-    let (scale, endpoint, stage) = (&bench.scale, Endpoint::start(), Stage::start());
+    let scale = &bench.scale;
+    let endpoint = Endpoint::start();
+    let stage = Stage::start();
     let pushed = stage.topic("orders", "current");
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let queue = stage.queues(&[("work", TYPE)]);
@@ -106,7 +108,8 @@ fn throughput(bench: &Bench) -> Vec<Row> {
     push(scale.time / 4);
     pulled(16, 1, scale.time / 4);
     pulled(16, 100, scale.time / 4);
-    let (mut pushes, mut last_push) = (Vec::new(), Vec::new());
+    let mut pushes = Vec::new();
+    let mut last_push = Vec::new();
     let mut figures: [Vec<f64>; FORMS.len()] = Default::default();
     let mut beside: [Vec<(String, f64)>; FORMS.len()] = Default::default();
     for _ in 0..scale.runs {
@@ -198,7 +201,8 @@ fn waiting(bench: &Bench) -> Vec<Row> {
     arrival(&queue);
     thread::sleep(RESTS.min(scale.time * 2));
     let share = || {
-        let (before, began) = (stage.server.processor(), now());
+        let before = stage.server.processor();
+        let began = now();
         thread::sleep(scale.time * 2);
         let took = Duration::from_nanos(now() - began);
         (stage.server.processor().saturating_sub(before)).as_secs_f64() * 100.0 / took.as_secs_f64()
@@ -211,8 +215,10 @@ fn waiting(bench: &Bench) -> Vec<Row> {
         scale.polls.min((files() * 2 / 5).saturating_sub(SPARE)),
     );
     thread::sleep(Duration::from_secs(2).min(scale.time));
-    let (mut memory, mut shares, mut arrivals, mut latest) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut memory = Vec::new();
+    let mut shares = Vec::new();
+    let mut arrivals = Vec::new();
+    let mut latest = Vec::new();
     for _ in 0..scale.runs {
         shares.push(share());
         memory.push((resident() - before).max(0.0) / polls.len() as f64);
@@ -297,7 +303,8 @@ pub(super) fn arrival(queue: &Target) -> u64 {
 
 /// A number of polls, each sent on a connection of its own.
 pub(super) fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
-    let (way, key) = (&queue.path, shown(queue));
+    let way = &queue.path;
+    let key = shown(queue);
     let head = format!(
         "POST {way}/eventsubscriptions/idle:receive?maxWaitTime=120 HTTP/1.1\r\nhost: \
          {}\r\nauthorization: {key}\r\ncontent-length: 0\r\n\r\n",

@@ -11,7 +11,8 @@ use crate::harness::{
 };
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (endpoint, stored) = (Endpoint::start(), folder());
+    let endpoint = Endpoint::start();
+    let stored = folder();
     let relay = Floor::relay(bench.again, &endpoint.url("/"));
     let storing = Floor::storing_relay(bench.again, &endpoint.url("/"), stored.path());
     let stage = Stage::start();

@@ -23,8 +23,10 @@ const RATE: f64 = 300.0;
 const CONNECTIONS: usize = 4;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (scale, endpoint, stage, stored) =
-        (&bench.scale, Endpoint::start(), Stage::start(), folder());
+    let scale = &bench.scale;
+    let endpoint = Endpoint::start();
+    let stage = Stage::start();
+    let stored = folder();
     let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
     let (storing, given) = Floor::storing_relay(bench.again, &endpoint.url("/"), stored.path());
     let target = stage.topic("orders", "current");

@@ -15,10 +15,12 @@ use crate::harness::{
 const FEW: usize = 10;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (scale, endpoint) = (&bench.scale, Endpoint::start());
+    let scale = &bench.scale;
+    let endpoint = Endpoint::start();
     let url = endpoint.url("/billing");
     let topics = pairs(bench, &endpoint, |many| {
-        let (stage, topics) = (Stage::start(), if many { scale.topics } else { 1 });
+        let stage = Stage::start();
+        let topics = if many { scale.topics } else { 1 };
         let targets = (0..topics).map(|number| {
             let name = format!("orders-{number}");
             let target = stage.topic(&name, "current");
@@ -39,7 +41,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         };
         thread::scope(|scope| {
             for operator in 0..OPERATORS {
-                let (stage, url) = (&stage, &url);
+                let stage = &stage;
+                let url = &url;
                 scope.spawn(move || {
                     for number in (operator..idle).step_by(OPERATORS) {
                         stage.subscribe("orders", &format!("idle-{number}"), url, |spec| {
@@ -77,7 +80,8 @@ fn pairs(
     endpoint: &Endpoint,
     start: impl Fn(bool) -> (Stage, Vec<Target>),
 ) -> (Vec<f64>, Vec<f64>) {
-    let (few, many) = (start(false), start(true));
+    let few = start(false);
+    let many = start(true);
     let each = |(stage, targets): &(Stage, Vec<Target>), time| {
         let load = || {
             closed(

@@ -41,7 +41,7 @@ pub(super) fn stored_tags(
 
 /// Scopes and locations of all resource groups that were created by themselves, topics, domains and
 /// namespaces, ordered by key.
-pub(super) fn placements(control: &Control) -> Vec<ResourcePlacement> {
+pub(super) fn list_placements(control: &Control) -> Vec<ResourcePlacement> {
     let groups = control.registry.resource_groups().list_groups();
     let groups = groups.iter().map(|of| ResourcePlacement {
         scope: of.scope.clone(),
@@ -61,42 +61,43 @@ pub(super) fn placements(control: &Control) -> Vec<ResourcePlacement> {
     groups.chain(topics).chain(namespaces).collect()
 }
 
-pub(super) fn tenants() -> HttpResponse {
+pub(super) fn list_tenants() -> HttpResponse {
     HttpResponse::Ok().json(Page::whole(vec![only_tenant()]))
 }
 
-pub(super) fn subscriptions(
+pub(super) fn list_subscriptions(
     control: &Control,
     request: &HttpRequest,
 ) -> Result<HttpResponse, AdminError> {
-    let page = PageRequest::of(request, control)?;
-    let all = azure_subscriptions(&placements(control))
+    let page = PageRequest::from_request(request, control)?;
+    let all = azure_subscriptions(&list_placements(control))
         .into_iter()
         .collect();
-    Ok(page.answer(
+    Ok(page.into_response(
         all,
         |one: &AzureSubscription| &one.subscription_id,
         value_of,
     ))
 }
 
-pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, AdminError> {
-    let found = azure_subscriptions(&placements(control)).remove(&id.to_lowercase());
-    Ok(HttpResponse::Ok().json(found.ok_or_else(|| AdminError::NoSubscription(id.to_owned()))?))
+pub(super) fn get_subscription(control: &Control, id: &str) -> Result<HttpResponse, AdminError> {
+    let subscription = azure_subscriptions(&list_placements(control)).remove(&id.to_lowercase());
+    Ok(HttpResponse::Ok()
+        .json(subscription.ok_or_else(|| AdminError::NoSubscription(id.to_owned()))?))
 }
 
-pub(super) fn providers(control: &Control, id: &str) -> HttpResponse {
+pub(super) fn list_providers(control: &Control, id: &str) -> HttpResponse {
     HttpResponse::Ok().json(Page::whole(vec![the_provider(control, id)]))
 }
 
-pub(super) fn provider(control: &Control, id: &str) -> HttpResponse {
+pub(super) fn get_provider(control: &Control, id: &str) -> HttpResponse {
     HttpResponse::Ok().json(the_provider(control, id))
 }
 
 fn the_provider(control: &Control, id: &str) -> Provider {
-    event_grid_provider(id, &used_locations(&placements(control), id))
+    event_grid_provider(id, &used_locations(&list_placements(control), id))
 }
 
-pub(super) fn locations(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(used_locations(&placements(control), id)))
+pub(super) fn list_locations(control: &Control, id: &str) -> HttpResponse {
+    HttpResponse::Ok().json(Page::whole(used_locations(&list_placements(control), id)))
 }

@@ -3,7 +3,9 @@
 use actix_web::HttpResponse;
 use tracing::info;
 
-use super::{Call, Input, Permissions, TopicPath, check_seen, list::PageRequest, not_found, topic};
+use super::{
+    Call, Input, Permissions, TopicPath, check_seen, find_topic, list::PageRequest, not_found,
+};
 use crate::model::domain_topic::domain_topic_view;
 use crate::{
     AdminError, Control,
@@ -16,9 +18,9 @@ use gridhook_record::topic::DomainTopic;
 
 pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let page = PageRequest::of(call.request, control)?;
-    let permissions = Permissions::of(call.request)?;
-    let domain = topic(control, path)?;
+    let page = PageRequest::from_request(call.request, control)?;
+    let permissions = Permissions::from_request(call.request)?;
+    let domain = find_topic(control, path)?;
     check_seen(control, &permissions, &domain, path)?;
     let record = domain.record();
     let id = record.resource_id();
@@ -29,12 +31,12 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
         .map(|topic| (topic.name.key(), topic))
         .collect();
     let view = |topic: &DomainTopic| value_of(&domain_topic_view(&id, topic));
-    Ok(page.answer(topics, |topic| topic.name.as_str(), view))
+    Ok(page.into_response(topics, |topic| topic.name.as_str(), view))
 }
 
 pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    let domain = topic(control, path)?;
-    let name = named(path)?;
+    let domain = find_topic(control, path)?;
+    let name = domain_topic_name(path)?;
     let topic = domain
         .domain_topic(name.as_str())
         .ok_or_else(|| not_found(path))?;
@@ -43,9 +45,9 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
 
 /// The changes that a PUT would make: only whether the domain topic exists.
 pub(super) fn difference(input: Input<'_>, path: &TopicPath) -> Result<Difference, AdminError> {
-    let name = named(path)?;
-    domain_topic::check(name, input.body)?;
-    let exists = topic(input.control, path)?
+    let name = domain_topic_name(path)?;
+    domain_topic::check_put(name, input.body)?;
+    let exists = find_topic(input.control, path)?
         .domain_topic(name.as_str())
         .is_some();
     Ok(Difference {
@@ -55,14 +57,14 @@ pub(super) fn difference(input: Input<'_>, path: &TopicPath) -> Result<Differenc
 }
 
 pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    let name = named(path)?;
-    domain_topic::check(name, input.body)?;
-    let domain = topic(input.control, path)?;
+    let name = domain_topic_name(path)?;
+    domain_topic::check_put(name, input.body)?;
+    let domain = find_topic(input.control, path)?;
     let existing = domain.domain_topic(name.as_str());
     if existing.is_none() {
         shares::check_new_domain_topic(input.control, input.permissions, &domain)?;
     }
-    let system_data = input.control.stamp(
+    let system_data = input.control.stamp_change(
         input.caller,
         existing
             .as_ref()
@@ -76,7 +78,7 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpRespon
     let saved = input
         .control
         .registry
-        .put_domain_topic(&path.key(), saved)
+        .put_domain_topic(&path.topic_key(), saved)
         .await?;
     info!(domain = %path.name, topic = %saved.name, "domain topic saved");
     Ok(HttpResponse::Created().json(domain_topic_view(&domain.record().resource_id(), &saved)))
@@ -86,11 +88,11 @@ pub(super) async fn delete(
     control: &Control,
     path: &TopicPath,
 ) -> Result<HttpResponse, AdminError> {
-    let name = named(path)?;
-    topic(control, path)?;
+    let name = domain_topic_name(path)?;
+    find_topic(control, path)?;
     if control
         .registry
-        .delete_domain_topic(&path.key(), name.as_str())
+        .delete_domain_topic(&path.topic_key(), name.as_str())
         .await?
     {
         info!(domain = %path.name, topic = %name, "domain topic deleted");
@@ -98,6 +100,6 @@ pub(super) async fn delete(
     Ok(HttpResponse::NoContent().finish())
 }
 
-fn named(path: &TopicPath) -> Result<&Name, AdminError> {
+fn domain_topic_name(path: &TopicPath) -> Result<&Name, AdminError> {
     path.domain_topic.as_ref().ok_or_else(|| not_found(path))
 }

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Input, TopicPath, topic,
-    topics::{check_event_types, store},
+    Input, TopicPath, find_topic,
+    topics::{check_event_types, store_record},
 };
 use crate::model::difference::difference_between;
 use crate::{
     AdminError, Control,
-    model::{parse, read, value_of},
+    model::{parse_body, read, value_of},
 };
 use actix_web::HttpResponse;
 use gridhook_api::{resource::Page, topic::DeclaredEventType, what_if::Difference};
@@ -39,8 +39,9 @@ pub(crate) fn event_type_view(
 }
 
 pub(super) fn list(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    let record = topic(control, path)?.record();
-    let types = declared(&record).map(|(name, declared)| event_type_view(&record, name, declared));
+    let record = find_topic(control, path)?.record();
+    let types =
+        declared_types(&record).map(|(name, declared)| event_type_view(&record, name, declared));
     Ok(HttpResponse::Ok().json(Page::whole(types.collect::<Vec<_>>())))
 }
 
@@ -49,9 +50,9 @@ pub(super) fn get(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let record = topic(control, path)?.record();
-    let found = find(&record, name).ok_or_else(|| missing(&record, name))?;
-    Ok(HttpResponse::Ok().json(event_type_view(&record, name, found)))
+    let record = find_topic(control, path)?.record();
+    let event_type = find_type(&record, name).ok_or_else(|| no_such_type(&record, name))?;
+    Ok(HttpResponse::Ok().json(event_type_view(&record, name, event_type)))
 }
 
 pub(super) async fn put(
@@ -59,18 +60,18 @@ pub(super) async fn put(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let record = topic(input.control, path)?.record();
+    let record = find_topic(input.control, path)?.record();
     let DeclaredEventType {
         properties: requested,
         ..
-    } = read(parse(input.body)?)?;
-    let record = changed(input, &record, |types| {
+    } = read(parse_body(input.body)?)?;
+    let record = with_event_types(input, &record, |types| {
         types.insert(name.to_owned(), requested.clone());
     });
     let view = event_type_view(&record, name, &requested);
     check_event_types(input, &record).await?;
     input.plan_audit(&view);
-    store(input.control, record).await?;
+    store_record(input.control, record).await?;
     Ok(HttpResponse::Created().json(view))
 }
 
@@ -79,12 +80,12 @@ pub(super) async fn delete(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let record = topic(input.control, path)?.record();
-    if find(&record, name).is_some() {
-        let record = changed(input, &record, |types| {
+    let record = find_topic(input.control, path)?.record();
+    if find_type(&record, name).is_some() {
+        let record = with_event_types(input, &record, |types| {
             types.remove(name);
         });
-        store(input.control, record).await?;
+        store_record(input.control, record).await?;
     }
     Ok(HttpResponse::NoContent().finish())
 }
@@ -95,25 +96,25 @@ pub(super) async fn difference(
     path: &TopicPath,
     name: &str,
 ) -> Result<Difference, AdminError> {
-    let record = topic(input.control, path)?.record();
-    let wrapped =
+    let record = find_topic(input.control, path)?.record();
+    let wrap =
         |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});
     let DeclaredEventType {
         properties: requested,
         ..
-    } = read(parse(input.body)?)?;
-    let planned = changed(input, &record, |types| {
+    } = read(parse_body(input.body)?)?;
+    let plan = with_event_types(input, &record, |types| {
         types.insert(name.to_owned(), requested.clone());
     });
-    check_event_types(input, &planned).await?;
+    check_event_types(input, &plan).await?;
     Ok(difference_between(
-        find(&record, name).map(wrapped).as_ref(),
-        &wrapped(&requested),
+        find_type(&record, name).map(wrap).as_ref(),
+        &wrap(&requested),
     ))
 }
 
 /// The record with other event types.
-fn changed(
+fn with_event_types(
     input: Input<'_>,
     record: &TopicRecord,
     change: impl FnOnce(&mut BTreeMap<String, InlineEventType>),
@@ -129,11 +130,11 @@ fn changed(
     record.azure_properties.event_type_info = Some(info);
     record.system_data = input
         .control
-        .stamp(input.caller, Some(record.system_data.as_ref()));
+        .stamp_change(input.caller, Some(record.system_data.as_ref()));
     record
 }
 
-fn declared(record: &TopicRecord) -> impl Iterator<Item = (&String, &InlineEventType)> {
+fn declared_types(record: &TopicRecord) -> impl Iterator<Item = (&String, &InlineEventType)> {
     record
         .azure_properties
         .event_type_info
@@ -141,13 +142,13 @@ fn declared(record: &TopicRecord) -> impl Iterator<Item = (&String, &InlineEvent
         .flat_map(|info| info.inline_event_types.iter().flatten())
 }
 
-fn find<'a>(record: &'a TopicRecord, name: &str) -> Option<&'a InlineEventType> {
-    declared(record)
+fn find_type<'a>(record: &'a TopicRecord, name: &str) -> Option<&'a InlineEventType> {
+    declared_types(record)
         .find(|(known, _)| *known == name)
         .map(|(_, declared)| declared)
 }
 
-fn missing(record: &TopicRecord, name: &str) -> AdminError {
+fn no_such_type(record: &TopicRecord, name: &str) -> AdminError {
     AdminError::NotFound(format!(
         "The event type '{name}' does not exist in {}.",
         record.resource_id()

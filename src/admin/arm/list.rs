@@ -37,8 +37,11 @@ pub(super) struct PageRequest {
 
 impl PageRequest {
     /// The page that a request asks for.
-    pub(super) fn of(request: &HttpRequest, control: &Control) -> Result<Self, AdminError> {
-        let (page, filter) = Self::unfiltered(request, control)?;
+    pub(super) fn from_request(
+        request: &HttpRequest,
+        control: &Control,
+    ) -> Result<Self, AdminError> {
+        let (page, filter) = Self::from_unfiltered_request(request, control)?;
         let names = if filter.trim().is_empty() {
             None
         } else {
@@ -48,7 +51,7 @@ impl PageRequest {
     }
 
     /// The page that a request asks for, and its `$filter`, which is not of names.
-    pub(super) fn unfiltered(
+    pub(super) fn from_unfiltered_request(
         request: &HttpRequest,
         control: &Control,
     ) -> Result<(Self, String), AdminError> {
@@ -64,12 +67,18 @@ impl PageRequest {
             is_part,
         };
         for (key, value) in form_urlencoded::parse(request.query_string().as_bytes()) {
-            let (key, value) = (key.into_owned(), value.into_owned());
+            let key = key.into_owned();
+            let value = value.into_owned();
             match key.to_ascii_lowercase().as_str() {
                 "$filter" => filter.clone_from(&value),
                 "$top" => {
-                    page.top =
-                        query::number("$top", Some(&value), TOP_MAX, 1..=TOP_MAX, "resources")?
+                    page.top = query::parse_number(
+                        "$top",
+                        Some(&value),
+                        TOP_MAX,
+                        1..=TOP_MAX,
+                        "resources",
+                    )?
                 }
                 "$skiptoken" => {
                     page.after = Some(value);
@@ -83,7 +92,7 @@ impl PageRequest {
     }
 
     /// The requested page of `resources`, which have their keys.
-    pub(super) fn answer<R>(
+    pub(super) fn into_response<R>(
         self,
         mut resources: Vec<(String, R)>,
         name: impl Fn(&R) -> &str,
@@ -94,13 +103,13 @@ impl PageRequest {
                 && self
                     .names
                     .as_ref()
-                    .is_none_or(|names| names.has(name(resource)))
+                    .is_none_or(|names| names.matches_name(name(resource)))
         });
         resources.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let is_last = resources.len() <= self.top;
         resources.truncate(self.top);
         let next_link = match resources.last() {
-            Some((last, _)) if !is_last => Some(self.link(last)),
+            Some((last, _)) if !is_last => Some(self.next_link(last)),
             Some(_) | None => None,
         };
         let value = resources
@@ -108,7 +117,8 @@ impl PageRequest {
             .map(|(_, resource)| view(resource))
             .collect();
         if self.is_part {
-            let (top, link) = (self.top, self.link(""));
+            let top = self.top;
+            let link = self.next_link("");
             let keys = PageKeys {
                 of: resources.into_iter().map(|(key, _)| key).collect(),
                 top,
@@ -120,7 +130,7 @@ impl PageRequest {
         HttpResponse::Ok().json(Page { value, next_link })
     }
 
-    fn link(&self, after: &str) -> String {
+    fn next_link(&self, after: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query
             .extend_pairs(&self.query)

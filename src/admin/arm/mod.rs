@@ -44,7 +44,7 @@ use self::{
     deployments::DEPLOYMENT_BYTES_MAX,
     operation::Operation,
     path::ArmPath,
-    precondition::{Preconditions, tag, tagged},
+    precondition::{Preconditions, entity_tag, with_tag},
 };
 pub(super) use self::{
     namespaces::lock_key as namespace_lock_key,
@@ -68,8 +68,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The role that a request needs, and for what. An unknown path is 404, and an unknown method 405,
 /// only for callers with a token.
-pub(super) fn access(request: &ServiceRequest) -> (Access, Target) {
-    let Some(path) = path::find(request.path()) else {
+pub(super) fn required_access(request: &ServiceRequest) -> (Access, Target) {
+    let Some(path) = path::find_route(request.path()) else {
         return (Access::READ, Target::Caller);
     };
     let operation = path.route.operation(request.method());
@@ -80,17 +80,17 @@ pub(super) fn access(request: &ServiceRequest) -> (Access, Target) {
     let control = request.app_data::<web::Data<Control>>();
     (
         access,
-        control.map_or(Target::Server, |control| target(control, &path)),
+        control.map_or(Target::Server, |control| target_of_path(control, &path)),
     )
 }
 
 /// What a path concerns: the resource with its labels, or the whole server.
-fn target(control: &Control, path: &ArmPath) -> Target {
-    let Some(mut resource) = path.scoped() else {
+fn target_of_path(control: &Control, path: &ArmPath) -> Target {
+    let Some(mut resource) = path.scoped_resource() else {
         return Target::Server;
     };
     if let Some(namespace) = path
-        .optional("namespaceName")
+        .optional_name("namespaceName")
         .and_then(|name| control.registry.find_namespace(name))
     {
         resource.add_tags(&namespace.tags);
@@ -98,7 +98,7 @@ fn target(control: &Control, path: &ArmPath) -> Target {
     let topic = path
         .topic()
         .ok()
-        .and_then(|topic| control.registry.find_topic(&topic.key()));
+        .and_then(|topic| control.registry.find_topic(&topic.topic_key()));
     if let Some(topic) = topic {
         resource.add_tags(&topic.record().tags);
         let subscription = path
@@ -115,19 +115,19 @@ fn target(control: &Control, path: &ArmPath) -> Target {
 }
 
 /// Handles an authorized request.
-pub(super) async fn answer(
+pub(super) async fn handle_request(
     request: HttpRequest,
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let path = path::find(request.path()).ok_or_else(|| unknown(request.path()))?;
+    let path = path::find_route(request.path()).ok_or_else(|| unknown_path(request.path()))?;
     let Some(operation) = path.route.operation(request.method()) else {
         return Err(AdminError::Method {
             method: request.method().to_string(),
             allowed: path.route.methods(),
         });
     };
-    let permissions = Permissions::of(&request)?;
+    let permissions = Permissions::from_request(&request)?;
     let body = read_body_up_to(payload, body_bytes_max(&path)).await?;
     let is_change = [Method::PUT, Method::PATCH, Method::DELETE].contains(&operation.method);
     let is_read = operation.method == Method::GET;
@@ -135,13 +135,13 @@ pub(super) async fn answer(
     // The preconditions and the change are one step.
     let lock = ChangeLock::default();
     if let Some(key) = lock_key(&path).filter(|_| is_change) {
-        lock.hold(control.lock(&key).await);
+        lock.hold_lock(control.lock_topic(&key).await);
     }
     if operation.method == Method::PATCH && permissions.is_by_portal() {
         portal::check_change(&control, &path, &body)?;
     }
     let conditions = if is_change {
-        Preconditions::of(&request)
+        Preconditions::from_request(&request)
     } else {
         Preconditions::default()
     };
@@ -156,7 +156,7 @@ pub(super) async fn answer(
         is_conditional,
         before: None,
     };
-    let before = shown(
+    let before = current_body(
         get,
         Call {
             request: &request,
@@ -172,20 +172,20 @@ pub(super) async fn answer(
         request: &request,
         input,
     };
-    conditions.check(&operation.method, before.as_deref())?;
+    conditions.check_change(&operation.method, before.as_deref())?;
     if operation.method == Method::PUT && is_what_if(&request)? {
         let mut response = HttpResponse::Ok();
         if let Some(before) = &before {
-            response.insert_header((ETAG, tag(before)));
+            response.insert_header((ETAG, entity_tag(before)));
         }
-        let difference = operation.difference(input).await?;
+        let difference = operation.compute_difference(input).await?;
         warn(&mut response, difference.warnings.clone());
         return Ok(response.json(difference));
     }
     plan_audit(operation, input);
-    let response = match operation.answer(call).await {
+    let response = match operation.handle_call(call).await {
         Err(error @ AdminError::Stale(_)) => {
-            conditions.check(&operation.method, shown(get, call).await.as_deref())?;
+            conditions.check_change(&operation.method, current_body(get, call).await.as_deref())?;
             return Err(error);
         }
         result => result?,
@@ -198,16 +198,16 @@ pub(super) async fn answer(
         }
     }
     if get.is_some() && control.audit.is_some() {
-        let after = shown(get, call).await;
-        audit::set_changes(|| audit::changes(before.as_deref(), after.as_deref()));
+        let after = current_body(get, call).await;
+        audit::set_changes(|| audit::recorded_changes(before.as_deref(), after.as_deref()));
     }
     let response = if path.route.is_resource() {
-        tagged(response)
+        with_tag(response)
     } else {
         response
     };
     Ok(if is_read {
-        Preconditions::of(&request).shorten(response)
+        Preconditions::from_request(&request).shorten_unchanged(response)
     } else if is_change {
         polling::skip_polling_delay(response)
     } else {
@@ -223,10 +223,10 @@ fn plan_audit(operation: &Operation, input: Input<'_>) {
         audit::expect_status(StatusCode::OK);
     }
     match operation.method {
-        Method::DELETE => audit::set_changes(|| audit::changes(input.before, None)),
+        Method::DELETE => audit::set_changes(|| audit::recorded_changes(input.before, None)),
         Method::PATCH if input.path.namespace().is_ok() => audit::expect_status(StatusCode::OK),
         Method::POST if audit::has_telling_body(input.path) => {
-            audit::set_changes(|| audit::changes(None, Some(input.body)));
+            audit::set_changes(|| audit::recorded_changes(None, Some(input.body)));
         }
         _ => {}
     }
@@ -237,22 +237,21 @@ fn lock_key(path: &ArmPath) -> Option<String> {
     let namespace = || Some(namespaces::lock_key(&path.namespace().ok()?.name));
     path.topic()
         .ok()
-        .map(|topic| topic.key())
+        .map(|topic| topic.topic_key())
         .or_else(namespace)
 }
 
 /// The body of the resource's GET; [`None`] if it does not exist.
-async fn shown(get: Option<&Operation>, call: Call<'_>) -> Option<Bytes> {
+async fn current_body(get: Option<&Operation>, call: Call<'_>) -> Option<Bytes> {
     let response = get?
-        .answer(call)
+        .handle_call(call)
         .await
         .ok()
         .filter(|response| response.status() == StatusCode::OK)?;
     response.into_body().try_into_bytes().ok()
 }
 
-/// The error for an unknown path.
-fn unknown(path: &str) -> AdminError {
+fn unknown_path(path: &str) -> AdminError {
     match path::other_source(path) {
         Some(source) => AdminError::NotFound(format!(
             "'{source}' is not a source of events: event subscriptions belong to a topic, a domain \
@@ -289,7 +288,7 @@ pub(super) fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
 
 /// Maximum size of the body of a request for a path.
 fn body_bytes_max(path: &ArmPath) -> usize {
-    if path.optional("deploymentName").is_some() {
+    if path.optional_name("deploymentName").is_some() {
         DEPLOYMENT_BYTES_MAX
     } else {
         BODY_BYTES_MAX
@@ -298,7 +297,7 @@ fn body_bytes_max(path: &ArmPath) -> usize {
 
 /// Maximum size of the body of a request to the control plane.
 pub(super) fn body_limit(request: &HttpRequest) -> usize {
-    path::find(request.path()).map_or(BODY_BYTES_MAX, |path| body_bytes_max(&path))
+    path::find_route(request.path()).map_or(BODY_BYTES_MAX, |path| body_bytes_max(&path))
 }
 
 pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError> {
@@ -315,10 +314,13 @@ async fn read_body_up_to(payload: web::Payload, bytes_max: usize) -> Result<Byte
 }
 
 /// The topic or the domain of a path, if the scope matches.
-pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<TopicHandle>, AdminError> {
+pub(super) fn find_topic(
+    control: &Control,
+    path: &TopicPath,
+) -> Result<Arc<TopicHandle>, AdminError> {
     let found = control
         .registry
-        .find_topic(&path.key())
+        .find_topic(&path.topic_key())
         .filter(|topic| topics::is_in_scope(&topic.record().scope, &path.scope));
     found.ok_or_else(|| no_topic(path))
 }
@@ -351,7 +353,7 @@ fn no_topic(path: &TopicPath) -> AdminError {
 
 /// The error for a missing resource.
 fn not_found(path: &TopicPath) -> AdminError {
-    no_resource(path, &path.resource())
+    no_resource(path, &path.resource_name())
 }
 
 /// The error for a missing event subscription.
@@ -359,7 +361,7 @@ pub(super) fn no_subscription(path: &TopicPath, name: &str) -> AdminError {
     let name = name.rsplit('/').next().unwrap_or(name);
     no_resource(
         path,
-        &format!("{}/eventSubscriptions/{name}", path.resource()),
+        &format!("{}/eventSubscriptions/{name}", path.resource_name()),
     )
 }
 

@@ -9,14 +9,14 @@ use super::{
     Call, Input, Permissions,
     list::PageRequest,
     path::{AzureScope, NamespacePath},
-    topics::{identify, is_in, is_in_scope, keys_response, new_keys, regenerate},
+    topics::{assign_identity, is_in, is_in_scope, keys_response, new_keys, replace_key},
 };
 use crate::model::difference::difference_between;
 use crate::model::namespace::namespace_view;
 use crate::{
     AdminError, Control,
     model::{
-        namespace::{NamespaceSpec, set},
+        namespace::{NamespaceSpec, settable_json},
         topic::KeyName,
         value_of,
     },
@@ -27,15 +27,15 @@ use gridhook_event::Name;
 use gridhook_record::namespace::NamespaceRecord;
 
 /// The namespace of a path, if the scope matches.
-pub(super) fn namespace(
+pub(super) fn find_namespace(
     control: &Control,
     path: &NamespacePath,
 ) -> Result<Arc<NamespaceRecord>, AdminError> {
-    let found = control
+    let namespace = control
         .registry
         .find_namespace(path.name.as_str())
         .filter(|found| is_in_scope(&found.scope, &path.scope));
-    found.ok_or_else(|| no_namespace(path))
+    namespace.ok_or_else(|| no_namespace(path))
 }
 
 /// The error for a missing namespace.
@@ -56,22 +56,22 @@ pub(super) fn list(
     request: &HttpRequest,
     scope: &AzureScope,
 ) -> Result<HttpResponse, AdminError> {
-    let page = PageRequest::of(request, control)?;
+    let page = PageRequest::from_request(request, control)?;
     let mut records = control.registry.list_namespaces();
-    let permissions = Permissions::of(request)?;
+    let permissions = Permissions::from_request(request)?;
     records.retain(|record| is_in(&record.scope, scope) && permissions.sees_namespace(record));
-    let keyed = records
+    let by_key = records
         .into_iter()
         .map(|record| (record.key(), record))
         .collect();
     let view =
         |record: &Arc<NamespaceRecord>| value_of(&namespace_view(record, &control.public_url));
-    Ok(page.answer(keyed, |record| record.name.as_str(), view))
+    Ok(page.into_response(by_key, |record| record.name.as_str(), view))
 }
 
 pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
     Ok(HttpResponse::Ok().json(namespace_view(
-        &*namespace(control, path)?,
+        &*find_namespace(control, path)?,
         &control.public_url,
     )))
 }
@@ -79,22 +79,22 @@ pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpRespons
 pub(super) async fn put(input: Input<'_>, path: NamespacePath) -> Result<HttpResponse, AdminError> {
     let control = input.control;
     let (existing, mut record) = planned_change(input, path)?;
-    record.system_data = control.stamp(
+    record.system_data = control.stamp_change(
         input.caller,
         existing
             .as_ref()
             .map(|existing| existing.system_data.as_ref()),
     );
-    let saved = save(input, record).await?;
-    Ok(HttpResponse::Created().json(namespace_view(&saved, &control.public_url)))
+    let namespace = save_and_view(input, record).await?;
+    Ok(HttpResponse::Created().json(namespace_view(&namespace, &control.public_url)))
 }
 
 /// The changes that a PUT would make.
 pub(super) fn difference(input: Input<'_>, path: NamespacePath) -> Result<Difference, AdminError> {
     let (existing, requested) = planned_change(input, path)?;
     Ok(difference_between(
-        existing.map(|existing| set(&existing)).as_ref(),
-        &set(&requested),
+        existing.map(|existing| settable_json(&existing)).as_ref(),
+        &settable_json(&requested),
     ))
 }
 
@@ -103,7 +103,7 @@ fn planned_change(
     input: Input<'_>,
     path: NamespacePath,
 ) -> Result<(Option<Arc<NamespaceRecord>>, NamespaceRecord), AdminError> {
-    let spec = NamespaceSpec::put(path.name.as_str(), input.body)?;
+    let spec = NamespaceSpec::from_put(path.name.as_str(), input.body)?;
     match input.control.registry.find_namespace(path.name.as_str()) {
         Some(existing) if !is_in_scope(&existing.scope, &path.scope) => {
             Err(AdminError::Conflict(format!(
@@ -114,15 +114,15 @@ fn planned_change(
             )))
         }
         Some(existing) => {
-            let record = identified(spec.update(&existing), Some(&existing));
+            let record = with_identity(spec.update_record(&existing), Some(&existing));
             Ok((Some(existing), record))
         }
         None => {
             shares::check_new_namespace(input.control, input.permissions)?;
             Ok((
                 None,
-                identified(
-                    spec.create(path.name.as_str(), path.scope, new_keys()?)?,
+                with_identity(
+                    spec.create_record(path.name.as_str(), path.scope, new_keys()?)?,
                     None,
                 ),
             ))
@@ -135,30 +135,30 @@ pub(super) async fn patch(
     path: &NamespacePath,
 ) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let existing = namespace(control, path)?;
-    let mut record = NamespaceSpec::patch(&existing, call.body)?.update(&existing);
-    record.system_data = control.stamp(call.caller, Some(existing.system_data.as_ref()));
-    let saved = save(call.input, identified(record, Some(&existing))).await?;
-    Ok(HttpResponse::Ok().json(namespace_view(&saved, &control.public_url)))
+    let existing = find_namespace(control, path)?;
+    let mut record = NamespaceSpec::from_patch(&existing, call.body)?.update_record(&existing);
+    record.system_data = control.stamp_change(call.caller, Some(existing.system_data.as_ref()));
+    let namespace = save_and_view(call.input, with_identity(record, Some(&existing))).await?;
+    Ok(HttpResponse::Ok().json(namespace_view(&namespace, &control.public_url)))
 }
 
-fn identified(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) -> NamespaceRecord {
-    identify(
+fn with_identity(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) -> NamespaceRecord {
+    assign_identity(
         record.azure_properties.identity.as_mut(),
         before.and_then(|before| before.azure_properties.identity.as_ref()),
     );
     record
 }
 
-async fn save(
+async fn save_and_view(
     input: Input<'_>,
     record: NamespaceRecord,
 ) -> Result<Arc<NamespaceRecord>, AdminError> {
     input.plan_audit(&namespace_view(&record, &input.control.public_url));
-    store(input.control, record).await
+    store_record(input.control, record).await
 }
 
-async fn store(
+async fn store_record(
     control: &Control,
     record: NamespaceRecord,
 ) -> Result<Arc<NamespaceRecord>, AdminError> {
@@ -172,7 +172,7 @@ pub(super) async fn delete(
     path: &NamespacePath,
 ) -> Result<HttpResponse, AdminError> {
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
-    if namespace(control, path).is_err() {
+    if find_namespace(control, path).is_err() {
         return Ok(HttpResponse::NoContent().finish());
     }
     // The other shards delete theirs first, so that no shard takes events of a topic that does not
@@ -195,7 +195,7 @@ pub(super) fn list_keys(
     control: &Control,
     path: &NamespacePath,
 ) -> Result<HttpResponse, AdminError> {
-    Ok(keys_response(&namespace(control, path)?.keys))
+    Ok(keys_response(&find_namespace(control, path)?.keys))
 }
 
 pub(super) async fn regenerate_key(
@@ -204,11 +204,11 @@ pub(super) async fn regenerate_key(
 ) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     let key = KeyName::read(call.body)?;
-    let _lock = control.lock(&lock_key(&path.name)).await;
-    let mut record = NamespaceRecord::clone(&*namespace(control, path)?);
-    regenerate(&mut record.keys, key)?;
-    record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
-    let saved = store(control, record).await?;
+    let _lock = control.lock_topic(&lock_key(&path.name)).await;
+    let mut record = NamespaceRecord::clone(&*find_namespace(control, path)?);
+    replace_key(&mut record.keys, key)?;
+    record.system_data = control.stamp_change(call.caller, Some(record.system_data.as_ref()));
+    let saved = store_record(control, record).await?;
     info!(namespace = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))
 }

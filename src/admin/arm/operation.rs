@@ -13,7 +13,7 @@ use crate::{
     AdminError, Control, audit,
     auth::{Access, AdminCaller},
     merge::PartsMerge,
-    openapi::{CHANGING, Description, OperationBuilder, SchemaRegistry, error},
+    openapi::{CHANGING, Description, OperationBuilder, SchemaRegistry, error_reference},
     permissions::Permissions,
     placement::{Merge, SpreadScope},
 };
@@ -50,7 +50,7 @@ impl Input<'_> {
     /// return `after`.
     pub(crate) fn plan_audit(&self, after: &impl Serialize) {
         audit::set_changes(|| {
-            audit::changes(self.before, serde_json::to_vec(after).ok().as_deref())
+            audit::recorded_changes(self.before, serde_json::to_vec(after).ok().as_deref())
         });
     }
 }
@@ -60,11 +60,11 @@ impl Input<'_> {
 pub(crate) struct ChangeLock(Cell<Option<OwnedMutexGuard<()>>>);
 
 impl ChangeLock {
-    pub(super) fn hold(&self, guard: OwnedMutexGuard<()>) {
+    pub(super) fn hold_lock(&self, guard: OwnedMutexGuard<()>) {
         self.0.set(Some(guard));
     }
 
-    pub(super) fn release(&self) {
+    pub(super) fn release_lock(&self) {
         self.0.take();
     }
 }
@@ -84,9 +84,7 @@ impl<'a> std::ops::Deref for Call<'a> {
     }
 }
 
-/// An operation.
 pub struct Operation {
-    /// The method.
     pub method: Method,
     /// Who may use it.
     pub access: Access,
@@ -118,7 +116,7 @@ macro_rules! answer {
 }
 pub(super) use answer;
 
-const fn of(
+const fn with_handler(
     method: Method,
     access: Access,
     handler: Handler,
@@ -135,12 +133,11 @@ const fn of(
     }
 }
 
-/// GET.
 pub(super) const fn get(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
     description: Description,
 ) -> Operation {
-    of(
+    with_handler(
         Method::GET,
         Access::READ,
         Handler::Call(handler),
@@ -155,7 +152,7 @@ pub(super) const fn list(
 ) -> Operation {
     let mut operation = get(handler, description);
     operation.is_list = true;
-    operation.merged(Merge::List)
+    operation.merged_by(Merge::List)
 }
 
 /// POST, for callers with a role.
@@ -164,7 +161,7 @@ pub(super) const fn post(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
     description: Description,
 ) -> Operation {
-    of(Method::POST, access, Handler::Call(handler), description)
+    with_handler(Method::POST, access, Handler::Call(handler), description)
 }
 
 /// PUT, with the difference for `whatIf`.
@@ -173,7 +170,7 @@ pub(super) const fn put(
     difference: for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
     description: Description,
 ) -> Operation {
-    of(
+    with_handler(
         Method::PUT,
         Access::ADMIN,
         Handler::Put(handler, difference),
@@ -186,7 +183,7 @@ pub(super) const fn put_by_call(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
     description: Description,
 ) -> Operation {
-    of(
+    with_handler(
         Method::PUT,
         Access::ADMIN,
         Handler::Call(handler),
@@ -194,12 +191,11 @@ pub(super) const fn put_by_call(
     )
 }
 
-/// PATCH.
 pub(super) const fn patch(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
     description: Description,
 ) -> Operation {
-    of(
+    with_handler(
         Method::PATCH,
         Access::ADMIN,
         Handler::Call(handler),
@@ -207,12 +203,11 @@ pub(super) const fn patch(
     )
 }
 
-/// DELETE.
 pub(super) const fn delete(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
     description: Description,
 ) -> Operation {
-    of(
+    with_handler(
         Method::DELETE,
         Access::ADMIN,
         Handler::Call(handler),
@@ -228,19 +223,19 @@ impl Operation {
     }
 
     /// The same operation, which all shards of a cluster answer.
-    pub(super) const fn merged(mut self, merge: Merge) -> Self {
+    pub(super) const fn merged_by(mut self, merge: Merge) -> Self {
         self.merge = Some(merge);
         self
     }
 
     /// The same operation, which for a spread topic one shard answers that has an owner.
-    pub(super) const fn near(mut self) -> Self {
+    pub(super) const fn served_nearby(mut self) -> Self {
         self.spread = Some(SpreadScope::Near);
         self
     }
 
     /// The same operation, which for a spread topic the shard answers that the request names.
-    pub(super) const fn one(mut self) -> Self {
+    pub(super) const fn served_by_named_shard(mut self) -> Self {
         self.spread = Some(SpreadScope::One);
         self
     }
@@ -253,13 +248,13 @@ impl Operation {
 
     /// The same operation, which for a spread topic the shard answers that has what the request is
     /// about.
-    pub(super) const fn found(mut self) -> Self {
+    pub(super) const fn served_where_found(mut self) -> Self {
         self.spread = Some(SpreadScope::All(Merge::Found));
         self
     }
 
     /// Handles a request.
-    pub(super) async fn answer(&self, call: Call<'_>) -> Result<HttpResponse, AdminError> {
+    pub(super) async fn handle_call(&self, call: Call<'_>) -> Result<HttpResponse, AdminError> {
         match self.handler {
             Handler::Call(handler) => handler(call).await,
             Handler::Put(handler, _) => handler(call.input).await,
@@ -267,7 +262,10 @@ impl Operation {
     }
 
     /// The changes that a PUT would make.
-    pub(crate) async fn difference(&self, input: Input<'_>) -> Result<Difference, AdminError> {
+    pub(crate) async fn compute_difference(
+        &self,
+        input: Input<'_>,
+    ) -> Result<Difference, AdminError> {
         match self.handler {
             Handler::Call(_) => Err(AdminError::Refused(
                 "A deployment has no whatIf=true; use POST …/whatIf.".to_owned(),
@@ -277,7 +275,7 @@ impl Operation {
     }
 
     /// Puts a resource without a request.
-    pub(crate) async fn put(&self, input: Input<'_>) -> Result<HttpResponse, AdminError> {
+    pub(crate) async fn put_resource(&self, input: Input<'_>) -> Result<HttpResponse, AdminError> {
         match self.handler {
             Handler::Call(_) => Err(NO_PUT),
             Handler::Put(handler, _) => handler(input).await,
@@ -285,24 +283,28 @@ impl Operation {
     }
 
     /// The OpenAPI description of the operation on a route.
-    pub(crate) fn describe(&self, route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    pub(crate) fn describe_operation(
+        &self,
+        route: &Route,
+        schemas: &mut SchemaRegistry,
+    ) -> OperationBuilder {
         let named = |summary: &str| route.name_resource(summary);
         let mut draft = self.description.draft(route.tag, &route.id, named, schemas);
         if let Handler::Put(..) = self.handler {
             let what_if = "Whether to report the changes without making them";
             let changes = "The changes that would be made; only with `whatIf`";
             draft = draft
-                .query("whatIf", what_if, &json!({"type": "boolean"}))
-                .answer(200, changes, &schemas.of::<Difference>());
+                .with_query("whatIf", what_if, &json!({"type": "boolean"}))
+                .with_json_response(200, changes, &schemas.reference_to::<Difference>());
         }
         if [Method::PUT, Method::PATCH, Method::DELETE].contains(&self.method) {
-            draft = draft.errors(CHANGING, &error());
+            draft = draft.with_errors(CHANGING, &error_reference());
         }
         match self.spread {
             Some(SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_))
                 if route.is_in_topic() =>
             {
-                draft.of_shard()
+                draft.with_shard()
             }
             Some(_) | None => draft,
         }

@@ -17,7 +17,6 @@ use gridhook_record::{
 /// An Azure subscription, or one resource group in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AzureScope {
-    /// The Azure subscription.
     pub subscription: String,
     /// The resource group, if the path has one.
     pub resource_group: Option<String>,
@@ -28,11 +27,8 @@ pub struct AzureScope {
 pub struct TopicPath {
     /// Azure subscription and resource group.
     pub scope: ArmScope,
-    /// Kind of the topic.
     pub kind: TopicKind,
-    /// The name.
     pub name: Name,
-    /// The namespace of a namespace topic.
     pub namespace: Option<Name>,
     /// The domain topic, if the path has one.
     pub domain_topic: Option<Name>,
@@ -40,7 +36,7 @@ pub struct TopicPath {
 
 impl TopicPath {
     /// The key of the topic or the domain.
-    pub fn key(&self) -> String {
+    pub fn topic_key(&self) -> String {
         match &self.namespace {
             Some(namespace) => topic::key_in_namespace(namespace.as_str(), self.name.as_str()),
             None => topic::key(self.kind, self.name.as_str()),
@@ -48,7 +44,7 @@ impl TopicPath {
     }
 
     /// Resource type and name, such as `Microsoft.EventGrid/topics/orders`.
-    pub fn resource(&self) -> String {
+    pub fn resource_name(&self) -> String {
         let above = self
             .namespace
             .as_ref()
@@ -65,26 +61,23 @@ impl TopicPath {
     }
 }
 
-/// A namespace in a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespacePath {
     /// Azure subscription and resource group.
     pub scope: ArmScope,
-    /// The name.
     pub name: Name,
 }
 
 /// A path of a route, and the names in it.
 pub struct ArmPath {
-    /// The route.
     pub route: &'static Route,
     /// The values of its parameters.
     pub names: Vec<(&'static str, String)>,
 }
 
 /// Finds the route of a path; [`None`] for an unknown path.
-pub fn find(path: &str) -> Option<ArmPath> {
-    let segments: Vec<String> = segments(path).collect::<Option<_>>()?;
+pub fn find_route(path: &str) -> Option<ArmPath> {
+    let segments: Vec<String> = split_segments(path).collect::<Option<_>>()?;
     if segments.iter().any(|segment| segment.contains('/')) {
         return None;
     }
@@ -102,7 +95,7 @@ pub fn find(path: &str) -> Option<ArmPath> {
 
 /// The resource whose event subscription a path names, if it is not a source of events here.
 pub(super) fn other_source(path: &str) -> Option<String> {
-    let segments: Vec<String> = segments(path).collect::<Option<_>>()?;
+    let segments: Vec<String> = split_segments(path).collect::<Option<_>>()?;
     let words: Vec<String> = segments
         .iter()
         .map(|segment| segment.to_ascii_lowercase())
@@ -122,7 +115,7 @@ pub(super) fn other_source(path: &str) -> Option<String> {
     }
 }
 
-fn segments(path: &str) -> impl DoubleEndedIterator<Item = Option<String>> {
+fn split_segments(path: &str) -> impl DoubleEndedIterator<Item = Option<String>> {
     let segments = path.split('/').filter(|segment| !segment.is_empty());
     segments.map(|segment| {
         percent_decode_str(segment)
@@ -135,12 +128,12 @@ fn segments(path: &str) -> impl DoubleEndedIterator<Item = Option<String>> {
 impl ArmPath {
     /// The name that a parameter has; an error is a bug in the table of routes.
     pub(crate) fn name(&self, parameter: &str) -> Result<&str, AdminError> {
-        self.optional(parameter)
+        self.optional_name(parameter)
             .ok_or(AdminError::Broken("the path has no such parameter"))
     }
 
     /// The name that a parameter has, if the path has it.
-    pub(crate) fn optional(&self, parameter: &str) -> Option<&str> {
+    pub(crate) fn optional_name(&self, parameter: &str) -> Option<&str> {
         self.names
             .iter()
             .find(|(known, _)| *known == parameter)
@@ -149,7 +142,7 @@ impl ArmPath {
 
     /// The resource that the path names, without labels; [`None`] for a list of all topics and the
     /// like.
-    pub(super) fn scoped(&self) -> Option<ScopedResource> {
+    pub(super) fn scoped_resource(&self) -> Option<ScopedResource> {
         let kinds = [
             ("namespaceName", "namespaces"),
             ("domainName", "domains"),
@@ -157,27 +150,24 @@ impl ArmPath {
             ("domainTopicName", "topics"),
             ("eventSubscriptionName", "eventSubscriptions"),
         ];
-        let named = kinds
+        let names = kinds
             .into_iter()
-            .filter_map(|(parameter, kind)| Some([kind, self.optional(parameter)?]));
-        let path: Vec<String> = named.flatten().map(str::to_owned).collect();
+            .filter_map(|(parameter, kind)| Some([kind, self.optional_name(parameter)?]));
+        let path: Vec<String> = names.flatten().map(str::to_owned).collect();
         (!path.is_empty()).then(|| ScopedResource {
             path,
             labels: Vec::new(),
         })
     }
 
-    /// The last name in the path.
     pub(super) fn last_name(&self) -> &str {
         self.names.last().map_or("", |(_, name)| name)
     }
 
     /// Azure subscription and resource group.
-    pub(super) fn scope(&self) -> Result<ArmScope, AdminError> {
-        let (subscription, resource_group) = (
-            self.name("subscriptionId")?,
-            self.name("resourceGroupName")?,
-        );
+    pub(super) fn arm_scope(&self) -> Result<ArmScope, AdminError> {
+        let subscription = self.name("subscriptionId")?;
+        let resource_group = self.name("resourceGroupName")?;
         Ok(ArmScope {
             subscription: subscription.to_owned(),
             resource_group: resource_group.to_owned(),
@@ -186,7 +176,7 @@ impl ArmPath {
 
     /// Azure subscription, and the resource group if the path has one.
     pub fn azure_scope(&self) -> Result<AzureScope, AdminError> {
-        let resource_group = self.optional("resourceGroupName").map(str::to_owned);
+        let resource_group = self.optional_name("resourceGroupName").map(str::to_owned);
         Ok(AzureScope {
             subscription: self.name("subscriptionId")?.to_owned(),
             resource_group,
@@ -195,15 +185,15 @@ impl ArmPath {
 
     /// The topic, the domain or the domain topic.
     pub fn topic(&self) -> Result<TopicPath, AdminError> {
-        let namespace = self.optional("namespaceName").map(Name::new);
-        let (kind, name) = match self.optional("domainName") {
+        let namespace = self.optional_name("namespaceName").map(Name::new);
+        let (kind, name) = match self.optional_name("domainName") {
             Some(name) => (TopicKind::Domain, name),
             None if namespace.is_some() => (TopicKind::NamespaceTopic, self.name("topicName")?),
             None => (TopicKind::Topic, self.name("topicName")?),
         };
-        let domain_topic = self.optional("domainTopicName").map(Name::new);
+        let domain_topic = self.optional_name("domainTopicName").map(Name::new);
         Ok(TopicPath {
-            scope: self.scope()?,
+            scope: self.arm_scope()?,
             kind,
             name: Name::new(name),
             namespace,
@@ -224,10 +214,9 @@ impl ArmPath {
         self.route.template.ends_with("/{resourceGroupName}")
     }
 
-    /// The namespace.
     pub(super) fn namespace(&self) -> Result<NamespacePath, AdminError> {
         Ok(NamespacePath {
-            scope: self.scope()?,
+            scope: self.arm_scope()?,
             name: Name::new(self.name("namespaceName")?),
         })
     }
@@ -235,7 +224,7 @@ impl ArmPath {
     /// The key of the event subscription: its name, prefixed with the domain topic and a slash.
     pub fn subscription(&self) -> Result<String, AdminError> {
         let name = self.name("eventSubscriptionName")?;
-        Ok(self.optional("domainTopicName").map_or_else(
+        Ok(self.optional_name("domainTopicName").map_or_else(
             || name.to_owned(),
             |topic| format!("{}/{name}", Name::new(topic)),
         ))

@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::{no_subscription, path::ArmPath, topic};
-use crate::{AdminError, Control, model::parse};
+use super::{find_topic, no_subscription, path::ArmPath};
+use crate::{AdminError, Control, model::parse_body};
 use gridhook_record::topic::TopicKind;
 
 /// Checks a PATCH by the holder of a portal link: its only change is the address of a webhook.
@@ -15,12 +15,15 @@ pub(super) fn check_change(
     path: &ArmPath,
     body: &[u8],
 ) -> Result<(), AdminError> {
-    let (of, name) = (path.topic()?, path.subscription()?);
-    let found = control
+    let of = path.topic()?;
+    let name = path.subscription()?;
+    let provisioned = control
         .registry
-        .find_provisioned(&*topic(control, &of)?, &name);
-    let record = found.ok_or_else(|| no_subscription(&of, &name))?.record;
-    let change = parse(body)?;
+        .find_provisioned(&*find_topic(control, &of)?, &name);
+    let record = provisioned
+        .ok_or_else(|| no_subscription(&of, &name))?
+        .record;
+    let change = parse_body(body)?;
     let is_in_namespace = of.kind == TopicKind::NamespaceTopic;
     let at = if is_in_namespace {
         "/properties/deliveryConfiguration/push"

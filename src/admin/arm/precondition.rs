@@ -27,7 +27,7 @@ pub(super) struct Preconditions {
 }
 
 impl Preconditions {
-    pub(super) fn of(request: &HttpRequest) -> Self {
+    pub(super) fn from_request(request: &HttpRequest) -> Self {
         let header = |name: HeaderName| {
             let values: Vec<_> = request
                 .headers()
@@ -48,8 +48,12 @@ impl Preconditions {
     }
 
     /// Checks the preconditions of a change of a resource whose GET returns `shown`.
-    pub(super) fn check(&self, method: &Method, shown: Option<&[u8]>) -> Result<(), AdminError> {
-        let tag = shown.map(tag);
+    pub(super) fn check_change(
+        &self,
+        method: &Method,
+        shown: Option<&[u8]>,
+    ) -> Result<(), AdminError> {
+        let tag = shown.map(entity_tag);
         let has =
             |list: &str, strength| tag.as_ref().is_some_and(|tag| has_tag(list, tag, strength));
         // A PATCH of a missing resource is 404.
@@ -76,7 +80,7 @@ impl Preconditions {
     }
 
     /// The response to a GET of a resource: 304 if the client has its state.
-    pub(super) fn shorten(&self, response: HttpResponse) -> HttpResponse {
+    pub(super) fn shorten_unchanged(&self, response: HttpResponse) -> HttpResponse {
         let tag = response
             .headers()
             .get(ETAG)
@@ -114,7 +118,7 @@ fn has_tag(list: &str, tag: &str, comparison: TagComparison) -> bool {
 }
 
 /// The entity tag of a resource whose GET returns `shown`.
-pub(super) fn tag(shown: &[u8]) -> String {
+pub(super) fn entity_tag(shown: &[u8]) -> String {
     format!(
         "\"{}\"",
         HEXLOWER.encode(&Sha256::digest(shown)[..TAG_BYTES])
@@ -122,11 +126,11 @@ pub(super) fn tag(shown: &[u8]) -> String {
 }
 
 /// Adds the tag to a response whose body is that of GET.
-pub(super) fn tagged(response: HttpResponse) -> HttpResponse {
+pub(super) fn with_tag(response: HttpResponse) -> HttpResponse {
     let (mut head, body) = response.into_parts();
     match body.try_into_bytes() {
         Ok(body) if head.status().is_success() && !body.is_empty() => {
-            if let Ok(tag) = HeaderValue::from_str(&tag(&body)) {
+            if let Ok(tag) = HeaderValue::from_str(&entity_tag(&body)) {
                 head.headers_mut().insert(ETAG, tag);
             }
             head.set_body(body).map_into_boxed_body()

@@ -6,7 +6,7 @@ use crate::{AdminError, model::provider};
 use gridhook_api::{provider::TopicType, resource::Page};
 
 pub(super) fn operations() -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(provider::operations()))
+    HttpResponse::Ok().json(Page::whole(provider::list_operations()))
 }
 
 pub(super) fn topic_types() -> HttpResponse {

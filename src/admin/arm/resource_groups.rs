@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::{
     Call, Input, Permissions, TopicPath,
-    account::{placements, stored_tags},
+    account::{list_placements, stored_tags},
     list::PageRequest,
     namespaces,
     path::{AzureScope, NamespacePath},
@@ -33,8 +33,8 @@ use gridhook_record::{
 };
 
 /// The group, if it exists.
-pub(super) fn find(control: &Control, scope: &ArmScope) -> Option<ResourceGroup> {
-    let group = used_resource_groups(&placements(control), &scope.subscription)
+pub(super) fn find_group(control: &Control, scope: &ArmScope) -> Option<ResourceGroup> {
+    let group = used_resource_groups(&list_placements(control), &scope.subscription)
         .remove(&scope.resource_group.to_lowercase())?;
     Some(with_tags(control, group, &scope.subscription))
 }
@@ -49,12 +49,12 @@ pub(super) fn list(
     request: &HttpRequest,
     id: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let page = PageRequest::of(request, control)?;
-    let all = used_resource_groups(&placements(control), id).into_iter();
+    let page = PageRequest::from_request(request, control)?;
+    let all = used_resource_groups(&list_placements(control), id).into_iter();
     let all = all
         .map(|(key, group)| (key, with_tags(control, group, id)))
         .collect();
-    Ok(page.answer(all, |one: &ResourceGroup| &one.name, value_of))
+    Ok(page.into_response(all, |one: &ResourceGroup| &one.name, value_of))
 }
 
 /// GET, and HEAD, which clients send to find out whether a group exists: they expect 204.
@@ -63,7 +63,7 @@ pub(super) fn get(
     request: &HttpRequest,
     scope: &ArmScope,
 ) -> Result<HttpResponse, AdminError> {
-    let group = find(control, scope)
+    let group = find_group(control, scope)
         .ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
     if request.method() == Method::HEAD {
         return Ok(HttpResponse::NoContent().finish());
@@ -75,9 +75,9 @@ pub(super) fn get(
 fn planned_change(
     input: Input<'_>,
 ) -> Result<(Option<ResourceGroup>, ResourceGroupRecord), AdminError> {
-    let scope = input.path.scope()?;
-    let existing = find(input.control, &scope);
-    let record = ResourceGroupSpec::put(input.body)?.record(scope, existing.as_ref())?;
+    let scope = input.path.arm_scope()?;
+    let existing = find_group(input.control, &scope);
+    let record = ResourceGroupSpec::from_put(input.body)?.into_record(scope, existing.as_ref())?;
     Ok((existing, record))
 }
 
@@ -94,18 +94,21 @@ pub(super) fn difference(input: Input<'_>) -> Result<Difference, AdminError> {
 pub(super) async fn put(input: Input<'_>) -> Result<HttpResponse, AdminError> {
     let (_, record) = planned_change(input)?;
     // 201 also if it exists, as for other resources: the responses of shards are compared.
-    Ok(HttpResponse::Created().json(store(input, record).await?))
+    Ok(HttpResponse::Created().json(store_record(input, record).await?))
 }
 
 pub(super) async fn patch(call: Call<'_>) -> Result<HttpResponse, AdminError> {
-    let scope = call.path.scope()?;
-    let existing = find(call.control, &scope)
+    let scope = call.path.arm_scope()?;
+    let existing = find_group(call.control, &scope)
         .ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
-    let record = ResourceGroupSpec::patch(call.body)?.record(scope, Some(&existing))?;
-    Ok(HttpResponse::Ok().json(store(call.input, record).await?))
+    let record = ResourceGroupSpec::from_patch(call.body)?.into_record(scope, Some(&existing))?;
+    Ok(HttpResponse::Ok().json(store_record(call.input, record).await?))
 }
 
-async fn store(input: Input<'_>, record: ResourceGroupRecord) -> Result<ResourceGroup, AdminError> {
+async fn store_record(
+    input: Input<'_>,
+    record: ResourceGroupRecord,
+) -> Result<ResourceGroup, AdminError> {
     let group = resource_group_view(&record);
     input.plan_audit(&group);
     let saved = input
@@ -123,7 +126,7 @@ pub(super) async fn delete(
     control: &Control,
     scope: &ArmScope,
 ) -> Result<HttpResponse, AdminError> {
-    if find(control, scope).is_none() {
+    if find_group(control, scope).is_none() {
         return Err(AdminError::NoResourceGroup(scope.resource_group.clone()));
     }
     for topic in control.registry.list_topics() {
@@ -138,7 +141,7 @@ pub(super) async fn delete(
             namespace: None,
             domain_topic: None,
         };
-        let _lock = control.lock(&path.key()).await;
+        let _lock = control.lock_topic(&path.topic_key()).await;
         topics::delete(control, &path).await?;
     }
     for namespace in control.registry.list_namespaces() {
@@ -147,7 +150,7 @@ pub(super) async fn delete(
                 scope: namespace.scope.clone(),
                 name: namespace.name.clone(),
             };
-            let _lock = control.lock(&namespaces::lock_key(&path.name)).await;
+            let _lock = control.lock_topic(&namespaces::lock_key(&path.name)).await;
             namespaces::delete(control, &path).await?;
         }
     }
@@ -187,11 +190,14 @@ struct ListedResource {
 }
 
 /// `GET …/resources`: topics, domains and namespaces.
-pub(super) fn resources(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
+pub(super) fn list_resources(
+    call: Call<'_>,
+    scope: &AzureScope,
+) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let (page, filter) = PageRequest::unfiltered(call.request, control)?;
+    let (page, filter) = PageRequest::from_unfiltered_request(call.request, control)?;
     let filter = ResourceFilter::parse(&filter)?;
-    let permissions = Permissions::of(call.request)?;
+    let permissions = Permissions::from_request(call.request)?;
     let mut all = Vec::new();
     for topic in control.registry.list_topics() {
         let record = topic.record();
@@ -226,8 +232,8 @@ pub(super) fn resources(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespon
             scope: record.scope.clone(),
         });
     }
-    all.retain(|one| is_in(&one.scope, scope) && filter.has(one));
-    let keyed = all
+    all.retain(|one| is_in(&one.scope, scope) && filter.has_resource(one));
+    let by_key = all
         .into_iter()
         .map(|one| (one.id.to_lowercase(), one))
         .collect();
@@ -237,7 +243,7 @@ pub(super) fn resources(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespon
             "location": one.location, "tags": one.tags,
         })
     };
-    Ok(page.answer(keyed, |one| &one.name, view))
+    Ok(page.into_response(by_key, |one| &one.name, view))
 }
 
 /// `$filter` of a list of resources: comparisons for equality, joined by `and`.
@@ -283,7 +289,7 @@ impl ResourceFilter {
         Ok(Self(comparisons))
     }
 
-    fn has(&self, one: &ListedResource) -> bool {
+    fn has_resource(&self, one: &ListedResource) -> bool {
         self.0.iter().all(|(key, value)| match key.as_str() {
             "resourcetype" => {
                 format!("Microsoft.EventGrid/{}", one.kind).eq_ignore_ascii_case(value)

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    Call, Input, Permissions, TopicPath, check_seen, list::PageRequest, no_subscription, not_found,
-    path::AzureScope, topic, topics::is_in, warn,
+    Call, Input, Permissions, TopicPath, check_seen, find_topic, list::PageRequest,
+    no_subscription, not_found, path::AzureScope, topics::is_in, warn,
 };
 use crate::model::difference::difference_between;
 use crate::model::subscription::provisioned_subscription_view;
@@ -40,9 +40,9 @@ use gridhook_record::{
 
 pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let page = PageRequest::of(call.request, control)?;
-    let permissions = Permissions::of(call.request)?;
-    let topic = topic(control, path)?;
+    let page = PageRequest::from_request(call.request, control)?;
+    let permissions = Permissions::from_request(call.request)?;
+    let topic = find_topic(control, path)?;
     check_seen(control, &permissions, &topic, path)?;
     let domain_topic = own_domain_topic(&topic, path);
     if domain_topic
@@ -55,11 +55,11 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
     let all = control
         .registry
         .provisioned_of(&topic, domain_topic.as_ref().map(Name::as_str));
-    let seen = all
+    let visible = all
         .into_iter()
-        .filter(|one| permissions.sees(control, &record, &one.record));
-    let keyed = seen.map(|one| (one.record.key(), one)).collect();
-    Ok(page.answer(
+        .filter(|one| permissions.sees_subscription(control, &record, &one.record));
+    let keyed = visible.map(|one| (one.record.key(), one)).collect();
+    Ok(page.into_response(
         keyed,
         |one| one.record.name.as_str(),
         |one| {
@@ -76,25 +76,25 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
 /// itself, of which there are none here.
 pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let (location, topic_type) = (
-        call.path.optional("location"),
-        call.path.optional("topicTypeName"),
-    );
-    let page = PageRequest::of(call.request, control)?;
-    let (mut keyed, permissions) = (Vec::new(), Permissions::of(call.request)?);
+    let location = call.path.optional_name("location");
+    let topic_type = call.path.optional_name("topicTypeName");
+    let page = PageRequest::from_request(call.request, control)?;
+    let mut keyed = Vec::new();
+    let permissions = Permissions::from_request(call.request)?;
     for topic in control.registry.list_topics() {
         let record = topic.record();
         // Event subscriptions of namespace topics are another resource type in Azure.
-        let asked = record.namespace.is_none()
+        let in_scope = record.namespace.is_none()
             && is_in(&record.scope, scope)
             && location.is_none_or(|location| is_same_location(location, &record.location))
             && topic_type.is_none_or(|wanted| {
                 wanted.eq_ignore_ascii_case(provider::type_name(record.kind()))
             });
-        if asked {
+        if in_scope {
             let key = record.key();
             let all = control.registry.all_provisioned(&topic).into_iter();
-            let all = all.filter(|one| permissions.sees(control, &record, &one.record));
+            let all =
+                all.filter(|one| permissions.sees_subscription(control, &record, &one.record));
             keyed.extend(all.map(|one| {
                 (
                     format!("{key}/{}", one.record.key()),
@@ -106,7 +106,7 @@ pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespons
     let view = |(topic, one): &(Arc<TopicRecord>, Provisioned)| {
         value_of(&provisioned_subscription_view(one, topic, PathForm::Scoped))
     };
-    Ok(page.answer(keyed, |(_, one)| one.record.name.as_str(), view))
+    Ok(page.into_response(keyed, |(_, one)| one.record.name.as_str(), view))
 }
 
 /// Compares locations: `westus2` is `West US 2`.
@@ -121,7 +121,7 @@ pub(super) fn get(
     form: PathForm,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let subscription = control
         .registry
         .find_provisioned(&topic, name)
@@ -138,18 +138,18 @@ pub(super) async fn put(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let topic = topic(input.control, path)?;
+    let topic = find_topic(input.control, path)?;
     let (existing, mut requested) = planned_change(input, path, &topic, name)?;
     let before = existing
         .as_ref()
         .map(|existing| existing.record.system_data.as_ref());
-    requested.system_data = input.control.stamp(input.caller, before);
+    requested.system_data = input.control.stamp_change(input.caller, before);
     let basis = match existing {
         _ if !input.is_conditional => ChangeBasis::Any,
         Some(existing) => ChangeBasis::Record(existing.record),
         None => ChangeBasis::Missing,
     };
-    save(input, &topic.record(), requested, basis).await
+    save_and_view(input, &topic.record(), requested, basis).await
 }
 
 /// The changes that a PUT would make. No endpoint is validated.
@@ -158,21 +158,22 @@ pub(super) fn difference(
     path: &TopicPath,
     name: &str,
 ) -> Result<Difference, AdminError> {
-    let topic = topic(input.control, path)?;
+    let topic = find_topic(input.control, path)?;
     let (existing, requested) = planned_change(input, path, &topic, name)?;
     let of = topic.record();
     let before = existing
         .as_ref()
-        .map(|existing| subscription::set(&existing.record, &of));
-    let mut difference = difference_between(before.as_ref(), &subscription::set(&requested, &of));
+        .map(|existing| subscription::settable_json(&existing.record, &of));
+    let mut difference = difference_between(
+        before.as_ref(),
+        &subscription::settable_json(&requested, &of),
+    );
     let longer = input.control.registry.longer_waits(&of, &requested)?;
     difference.warnings.extend(longer_waits_warning(&longer));
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
         // Validation of its endpoint failed: a PUT validates it again.
-        let (at, [before, after]) = (
-            "provisioningState".to_owned(),
-            ["Failed", "Succeeded"].map(Value::from),
-        );
+        let at = "provisioningState".to_owned();
+        let [before, after] = ["Failed", "Succeeded"].map(Value::from);
         difference.changes.push(ValueChange { at, before, after });
     }
     Ok(difference)
@@ -207,8 +208,8 @@ fn planned_change(
     {
         shares::check_new_domain_topic(control, input.permissions, topic)?;
     }
-    let ranges = control.editions.ranges(&record.edition)?;
-    let mut requested = subscription::put(
+    let ranges = control.editions.edition_ranges(&record.edition)?;
+    let mut requested = subscription::read_put(
         &name,
         &record,
         existing.as_ref().map(|existing| &*existing.record),
@@ -219,7 +220,7 @@ fn planned_change(
     if let Some(existing) = &existing {
         check_mode(&existing.record, &requested)?;
     }
-    uses::check(
+    uses::check_uses(
         control,
         input.permissions,
         &record,
@@ -242,22 +243,22 @@ pub(super) async fn patch(
         body,
         ..
     } = call.input;
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let record = topic.record();
     let existing = control
         .registry
         .find_provisioned(&topic, name)
         .ok_or_else(|| no_subscription(path, name))?
         .record;
-    let ranges = control.editions.ranges(&record.edition)?;
-    let mut requested = subscription::patch(&existing, &record, ranges, body)?;
+    let ranges = control.editions.edition_ranges(&record.edition)?;
+    let mut requested = subscription::read_patch(&existing, &record, ranges, body)?;
     requested
         .filter
         .domain_topic
         .clone_from(&existing.filter.domain_topic);
-    requested.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
+    requested.system_data = control.stamp_change(caller, Some(existing.system_data.as_ref()));
     check_mode(&existing, &requested)?;
-    uses::check(
+    uses::check_uses(
         control,
         call.input.permissions,
         &record,
@@ -266,7 +267,7 @@ pub(super) async fn patch(
     )?;
     check_expiration(control, &requested, "expirationTimeUtc")?;
     check_start(control, &topic, &mut requested, "startsFrom")?;
-    let mut answer = save(
+    let mut answer = save_and_view(
         call.input,
         &record,
         requested,
@@ -286,10 +287,8 @@ fn check_start(
     requested: &mut SubscriptionRecord,
     target: &str,
 ) -> Result<(), AdminError> {
-    let (now, before) = (
-        control.clock.now(),
-        topic.find_subscription(&requested.key()),
-    );
+    let now = control.clock.now();
+    let before = topic.find_subscription(&requested.key());
     let started = before
         .as_ref()
         .and_then(|before| before.starts_from.as_deref());
@@ -344,19 +343,21 @@ fn own_domain_topic(domain: &TopicHandle, path: &TopicPath) -> Option<Name> {
 
 /// Validates the endpoint without the lock, because that may take long. The change is stored only
 /// if the record is still `basis` afterwards.
-async fn save(
+async fn save_and_view(
     input: Input<'_>,
     topic: &TopicRecord,
     requested: SubscriptionRecord,
     basis: ChangeBasis,
 ) -> Result<HttpResponse, AdminError> {
-    let (key, registry, form) = (topic.key(), &input.control.registry, input.path.route.form);
+    let key = topic.key();
+    let registry = &input.control.registry;
+    let form = input.path.route.form;
     input.plan_audit(&subscription_view(&requested, topic, form));
     let mut response = HttpResponse::Created();
     let longer = registry.longer_waits(topic, &requested)?;
     warn(&mut response, longer_waits_warning(&longer));
     if registry.needs_validation(&key, &requested) {
-        input.lock.release();
+        input.lock.release_lock();
         let saved = registry.validate_endpoint(&key, requested, basis).await?;
         return Ok(response.json(provisioned_subscription_view(&saved, topic, form)));
     }
@@ -375,14 +376,14 @@ pub(super) async fn delete(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    topic(control, path)?;
+    find_topic(control, path)?;
     if control
         .registry
-        .delete_subscription(&path.key(), name)
+        .delete_subscription(&path.topic_key(), name)
         .await?
     {
         info!(
-            topic = path.key(),
+            topic = path.topic_key(),
             subscription = name,
             "event subscription deleted"
         );
@@ -395,7 +396,7 @@ pub(super) fn full_url(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let subscription = control
         .registry
         .find_provisioned(&topic, name)
@@ -411,7 +412,7 @@ pub(super) fn delivery_attributes(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let subscription = control
         .registry
         .find_provisioned(&topic, name)

@@ -8,12 +8,11 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::{
-    Call, Input, Permissions, TopicPath,
+    Call, Input, Permissions, TopicPath, find_topic,
     list::PageRequest,
-    namespaces::{namespace, no_namespace},
+    namespaces::{find_namespace, no_namespace},
     not_found,
     path::{AzureScope, NamespacePath},
-    topic,
 };
 use crate::model::difference::difference_between;
 use crate::model::namespace::topic::namespace_topic_view;
@@ -24,7 +23,7 @@ use crate::{
         Editions, InvalidRequest,
         namespace::topic::{self as namespace_topic, NamespaceTopicSpec},
         provider, subscription,
-        topic::{KeyName, TopicSpec, set},
+        topic::{KeyName, TopicSpec, settable_json},
         value_of,
     },
     random::random_text,
@@ -64,26 +63,27 @@ fn is_same(a: &str, b: &str) -> bool {
 }
 
 pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
-    let (control, kind) = (call.control, call.path.route.kind);
-    let page = PageRequest::of(call.request, control)?;
+    let control = call.control;
+    let kind = call.path.route.kind;
+    let page = PageRequest::from_request(call.request, control)?;
     let mut records: Vec<Arc<TopicRecord>> = control
         .registry
         .list_topics()
         .iter()
         .map(|topic| topic.record())
         .collect();
-    let permissions = Permissions::of(call.request)?;
+    let permissions = Permissions::from_request(call.request)?;
     records.retain(|record| {
         record.kind() == kind
             && is_in(&record.scope, scope)
             && permissions.sees_topic(control, record, None)
     });
-    let keyed = records
+    let by_key = records
         .into_iter()
         .map(|record| (record.key(), record))
         .collect();
     let view = |record: &Arc<TopicRecord>| value_of(&topic_view(record, &control.public_url));
-    Ok(page.answer(keyed, |record| record.name.as_str(), view))
+    Ok(page.into_response(by_key, |record| record.name.as_str(), view))
 }
 
 pub(super) fn list_in_namespace(
@@ -91,9 +91,9 @@ pub(super) fn list_in_namespace(
     path: &NamespacePath,
 ) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let page = PageRequest::of(call.request, control)?;
-    let permissions = Permissions::of(call.request)?;
-    let namespace = namespace(control, path)?;
+    let page = PageRequest::from_request(call.request, control)?;
+    let permissions = Permissions::from_request(call.request)?;
+    let namespace = find_namespace(control, path)?;
     let topics = control.registry.namespace_topics(namespace.name.as_str());
     let sees_any = || {
         topics
@@ -103,24 +103,24 @@ pub(super) fn list_in_namespace(
     if !permissions.sees_namespace(&namespace) && !sees_any() {
         return Err(no_namespace(path));
     }
-    let seen = topics
+    let visible = topics
         .iter()
         .map(|topic| topic.record())
         .filter(|record| permissions.sees_topic(control, record, None));
-    let keyed = seen.map(|record| (record.key(), record)).collect();
+    let keyed = visible.map(|record| (record.key(), record)).collect();
     let view = |record: &Arc<TopicRecord>| value_of(&namespace_topic_view(record));
-    Ok(page.answer(keyed, |record| record.name.as_str(), view))
+    Ok(page.into_response(keyed, |record| record.name.as_str(), view))
 }
 
 pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    Ok(shown(
+    Ok(topic_response(
         control,
         HttpResponse::Ok(),
-        &topic(control, path)?.record(),
+        &find_topic(control, path)?.record(),
     ))
 }
 
-fn shown(
+fn topic_response(
     control: &Control,
     mut response: HttpResponseBuilder,
     record: &TopicRecord,
@@ -138,18 +138,18 @@ enum RequestedTopic {
 }
 
 impl RequestedTopic {
-    fn put(path: &TopicPath, body: &[u8]) -> Result<Self, InvalidRequest> {
+    fn from_put(path: &TopicPath, body: &[u8]) -> Result<Self, InvalidRequest> {
         let name = path.name.as_str();
         Ok(match path.namespace {
-            Some(_) => Self::InNamespace(NamespaceTopicSpec::put(name, body)?),
-            None => Self::Topic(Box::new(TopicSpec::put(path.kind, name, body)?)),
+            Some(_) => Self::InNamespace(NamespaceTopicSpec::from_put(name, body)?),
+            None => Self::Topic(Box::new(TopicSpec::from_put(path.kind, name, body)?)),
         })
     }
 
-    fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
+    fn from_patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
         Ok(match record.namespace {
-            Some(_) => Self::InNamespace(NamespaceTopicSpec::patch(record, body)?),
-            None => Self::Topic(Box::new(TopicSpec::patch(record, body)?)),
+            Some(_) => Self::InNamespace(NamespaceTopicSpec::from_patch(record, body)?),
+            None => Self::Topic(Box::new(TopicSpec::from_patch(record, body)?)),
         })
     }
 
@@ -159,56 +159,62 @@ impl RequestedTopic {
         existing: Option<&TopicRecord>,
     ) -> Result<(), InvalidRequest> {
         match self {
-            Self::Topic(spec) => spec.check_partition_count(control.shards(), existing),
-            Self::InNamespace(spec) => spec.check_partition_count(control.shards(), existing),
+            Self::Topic(spec) => spec.check_partition_count(control.shard_count(), existing),
+            Self::InNamespace(spec) => spec.check_partition_count(control.shard_count(), existing),
         }
     }
 
-    fn create(self, control: &Control, path: TopicPath) -> Result<TopicRecord, AdminError> {
-        let (name, keys) = (path.name.as_str(), new_keys()?);
+    fn create_record(self, control: &Control, path: TopicPath) -> Result<TopicRecord, AdminError> {
+        let name = path.name.as_str();
+        let keys = new_keys()?;
         Ok(match self {
-            Self::Topic(spec) => spec.create(name, path.scope, keys, &control.editions)?,
+            Self::Topic(spec) => spec.create_record(name, path.scope, keys, &control.editions)?,
             Self::InNamespace(spec) => {
-                let namespace = above(control, &path)?.ok_or_else(|| not_found(&path))?;
-                spec.create(name, &namespace, keys, &control.editions)?
+                let namespace = namespace_above(control, &path)?.ok_or_else(|| not_found(&path))?;
+                spec.create_record(name, &namespace, keys, &control.editions)?
             }
         })
     }
 
-    fn update(
+    fn update_record(
         self,
         existing: &TopicRecord,
         editions: &Editions,
     ) -> Result<TopicRecord, InvalidRequest> {
         match self {
-            Self::Topic(spec) => spec.update(existing, editions),
-            Self::InNamespace(spec) => spec.update(existing, editions),
+            Self::Topic(spec) => spec.update_record(existing, editions),
+            Self::InNamespace(spec) => spec.update_record(existing, editions),
         }
     }
 }
 
 /// The namespace of a namespace topic, which must exist.
-fn above(control: &Control, path: &TopicPath) -> Result<Option<Arc<NamespaceRecord>>, AdminError> {
+fn namespace_above(
+    control: &Control,
+    path: &TopicPath,
+) -> Result<Option<Arc<NamespaceRecord>>, AdminError> {
     let above = path.namespace.clone().map(|name| NamespacePath {
         scope: path.scope.clone(),
         name,
     });
-    above.map(|above| namespace(control, &above)).transpose()
+    above
+        .map(|above| find_namespace(control, &above))
+        .transpose()
 }
 
 pub(super) async fn put(input: Input<'_>, path: TopicPath) -> Result<HttpResponse, AdminError> {
     let control = input.control;
     let (existing, mut planned) = planned_change(input, path)?;
-    planned.system_data = control.stamp(
+    planned.system_data = control.stamp_change(
         input.caller,
         existing
             .as_ref()
             .map(|existing| existing.system_data.as_ref()),
     );
-    Ok(shown(
+    Ok(topic_response(
         control,
         HttpResponse::Created(),
-        &*save(input, planned).await?,
+        &*save_and_view(input, planned).await?,
     ))
 }
 
@@ -218,9 +224,9 @@ pub(super) async fn difference(
     path: TopicPath,
 ) -> Result<Difference, AdminError> {
     let set = if path.namespace.is_some() {
-        namespace_topic::set
+        namespace_topic::settable_json
     } else {
-        set
+        settable_json
     };
     let (existing, planned) = planned_change(input, path)?;
     check_event_types(input, &planned).await?;
@@ -236,17 +242,17 @@ fn planned_change(
     path: TopicPath,
 ) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
     let control = input.control;
-    let mut requested = RequestedTopic::put(&path, input.body)?;
-    above(control, &path)?;
-    let Some(topic) = control.registry.find_topic(&path.key()) else {
+    let mut requested = RequestedTopic::from_put(&path, input.body)?;
+    namespace_above(control, &path)?;
+    let Some(topic) = control.registry.find_topic(&path.topic_key()) else {
         shares::check_new_topic(control, input.permissions)?;
         requested.check_partition_count(control, None)?;
-        let new = requested.create(control, path)?;
+        let new = requested.create_record(control, path)?;
         let new = TopicRecord {
             metric_resource_id: Uuid::new_v4().to_string(),
             ..new
         };
-        return Ok((None, identified(new, None)));
+        return Ok((None, with_identity(new, None)));
     };
     let existing = topic.record();
     if !is_in_scope(&existing.scope, &path.scope) {
@@ -260,64 +266,66 @@ fn planned_change(
     if let RequestedTopic::Topic(spec) = &mut requested {
         spec.keep_event_types(&existing);
     }
-    Ok((Some(existing), update(control, &topic, requested)?))
+    Ok((Some(existing), updated_record(control, &topic, requested)?))
 }
 
 pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let topic = topic(control, path)?;
-    let requested = RequestedTopic::patch(&topic.record(), call.body)?;
-    let mut record = update(control, &topic, requested)?;
-    record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
-    let saved = save(call.input, record).await?;
+    let topic = find_topic(control, path)?;
+    let requested = RequestedTopic::from_patch(&topic.record(), call.body)?;
+    let mut record = updated_record(control, &topic, requested)?;
+    record.system_data = control.stamp_change(call.caller, Some(record.system_data.as_ref()));
+    let saved = save_and_view(call.input, record).await?;
     // As in Azure.
     let response = if saved.namespace.is_some() {
         HttpResponse::Ok()
     } else {
         HttpResponse::Created()
     };
-    Ok(shown(control, response, &saved))
+    Ok(topic_response(control, response, &saved))
 }
 
 /// Another edition or a shorter retention is refused while an event subscription exceeds its
 /// limits.
-fn update(
+fn updated_record(
     control: &Control,
     topic: &TopicHandle,
     requested: RequestedTopic,
 ) -> Result<TopicRecord, AdminError> {
     let existing = topic.record();
     requested.check_partition_count(control, Some(&existing))?;
-    let record = requested.update(&existing, &control.editions)?;
+    let record = requested.update_record(&existing, &control.editions)?;
     let is_other = record.edition != existing.edition;
     let ranges = is_other
-        .then(|| control.editions.ranges(&record.edition))
+        .then(|| control.editions.edition_ranges(&record.edition))
         .transpose()?;
-    let planned = control
+    let plan = control
         .registry
         .all_provisioned(topic)
         .into_iter()
         .map(|planned| planned.record);
-    for subscription in topic.list_subscriptions().into_iter().chain(planned) {
+    for subscription in topic.list_subscriptions().into_iter().chain(plan) {
         if record.namespace.is_some() {
-            namespace_topic::fits(&subscription, &record)?;
+            namespace_topic::check_retention(&subscription, &record)?;
         }
-        ranges.map_or(Ok(()), |ranges| subscription::fits(&subscription, ranges))?;
+        ranges.map_or(Ok(()), |ranges| {
+            subscription::check_limits(&subscription, ranges)
+        })?;
     }
-    Ok(identified(record, Some(&existing)))
+    Ok(with_identity(record, Some(&existing)))
 }
 
 /// Sets the principal id of a system-assigned identity, and keeps it as long as the identity
 /// exists.
-fn identified(mut record: TopicRecord, before: Option<&TopicRecord>) -> TopicRecord {
-    identify(
+fn with_identity(mut record: TopicRecord, before: Option<&TopicRecord>) -> TopicRecord {
+    assign_identity(
         record.azure_properties.identity.as_mut(),
         before.and_then(|before| before.azure_properties.identity.as_ref()),
     );
     record
 }
 
-pub(super) fn identify(requested: Option<&mut Identity>, before: Option<&Identity>) {
+pub(super) fn assign_identity(requested: Option<&mut Identity>, before: Option<&Identity>) {
     if let Some(identity) = requested.filter(|identity| identity.kind.has_system()) {
         let known = before.and_then(|before| before.principal_id.clone());
         identity.principal_id = Some(known.unwrap_or_else(|| Uuid::new_v4().to_string()));
@@ -346,7 +354,7 @@ pub(super) async fn check_event_types(
     }
     let info = info.clone();
     let check = |meter: Meter| async move { catalogue::check_in_slices(&info, &meter).await };
-    match input.control.compute(input.caller, check).await?? {
+    match input.control.compute_for(input.caller, check).await?? {
         Ok(()) => Ok(()),
         Err(InvalidCatalogue { at, problem }) => {
             let dot = if at.is_empty() { "" } else { "." };
@@ -359,16 +367,19 @@ pub(super) async fn check_event_types(
     }
 }
 
-async fn save(input: Input<'_>, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
+async fn save_and_view(
+    input: Input<'_>,
+    record: TopicRecord,
+) -> Result<Arc<TopicRecord>, AdminError> {
     check_event_types(input, &record).await?;
     match record.namespace {
         Some(_) => input.plan_audit(&namespace_topic_view(&record)),
         None => input.plan_audit(&topic_view(&record, &input.control.public_url)),
     }
-    store(input.control, record).await
+    store_record(input.control, record).await
 }
 
-pub(super) async fn store(
+pub(super) async fn store_record(
     control: &Control,
     record: TopicRecord,
 ) -> Result<Arc<TopicRecord>, AdminError> {
@@ -382,14 +393,14 @@ pub(super) async fn delete(
     path: &TopicPath,
 ) -> Result<HttpResponse, AdminError> {
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
-    let Ok(found) = topic(control, path) else {
+    let Ok(found) = find_topic(control, path) else {
         return Ok(HttpResponse::NoContent().finish());
     };
     // The parts of the other shards are deleted first, so that there is none of a topic that does
     // not exist.
     let _leaving = control.delete_followers(&found.record()).await?;
-    if control.registry.delete_topic(&path.key()).await? {
-        info!(topic = path.key(), "topic deleted");
+    if control.registry.delete_topic(&path.topic_key()).await? {
+        info!(topic = path.topic_key(), "topic deleted");
     }
     Ok(HttpResponse::NoContent().finish())
 }
@@ -402,7 +413,7 @@ pub(super) fn keys_response(keys: &AccessKeys) -> HttpResponse {
 }
 
 pub(super) fn list_keys(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    Ok(keys_response(&topic(control, path)?.record().keys))
+    Ok(keys_response(&find_topic(control, path)?.record().keys))
 }
 
 pub(super) async fn regenerate_key(
@@ -411,17 +422,17 @@ pub(super) async fn regenerate_key(
 ) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     let key = KeyName::read(call.body)?;
-    let _lock = control.lock(&path.key()).await;
-    let mut record = TopicRecord::clone(&topic(control, path)?.record());
-    regenerate(&mut record.keys, key)?;
-    record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
+    let _lock = control.lock_topic(&path.topic_key()).await;
+    let mut record = TopicRecord::clone(&find_topic(control, path)?.record());
+    replace_key(&mut record.keys, key)?;
+    record.system_data = control.stamp_change(call.caller, Some(record.system_data.as_ref()));
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))
 }
 
 pub(super) fn event_types(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    let value = provider::event_types(&topic(control, path)?.record());
+    let value = provider::event_types(&find_topic(control, path)?.record());
     Ok(HttpResponse::Ok().json(Page::whole(value)))
 }
 
@@ -430,12 +441,11 @@ pub(super) fn private_endpoint_connections(
     control: &Control,
     path: &TopicPath,
 ) -> Result<HttpResponse, AdminError> {
-    topic(control, path)?;
+    find_topic(control, path)?;
     Ok(HttpResponse::Ok().json(Page::<()>::whole(Vec::new())))
 }
 
-/// Replaces one of the keys.
-pub(super) fn regenerate(keys: &mut AccessKeys, key: KeyName) -> Result<(), AdminError> {
+pub(super) fn replace_key(keys: &mut AccessKeys, key: KeyName) -> Result<(), AdminError> {
     let fresh = random_text(KEY_BYTES, &STANDARD)?;
     match key {
         KeyName::Key1 => keys.key1 = fresh,

@@ -12,7 +12,8 @@ pub(super) fn list() -> HttpResponse {
 }
 
 pub(super) fn get(path: &ArmPath) -> Result<HttpResponse, AdminError> {
-    let (resource, name) = (path.route.resource, path.last_name());
+    let resource = path.route.resource;
+    let name = path.last_name();
     Err(AdminError::NotFound(format!(
         "The Resource 'Microsoft.EventGrid/{resource}/{name}' was not found."
     )))

@@ -21,7 +21,7 @@ const STEP_MAX: Duration = Duration::from_secs(7 * 86_400);
 const WRITES_MAX: u64 = 10_000;
 
 /// The names of an actor that needs both.
-pub(super) fn names<'a>(
+pub(super) fn actor_names<'a>(
     topic: Option<&'a str>,
     subscription: Option<&'a str>,
 ) -> Result<(&'a str, &'a str), InvalidRequest> {
@@ -54,7 +54,7 @@ pub(super) fn check_names(
             "does not apply to the actor of a topic; leave it out",
         )),
         (ActorKind::Subscription | ActorKind::Delivery, ..) => {
-            names(topic, subscription).map(|_| ())
+            actor_names(topic, subscription).map(|_| ())
         }
         (ActorKind::DeadLetter, Some(_), _) => Err(needless("topic")),
         (ActorKind::DeadLetter | ActorKind::Random, _, Some(_)) => Err(needless("subscription")),
@@ -64,32 +64,28 @@ pub(super) fn check_names(
     }
 }
 
-/// Duration of a fault.
-pub(super) fn time(text: &str) -> Result<Duration, InvalidRequest> {
-    duration("duration", text, DURATION_MAX)
+pub(super) fn fault_duration(text: &str) -> Result<Duration, InvalidRequest> {
+    bounded_duration("duration", text, DURATION_MAX)
 }
 
-/// Duration of a stall.
 pub(super) fn stall_time(text: &str) -> Result<Duration, InvalidRequest> {
-    duration("duration", text, STALL_MAX)
+    bounded_duration("duration", text, STALL_MAX)
 }
 
-/// Delay of a response.
-pub(super) fn delay(text: &str) -> Result<Duration, InvalidRequest> {
-    duration("delay", text, DELAY_MAX)
+pub(super) fn response_delay(text: &str) -> Result<Duration, InvalidRequest> {
+    bounded_duration("delay", text, DELAY_MAX)
 }
 
 /// Direction (true is back) and size of a step of the clock.
-pub(super) fn step(text: &str) -> Result<(bool, Duration), InvalidRequest> {
+pub(super) fn clock_step(text: &str) -> Result<(bool, Duration), InvalidRequest> {
     let (back, by) = match text.strip_prefix('-') {
         Some(by) => (true, by),
         None => (false, text),
     };
-    Ok((back, duration("step", by, STEP_MAX)?))
+    Ok((back, bounded_duration("step", by, STEP_MAX)?))
 }
 
-/// Share of the responses.
-pub(super) fn rate(rate: f64) -> Result<f64, InvalidRequest> {
+pub(super) fn response_share(rate: f64) -> Result<f64, InvalidRequest> {
     if rate > 0.0 && rate <= 1.0 {
         return Ok(rate);
     }
@@ -110,7 +106,7 @@ pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
     ))
 }
 
-fn duration(target: &str, text: &str, most: Duration) -> Result<Duration, InvalidRequest> {
+fn bounded_duration(target: &str, text: &str, most: Duration) -> Result<Duration, InvalidRequest> {
     let shown = humantime_serde::re::humantime::format_duration(most);
     let wrong = || {
         InvalidRequest::new(

@@ -116,8 +116,7 @@ impl FaultInjector {
         }
     }
 
-    /// Counts an injected fault.
-    pub(super) fn count(&self, counter: impl FnOnce(&mut InjectionCounters) -> &mut u64) {
+    pub(super) fn count_fault(&self, counter: impl FnOnce(&mut InjectionCounters) -> &mut u64) {
         *counter(&mut self.state().injected) += 1;
     }
 
@@ -141,7 +140,7 @@ impl FaultInjector {
         };
         let older = older(&self.state());
         if let Some(number) = older {
-            self.end(registry, number);
+            self.end_fault(registry, number);
         }
         let mut state = self.state();
         if state.active.len() >= ACTIVE_MAX {
@@ -151,7 +150,8 @@ impl FaultInjector {
         }
         state.last += 1;
         let number = state.last;
-        let (since, until) = (now.to_string(), now.after(duration).to_string());
+        let since = now.to_string();
+        let until = now.after(duration).to_string();
         let on = ActiveFaults {
             number,
             fault: fault.name().to_owned(),
@@ -167,7 +167,7 @@ impl FaultInjector {
     }
 
     /// Ends the fault with this number, if it is active.
-    pub(super) fn end(&self, registry: &Registry, number: u64) {
+    pub(super) fn end_fault(&self, registry: &Registry, number: u64) {
         // Under the lock, so that an old fault does not end after its replacement starts.
         let mut state = self.state();
         let Some((on, fault)) = state.active.remove(&number) else {
@@ -187,16 +187,15 @@ impl FaultInjector {
         warn!(number, fault = on.fault.as_str(), "chaos: fault ended");
     }
 
-    /// Ends all faults.
     pub(crate) fn end_all(&self, registry: &Registry) {
         let numbers: Vec<u64> = self.state().active.keys().copied().collect();
         for number in numbers {
-            self.end(registry, number);
+            self.end_fault(registry, number);
         }
     }
 
     /// The active faults and the counters.
-    pub(super) fn report(&self) -> ChaosReport {
+    pub(super) fn active_report(&self) -> ChaosReport {
         let ChaosTargets {
             faults,
             response_faults: disturbance,
@@ -217,7 +216,7 @@ impl FaultInjector {
             .filter(|(_, fault)| is_on(fault))
             .map(|(on, _)| on.clone())
             .collect();
-        let injected = InjectionCounters {
+        let counters = InjectionCounters {
             writes_stalled: faults.stalled_writes(),
             writes_failed: faults.failed_writes(),
             responses_dropped: response_count(dropped),
@@ -227,7 +226,7 @@ impl FaultInjector {
         };
         ChaosReport {
             active: on,
-            injected,
+            injected: counters,
         }
     }
 
@@ -237,7 +236,7 @@ impl FaultInjector {
 }
 
 /// A pause of an actor that ends when the sender is dropped, or after `most`.
-pub(super) fn pause(most: Duration) -> (watch::Sender<()>, Pause) {
+pub(super) fn pause_actor(most: Duration) -> (watch::Sender<()>, Pause) {
     let (stalled, mut over) = watch::channel(());
     let pause = async move {
         // `changed` returns when the sender is dropped.

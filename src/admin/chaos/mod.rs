@@ -17,7 +17,7 @@ use self::injector::{ChaosTargets, Fault};
 use super::{
     AdminError, Control,
     arm::read_body,
-    model::{InvalidRequest, parse, read, value_of},
+    model::{InvalidRequest, parse_body, read, value_of},
 };
 use gridhook_api::chaos::{
     ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponseFaultKind,
@@ -41,23 +41,23 @@ enum Victim {
 }
 
 /// `GET /chaos`: the active faults, and counts of injected ones.
-pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
-    HttpResponse::Ok().json(control.fault_injector.report())
+pub(super) async fn get_report(control: web::Data<Control>) -> HttpResponse {
+    HttpResponse::Ok().json(control.fault_injector.active_report())
 }
 
 /// `DELETE /chaos`: ends all faults. The response is the new report.
-pub(super) async fn end(control: web::Data<Control>) -> HttpResponse {
+pub(super) async fn end_all(control: web::Data<Control>) -> HttpResponse {
     warn!("chaos: all faults end");
     control.fault_injector.end_all(&control.registry);
-    HttpResponse::Ok().json(control.fault_injector.report())
+    HttpResponse::Ok().json(control.fault_injector.active_report())
 }
 
 /// `POST /chaos/kill`. The response names the killed actor.
-pub(super) async fn kill(
+pub(super) async fn kill_actor(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let body: KillBody = read(parse(&read_body(payload).await?)?)?;
+    let body: KillBody = read(parse_body(&read_body(payload).await?)?)?;
     let KillBody {
         actor,
         topic,
@@ -66,7 +66,7 @@ pub(super) async fn kill(
     } = &body;
     warn!(?actor, topic, subscription, ?by, "chaos: killing an actor");
     if let ActorKind::Delivery = actor {
-        let (topic, subscription) = body::names(topic.as_deref(), subscription.as_deref())?;
+        let (topic, subscription) = body::actor_names(topic.as_deref(), subscription.as_deref())?;
         let by = match by {
             KillMethod::Panic => TaskKill::Panic,
             KillMethod::Stop => TaskKill::Stop,
@@ -74,7 +74,7 @@ pub(super) async fn kill(
         control.registry.kill_delivery(topic, subscription, by)?;
         control
             .fault_injector
-            .count(|counters| &mut counters.deliveries_killed);
+            .count_fault(|counters| &mut counters.deliveries_killed);
         return Ok(HttpResponse::Ok().json(body));
     }
     let victim = control.choose_victim(*actor, topic.as_deref(), subscription.as_deref())?;
@@ -82,12 +82,14 @@ pub(super) async fn kill(
         KillMethod::Panic => ActorFault::Panic,
         KillMethod::Stop => ActorFault::Stop,
     };
-    control.inject(&victim, fault)?;
-    control.fault_injector.count(|counters| match &victim {
-        Victim::Actor(ChaosVictim::Topic(_)) => &mut counters.topics_killed,
-        Victim::Actor(ChaosVictim::Subscription(..)) => &mut counters.subscriptions_killed,
-        Victim::DeadLetters => &mut counters.dead_letters_killed,
-    });
+    control.inject_fault(&victim, fault)?;
+    control
+        .fault_injector
+        .count_fault(|counters| match &victim {
+            Victim::Actor(ChaosVictim::Topic(_)) => &mut counters.topics_killed,
+            Victim::Actor(ChaosVictim::Subscription(..)) => &mut counters.subscriptions_killed,
+            Victim::DeadLetters => &mut counters.dead_letters_killed,
+        });
     let (actor, topic, subscription) = victim.into_parts();
     Ok(HttpResponse::Ok().json(KillBody {
         actor,
@@ -98,11 +100,11 @@ pub(super) async fn kill(
 }
 
 /// `POST /chaos/stall`: stalls an actor or the journal.
-pub(super) async fn stall(
+pub(super) async fn stall_actor(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let body: StallBody = read(parse(&read_body(payload).await?)?)?;
+    let body: StallBody = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::stall_time(&body.duration)?;
     warn!(?body, "chaos: stalling an actor or the journal");
     let actor = match body.actor {
@@ -113,7 +115,7 @@ pub(super) async fn stall(
             })?;
             control
                 .fault_injector
-                .count(|counters| &mut counters.journal_stalls);
+                .count_fault(|counters| &mut counters.journal_stalls);
             return Ok(HttpResponse::Ok().json(on));
         }
         StallTarget::Topic => ActorKind::Topic,
@@ -123,7 +125,7 @@ pub(super) async fn stall(
     };
     let victim =
         control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
-    let (stalled, pause) = injector::pause(most);
+    let (stalled, pause) = injector::pause_actor(most);
     let (actor, topic, subscription) = victim.clone().into_parts();
     let actor = match actor {
         ActorKind::Topic => StallTarget::Topic,
@@ -138,21 +140,21 @@ pub(super) async fn stall(
         subscription,
         duration: body.duration,
     };
-    let inject = |_, _: &ChaosTargets| control.inject(&victim, ActorFault::Stall(pause));
+    let inject = |_, _: &ChaosTargets| control.inject_fault(&victim, ActorFault::Stall(pause));
     let on = start_fault(&control, Fault::Stall(stalled), &body, most, inject)?;
     control
         .fault_injector
-        .count(|counters| &mut counters.actors_stalled);
+        .count_fault(|counters| &mut counters.actors_stalled);
     Ok(HttpResponse::Ok().json(on))
 }
 
 /// `POST /chaos/writes`: fails the next writes of the journal, as a full disk does.
-pub(super) async fn writes(
+pub(super) async fn fail_writes(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let body: WritesBody = read(parse(&read_body(payload).await?)?)?;
-    let most = body::time(&body.duration)?;
+    let body: WritesBody = read(parse_body(&read_body(payload).await?)?)?;
+    let most = body::fault_duration(&body.duration)?;
     body::check_writes(body.fail)?;
     warn!(?body, "chaos: failing writes of the journal");
     let on = start_fault(&control, Fault::FailWrites, &body, most, |_, tools| {
@@ -163,15 +165,17 @@ pub(super) async fn writes(
 }
 
 /// `POST /chaos/responses`: drops, delays or corrupts responses of endpoints.
-pub(super) async fn responses(
+pub(super) async fn disturb_responses(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let body: ResponsesBody = read(parse(&read_body(payload).await?)?)?;
-    let most = body::time(&body.duration)?;
-    let rate = body::rate(body.rate)?;
+    let body: ResponsesBody = read(parse_body(&read_body(payload).await?)?)?;
+    let most = body::fault_duration(&body.duration)?;
+    let rate = body::response_share(body.rate)?;
     let fault = match (body.fault, &body.delay) {
-        (ResponseFaultKind::Delay, Some(delay)) => ResponseFault::Delay(body::delay(delay)?),
+        (ResponseFaultKind::Delay, Some(delay)) => {
+            ResponseFault::Delay(body::response_delay(delay)?)
+        }
         (ResponseFaultKind::Delay, None) => {
             return Err(InvalidRequest::new(
                 "delay",
@@ -213,13 +217,13 @@ pub(super) async fn responses(
 }
 
 /// `POST /chaos/clock`: steps the wall clock, and steps it back at the end.
-pub(super) async fn clock(
+pub(super) async fn step_clock(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let body: ClockBody = read(parse(&read_body(payload).await?)?)?;
-    let most = body::time(&body.duration)?;
-    let (back, by) = body::step(&body.step)?;
+    let body: ClockBody = read(parse_body(&read_body(payload).await?)?)?;
+    let most = body::fault_duration(&body.duration)?;
+    let (back, by) = body::clock_step(&body.step)?;
     warn!(?body, "chaos: stepping the wall clock");
     let on = start_fault(&control, Fault::Clock, &body, most, |_, tools| {
         if back {
@@ -231,16 +235,16 @@ pub(super) async fn clock(
     })?;
     control
         .fault_injector
-        .count(|counters| &mut counters.clock_steps);
+        .count_fault(|counters| &mut counters.clock_steps);
     Ok(HttpResponse::Ok().json(on))
 }
 
 /// `POST /chaos/poison`. The response repeats the request.
-pub(super) async fn poison(
+pub(super) async fn poison_event(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let body: PoisonBody = read(parse(&read_body(payload).await?)?)?;
+    let body: PoisonBody = read(parse_body(&read_body(payload).await?)?)?;
     let PoisonBody {
         topic,
         subscription,
@@ -253,7 +257,7 @@ pub(super) async fn poison(
     }
     let most = duration
         .as_deref()
-        .map_or(Ok(POISON_DURATION), body::time)?;
+        .map_or(Ok(POISON_DURATION), body::fault_duration)?;
     warn!(
         topic,
         subscription, event_id, times, "chaos: an event ends each actor that processes it"
@@ -269,7 +273,7 @@ pub(super) async fn poison(
     })?;
     control
         .fault_injector
-        .count(|counters| &mut counters.events_poisoned);
+        .count_fault(|counters| &mut counters.events_poisoned);
     Ok(HttpResponse::Ok().json(body))
 }
 
@@ -302,10 +306,11 @@ fn start_fault(
         duration,
         switch,
     )?;
-    let (control, number) = (web::Data::clone(control), on.number);
+    let control = web::Data::clone(control);
+    let number = on.number;
     actix_web::rt::spawn(async move {
         tokio::time::sleep(duration).await;
-        control.fault_injector.end(&control.registry, number);
+        control.fault_injector.end_fault(&control.registry, number);
     });
     Ok(on)
 }
@@ -319,12 +324,13 @@ impl Control {
         subscription: Option<&str>,
     ) -> Result<Victim, AdminError> {
         body::check_names(actor, topic, subscription)?;
-        let named = |name: Option<&str>| name.unwrap_or_default().to_owned();
+        let name_or_empty = |name: Option<&str>| name.unwrap_or_default().to_owned();
         Ok(match actor {
-            ActorKind::Topic => Victim::Actor(ChaosVictim::Topic(named(topic))),
-            ActorKind::Subscription => {
-                Victim::Actor(ChaosVictim::Subscription(named(topic), named(subscription)))
-            }
+            ActorKind::Topic => Victim::Actor(ChaosVictim::Topic(name_or_empty(topic))),
+            ActorKind::Subscription => Victim::Actor(ChaosVictim::Subscription(
+                name_or_empty(topic),
+                name_or_empty(subscription),
+            )),
             ActorKind::DeadLetter => Victim::DeadLetters,
             ActorKind::Delivery | ActorKind::Random => {
                 let mut running: Vec<Victim> = self
@@ -344,18 +350,18 @@ impl Control {
         })
     }
 
-    fn inject(&self, victim: &Victim, fault: ActorFault) -> Result<(), AdminError> {
+    fn inject_fault(&self, victim: &Victim, fault: ActorFault) -> Result<(), AdminError> {
         match victim {
             Victim::Actor(actor) => Ok(self.registry.inject_fault(actor, fault)?),
             Victim::DeadLetters => {
                 let dead_letters = fastrand::choice(&self.fault_injector.targets.dead_letters);
-                let injected = dead_letters.is_some_and(|one| {
+                let is_injected = dead_letters.is_some_and(|one| {
                     (one.inject)(Inject {
                         fault,
                         mark: one.history.intended_stop(),
                     })
                 });
-                if injected {
+                if is_injected {
                     Ok(())
                 } else {
                     Err(AdminError::Refused(

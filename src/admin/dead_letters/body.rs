@@ -1,6 +1,6 @@
 //! Reads bodies and makes views of the operations on dead letters.
 
-use crate::model::{InvalidRequest, instant};
+use crate::model::{InvalidRequest, parse_instant};
 use gridhook_api::dead_letters::{DeadLetterFilterBody, DeadLetterView, ProblemView};
 use gridhook_dead_letter::browse::{
     BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter,
@@ -15,7 +15,7 @@ pub(crate) fn dead_letter_query(
     let time = |key: &str, given: &Option<String>| {
         given
             .as_deref()
-            .map(|given| instant(&target(key), given))
+            .map(|given| parse_instant(&target(key), given))
             .transpose()
     };
     let stage = match filter.stage.as_deref() {
@@ -57,7 +57,6 @@ pub(crate) fn is_empty_filter(filter: &DeadLetterFilterBody) -> bool {
         .all(Option::is_none)
 }
 
-/// A known reason.
 pub(super) fn known_reason(target: &str, given: &str) -> Result<String, InvalidRequest> {
     InvalidRequest::find_known(
         target,
@@ -67,7 +66,8 @@ pub(super) fn known_reason(target: &str, given: &str) -> Result<String, InvalidR
 }
 
 pub(crate) fn dead_letter_view(found: &FoundDeadLetter) -> DeadLetterView {
-    let (letter, result) = (&found.dead_letter, &found.dead_letter.result);
+    let letter = &found.dead_letter;
+    let result = &found.dead_letter.result;
     let (stage, file_due, file, index) = match &found.key {
         DeadLetterId::Waiting(key) => ("waiting", Some(key.due.to_string()), None, None),
         DeadLetterId::Written { file, index } => {

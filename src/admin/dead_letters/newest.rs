@@ -43,7 +43,7 @@ struct NewestQuery {
 type Candidates = BTreeMap<SubscriptionKey, (Arc<TopicHandle>, Arc<SubscriptionRecord>)>;
 
 /// `GET /deadLetters`.
-pub(crate) async fn newest(
+pub(crate) async fn list_newest(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
@@ -51,7 +51,7 @@ pub(crate) async fn newest(
         request.query_string(),
         "top, continue, reason, topic and search",
     )?;
-    let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "lines")?;
+    let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "lines")?;
     let now = control.clock.now();
     let before = match query.r#continue.as_deref() {
         None => now.after(INSTANT),
@@ -63,16 +63,18 @@ pub(crate) async fn newest(
             InvalidRequest::new("continue", problem)
         })?),
     };
-    let permissions = Permissions::of(&request)?;
-    let mut candidates = candidates(&control, &permissions, &query)?;
-    candidates.retain(|_, (topic, record)| permissions.sees(&control, &topic.record(), record));
+    let permissions = Permissions::from_request(&request)?;
+    let mut candidates = find_candidates(&control, &permissions, &query)?;
+    candidates.retain(|_, (topic, record)| {
+        permissions.sees_subscription(&control, &topic.record(), record)
+    });
     let keys: Vec<SubscriptionKey> = candidates.keys().copied().collect();
     let reason = query
         .reason
         .as_deref()
         .map(|given| known_reason("reason", given))
         .transpose()?;
-    let wanted = move |entry: &LedgerEntry| match &entry.what {
+    let is_wanted = move |entry: &LedgerEntry| match &entry.what {
         LedgerEvent::GivenUp {
             reason: why,
             dead_lettered,
@@ -84,8 +86,15 @@ pub(crate) async fn newest(
         }
         _ => false,
     };
-    let NewestLines { lines, next } =
-        read_newest_lines(&control, &keys, Timestamp::default(), before, top, wanted).await?;
+    let NewestLines { lines, next } = read_newest_lines(
+        &control,
+        &keys,
+        Timestamp::default(),
+        before,
+        top,
+        is_wanted,
+    )
+    .await?;
     let context = LineContext {
         filters: None,
         excerpts: None,
@@ -108,7 +117,7 @@ pub(crate) async fn newest(
 }
 
 /// Event subscriptions that match and may have dead letters.
-fn candidates(
+fn find_candidates(
     control: &Control,
     permissions: &Permissions,
     query: &NewestQuery,

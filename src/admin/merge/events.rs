@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{
     ShardAnswer,
-    pages::{instant, top_in},
+    pages::{parse_instant, top_in},
     parts::Places,
 };
 use crate::events::TOP;
@@ -25,16 +25,14 @@ pub(super) fn newest_in(body: &[u8]) -> Option<(Map<String, Value>, u64)> {
 }
 
 /// The page that this query asks for, in the order of time.
-pub(super) fn newest(
+pub(super) fn merge_newest(
     query: &str,
     answers: &[ShardAnswer],
     shards: usize,
 ) -> serde_json::Result<Value> {
-    let given = Places::in_query(query, POSITION);
-    let (mut places, mut all) = (
-        vec![None; shards],
-        Vec::<(usize, Option<String>, EventLine)>::new(),
-    );
+    let places_in_query = Places::in_query(query, POSITION);
+    let mut places = vec![None; shards];
+    let mut all = Vec::<(usize, Option<String>, EventLine)>::new();
     for answer in answers {
         let EventList {
             events,
@@ -44,7 +42,10 @@ pub(super) fn newest(
         } = answer.read()?;
         let begin = || log_before_sequence.map(|end| end.to_string());
         // A shard without an event on this page begins the next one where it began this one.
-        places[answer.shard] = match given.as_ref().and_then(|given| given.of(answer.shard)) {
+        places[answer.shard] = match places_in_query
+            .as_ref()
+            .and_then(|given| given.place_of_shard(answer.shard))
+        {
             _ if events.is_empty() => before.clone(),
             Some(Some(place)) => Some(place),
             Some(None) | None => begin(),
@@ -67,7 +68,11 @@ pub(super) fn newest(
         }));
     }
     all.sort_by_key(|(shard, _, event)| {
-        (Reverse(instant(&event.at)), *shard, Reverse(event.sequence))
+        (
+            Reverse(parse_instant(&event.at)),
+            *shard,
+            Reverse(event.sequence),
+        )
     });
     all.truncate(top_in(query, TOP));
     for (shard, next, _) in &all {
@@ -75,7 +80,7 @@ pub(super) fn newest(
     }
     serde_json::to_value(EventList {
         events: all.into_iter().map(|(.., event)| event).collect(),
-        before: Places::text(&places),
+        before: Places::join_places(&places),
         log_from_sequence: None,
         log_before_sequence: None,
     })

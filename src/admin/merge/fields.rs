@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::pages::instant;
+use super::pages::parse_instant;
 use gridhook_api::{
     chaos::{ChaosReport, InjectionCounters, ResponseCount},
     dead_letters::{PageView, PurgedView, RedriveStartedView},
@@ -55,7 +55,6 @@ pub(crate) enum FieldRule {
     ItemsBy(&'static str, &'static MergedFields),
     /// The metrics of all parts, merged by name.
     Metrics(&'static MergedFields),
-    /// Each field by its own rule.
     Fields(&'static MergedFields),
     /// The fields of each value of a map.
     FieldsOfEach(&'static MergedFields),
@@ -165,29 +164,29 @@ merged_fields! { CHAOS: ChaosReport = ChaosReport { active: Items, injected: Fie
 impl MergedFields {
     /// The one of these tables that knows most of the fields of an object. Shards of another
     /// version may have others.
-    pub(super) fn choose(
+    pub(super) fn choose_table(
         tables: &[&'static Self],
         object: &Map<String, Value>,
     ) -> Option<&'static Self> {
-        let known = |table: &&&Self| {
+        let has_fields = |table: &&&Self| {
             object
                 .keys()
-                .filter(|key| table.rule(key).is_some())
+                .filter(|key| table.find_rule(key).is_some())
                 .count()
         };
         // The first of equal ones.
-        tables.iter().rev().max_by_key(known).copied()
+        tables.iter().rev().max_by_key(has_fields).copied()
     }
 
     /// Merges the fields of a part.
-    pub(super) fn join(&self, all: &mut Map<String, Value>, more: Map<String, Value>) {
+    pub(super) fn join_fields(&self, all: &mut Map<String, Value>, more: Map<String, Value>) {
         for (key, value) in more {
-            let rule = self.rule(&key).unwrap_or(First);
-            rule.join(all.entry(key).or_insert(Value::Null), value);
+            let rule = self.find_rule(&key).unwrap_or(First);
+            rule.join_values(all.entry(key).or_insert(Value::Null), value);
         }
     }
 
-    fn rule(&self, key: &str) -> Option<FieldRule> {
+    fn find_rule(&self, key: &str) -> Option<FieldRule> {
         self.0
             .iter()
             .find(|(field, _)| is_name_of(field, key))
@@ -214,7 +213,7 @@ fn is_name_of(field: &str, key: &str) -> bool {
 
 impl FieldRule {
     /// Merges the value of a part.
-    pub(super) fn join(self, all: &mut Value, more: Value) {
+    pub(super) fn join_values(self, all: &mut Value, more: Value) {
         if more.is_null() {
             return;
         }
@@ -231,7 +230,7 @@ impl FieldRule {
             Self::Earliest if instant_of(&more) < instant_of(all) => *all = more,
             Self::Latest if instant_of(&more) > instant_of(all) => *all = more,
             Self::Any if more == true => *all = more,
-            Self::WorstHealth if severity(&more) > severity(all) => *all = more,
+            Self::WorstHealth if health_severity(&more) > health_severity(all) => *all = more,
             Self::JobState if more == "running" => *all = more,
             Self::LargestBy(key) if more[key].as_f64() > all[key].as_f64() => *all = more,
             Self::Largest
@@ -248,18 +247,20 @@ impl FieldRule {
                 .into_iter()
                 .for_each(|all| all.extend(items_of(&more))),
             Self::ItemsBy(key, fields) => {
-                join_items(all, &more, key, |all, more| fields.join(all, more))
+                join_items(all, &more, key, |all, more| fields.join_fields(all, more))
             }
             Self::Metrics(fields) => join_items(all, &more, "name", |all, more| {
                 join_metric(all, more, fields)
             }),
             Self::Fields(fields) => {
                 if let (Value::Object(all), Value::Object(more)) = (all, more) {
-                    fields.join(all, more);
+                    fields.join_fields(all, more);
                 }
             }
             Self::FieldsOfEach(fields) => {
-                join_entries(all, more, |all, more| Self::Fields(fields).join(all, more));
+                join_entries(all, more, |all, more| {
+                    Self::Fields(fields).join_values(all, more)
+                });
             }
         }
     }
@@ -301,8 +302,8 @@ fn join_items(
 ) {
     let Value::Array(all) = all else { return };
     for item in items_of(more) {
-        let known = all.iter_mut().find(|known| known.get(key) == item.get(key));
-        match (known, item) {
+        let same_item = all.iter_mut().find(|known| known.get(key) == item.get(key));
+        match (same_item, item) {
             (Some(Value::Object(known)), Value::Object(item)) => join(known, item),
             (_, item) => all.push(item),
         }
@@ -315,7 +316,7 @@ fn join_metric(all: &mut Map<String, Value>, more: Map<String, Value>, fields: &
         .get("aggregation")
         .is_some_and(|aggregation| aggregation == "Average");
     if !is_average {
-        return fields.join(all, more);
+        return fields.join_fields(all, more);
     }
     let first =
         |metric: &Map<String, Value>| metric.get("timeseries")?.get(0)?.get("value")?.as_f64();
@@ -329,11 +330,11 @@ fn text_of(value: &Value) -> &str {
 }
 
 fn instant_of(value: &Value) -> Option<jiff::Timestamp> {
-    instant(text_of(value))
+    parse_instant(text_of(value))
 }
 
 /// The worst health first, then the one with the most failures or suspensions.
-fn severity(health: &Value) -> (u8, Option<u64>) {
+fn health_severity(health: &Value) -> (u8, Option<u64>) {
     let rank = match health.as_str().or_else(|| health.get("state")?.as_str()) {
         Some("suspended") => 2,
         Some("probing") => 1,

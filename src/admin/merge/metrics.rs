@@ -25,7 +25,7 @@ struct Family<'a> {
 }
 
 /// The expositions of shards, by their numbers, as one.
-pub fn exposition(of_shards: &[(usize, &str)]) -> String {
+pub fn merge_expositions(of_shards: &[(usize, &str)]) -> String {
     let (mut families, mut index): (Vec<Family<'_>>, HashMap<&str, usize>) =
         (Vec::new(), HashMap::new());
     let mut has_end = false;
@@ -59,7 +59,7 @@ pub fn exposition(of_shards: &[(usize, &str)]) -> String {
                 match (of_process, at) {
                     (true, 0) => samples.push_str(line),
                     (true, _) => continue,
-                    (false, _) => labelled(samples, line, &shard),
+                    (false, _) => push_labelled(samples, line, &shard),
                 }
                 samples.push('\n');
             }
@@ -76,7 +76,7 @@ pub fn exposition(of_shards: &[(usize, &str)]) -> String {
     all
 }
 
-fn labelled(to: &mut String, sample: &str, shard: &str) {
+fn push_labelled(to: &mut String, sample: &str, shard: &str) {
     let Some((name, labels)) = sample
         .split_once('{')
         .filter(|(name, _)| !name.contains(' '))

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 pub(super) use self::fields::{FieldRule, MergedFields, merged_fields};
-pub use self::metrics::exposition;
+pub use self::metrics::merge_expositions;
 use self::pages::query_of_shard;
 pub(super) use self::pages::{PageKeys, PagePart};
 pub(super) use self::parts::id_of_shard;
@@ -25,7 +25,6 @@ pub use self::reports::add_work;
 pub(super) use self::reports::{LINES_MAX, TopPart};
 use super::Merge;
 
-/// The answer of a shard.
 #[derive(Clone, Debug)]
 pub struct ShardAnswer {
     /// The number of the shard.
@@ -77,39 +76,39 @@ impl Merge {
     ///
     /// # Errors
     /// If an answer is not what such a request has.
-    pub fn merge(
+    pub fn merge_answers(
         self,
         query: &str,
         answers: &[ShardAnswer],
         missing: &[usize],
     ) -> serde_json::Result<Value> {
-        let mut merged = match self {
-            Self::List => pages::list(answers)?,
-            Self::Audit => pages::audit(query, answers)?,
+        let mut response = match self {
+            Self::List => pages::merge_lists(answers)?,
+            Self::Audit => pages::merge_audit(query, answers)?,
             Self::DeadLetters => pages::dead_letters(query, answers)?,
-            Self::Top => reports::top(query, answers)?,
-            Self::History => reports::history(answers)?,
-            Self::Jobs => reports::jobs(query, answers)?,
-            Self::Supervision => reports::supervision(query, answers)?,
-            Self::Clock => reports::clock(answers)?,
-            Self::Sum => fold(answers, |all, more| {
-                FieldRule::Fields(&fields::CHAOS).join(all, more)
+            Self::Top => reports::merge_top(query, answers)?,
+            Self::History => reports::merge_history(answers)?,
+            Self::Jobs => reports::merge_jobs(query, answers)?,
+            Self::Supervision => reports::merge_supervision(query, answers)?,
+            Self::Clock => reports::merge_clocks(answers)?,
+            Self::Sum => fold_answers(answers, |all, more| {
+                FieldRule::Fields(&fields::CHAOS).join_values(all, more)
             })?,
-            Self::Union => fold(answers, pages::union)?,
+            Self::Union => fold_answers(answers, pages::union_values)?,
             Self::Found | Self::Each | Self::Lines | Self::InTurn | Self::Metrics => answers
                 .first()
                 .map(ShardAnswer::read)
                 .transpose()?
                 .unwrap_or_default(),
         };
-        if let Some(report) = merged.as_object_mut().filter(|_| !missing.is_empty()) {
+        if let Some(report) = response.as_object_mut().filter(|_| !missing.is_empty()) {
             report.insert("missingShards".to_owned(), missing.into());
         }
-        Ok(merged)
+        Ok(response)
     }
 }
 
-fn fold(answers: &[ShardAnswer], join: fn(&mut Value, Value)) -> serde_json::Result<Value> {
+fn fold_answers(answers: &[ShardAnswer], join: fn(&mut Value, Value)) -> serde_json::Result<Value> {
     let mut answers = answers.iter();
     let mut all: Value = answers
         .next()

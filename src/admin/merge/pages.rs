@@ -38,8 +38,10 @@ pub(crate) struct PageKeys {
 }
 
 /// Lists are ordered by key. Parts with the same key are one resource, such as a resource group.
-pub(super) fn list(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let (mut all, mut is_last, mut page) = (BTreeMap::new(), true, None);
+pub(super) fn merge_lists(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let mut all = BTreeMap::new();
+    let mut is_last = true;
+    let mut page = None;
     for answer in answers {
         let PagePart { value, keys } = answer.read()?;
         is_last &= keys.is_last;
@@ -59,19 +61,19 @@ pub(super) fn list(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
 }
 
 /// Joins lists, of which an equal item is listed once, and objects.
-pub(super) fn union(all: &mut Value, more: Value) {
+pub(super) fn union_values(all: &mut Value, more: Value) {
     match (all, more) {
         (Value::Array(all), Value::Array(more)) => {
             for item in more {
                 match all.iter_mut().find(|known| is_same(known, &item)) {
-                    Some(known) => union(known, item),
+                    Some(known) => union_values(known, item),
                     None => all.push(item),
                 }
             }
         }
         (Value::Object(all), Value::Object(more)) => {
             for (key, value) in more {
-                union(all.entry(key).or_insert(Value::Null), value);
+                union_values(all.entry(key).or_insert(Value::Null), value);
             }
         }
         (all @ Value::Null, more) => *all = more,
@@ -93,7 +95,7 @@ fn is_same(known: &Value, item: &Value) -> bool {
 
 /// The place of each shard in the trail: the number before which it continues, nothing at the
 /// beginning, and `-` at the end.
-fn places(query: &str) -> Vec<String> {
+fn parse_places(query: &str) -> Vec<String> {
     let places = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "continue");
     places
         .map(|(_, places)| places.split('.').map(str::to_owned).collect())
@@ -101,7 +103,10 @@ fn places(query: &str) -> Vec<String> {
 }
 
 pub(super) fn query_of_shard(query: &str, shard: usize) -> Option<String> {
-    let place = places(query).into_iter().nth(shard).unwrap_or_default();
+    let place = parse_places(query)
+        .into_iter()
+        .nth(shard)
+        .unwrap_or_default();
     if place == "-" {
         return None;
     }
@@ -124,8 +129,9 @@ pub(super) fn top_in(query: &str, default: usize) -> usize {
 const TOP: usize = 100;
 
 /// The newest operations. Each shard has a trail and numbers of its own.
-pub(super) fn audit(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let (mut places, mut all) = (places(query), Vec::new());
+pub(super) fn merge_audit(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let mut places = parse_places(query);
+    let mut all = Vec::new();
     let shards = answers
         .last()
         .map_or(0, |last| last.shard + 1)
@@ -153,7 +159,11 @@ pub(super) fn audit(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<
         all.extend(entries);
     }
     all.sort_by_key(|(shard, _, entry)| {
-        (Reverse(instant(&entry.at)), *shard, Reverse(entry.number))
+        (
+            Reverse(parse_instant(&entry.at)),
+            *shard,
+            Reverse(entry.number),
+        )
     });
     all.truncate(top_in(query, TOP));
     for (shard, next, _) in &all {
@@ -169,8 +179,9 @@ pub(super) fn audit(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<
 
 /// The newest dead letters. What a shard has not looked through yet is left to the next page.
 pub(super) fn dead_letters(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let (mut now, mut all, mut before) =
-        (String::new(), Vec::<NewDeadLetterView>::new(), None::<i128>);
+    let mut now = String::new();
+    let mut all = Vec::<NewDeadLetterView>::new();
+    let mut before = None::<i128>;
     for answer in answers {
         let NewestDeadLettersView {
             now: at,
@@ -181,8 +192,9 @@ pub(super) fn dead_letters(query: &str, answers: &[ShardAnswer]) -> serde_json::
         all.extend(value);
         before = before.max(r#continue.and_then(|before| before.parse().ok()));
     }
-    let micros =
-        |line: &NewDeadLetterView| instant(&line.line.at).map(|at| i128::from(at.as_microsecond()));
+    let micros = |line: &NewDeadLetterView| {
+        parse_instant(&line.line.at).map(|at| i128::from(at.as_microsecond()))
+    };
     all.retain(|line| micros(line) >= before);
     all.sort_by_key(|line| Reverse(micros(line)));
     let top = top_in(query, TOP);
@@ -202,6 +214,6 @@ pub(super) fn dead_letters(query: &str, answers: &[ShardAnswer]) -> serde_json::
     })
 }
 
-pub(super) fn instant(text: &str) -> Option<Timestamp> {
+pub(super) fn parse_instant(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }

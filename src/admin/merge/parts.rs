@@ -18,7 +18,7 @@ use url::form_urlencoded;
 use super::{
     ShardAnswer, events,
     fields::{self, MergedFields},
-    pages::instant,
+    pages::parse_instant,
 };
 use crate::metrics::METRICS;
 
@@ -35,29 +35,23 @@ pub enum PartsMerge {
     Events,
     /// Tests with given events, or with the newest of each shard.
     Tests,
-    /// Dead letters.
     DeadLetters,
-    /// Replays.
     Replays,
-    /// Retries.
     Retries,
 }
 
 /// A request, as a client or as a shard gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRequest {
-    /// The path.
     pub path: String,
     /// The query, without `?`.
     pub query: String,
-    /// The body.
     pub body: Bytes,
 }
 
 /// The shards of a spread topic.
 #[derive(Clone, Copy, Debug)]
 pub struct SpreadShards {
-    /// The shard that leads it.
     pub leader: usize,
     /// Their number.
     pub count: usize,
@@ -78,18 +72,18 @@ impl Places {
 
     /// Those that a parameter of a query has, if it has places.
     pub(super) fn in_query(query: &str, name: &str) -> Option<Self> {
-        Self::read(parameter(query, name).as_deref())
+        Self::read(query_parameter(query, name).as_deref())
     }
 
     /// The place of a shard that is not at its end: [`None`] within at the beginning.
-    pub(super) fn of(&self, shard: usize) -> Option<Option<String>> {
+    pub(super) fn place_of_shard(&self, shard: usize) -> Option<Option<String>> {
         match &self.0 {
             None => Some(None),
             Some(places) => places.get(shard).cloned().flatten().map(Some),
         }
     }
 
-    pub(super) fn text(places: &[Option<String>]) -> Option<String> {
+    pub(super) fn join_places(places: &[Option<String>]) -> Option<String> {
         let has_any = places.iter().any(Option::is_some);
         has_any.then(|| URL_SAFE_NO_PAD.encode(Value::from(places.to_vec()).to_string()))
     }
@@ -102,14 +96,14 @@ pub(crate) fn id_of_shard(shard: usize, id: &str) -> String {
 
 /// The shard that the parameter `shard` of a query names, and the query without it.
 pub fn shard_in(query: &str) -> Option<(usize, String)> {
-    let shard = parameter(query, "shard")?.parse().ok()?;
+    let shard = query_parameter(query, "shard")?.parse().ok()?;
     Some((shard, with_parameter(query, "shard", None)))
 }
 
 /// The shard that an id in a path names, and the path with the id that this shard has.
 pub fn shard_in_path(path: &str) -> Option<(usize, String)> {
     let (before, id, after) = id_in(path, "/deadLetters/")?;
-    let (shard, id) = decoded(id)
+    let (shard, id) = decode_id(id)
         .split_once(':')
         .map(|(shard, id)| (shard.to_owned(), id.to_owned()))?;
     Some((shard.parse().ok()?, format!("{before}{id}{after}")))
@@ -126,25 +120,25 @@ fn id_in<'a>(path: &'a str, keyword: &str) -> Option<(&'a str, &'a str, &'a str)
 }
 
 /// Clients may escape colons and commas.
-fn decoded(id: &str) -> String {
+fn decode_id(id: &str) -> String {
     percent_encoding::percent_decode_str(id)
         .decode_utf8_lossy()
         .into_owned()
 }
 
-fn parameter(query: &str, name: &str) -> Option<String> {
+fn query_parameter(query: &str, name: &str) -> Option<String> {
     form_urlencoded::parse(query.as_bytes())
         .find(|(key, _)| key == name)
         .map(|(_, value)| value.into_owned())
 }
 
 fn with_parameter(query: &str, name: &str, value: Option<&str>) -> String {
-    let mut changed = form_urlencoded::Serializer::new(String::new());
-    changed.extend_pairs(form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key != name));
+    let mut pairs = form_urlencoded::Serializer::new(String::new());
+    pairs.extend_pairs(form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key != name));
     if let Some(value) = value {
-        changed.append_pair(name, value);
+        pairs.append_pair(name, value);
     }
-    changed.finish()
+    pairs.finish()
 }
 
 impl PartsMerge {
@@ -163,7 +157,7 @@ impl PartsMerge {
     }
 
     /// The types of its responses.
-    fn tables(self) -> Vec<&'static MergedFields> {
+    fn field_tables(self) -> Vec<&'static MergedFields> {
         match self {
             Self::Figures => vec![
                 &fields::SUBSCRIPTION_STATUS,
@@ -210,7 +204,7 @@ impl PartsMerge {
                 if !asked.body.is_empty() {
                     of_shard.body = dead_letters_of(shard, shards, &asked.body)?;
                 } else if shard != shards.leader {
-                    match parameter(&asked.query, "stage").as_deref() {
+                    match query_parameter(&asked.query, "stage").as_deref() {
                         Some("written") => return None,
                         Some(_) => {}
                         None => {
@@ -222,7 +216,7 @@ impl PartsMerge {
             }
             Self::Replays => {
                 if let Some((before, ids, after)) = id_in(&asked.path, "/replays/") {
-                    let ids = decoded(ids);
+                    let ids = decode_id(ids);
                     let id = ids
                         .split(',')
                         .filter_map(|id| id.split_once(':'))
@@ -234,8 +228,8 @@ impl PartsMerge {
                         None => return None,
                     }
                 }
-                of_shard.body = changed(&asked.body, |body| {
-                    divide(body, "eventsPerSecond", shards.count)
+                of_shard.body = with_change(&asked.body, |body| {
+                    divide_limit(body, "eventsPerSecond", shards.count)
                 });
             }
             Self::Retries => {
@@ -256,7 +250,7 @@ impl PartsMerge {
     ///
     /// # Errors
     /// If an answer is not what such a request has.
-    pub fn merge(
+    pub fn merge_parts(
         self,
         shards: SpreadShards,
         asked: &PartRequest,
@@ -264,19 +258,20 @@ impl PartsMerge {
         missing: &[usize],
     ) -> serde_json::Result<Value> {
         if self == Self::Events {
-            return events::newest(&asked.query, answers, shards.count);
+            return events::merge_newest(&asked.query, answers, shards.count);
         }
-        let (mut all, mut places) = (None::<Map<String, Value>>, vec![None; shards.count]);
-        let tables = self.tables();
+        let mut all = None::<Map<String, Value>>;
+        let mut places = vec![None; shards.count];
+        let tables = self.field_tables();
         for answer in answers {
             let mut part: Map<String, Value> = answer.read()?;
             places[answer.shard] = position_in(&part);
             // Given events are of no shard.
             if self != Self::Tests || answers.len() > 1 {
-                mark(&mut part, self, shards, answer.shard);
+                mark_shard(&mut part, self, shards, answer.shard);
             }
-            match (&mut all, MergedFields::choose(&tables, &part)) {
-                (Some(all), Some(fields)) => fields.join(all, part),
+            match (&mut all, MergedFields::choose_table(&tables, &part)) {
+                (Some(all), Some(fields)) => fields.join_fields(all, part),
                 (Some(_), None) => {}
                 (all @ None, _) => *all = Some(part),
             }
@@ -284,7 +279,7 @@ impl PartsMerge {
         let Some(mut all) = all else {
             return Ok(Value::Null);
         };
-        if let Some(position) = Places::text(&places) {
+        if let Some(position) = Places::join_places(&places) {
             set_position(&mut all, asked, &position);
         }
         if let Some(Value::Array(lines)) = all.get_mut("lines") {
@@ -299,7 +294,11 @@ impl PartsMerge {
 
 /// Lines of several shards in the order that each of them has.
 fn sort_by_time(lines: &mut [Value]) {
-    let at = |line: &Value| line.get("at").and_then(Value::as_str).and_then(instant);
+    let at = |line: &Value| {
+        line.get("at")
+            .and_then(Value::as_str)
+            .and_then(parse_instant)
+    };
     let shard = |line: &Value| line.get("shard").cloned();
     let of_one = lines
         .windows(2)
@@ -315,7 +314,11 @@ fn sort_by_time(lines: &mut [Value]) {
 
 fn query_at(query: &str, name: &str, shard: usize) -> Option<String> {
     match Places::in_query(query, name) {
-        Some(places) => Some(with_parameter(query, name, places.of(shard)?.as_deref())),
+        Some(places) => Some(with_parameter(
+            query,
+            name,
+            places.place_of_shard(shard)?.as_deref(),
+        )),
         // The shard refuses what is no position.
         None => Some(query.to_owned()),
     }
@@ -324,7 +327,7 @@ fn query_at(query: &str, name: &str, shard: usize) -> Option<String> {
 fn body_at(body: &mut Map<String, Value>, shard: usize) -> Option<()> {
     let given = body.get("after").and_then(Value::as_str).map(str::to_owned);
     if let Some(places) = Places::read(given.as_deref()) {
-        match places.of(shard)? {
+        match places.place_of_shard(shard)? {
             Some(place) => body.insert("after".to_owned(), place.into()),
             None => body.remove("after"),
         };
@@ -336,7 +339,7 @@ fn read(body: &Bytes) -> Option<Value> {
     serde_json::from_slice(body).ok()
 }
 
-fn changed(body: &Bytes, change: impl FnOnce(&mut Map<String, Value>)) -> Bytes {
+fn with_change(body: &Bytes, change: impl FnOnce(&mut Map<String, Value>)) -> Bytes {
     match read(body) {
         Some(Value::Object(mut object)) => {
             change(&mut object);
@@ -346,7 +349,7 @@ fn changed(body: &Bytes, change: impl FnOnce(&mut Map<String, Value>)) -> Bytes 
     }
 }
 
-fn divide(body: &mut Map<String, Value>, key: &str, count: usize) {
+fn divide_limit(body: &mut Map<String, Value>, key: &str, count: usize) {
     if let Some(rate) = body.get(key).and_then(Value::as_f64) {
         body.insert(key.to_owned(), json!(rate / count as f64));
     }
@@ -359,16 +362,16 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
         return is_leader.then(|| body.clone());
     };
     body_at(&mut body, shard)?;
-    divide(&mut body, "rate", shards.count);
+    divide_limit(&mut body, "rate", shards.count);
     if !is_leader {
         // It is of all shards, and their progress is added.
         body.remove("total");
     }
     if let Some(Value::Array(keys)) = body.get_mut("keys") {
         keys.retain_mut(|key| {
-            let prefixed = key.as_str().and_then(|key| key.split_once(':'));
-            let of =
-                prefixed.and_then(|(of, rest)| Some((of.parse::<usize>().ok()?, rest.to_owned())));
+            let prefix_and_key = key.as_str().and_then(|key| key.split_once(':'));
+            let of = prefix_and_key
+                .and_then(|(of, rest)| Some((of.parse::<usize>().ok()?, rest.to_owned())));
             match of {
                 Some((of, rest)) if of == shard => {
                     *key = rest.into();
@@ -402,7 +405,7 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
 /// Where a shard continues.
 fn position_in(part: &Map<String, Value>) -> Option<String> {
     let text = |key: &str| part.get(key).and_then(Value::as_str);
-    let in_link = || parameter(text("nextLink")?.split_once('?')?.1, "$skipToken");
+    let in_link = || query_parameter(text("nextLink")?.split_once('?')?.1, "$skipToken");
     text("continue")
         .or_else(|| text("next"))
         .map(str::to_owned)
@@ -431,7 +434,12 @@ fn set_position(all: &mut Map<String, Value>, asked: &PartRequest, position: &st
 }
 
 /// Adds the shard to each item of the lists, and to its id.
-fn mark(part: &mut Map<String, Value>, merge: PartsMerge, shards: SpreadShards, shard: usize) {
+fn mark_shard(
+    part: &mut Map<String, Value>,
+    merge: PartsMerge,
+    shards: SpreadShards,
+    shard: usize,
+) {
     let id = match merge {
         PartsMerge::Replays => Some("id"),
         PartsMerge::DeadLetters if shard != shards.leader => Some("key"),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{ShardAnswer, pages::instant};
+use super::{ShardAnswer, pages::parse_instant};
 use crate::supervision::{add_ends, sum_ends};
 use gridhook_api::{
     clock::ClockView,
@@ -28,7 +28,6 @@ pub(crate) const LINES_MAX: usize = 10_000;
 /// The figures of one shard, and the rank of each line.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct TopPart {
-    /// The report.
     pub(crate) report: TopReport,
     /// The largest comes first.
     pub(crate) ranks: Vec<[f64; 3]>,
@@ -60,7 +59,7 @@ impl Parameters {
     }
 }
 
-pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+pub(super) fn merge_top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
     let Parameters { by, top, skip } = Parameters::read(query);
     let (mut all, mut lines): (Option<TopReport>, Vec<_>) = (None, Vec::new());
     for answer in answers {
@@ -105,10 +104,8 @@ pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Va
 
 /// Adds up the lines of the same event subscription.
 fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> Vec<([f64; 3], TopLine)> {
-    let (mut index, mut all) = (
-        HashMap::new(),
-        Vec::<([f64; 3], TopLine)>::with_capacity(lines.len()),
-    );
+    let mut index = HashMap::new();
+    let mut all = Vec::<([f64; 3], TopLine)>::with_capacity(lines.len());
     for (rank, line) in lines {
         let at = *index
             .entry((line.topic.clone(), line.subscription.clone()))
@@ -127,12 +124,12 @@ fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> Vec<([f64; 3], TopLine)> {
     all
 }
 
-fn rates(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+fn add_rates(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a? + b?).or(a).or(b)
 }
 
 /// Percentiles cannot be added.
-fn slower(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+fn slower_of(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     a.into_iter().chain(b).reduce(f64::max)
 }
 
@@ -162,33 +159,33 @@ pub(crate) fn add_top_line(line: &mut TopLine, more: TopLine) {
         dead_lettered,
         dropped,
     } = more;
-    if severity(&health) > severity(&line.health) {
+    if health_severity(&health) > health_severity(&line.health) {
         line.health = health;
     }
     if condition.severity > line.condition.severity {
         line.condition = condition;
     }
     line.held_by = line.held_by.take().or(held_by);
-    line.delivered_per_second = rates(line.delivered_per_second, delivered_per_second);
-    line.requests_per_second = rates(line.requests_per_second, requests_per_second);
-    line.failed_per_second = rates(line.failed_per_second, failed_per_second);
+    line.delivered_per_second = add_rates(line.delivered_per_second, delivered_per_second);
+    line.requests_per_second = add_rates(line.requests_per_second, requests_per_second);
+    line.failed_per_second = add_rates(line.failed_per_second, failed_per_second);
     line.success_share = line
         .success_share
         .into_iter()
         .chain(success_share)
         .reduce(f64::min);
     line.response_p50_milliseconds =
-        slower(line.response_p50_milliseconds, response_p50_milliseconds);
+        slower_of(line.response_p50_milliseconds, response_p50_milliseconds);
     line.response_p95_milliseconds =
-        slower(line.response_p95_milliseconds, response_p95_milliseconds);
+        slower_of(line.response_p95_milliseconds, response_p95_milliseconds);
     line.response_p99_milliseconds =
-        slower(line.response_p99_milliseconds, response_p99_milliseconds);
+        slower_of(line.response_p99_milliseconds, response_p99_milliseconds);
     line.backlog += backlog;
     line.oldest_unread_age_seconds = line
         .oldest_unread_age_seconds
         .max(oldest_unread_age_seconds);
     line.pending += pending;
-    let due = |due: &Option<String>| due.as_deref().and_then(instant);
+    let due = |due: &Option<String>| due.as_deref().and_then(parse_instant);
     if line.next_due.is_none() || (next_due.is_some() && due(&next_due) < due(&line.next_due)) {
         line.next_due = next_due;
     }
@@ -199,7 +196,7 @@ pub(crate) fn add_top_line(line: &mut TopLine, more: TopLine) {
     line.dropped += dropped;
 }
 
-fn severity(health: &HealthView) -> u8 {
+fn health_severity(health: &HealthView) -> u8 {
     match health {
         HealthView::Healthy { .. } => 0,
         HealthView::Probing { .. } => 1,
@@ -240,12 +237,12 @@ pub(crate) fn add_top_report(report: &mut TopReport, more: TopReport) {
     report.pending += pending;
     report.dead_lettered += dead_lettered;
     report.dropped += dropped;
-    report.delivered_per_second = rates(report.delivered_per_second, delivered_per_second);
-    report.failed_per_second = rates(report.failed_per_second, failed_per_second);
+    report.delivered_per_second = add_rates(report.delivered_per_second, delivered_per_second);
+    report.failed_per_second = add_rates(report.failed_per_second, failed_per_second);
     report.matching += matching;
 }
 
-pub(super) fn jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+pub(super) fn merge_jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
     let mut all = JobsReport {
         now: String::new(),
         open: 0,
@@ -258,21 +255,21 @@ pub(super) fn jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<V
         all.jobs.extend(jobs);
     }
     all.jobs
-        .sort_by_key(|job| Reverse(instant(&job.job.started)));
+        .sort_by_key(|job| Reverse(parse_instant(&job.job.started)));
     all.jobs
         .truncate(Parameters::read(query).top.unwrap_or(crate::jobs::TOP));
     serde_json::to_value(all)
 }
 
 /// Counts are added. Percentiles cannot be: the largest of the shards are reported.
-pub(super) fn history(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+pub(super) fn merge_history(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
     let reports: Vec<HistoryReport> = answers
         .iter()
         .map(ShardAnswer::read)
         .collect::<Result<_, _>>()?;
     let mut recorded: Vec<(i64, &HistoryReport)> = Vec::new();
     for report in reports.iter().filter(|report| report.recorded) {
-        recorded.extend(instant(&report.from).map(|from| (from.as_second(), report)));
+        recorded.extend(parse_instant(&report.from).map(|from| (from.as_second(), report)));
     }
     let Some(first) = recorded.iter().min_by_key(|(from, _)| *from).copied() else {
         return reports
@@ -284,7 +281,7 @@ pub(super) fn history(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
     let step = i64::try_from(first.1.step_seconds).unwrap_or(1).max(1);
     let offset = |from: i64| usize::try_from((from - first.0) / step).unwrap_or(0);
     let counts = |of: fn(&HistoryReport) -> &[Option<u32>]| {
-        joined(
+        join_columns(
             recorded
                 .iter()
                 .map(|(from, report)| (offset(*from), of(report))),
@@ -292,7 +289,7 @@ pub(super) fn history(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
         )
     };
     let times = |of: fn(&HistoryReport) -> &[Option<f64>]| {
-        joined(
+        join_columns(
             recorded
                 .iter()
                 .map(|(from, report)| (offset(*from), of(report))),
@@ -322,7 +319,7 @@ pub(super) fn history(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
 }
 
 /// Columns that begin at different steps as one. A step is a gap if it is one in all of them.
-fn joined<'a, T: Copy + 'a>(
+fn join_columns<'a, T: Copy + 'a>(
     columns: impl Iterator<Item = (usize, &'a [Option<T>])>,
     join: fn(T, T) -> T,
 ) -> Vec<Option<T>> {
@@ -342,7 +339,7 @@ fn joined<'a, T: Copy + 'a>(
 }
 
 /// Counts are added, and the slowest recoveries reported.
-pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+pub(super) fn merge_supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
     let mut all = SupervisionReport {
         actors: 0,
         ended: 0,
@@ -375,10 +372,10 @@ pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::R
         let known = &mut all.recovery;
         *known = RecoveryView {
             count: known.count + count,
-            last: slower(known.last, last),
-            p50: slower(known.p50, p50),
-            p99: slower(known.p99, p99),
-            longest: slower(known.longest, longest),
+            last: slower_of(known.last, last),
+            p50: slower_of(known.p50, p50),
+            p99: slower_of(known.p99, p99),
+            longest: slower_of(known.longest, longest),
         };
         all.most_restarted.extend(most_restarted);
     }
@@ -393,7 +390,7 @@ pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::R
 }
 
 /// The clock that is furthest from that of its machine. Expiry is paused if it is in one shard.
-pub(super) fn clock(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+pub(super) fn merge_clocks(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
     let clocks: Vec<ClockView> = answers
         .iter()
         .map(ShardAnswer::read)

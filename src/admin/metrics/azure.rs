@@ -23,7 +23,6 @@ pub(super) struct AzureMetric {
     timeseries: Vec<AzureSeries>,
 }
 
-/// One of its series.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = AzureMetricSeries)]
 pub(super) struct AzureSeries {
@@ -91,7 +90,7 @@ pub(super) fn metrics(
         )
     };
     let sums = &figures.sums;
-    let failed = sums.attempts().into_iter().skip(1);
+    let failed = sums.requests_by_outcome().into_iter().skip(1);
     let failed = failed.map(|(error, count)| {
         series(
             &[("Error", &error), ("ErrorType", error_type(&error))],
@@ -121,30 +120,30 @@ pub(super) fn metrics(
                 "DeadLetterReason",
                 sums.dead_lettered(),
             ),
-            by("DroppedEventCount", "DropReason", sums.dropped()),
+            by("DroppedEventCount", "DropReason", sums.dropped_by_reason()),
         ];
     }
     let all = |counts: Vec<(String, u64)>| counts.iter().map(|(_, count)| count).sum();
     let mut metrics = vec![
         total("MatchedEvents", sums.counters.matched),
         total("DeadLetteredEvents", all(sums.dead_lettered())),
-        total("DroppedEvents", all(sums.dropped())),
+        total("DroppedEvents", all(sums.dropped_by_reason())),
         total("SuccessfulDeadLetteredEvents", sums.written),
         total("FailedDeadLetteredEvents", sums.lost),
     ];
     if subscription.is_pulled() {
         metrics.push(total(
             "SuccessfulReceivedEvents",
-            sums.stepped(StepKind::Received),
+            sums.events_with_step(StepKind::Received),
         ));
         // Azure's spelling.
         metrics.push(total(
             "SuccessfulAcknowlegedEvents",
-            sums.stepped(StepKind::Acknowledged),
+            sums.events_with_step(StepKind::Acknowledged),
         ));
         metrics.push(total(
             "SuccessfulReleasedEvents",
-            sums.stepped(StepKind::Released),
+            sums.events_with_step(StepKind::Released),
         ));
     } else {
         // For push delivery Azure counts delivered events as received.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::server::{counter, gauge, one};
+use super::server::{counter, gauge, push_sample};
 use crate::cluster::ClusterContext;
 use gridhook_cluster::{
     membership::ClusterSnapshot,
@@ -38,7 +38,7 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         leased,
         ..
     } = cluster_context.snapshot();
-    one(
+    push_sample(
         text,
         gauge(
             "gridhook_cluster_nodes_alive",
@@ -47,12 +47,12 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         alive.len() as u64,
     );
     let nodes = "Nodes that have a record, also those that are down.";
-    one(
+    push_sample(
         text,
         gauge("gridhook_cluster_nodes", nodes),
         records.nodes.len() as u64,
     );
-    one(
+    push_sample(
         text,
         gauge(
             "gridhook_cluster_records_readable",
@@ -62,13 +62,13 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
     );
     if let Some(read) = read {
         let help = "Seconds since this node last read the records of the cluster.";
-        one(
+        push_sample(
             text,
             gauge("gridhook_cluster_records_age_seconds", help),
             read.elapsed().as_secs_f64(),
         );
     }
-    one(
+    push_sample(
         text,
         counter(
             "gridhook_cluster_takeovers_total",
@@ -80,16 +80,16 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         .as_ref()
         .map(|me| records.setting_differences(me, &alive))
         .unwrap_or_default();
-    let different: BTreeSet<&String> = differences
+    let different_settings: BTreeSet<&String> = differences
         .iter()
         .map(|difference| &difference.node)
         .collect();
     let help =
         "Living nodes with other values of settings that all nodes share than this node has.";
-    one(
+    push_sample(
         text,
         gauge("gridhook_cluster_nodes_with_other_settings", help),
-        different.len() as u64,
+        different_settings.len() as u64,
     );
     let shards = || {
         records
@@ -122,7 +122,7 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         "gridhook_cluster_shard_failed",
         "Whether this node cannot serve the shard before an operator has acted.",
     ));
-    let own = me.as_ref().and_then(|me| records.node(me));
+    let own = me.as_ref().and_then(|me| records.find_node(me));
     for number in 0..records.shards.len() {
         text.add_sample(
             &[("shard", &number.to_string())],
@@ -141,7 +141,7 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
             at.map_or(0, |at| at.stream_bytes),
         );
     }
-    one(
+    push_sample(
         text,
         gauge(
             "gridhook_cluster_stream_keep_bytes",
@@ -149,13 +149,13 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         ),
         cluster_context.stream_keep_bytes,
     );
-    let applied = |number: usize| {
+    let applied_sequence = |number: usize| {
         let of = |node: &NodeRecord| Some(node.positions.get(number)?.applied);
         // A node without a copy applies nothing.
         let own = me
             .as_ref()
-            .and_then(|me| records.node(me))
-            .filter(|own| own.copy(number) != CopyState::None);
+            .and_then(|me| records.find_node(me))
+            .filter(|own| own.copy_state(number) != CopyState::None);
         let mine = own.and_then(of);
         let all = records.nodes.values().filter_map(|node| of(&node.value));
         Some(all.max()?.saturating_sub(mine?))
@@ -165,7 +165,7 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         "Records of the changelog that the most advanced node has applied and this node has not.",
     ));
     for number in 0..records.shards.len() {
-        if let Some(lag) = applied(number) {
+        if let Some(lag) = applied_sequence(number) {
             text.add_sample(&[("shard", &number.to_string())], lag);
         }
     }
@@ -174,7 +174,10 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         "Whether this node has a complete copy of the shard.",
     ));
     let is_complete = |node: &NodeRecord, number| {
-        matches!(node.copy(number), CopyState::Complete | CopyState::Surplus)
+        matches!(
+            node.copy_state(number),
+            CopyState::Complete | CopyState::Surplus
+        )
     };
     for number in 0..records.shards.len() {
         text.add_sample(
@@ -195,15 +198,15 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         let complete = living.filter(|node| is_complete(node, number)).count();
         text.add_sample(&[("shard", &number.to_string())], complete as u64);
     }
-    let wanted = cluster_context.wanted_copies.min(records.nodes.len());
+    let wanted_copies = cluster_context.wanted_copies.min(records.nodes.len());
     let help = "Complete copies that each shard should have: cluster.copies, or as many as there \
         are nodes.";
-    one(
+    push_sample(
         text,
         gauge("gridhook_cluster_wanted_copies", help),
-        wanted as u64,
+        wanted_copies as u64,
     );
-    let copy = |number: usize| records.node(me.as_ref()?)?.positions.get(number)?.copy;
+    let copy = |number: usize| records.find_node(me.as_ref()?)?.positions.get(number)?.copy;
     for (name, help, of) in COPIES {
         text.start_family(gauge(name, help));
         for number in 0..records.shards.len() {
@@ -215,7 +218,7 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
     }
     let copies = "Copies of the store of an owner that took the place of this node's, since the \
         process started.";
-    one(
+    push_sample(
         text,
         counter("gridhook_cluster_copies_total", copies),
         cluster_context.copies.get(),

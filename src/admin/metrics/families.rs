@@ -96,98 +96,98 @@ const fn histogram(
     }
 }
 
-fn count(value: u64) -> Option<SampleValue> {
+fn count_sample(value: u64) -> Option<SampleValue> {
     Some(value.into())
 }
 
-fn seconds(time: Duration) -> SampleValue {
+fn seconds_sample(time: Duration) -> SampleValue {
     time.as_secs_f64().into()
 }
 
-fn date(at: Timestamp) -> SampleValue {
-    seconds(at.since(Timestamp::default()))
+fn date_sample(at: Timestamp) -> SampleValue {
+    seconds_sample(at.since(Timestamp::default()))
 }
 
 #[rustfmt::skip]
 const METRICS: [SubscriptionMetric; 35] = [
     counter("gridhook_subscription_passed_events_total", "Published events that the event \
-        subscription has read, filtered or not.", |f, _| count(f.sums.counters.passed)),
+        subscription has read, filtered or not.", |f, _| count_sample(f.sums.counters.passed)),
     counter("gridhook_subscription_filtered_events_total", "Published events that the filter \
-        rejected.", |f, _| count(f.sums.counters.filtered)),
+        rejected.", |f, _| count_sample(f.sums.counters.filtered)),
     counter("gridhook_subscription_matched_events_total", "Published events that matched the \
-        filter.", |f, _| count(f.sums.counters.matched)),
+        filter.", |f, _| count_sample(f.sums.counters.matched)),
     counter("gridhook_subscription_delivered_events_total", "Published events that were \
-        delivered.", |f, _| count(f.sums.counters.delivered)),
+        delivered.", |f, _| count_sample(f.sums.counters.delivered)),
     counter("gridhook_subscription_canceled_events_total", "Published events whose delivery was \
-        canceled.", |f, _| count(f.sums.counters.canceled)),
+        canceled.", |f, _| count_sample(f.sums.counters.canceled)),
     counter("gridhook_subscription_late_responses_total", "Requests that succeeded after the \
-        response timeout.", |f, _| count(f.sums.counters.late + f.sums.replayed.late)),
+        response timeout.", |f, _| count_sample(f.sums.counters.late + f.sums.replayed.late)),
     counter("gridhook_subscription_replayed_events_total", "Events that replays and redrives \
-        delivered.", |f, _| count(f.sums.replayed.delivered)),
+        delivered.", |f, _| count_sample(f.sums.replayed.delivered)),
     counter("gridhook_subscription_dead_letters_written_total", "Dead letters written to the \
-        destination.", |f, _| count(f.sums.written)),
+        destination.", |f, _| count_sample(f.sums.written)),
     counter("gridhook_subscription_dead_letters_lost_total", "Dead letters lost because the \
-        destination was unavailable for too long.", |f, _| count(f.sums.lost)),
+        destination was unavailable for too long.", |f, _| count_sample(f.sums.lost)),
     counter("gridhook_subscription_dead_letters_redriven_total", "Dead letters redriven before \
-        they were written to a file.", |f, _| count(f.sums.redriven)),
+        they were written to a file.", |f, _| count_sample(f.sums.redriven)),
     counter("gridhook_subscription_dead_letters_purged_total", "Dead letters purged before they \
-        were written to a file.", |f, _| count(f.sums.purged)),
-    counter("gridhook_subscription_dead_letter_files_total", "Dead-letter files written.", |f, _| count(f.sums.files)),
+        were written to a file.", |f, _| count_sample(f.sums.purged)),
+    counter("gridhook_subscription_dead_letter_files_total", "Dead-letter files written.", |f, _| count_sample(f.sums.files)),
     counter("gridhook_subscription_quarantined_events_total", "Events quarantined because \
-        processing them ended the actor repeatedly, since the process started.", |f, _| count(f.sums.quarantined)),
+        processing them ended the actor repeatedly, since the process started.", |f, _| count_sample(f.sums.quarantined)),
     gauge("gridhook_subscriptions", "Number of event subscriptions in the series: 1, or more for \
-        subscription=\"_other\".", |f, _| count(f.state.subscriptions)),
-    gauge("gridhook_subscription_suspended", "Whether delivery to the endpoint is suspended.", |f, _| count(f.state.suspended)),
+        subscription=\"_other\".", |f, _| count_sample(f.state.subscriptions)),
+    gauge("gridhook_subscription_suspended", "Whether delivery to the endpoint is suspended.", |f, _| count_sample(f.state.suspended)),
     gauge("gridhook_subscription_probing", "Whether a probe of the suspended endpoint is in \
-        flight.", |f, _| count(f.state.probing)),
+        flight.", |f, _| count_sample(f.state.probing)),
     gauge("gridhook_subscription_held", "Whether delivery is held by an operator, by a 410 \
-        response of the endpoint, or because the endpoint failed for too long.", |f, _| count(f.state.held)),
+        response of the endpoint, or because the endpoint failed for too long.", |f, _| count_sample(f.state.held)),
     gauge("gridhook_subscription_endpoint_failing", "Whether delivery is held because the endpoint \
-        had no success for delivery.hold_after_failing.", |f, _| count(f.state.held_failing)),
+        had no success for delivery.hold_after_failing.", |f, _| count_sample(f.state.held_failing)),
     gauge("gridhook_subscription_suspension_start_time_seconds", "Start of the suspension; missing \
-        for a healthy endpoint.", |f, _| f.state.since.map(date)),
+        for a healthy endpoint.", |f, _| f.state.since.map(date_sample)),
     gauge("gridhook_subscription_next_probe_time_seconds", "Time of the next probe; missing for an \
-        endpoint that is not suspended.", |f, _| f.state.until.map(date)),
+        endpoint that is not suspended.", |f, _| f.state.until.map(date_sample)),
     gauge("gridhook_subscription_consecutive_suspensions", "Consecutive suspensions of the \
         endpoint.", |f, _| Some(f.state.consecutive_suspensions.into())),
     gauge("gridhook_subscription_consecutive_failures", "Consecutive failed requests.", |f, _| Some(f.state.failures.into())),
     gauge("gridhook_subscription_backlog_events", "Events of the topic that the event subscription \
-        has not read yet, before its filter.", |f, _| count(f.state.backlog)),
+        has not read yet, before its filter.", |f, _| count_sample(f.state.backlog)),
     gauge("gridhook_subscription_backlog_age_seconds", "Age of the oldest event of the backlog; 0 \
-        for an empty backlog.", |f, now| Some(seconds(f.state.unread_age(now)))),
-    gauge("gridhook_subscription_time_to_live_seconds", "Time to live of events.", |f, _| f.state.time_to_live.map(seconds)),
-    gauge("gridhook_subscription_pending_events", "Events that wait for a retry.", |f, _| count(f.state.pending)),
-    gauge("gridhook_subscription_next_due_time_seconds", "Time of the next retry.", |f, _| f.state.next_due.map(date)),
-    gauge("gridhook_subscription_holding_keys", "Order keys that hold back events.", |f, _| count(f.state.holding_keys)),
+        for an empty backlog.", |f, now| Some(seconds_sample(f.state.unread_age(now)))),
+    gauge("gridhook_subscription_time_to_live_seconds", "Time to live of events.", |f, _| f.state.time_to_live.map(seconds_sample)),
+    gauge("gridhook_subscription_pending_events", "Events that wait for a retry.", |f, _| count_sample(f.state.pending)),
+    gauge("gridhook_subscription_next_due_time_seconds", "Time of the next retry.", |f, _| f.state.next_due.map(date_sample)),
+    gauge("gridhook_subscription_holding_keys", "Order keys that hold back events.", |f, _| count_sample(f.state.holding_keys)),
     gauge("gridhook_subscription_held_back_events", "Events held back until an earlier event of \
-        their order key has ended. They count as pending.", |f, _| count(f.state.held_back)),
+        their order key has ended. They count as pending.", |f, _| count_sample(f.state.held_back)),
     gauge("gridhook_subscription_blocked_keys", "Order keys that are blocked by an event until an \
-        operator decides.", |f, _| count(f.state.blocked_keys)),
+        operator decides.", |f, _| count_sample(f.state.blocked_keys)),
     gauge("gridhook_subscription_dead_letters_waiting", "Dead letters that wait to be written to a \
-        file.", |f, _| count(f.state.waiting)),
+        file.", |f, _| count_sample(f.state.waiting)),
     gauge("gridhook_subscription_in_flight_requests", "Requests sent whose outcome is not on disk \
-        yet.", |f, _| count(f.state.in_flight)),
+        yet.", |f, _| count_sample(f.state.in_flight)),
     gauge("gridhook_subscription_late_requests", "Requests past the response timeout whose late \
-        response is still accepted.", |f, _| count(f.state.late_requests)),
+        response is still accepted.", |f, _| count_sample(f.state.late_requests)),
     gauge("gridhook_subscription_concurrency_limit_requests", "Current limit of requests in \
-        flight.", |f, _| count(f.state.concurrency)),
+        flight.", |f, _| count_sample(f.state.concurrency)),
     gauge("gridhook_subscription_actor_incarnation", "Number of the current incarnation of the \
-        actor.", |f, _| count(f.state.incarnation)),
+        actor.", |f, _| count_sample(f.state.incarnation)),
 ];
 
 #[rustfmt::skip]
 const LABELLED: [LabelledMetric; 5] = [
     labelled("gridhook_subscription_attempts_total", "outcome", "Requests to the endpoint by \
         outcome. For pull delivery: receives that returned events, and each expired lock as \
-        TimedOut.", |f| f.sums.attempts()),
+        TimedOut.", |f| f.sums.requests_by_outcome()),
     labelled("gridhook_subscription_dead_lettered_events_total", "reason", "Dead-lettered events \
         by reason.", |f| f.sums.dead_lettered()),
     labelled("gridhook_subscription_dropped_events_total", "reason", "Events given up without a \
-        dead-letter destination, by reason.", |f| f.sums.dropped()),
+        dead-letter destination, by reason.", |f| f.sums.dropped_by_reason()),
     labelled("gridhook_subscription_leased_events_total", "step", "Operations of pulling clients, \
-        one for each event: received, acknowledged, released, rejected, renewed, lockExpired.", |f| f.sums.leases()),
+        one for each event: received, acknowledged, released, rejected, renewed, lockExpired.", |f| f.sums.lease_operations()),
     labelled("gridhook_subscription_restarts_total", "end", "Restarts of the actor by the end of \
-        the previous incarnation, since the process started.", |f| named(by_end(f.sums.ends))),
+        the previous incarnation, since the process started.", |f| labelled_counts(by_end(f.sums.ends))),
 ];
 
 #[rustfmt::skip]
@@ -215,7 +215,7 @@ const CAUSE: MetricFamily = MetricFamily {
     help: "1, with the outcome that caused the suspension.",
 };
 
-fn named(counts: [(&'static str, u64); 4]) -> Vec<(String, u64)> {
+fn labelled_counts(counts: [(&'static str, u64); 4]) -> Vec<(String, u64)> {
     counts
         .into_iter()
         .map(|(name, count)| (name.to_owned(), count))
@@ -237,11 +237,11 @@ pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], 
             ("subscription", named.subscription.clone()),
         ]
     };
-    let owned: Vec<(_, &SubscriptionFigures)> = all
+    let own_figures: Vec<(_, &SubscriptionFigures)> = all
         .iter()
         .map(|named| (labels_of(named), &named.figures))
         .collect();
-    let all: Vec<([(&str, &str); 2], &SubscriptionFigures)> = owned
+    let all: Vec<([(&str, &str); 2], &SubscriptionFigures)> = own_figures
         .iter()
         .map(|(labels, figures)| {
             (

@@ -23,7 +23,7 @@ const UNRECORDED: &str = "Unrecorded";
 /// Counts that are combined field by field.
 pub(super) trait Merge: Clone + Default {
     /// Combines each count with the same count of `other`.
-    fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64);
+    fn merge_with(&mut self, other: &Self, how: fn(u64, u64) -> u64);
 }
 
 /// Counters: these never fall.
@@ -43,7 +43,6 @@ pub(super) struct SubscriptionCounters {
     pub(super) measured: SubscriptionMeasures,
 }
 
-/// Counters of a topic.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopicCounters {
     pub(super) events: u64,
@@ -54,7 +53,7 @@ pub(super) struct TopicCounters {
 
 impl TopicCounters {
     /// The counters of `topic`.
-    pub(super) fn of(topic: &TopicHandle) -> Self {
+    pub(super) fn from_topic(topic: &TopicHandle) -> Self {
         let RunningTotals {
             count: events,
             bytes,
@@ -69,7 +68,7 @@ impl TopicCounters {
 }
 
 impl Merge for TopicCounters {
-    fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+    fn merge_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
         self.events = how(self.events, other.events);
         self.bytes = how(self.bytes, other.bytes);
         self.publishing.unmatched = how(self.publishing.unmatched, other.publishing.unmatched);
@@ -129,7 +128,10 @@ pub(super) struct SubscriptionFigures {
 
 impl SubscriptionFigures {
     /// The figures of one event subscription with its dead-letter totals.
-    pub(super) fn of(counted: SubscriptionCensus<'_>, dead_letters: &DeadLetterTotals) -> Self {
+    pub(super) fn from_census(
+        counted: SubscriptionCensus<'_>,
+        dead_letters: &DeadLetterTotals,
+    ) -> Self {
         let cursor = counted.cursor;
         let dead_lettered = cursor.counters.dead_lettered + cursor.replayed.dead_lettered;
         let mut state = SubscriptionGauges {
@@ -216,7 +218,7 @@ impl SubscriptionFigures {
 
     /// Adds the figures of another.
     pub(super) fn add(&mut self, other: &Self) {
-        self.sums.merge(&other.sums, u64::saturating_add);
+        self.sums.merge_with(&other.sums, u64::saturating_add);
         self.state.add(&other.state);
     }
 }
@@ -268,7 +270,7 @@ impl SubscriptionGauges {
 }
 
 impl Merge for SubscriptionCounters {
-    fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+    fn merge_with(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
         merge_counters(&mut self.counters, &other.counters, how);
         merge_counters(&mut self.replayed, &other.replayed, how);
         merge_map(&mut self.counts.failed, &other.counts.failed, how);
@@ -290,7 +292,8 @@ impl Merge for SubscriptionCounters {
             *to = how(*to, from);
         }
         merge_ends(&mut self.ends, other.ends, how);
-        let (to, from) = (&mut self.measured, &other.measured);
+        let to = &mut self.measured;
+        let from = &other.measured;
         for (to, from) in [
             (&mut to.wait, &from.wait),
             (&mut to.batch, &from.batch),
@@ -308,25 +311,23 @@ impl Merge for SubscriptionCounters {
 
 impl SubscriptionCounters {
     /// Requests by outcome, `Delivered` first.
-    pub(super) fn attempts(&self) -> Vec<(String, u64)> {
-        let (all, failed) = (
-            self.counters.requests + self.replayed.requests,
-            self.counters.requests_failed + self.replayed.requests_failed,
-        );
+    pub(super) fn requests_by_outcome(&self) -> Vec<(String, u64)> {
+        let all = self.counters.requests + self.replayed.requests;
+        let failed = self.counters.requests_failed + self.replayed.requests_failed;
         // An expired lock counts as a failed request, but the receive that it came from succeeded.
-        let all = all + self.stepped(StepKind::Expired);
+        let all = all + self.events_with_step(StepKind::Expired);
         let mut attempts = vec![(Outcome::Delivered.to_string(), all.saturating_sub(failed))];
         attempts.extend(by_name(&self.counts.failed, failed));
         attempts
     }
 
     /// Number of events with this lease operation.
-    pub(super) fn stepped(&self, step: StepKind) -> u64 {
+    pub(super) fn events_with_step(&self, step: StepKind) -> u64 {
         self.counts.leases.get(&step).copied().unwrap_or_default()
     }
 
     /// Operations of pulling clients, one for each event; empty if no event was ever received.
-    pub(super) fn leases(&self) -> Vec<(String, u64)> {
+    pub(super) fn lease_operations(&self) -> Vec<(String, u64)> {
         if self.counts.leases.is_empty() {
             return Vec::new();
         }
@@ -337,7 +338,7 @@ impl SubscriptionCounters {
             .sum();
         let steps = StepKind::ALL
             .into_iter()
-            .map(|step| (step.to_string(), self.stepped(step)));
+            .map(|step| (step.to_string(), self.events_with_step(step)));
         steps.chain([("rejected".to_owned(), rejected)]).collect()
     }
 
@@ -350,7 +351,7 @@ impl SubscriptionCounters {
     }
 
     /// Dropped events by reason.
-    pub(super) fn dropped(&self) -> Vec<(String, u64)> {
+    pub(super) fn dropped_by_reason(&self) -> Vec<(String, u64)> {
         by_name(
             &self.counts.dropped,
             self.counters.dropped + self.replayed.dropped,
@@ -366,8 +367,7 @@ impl SubscriptionGauges {
             .unwrap_or_default()
     }
 
-    /// Name of the health.
-    pub(super) fn health(&self) -> &'static str {
+    pub(super) fn health_name(&self) -> &'static str {
         match (self.suspended, self.probing) {
             (0, 0) => "healthy",
             (0, _) => "probing",

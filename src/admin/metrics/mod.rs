@@ -43,7 +43,7 @@ use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
 use super::{
     AdminError, Control,
     admin_token::AdminToken,
-    arm::{Call, no_subscription, path::TopicPath, topic},
+    arm::{Call, find_topic, no_subscription, path::TopicPath},
     cluster::ClusterContext,
 };
 use gridhook_clock::Clock;
@@ -71,7 +71,6 @@ pub type CertificateEnds = Arc<dyn Fn() -> BTreeMap<String, Timestamp> + Send + 
 /// Sources of figures other than the registry.
 #[derive(Default)]
 pub struct MetricSources {
-    /// The journal.
     pub journal: Option<Journal>,
     /// The publish endpoint.
     pub publisher: Option<web::Data<Publisher>>,
@@ -108,13 +107,13 @@ pub enum MetricsAccess {
 
 impl MetricsAccess {
     /// Whether a request with this token, or without one, may read.
-    pub(super) fn permits(&self, given: Option<&str>) -> bool {
+    pub(super) fn permits_reader(&self, given: Option<&str>) -> bool {
         match self {
             Self::All => true,
             Self::Token(token) => token
                 .as_ref()
                 .zip(given)
-                .is_some_and(|(token, given)| token.is(given)),
+                .is_some_and(|(token, given)| token.matches(given)),
         }
     }
 }
@@ -159,11 +158,10 @@ impl Exposition {
         self.readers
             .read()
             .unwrap_or_else(PoisonError::into_inner)
-            .permits(given)
+            .permits_reader(given)
     }
 
-    /// The limits of series.
-    pub(super) fn bounds(&self) -> SeriesLimits {
+    pub(super) fn series_limits(&self) -> SeriesLimits {
         self.bounds
     }
 
@@ -175,7 +173,6 @@ impl Exposition {
             .map(|publisher| &**publisher)
     }
 
-    /// The journal.
     pub(super) fn journal(&self) -> Option<&Journal> {
         self.sources.journal.as_ref()
     }
@@ -205,11 +202,11 @@ impl Exposition {
             .reader_pool()
             .read_meta(MetaKind::DeadLetters, DeadLetterTotals::name(key))
             .await?;
-        let damaged = |error: gridhook_dead_letter::totals::DamagedTotals| {
+        let damage_error = |error: gridhook_dead_letter::totals::DamagedTotals| {
             gridhook_journal::Error::Damaged(error.to_string())
         };
         Ok(record
-            .map(|record| DeadLetterTotals::decode(&record).map_err(damaged))
+            .map(|record| DeadLetterTotals::decode(&record).map_err(damage_error))
             .transpose()?
             .unwrap_or_default())
     }
@@ -257,8 +254,8 @@ pub(super) fn standby_exposition(
     let format = text_format(request);
     let mut text = MetricsText::new(format);
     server::write_server(&mut text, ready);
-    server::listeners(&mut text, listeners);
-    server::certificates(&mut text, certificates);
+    server::push_listeners(&mut text, listeners);
+    server::push_certificates(&mut text, certificates);
     cluster::write_cluster(&mut text, cluster_context);
     HttpResponse::Ok()
         .content_type(format.content_type())
@@ -266,20 +263,20 @@ pub(super) fn standby_exposition(
 }
 
 /// `GET /metrics`.
-pub(super) async fn scrape(
+pub(super) async fn get_metrics(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
     let format = text_format(&request);
-    let gone = |_| AdminError::Broken("the pool of blocking threads has stopped");
+    let pool_stopped = |_| AdminError::Broken("the pool of blocking threads has stopped");
     let finding = control.clone();
-    let found = web::block(move || {
+    let subscription = web::block(move || {
         finding
             .exposition
-            .find(&finding.registry, finding.clock.now())
+            .find_scraped(&finding.registry, finding.clock.now())
     })
     .await;
-    let scrape = found.map_err(gone)?.with_ages().await;
+    let scrape = subscription.map_err(pool_stopped)?.with_ages().await;
     let text = web::block(move || {
         let mut text = MetricsText::new(format);
         server::write_server_families(&mut text, &control.exposition, &scrape);
@@ -289,17 +286,17 @@ pub(super) async fn scrape(
     });
     Ok(HttpResponse::Ok()
         .content_type(format.content_type())
-        .body(text.await.map_err(gone)?))
+        .body(text.await.map_err(pool_stopped)?))
 }
 
 /// `GET …/metrics` of an event subscription.
-pub(super) async fn subscription(
+pub(super) async fn get_subscription_metrics(
     call: Call<'_>,
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let topic = topic(control, path)?;
+    let topic = find_topic(control, path)?;
     let missing = || no_subscription(path, name);
     let subscription = topic
         .visit_subscription(name, |counted| counted.number)
@@ -313,7 +310,7 @@ pub(super) async fn subscription(
         (
             counted.record.clone(),
             counted.unread,
-            SubscriptionFigures::of(counted, &dead_letter_totals),
+            SubscriptionFigures::from_census(counted, &dead_letter_totals),
         )
     });
     let (record, unread, mut figures) = counted.ok_or_else(missing)?;
@@ -337,7 +334,8 @@ pub(super) async fn subscription(
         }
         ExpositionFormat::Text(format) => {
             let mut text = MetricsText::new(format);
-            let (topic, subscription) = (topic.record().key(), record.key());
+            let topic = topic.record().key();
+            let subscription = record.key();
             families::write_families(
                 &mut text,
                 &[NamedSubscription {

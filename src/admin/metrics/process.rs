@@ -32,31 +32,31 @@ impl ProcessFigures {
             .collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         let seconds = |ticks: u64| ticks as f64 / clock_ticks_per_second() as f64;
-        let used = field(14)
+        let cpu_ticks = field(14)
             .zip(field(15))
             .map(|(user, system)| seconds(user + system));
         Self {
-            cpu_seconds: used,
-            start_time_seconds: booted()
+            cpu_seconds: cpu_ticks,
+            start_time_seconds: boot_time()
                 .zip(field(22))
                 .map(|(booted, ticks)| booted as f64 + seconds(ticks)),
             threads: field(20),
             virtual_bytes: field(23),
             resident_bytes: field(24).map(|pages| pages * page_size() as u64),
-            open_files: files().ok(),
+            open_files: open_files().ok(),
             most_files: getrlimit(Resource::Nofile).current,
         }
     }
 }
 
 /// Boot time of the machine, in seconds since 1970.
-fn booted() -> Option<u64> {
+fn boot_time() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines()
         .find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 
-fn files() -> io::Result<u64> {
+fn open_files() -> io::Result<u64> {
     // Reading the folder takes one descriptor itself.
     Ok((fs::read_dir("/proc/self/fd")?.count() as u64).saturating_sub(1))
 }

@@ -77,17 +77,18 @@ impl Exposition {
     ///
     /// It visits the subscriptions twice. What it keeps of one without series of its own is its
     /// activity; its figures are added to those of a rest at once.
-    pub(super) fn find(&self, registry: &Registry, now: Timestamp) -> ScrapedSubscription {
+    pub(super) fn find_scraped(&self, registry: &Registry, now: Timestamp) -> ScrapedSubscription {
         let topics = registry.list_topics();
         // Before the cursors, see `SubscriptionFigures::of`.
-        let (dead_letters, none) = (self.dead_letters(), DeadLetterTotals::default());
+        let dead_letters = self.dead_letters();
+        let none = DeadLetterTotals::default();
         let mut selection = self
             .selection
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let done = activities(&topics);
+        let all_activities = list_activities(&topics);
         let partitions: Vec<PartitionId> = topics.iter().map(|topic| topic.partition()).collect();
-        selection.choose(&done, &partitions, self.bounds, now);
+        selection.choose_series(&all_activities, &partitions, self.bounds, now);
 
         let names: HashMap<PartitionId, String> = topics
             .iter()
@@ -101,11 +102,9 @@ impl Exposition {
                 OTHER.to_owned()
             })
         };
-        let (mut named, mut rests, mut unread) = (
-            Vec::new(),
-            BTreeMap::<String, (SubscriptionFigures, UnreadOfRest)>::new(),
-            Vec::new(),
-        );
+        let mut named = Vec::new();
+        let mut rests = BTreeMap::<String, (SubscriptionFigures, UnreadOfRest)>::new();
+        let mut unread = Vec::new();
         for topic in &topics {
             let partition = topic.partition();
             let topic_label = label(partition).unwrap_or_default();
@@ -117,11 +116,13 @@ impl Exposition {
                 let dead_letters = dead_letters
                     .get(&DeadLetterTotals::name(key))
                     .unwrap_or(&none);
-                let (first, backlog) = (counted.unread, counted.backlog);
+                let first = counted.unread;
+                let backlog = counted.backlog;
                 if selection.is_named(key) {
                     unread.extend(first.map(|seq| (named.len(), Arc::clone(topic), seq)));
-                    let (topic, subscription) = (topic_label.clone(), counted.record.key());
-                    let figures = SubscriptionFigures::of(counted, dead_letters);
+                    let topic = topic_label.clone();
+                    let subscription = counted.record.key();
+                    let figures = SubscriptionFigures::from_census(counted, dead_letters);
                     named.push((
                         key,
                         NamedSubscription {
@@ -131,7 +132,7 @@ impl Exposition {
                         },
                     ));
                 } else {
-                    let figures = SubscriptionFigures::of(counted, dead_letters);
+                    let figures = SubscriptionFigures::from_census(counted, dead_letters);
                     let (rest, rest_unread) = match rests.get_mut(&topic_label) {
                         Some(rest) => rest,
                         None => rests.entry(topic_label.clone()).or_default(),
@@ -147,11 +148,11 @@ impl Exposition {
             .keys()
             .filter_map(|partition| Some((*partition, label(*partition)?)))
             .collect();
-        let reported: Vec<(SubscriptionKey, &SubscriptionFigures)> = named
+        let by_subscription: Vec<(SubscriptionKey, &SubscriptionFigures)> = named
             .iter()
             .map(|(key, named)| (*key, &named.figures))
             .collect();
-        selection.report_named(&reported, |key| labels.get(&key.partition).cloned());
+        selection.report_named(&by_subscription, |key| labels.get(&key.partition).cloned());
         selection.keep_rests(|name| name == OTHER || names.values().any(|known| known == name));
         let mut subscriptions: Vec<NamedSubscription> =
             named.into_iter().map(|(_, named)| named).collect();
@@ -178,7 +179,7 @@ impl Exposition {
                     ..TopicFigures::default()
                 });
             of.sums
-                .merge(&TopicCounters::of(topic), u64::saturating_add);
+                .merge_with(&TopicCounters::from_topic(topic), u64::saturating_add);
             of.subscriptions += topic.subscription_count() as u64;
             of.full += u64::from(
                 topic
@@ -231,9 +232,9 @@ impl ScrapedSubscription {
         let lookups = async {
             for (index, topic, seq) in unread {
                 // Damage is reported by the reads that need the event.
-                let taken = topic.appended_at(seq).await.ok().flatten();
+                let appended = topic.appended_at(seq).await.ok().flatten();
                 let since = &mut scrape.subscriptions[index].figures.state.unread_since;
-                *since = since.iter().copied().chain(taken).min();
+                *since = since.iter().copied().chain(appended).min();
             }
         };
         tokio::time::timeout(LOOKUP_TIMEOUT, lookups).await.ok();
@@ -242,7 +243,7 @@ impl ScrapedSubscription {
 }
 
 /// Activity of each event subscription: matched events, backlog and requests.
-fn activities(topics: &[Arc<TopicHandle>]) -> Vec<Activity> {
+fn list_activities(topics: &[Arc<TopicHandle>]) -> Vec<Activity> {
     let mut activities = Vec::new();
     for topic in topics {
         topic.visit_cursors(
@@ -297,7 +298,7 @@ pub(super) fn bounds_of(bounds: SeriesLimits) -> [(&'static str, u64); 3] {
 
 impl TopicFigures {
     /// Restarts of the actor by the end of the previous incarnation.
-    pub(super) fn restarts(&self) -> [(&'static str, u64); 4] {
+    pub(super) fn restarts_by_end(&self) -> [(&'static str, u64); 4] {
         by_end(self.sums.ends)
     }
 }

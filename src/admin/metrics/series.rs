@@ -27,7 +27,6 @@ pub struct SeriesLimits {
     pub subscriptions: usize,
     /// Event subscriptions of one topic.
     pub subscriptions_per_topic: usize,
-    /// Topics.
     pub topics: usize,
 }
 
@@ -71,22 +70,22 @@ struct RestCounters<T> {
 
 impl SeriesSelection {
     /// Selects the most active event subscriptions, and the topics to name.
-    pub(crate) fn choose(
+    pub(crate) fn choose_series(
         &mut self,
         all: &[Activity],
         topics: &[PartitionId],
         bounds: SeriesLimits,
         now: Timestamp,
     ) {
-        let passed = self
+        let elapsed_seconds = self
             .looked
             .map_or(0.0, |looked| now.since(looked).as_secs_f64());
-        let kept = 0.5_f64.powf(passed / HALF_LIFE_SECONDS);
+        let decay = 0.5_f64.powf(elapsed_seconds / HALF_LIFE_SECONDS);
         let mut seen = HashMap::with_capacity(all.len());
         let mut ranks = Vec::with_capacity(all.len());
         for Activity { key, total } in all {
             let score = self.seen.get(key).map_or(0.0, |seen| {
-                seen.score * kept + total.saturating_sub(seen.total) as f64
+                seen.score * decay + total.saturating_sub(seen.total) as f64
             });
             seen.insert(
                 *key,
@@ -115,7 +114,8 @@ impl SeriesSelection {
             topics,
             bounds,
         );
-        let (mut of_topic, mut named) = (HashMap::new(), HashSet::new());
+        let mut of_topic = HashMap::new();
+        let mut named = HashSet::new();
         for (_, _, key) in ranks {
             let of_topic: &mut usize = of_topic.entry(key.partition).or_default();
             if named.len() < bounds.subscriptions
@@ -175,7 +175,7 @@ impl SeriesSelection {
                     .entry(rest)
                     .or_default()
                     .minus
-                    .merge(&sums, u64::saturating_add);
+                    .merge_with(&sums, u64::saturating_add);
             }
         }
     }
@@ -185,12 +185,12 @@ impl SeriesSelection {
         self.rests
             .entry(topic.to_owned())
             .or_default()
-            .report(&mut figures.sums);
+            .report_sums(&mut figures.sums);
     }
 
     /// Corrects the counters of the rest of topics.
     pub(super) fn report_topics_rest(&mut self, sums: &mut TopicCounters) {
-        self.topics_rest.report(sums);
+        self.topics_rest.report_sums(sums);
     }
 
     /// Forgets the rests of other topics than these.
@@ -201,13 +201,13 @@ impl SeriesSelection {
 
 impl<T: Merge> RestCounters<T> {
     /// Turns the sum of the present members into counters that never fall.
-    fn report(&mut self, sums: &mut T) {
-        sums.merge(&self.plus, u64::saturating_add);
-        sums.merge(&self.minus, u64::saturating_sub);
+    fn report_sums(&mut self, sums: &mut T) {
+        sums.merge_with(&self.plus, u64::saturating_add);
+        sums.merge_with(&self.minus, u64::saturating_sub);
         if let Some(mut gone) = self.last.take() {
-            gone.merge(sums, u64::saturating_sub);
-            self.plus.merge(&gone, u64::saturating_add);
-            sums.merge(&gone, u64::saturating_add);
+            gone.merge_with(sums, u64::saturating_sub);
+            self.plus.merge_with(&gone, u64::saturating_add);
+            sums.merge_with(&gone, u64::saturating_add);
         }
         self.last = Some(sums.clone());
     }

@@ -40,12 +40,15 @@ const fn histogram(name: &'static str, help: &'static str) -> MetricFamily {
 }
 
 /// One sample without labels.
-pub(super) fn one(text: &mut MetricsText, family: MetricFamily, value: impl Into<SampleValue>) {
+pub(super) fn push_sample(
+    text: &mut MetricsText,
+    family: MetricFamily,
+    value: impl Into<SampleValue>,
+) {
     text.start_family(family);
     text.add_sample(&[], value);
 }
 
-/// Writes all of these families.
 pub(super) fn write_server_families(
     text: &mut MetricsText,
     exposition: &Exposition,
@@ -59,7 +62,7 @@ pub(super) fn write_server_families(
             .as_ref()
             .is_none_or(|ready| ready()),
     );
-    one(
+    push_sample(
         text,
         gauge("gridhook_topics", "Number of topics and domains."),
         scrape.topics_there,
@@ -71,11 +74,11 @@ pub(super) fn write_server_families(
     for (of, most) in bounds_of(exposition.bounds) {
         text.add_sample(&[("of", of)], most);
     }
-    topics(text, &scrape.topics);
-    publishers(text, exposition);
-    listeners(text, &exposition.sources.listeners);
+    push_topics(text, &scrape.topics);
+    push_publishers(text, exposition);
+    push_listeners(text, &exposition.sources.listeners);
     if let Some(ends) = &exposition.sources.certificates {
-        certificates(text, &ends());
+        push_certificates(text, &ends());
     }
     if let Some(spans) = &exposition.sources.spans {
         text.start_family(counter(
@@ -92,7 +95,7 @@ pub(super) fn write_server_families(
         .as_ref()
         .and_then(|backups| backups())
     {
-        backups(text, &counts, interval);
+        push_backups(text, &counts, interval);
     }
     if let Some(events) = &exposition.sources.system_events {
         text.start_family(counter(
@@ -106,7 +109,7 @@ pub(super) fn write_server_families(
     }
     if let Some(sockets) = &exposition.sources.sockets {
         let (free, waiting) = sockets();
-        one(
+        push_sample(
             text,
             gauge(
                 "gridhook_delivery_free_requests",
@@ -114,7 +117,7 @@ pub(super) fn write_server_families(
             ),
             free,
         );
-        one(
+        push_sample(
             text,
             gauge(
                 "gridhook_delivery_waiting_subscriptions",
@@ -124,9 +127,10 @@ pub(super) fn write_server_families(
         );
     }
     if let Some(clock) = &exposition.sources.clock {
-        let (time, wall) = (clock.now(), clock.wall_time());
+        let time = clock.now();
+        let wall = clock.wall_time();
         let ahead = wall.seconds_ahead_of(time);
-        one(
+        push_sample(
             text,
             gauge(
                 "gridhook_clock_wall_ahead_seconds",
@@ -135,7 +139,7 @@ pub(super) fn write_server_families(
             ),
             ahead,
         );
-        one(
+        push_sample(
             text,
             gauge(
                 "gridhook_clock_expiry_paused",
@@ -148,9 +152,9 @@ pub(super) fn write_server_families(
         super::cluster::write_cluster(text, cluster);
     }
     if let Some((state, figures)) = &scrape.journal {
-        journal(text, *state, figures);
+        push_journal(text, *state, figures);
     }
-    process(text, scrape);
+    push_process(text, scrape);
 }
 
 /// Writes the number of event subscriptions by condition.
@@ -171,7 +175,7 @@ pub(super) fn write_server(text: &mut MetricsText, ready: bool) {
         "1, with the version of the server.",
     ));
     text.add_sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
-    one(
+    push_sample(
         text,
         gauge(
             "gridhook_ready",
@@ -181,7 +185,7 @@ pub(super) fn write_server(text: &mut MetricsText, ready: bool) {
     );
 }
 
-fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
+fn push_topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     type Of = fn(&TopicFigures) -> u64;
     #[rustfmt::skip]
     let ones: [(MetricFamily, Of); 7] = [
@@ -224,7 +228,7 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
         "Restarts of the actor by the end of the previous incarnation, since the process started.",
     ));
     for topic in topics {
-        for (end, times) in topic.restarts() {
+        for (end, times) in topic.restarts_by_end() {
             text.add_sample(&[("topic", &topic.name), ("end", end)], times);
         }
     }
@@ -238,7 +242,7 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     }
 }
 
-fn publishers(text: &mut MetricsText, exposition: &Exposition) {
+fn push_publishers(text: &mut MetricsText, exposition: &Exposition) {
     let Some(publisher) = &exposition.sources.publisher else {
         return;
     };
@@ -256,7 +260,7 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
         );
     }
     let (used, most) = publisher.bytes_in_flight();
-    one(
+    push_sample(
         text,
         gauge(
             "gridhook_publish_in_flight_bytes",
@@ -264,7 +268,7 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
         ),
         used,
     );
-    one(
+    push_sample(
         text,
         gauge(
             "gridhook_publish_in_flight_limit_bytes",
@@ -274,7 +278,10 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
     );
 }
 
-pub(super) fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounters>]) {
+pub(super) fn push_listeners(
+    text: &mut MetricsText,
+    listeners: &[std::sync::Arc<ListenerCounters>],
+) {
     type Of = fn(&ListenerCounters) -> u64;
     #[rustfmt::skip]
     let ones: [(MetricFamily, Of); 2] = [
@@ -316,7 +323,7 @@ pub(super) fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<List
     }
 }
 
-pub(super) fn certificates(text: &mut MetricsText, ends: &BTreeMap<String, Timestamp>) {
+pub(super) fn push_certificates(text: &mut MetricsText, ends: &BTreeMap<String, Timestamp>) {
     text.start_family(gauge(
         "gridhook_certificate_not_after_timestamp_seconds",
         "End of a certificate that the server shows, in seconds since 1970.",
@@ -325,13 +332,13 @@ pub(super) fn certificates(text: &mut MetricsText, ends: &BTreeMap<String, Times
         .for_each(|(file, end)| text.add_sample(&[("file", file)], end.0 / 1_000_000));
 }
 
-fn journal(
+fn push_journal(
     text: &mut MetricsText,
     state: journal::JournalState,
     figures: &journal::figures::JournalFigures,
 ) {
     let writable = state == journal::JournalState::Writable;
-    one(
+    push_sample(
         text,
         gauge(
             "gridhook_journal_writable",
@@ -352,15 +359,16 @@ fn journal(
         "gridhook_journal_read_panics_total",
         "Reads that panicked, since the process started.",
     );
-    one(text, panics, figures.read_panics);
-    damage(text, figures);
+    push_sample(text, panics, figures.read_panics);
+    push_damage(text, figures);
     if let Some(figures) = &figures.store {
-        store(text, figures);
+        push_store(text, figures);
     }
 }
 
-fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
-    let (damage, scrubbed) = (&figures.damage, figures.scrubbed);
+fn push_damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
+    let damage = &figures.damage;
+    let scrubbed = figures.scrubbed;
     #[rustfmt::skip]
     let ones: [(MetricFamily, u64); 4] = [
         (gauge("gridhook_store_lost_events", "Events of the log that cannot be read because a \
@@ -372,11 +380,11 @@ fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
             damage, since the process started."), scrubbed.passes),
     ];
     for (family, value) in ones {
-        one(text, family, value);
+        push_sample(text, family, value);
     }
 }
 
-fn backups(text: &mut MetricsText, counts: &BackupCounts, interval: Option<Duration>) {
+fn push_backups(text: &mut MetricsText, counts: &BackupCounts, interval: Option<Duration>) {
     let last = counts
         .last_success
         .map(|last| SampleValue::from(last.0 as f64 / 1e6));
@@ -397,14 +405,14 @@ fn backups(text: &mut MetricsText, counts: &BackupCounts, interval: Option<Durat
     ];
     for (family, value) in ones {
         if let Some(value) = value {
-            one(text, family, value);
+            push_sample(text, family, value);
         }
     }
 }
 
-fn store(text: &mut MetricsText, figures: &StoreFigures) {
+fn push_store(text: &mut MetricsText, figures: &StoreFigures) {
     if let Some(free) = figures.free_bytes {
-        one(
+        push_sample(
             text,
             gauge(
                 "gridhook_store_disk_free_bytes",
@@ -413,14 +421,14 @@ fn store(text: &mut MetricsText, figures: &StoreFigures) {
             free,
         );
     }
-    let stalled = figures.stalled_micros as f64 / 1e6;
+    let stall_seconds = figures.stalled_micros as f64 / 1e6;
     #[rustfmt::skip]
     let ones: [(MetricFamily, SampleValue); 14] = [
         (counter("gridhook_rocksdb_wal_syncs_total", "Syncs of the write-ahead log."), figures.wal_syncs.into()),
         (counter("gridhook_rocksdb_wal_written_bytes_total", "Bytes written to the write-ahead \
             log."), figures.wal_bytes.into()),
         (counter("gridhook_rocksdb_stalled_seconds_total", "Time that writes waited for flushes \
-            and compactions."), stalled.into()),
+            and compactions."), stall_seconds.into()),
         (gauge("gridhook_rocksdb_write_stopped", "Whether writes are stopped."), figures.is_stopped.into()),
         (gauge("gridhook_rocksdb_write_delayed_bytes_per_second", "Current write rate limit in \
             bytes a second; 0: no limit."), figures.delayed_bytes_per_second.into()),
@@ -438,13 +446,13 @@ fn store(text: &mut MetricsText, figures: &StoreFigures) {
         (counter("gridhook_rocksdb_block_cache_hits_total", "Blocks found in the block cache."), figures.cache_hits.into()),
     ];
     for (family, value) in ones {
-        one(text, family, value);
+        push_sample(text, family, value);
     }
     let misses = counter(
         "gridhook_rocksdb_block_cache_misses_total",
         "Blocks not found in the block cache and read from disk.",
     );
-    one(text, misses, figures.cache_misses);
+    push_sample(text, misses, figures.cache_misses);
     type Of = fn(&FamilyFigures) -> u64;
     #[rustfmt::skip]
     let of_families: [(MetricFamily, Of); 5] = [
@@ -465,7 +473,7 @@ fn store(text: &mut MetricsText, figures: &StoreFigures) {
     }
 }
 
-fn process(text: &mut MetricsText, scrape: &Scrape) {
+fn push_process(text: &mut MetricsText, scrape: &Scrape) {
     let process = &scrape.process;
     let files = |files: Option<u64>| files.map(SampleValue::from);
     #[rustfmt::skip]
@@ -480,7 +488,7 @@ fn process(text: &mut MetricsText, scrape: &Scrape) {
     ];
     for (family, value) in ones {
         if let Some(value) = value {
-            one(text, family, value);
+            push_sample(text, family, value);
         }
     }
 }

@@ -181,10 +181,10 @@ impl MetricsView {
         now: Timestamp,
     ) -> Self {
         let SubscriptionFigures { sums, state } = figures;
-        let measured = &sums.measured;
+        let durations = &sums.measured;
         let phases = PHASE_NAMES
             .into_iter()
-            .zip(measured.phases.iter().map(HistogramView::new));
+            .zip(durations.phases.iter().map(HistogramView::new));
         Self {
             topic: topic.key(),
             subscription: subscription.key(),
@@ -199,10 +199,10 @@ impl MetricsView {
                 quarantined: sums.quarantined,
             },
             histograms: HistogramsView {
-                response_seconds: HistogramView::new(&measured.response),
-                queue_wait_seconds: HistogramView::new(&measured.wait),
-                delivery_seconds: HistogramView::new(&measured.delivery),
-                batch_events: HistogramView::new(&measured.batch),
+                response_seconds: HistogramView::new(&durations.response),
+                queue_wait_seconds: HistogramView::new(&durations.wait),
+                delivery_seconds: HistogramView::new(&durations.delivery),
+                batch_events: HistogramView::new(&durations.batch),
                 phase_seconds: phases.collect(),
             },
         }
@@ -213,7 +213,7 @@ impl StateView {
     fn new(state: &SubscriptionGauges, now: Timestamp) -> Self {
         let date = |at: Option<Timestamp>| at.map(|at| at.to_string());
         Self {
-            health: state.health(),
+            health: state.health_name(),
             held: state.held > 0,
             cause: state.cause.map(|cause| cause.to_string()),
             since: date(state.since),
@@ -245,10 +245,10 @@ impl CountersView {
             canceled: sums.counters.canceled,
             replayed: sums.replayed.delivered,
             late: sums.counters.late + sums.replayed.late,
-            attempts: sums.attempts().into_iter().collect(),
+            attempts: sums.requests_by_outcome().into_iter().collect(),
             dead_lettered: sums.dead_lettered().into_iter().collect(),
-            dropped: sums.dropped().into_iter().collect(),
-            leases: sums.leases().into_iter().collect(),
+            dropped: sums.dropped_by_reason().into_iter().collect(),
+            leases: sums.lease_operations().into_iter().collect(),
             dead_letters: DeadLettersView {
                 written: sums.written,
                 lost: sums.lost,

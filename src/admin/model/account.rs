@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::{
-    InvalidRequest, check_tags, drop_read_only, parse,
+    InvalidRequest, check_tags, drop_read_only, parse_body,
     provider::resource_types,
     read,
     topic::{LOCATION, check_scope_part},
@@ -46,17 +46,17 @@ pub struct ResourceGroupSpec {
 
 impl ResourceGroupSpec {
     /// Reads the body of a PUT.
-    pub fn put(body: &[u8]) -> Result<Self, InvalidRequest> {
-        Self::of(body, false)
+    pub fn from_put(body: &[u8]) -> Result<Self, InvalidRequest> {
+        Self::from_body(body, false)
     }
 
     /// Reads the body of a PATCH: what it omits stays.
-    pub fn patch(body: &[u8]) -> Result<Self, InvalidRequest> {
-        Self::of(body, true)
+    pub fn from_patch(body: &[u8]) -> Result<Self, InvalidRequest> {
+        Self::from_body(body, true)
     }
 
-    fn of(body: &[u8], is_patch: bool) -> Result<Self, InvalidRequest> {
-        let mut value = parse(body)?;
+    fn from_body(body: &[u8], is_patch: bool) -> Result<Self, InvalidRequest> {
+        let mut value = parse_body(body)?;
         drop_read_only(
             &mut value,
             &["id", "name", "type", "properties", "managedBy"],
@@ -67,7 +67,7 @@ impl ResourceGroupSpec {
     }
 
     /// The record of the group with these changes.
-    pub fn record(
+    pub fn into_record(
         self,
         scope: ArmScope,
         existing: Option<&ResourceGroup>,
@@ -96,7 +96,6 @@ impl ResourceGroupSpec {
     }
 }
 
-/// The only tenant.
 pub fn only_tenant() -> Tenant {
     let tenant_id = tenant_id();
     Tenant {

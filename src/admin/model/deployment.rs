@@ -32,11 +32,8 @@ const FAILED: &str = "DeploymentFailed";
 /// What a body asks to deploy.
 #[derive(Clone, Debug)]
 pub struct DeploymentSpec {
-    /// The template.
     pub template: Value,
-    /// The parameters, each with its value.
     pub parameters: Value,
-    /// The tags of the deployment.
     pub tags: BTreeMap<String, String>,
     /// `debugSetting.detailLevel`.
     pub debug_detail_level: Option<String>,
@@ -130,7 +127,6 @@ fn refuse_unsupported(properties: &DeploymentBodyProperties) -> Result<(), Inval
     }
 }
 
-/// Checks the name of a deployment.
 pub(crate) fn check_deployment_name(name: &str) -> Result<(), InvalidRequest> {
     let is_legal = (1..=DEPLOYMENT_NAME_CHARS_MAX).contains(&name.len())
         && name
@@ -154,7 +150,6 @@ pub fn deployment_id(scope: &ArmScope, name: &str) -> String {
     )
 }
 
-/// The view of a deployment.
 pub fn deployment_view(record: &DeploymentRecord, shows_outputs: bool) -> Deployment {
     let is_done = record.state == DeploymentState::Succeeded;
     let outputs = record.outputs.clone().into_iter();
@@ -296,7 +291,6 @@ pub fn operation_views(record: &DeploymentRecord, now: Timestamp) -> Vec<Deploym
         .collect()
 }
 
-/// The id of an operation.
 pub fn operation_id(index: usize) -> String {
     format!("{:016X}", index + 1)
 }

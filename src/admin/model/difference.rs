@@ -8,7 +8,7 @@ use gridhook_api::what_if::{Difference, ValueChange};
 /// The difference of two states of the settable properties, with their secrets.
 pub fn difference_between(before: Option<&Value>, after: &Value) -> Difference {
     let mut changes = Vec::new();
-    compare("", before.unwrap_or(&Value::Null), after, &mut changes);
+    compare_values("", before.unwrap_or(&Value::Null), after, &mut changes);
     Difference {
         exists: before.is_some(),
         changes,
@@ -16,7 +16,7 @@ pub fn difference_between(before: Option<&Value>, after: &Value) -> Difference {
     }
 }
 
-fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<ValueChange>) {
+fn compare_values(at: &str, before: &Value, after: &Value, changes: &mut Vec<ValueChange>) {
     if before == after {
         return;
     }
@@ -27,20 +27,21 @@ fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<ValueChang
         (Value::Object(old), Value::Null) => (old, &nothing),
         _ => return changes.push(value_change(at, before, after)),
     };
-    let gone = old.keys().filter(|key| !new.contains_key(*key));
-    for key in new.keys().chain(gone) {
+    let removed_keys = old.keys().filter(|key| !new.contains_key(*key));
+    for key in new.keys().chain(removed_keys) {
         let inner = if at.is_empty() {
             key.clone()
         } else {
             format!("{at}.{key}")
         };
         let value = |of: &Map<String, Value>| of.get(key).cloned().unwrap_or_default();
-        compare(&inner, &value(old), &value(new), changes);
+        compare_values(&inner, &value(old), &value(new), changes);
     }
 }
 
 fn value_change(at: &str, before: &Value, after: &Value) -> ValueChange {
-    let (was, mut is) = (hidden(at, before), hidden(at, after));
+    let was = without_secrets(at, before);
+    let mut is = without_secrets(at, after);
     if was == is {
         is = match is {
             Value::String(text) => format!("{text} (another secret)").into(),
@@ -54,8 +55,7 @@ fn value_change(at: &str, before: &Value, after: &Value) -> ValueChange {
     }
 }
 
-/// The value without secrets.
-fn hidden(at: &str, value: &Value) -> Value {
+fn without_secrets(at: &str, value: &Value) -> Value {
     match (at.rsplit('.').next().unwrap_or_default(), value) {
         ("endpointUrl", Value::String(url)) => match url.split_once('?') {
             Some((base, _)) => format!("{base}?[hidden]").into(),

@@ -1,6 +1,6 @@
 //! Bodies and views of domain topics.
 
-use super::{InvalidRequest, check_name, check_same_name, parse, read};
+use super::{InvalidRequest, check_name, check_same_name, parse_body, read};
 use crate::model::system_data::system_data_view;
 use gridhook_api::{
     resource::ReadOnly,
@@ -24,9 +24,9 @@ pub fn domain_topic_view(domain: &str, topic: &DomainTopic) -> DomainTopicView {
 }
 
 /// Checks a PUT of the domain topic `name`, which has no settable properties.
-pub fn check(name: &Name, body: &[u8]) -> Result<(), InvalidRequest> {
+pub fn check_put(name: &Name, body: &[u8]) -> Result<(), InvalidRequest> {
     check_its_name(name)?;
-    let topic: DomainTopicView = read(parse(body)?)?;
+    let topic: DomainTopicView = read(parse_body(body)?)?;
     check_same_name(topic.name.as_deref(), name.as_str())
 }
 

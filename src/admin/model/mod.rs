@@ -75,7 +75,7 @@ impl InvalidRequest {
     }
 
     /// Prefixes the target with `key`.
-    fn under(self, key: &str) -> Self {
+    fn prefixed_with(self, key: &str) -> Self {
         let target = if self.target == BODY {
             key.to_owned()
         } else {
@@ -121,12 +121,11 @@ pub struct ValueRange {
     pub min: u32,
     /// Maximum.
     pub max: u32,
-    /// Default.
     pub default: u32,
 }
 
 impl ValueRange {
-    fn check(self, target: &str, asked: Option<i64>) -> Result<u32, InvalidRequest> {
+    fn check_value(self, target: &str, asked: Option<i64>) -> Result<u32, InvalidRequest> {
         let Some(asked) = asked else {
             return Ok(self.default);
         };
@@ -182,7 +181,7 @@ pub struct Editions {
 
 impl Editions {
     /// The limits of the edition `name`.
-    pub fn ranges(&self, name: &str) -> Result<&EditionRanges, InvalidRequest> {
+    pub fn edition_ranges(&self, name: &str) -> Result<&EditionRanges, InvalidRequest> {
         self.known.get(name).ok_or_else(|| {
             let known: Vec<_> = self.known.keys().map(String::as_str).collect();
             InvalidRequest::new(
@@ -215,7 +214,7 @@ fn refuse_unsupported(
         because,
     } in table
     {
-        let Some(given) = take(value, at) else {
+        let Some(given) = take_value(value, at) else {
             continue;
         };
         if given.is_null() || harmless.contains(&given.to_string().as_str()) {
@@ -241,7 +240,7 @@ type Enumeration = (&'static str, &'static [&'static str]);
 /// Values that are not in the set are left alone and refused when they are read.
 fn canonicalize(value: &mut Value, table: &[Enumeration]) {
     for (path, allowed) in table {
-        tolerance::visit(value, path, &mut |value| {
+        tolerance::visit_path(value, path, &mut |value| {
             if let Value::String(given) = value {
                 *given = canonical_name(given, allowed).to_owned();
             }
@@ -258,12 +257,12 @@ fn canonical_name<'a>(given: &'a str, allowed: &[&'a str]) -> &'a str {
 /// Removes read-only properties.
 fn drop_read_only(value: &mut Value, keys: &[&str]) {
     for at in keys {
-        drop(take(value, at));
+        drop(take_value(value, at));
     }
 }
 
 /// Removes and returns the value at `at` (keys joined by dots).
-fn take(value: &mut Value, at: &str) -> Option<Value> {
+fn take_value(value: &mut Value, at: &str) -> Option<Value> {
     let (above, key) = at
         .rsplit_once('.')
         .map_or((None, at), |(above, key)| (Some(above), key));
@@ -284,7 +283,7 @@ fn text_at<'a>(value: &'a Value, at: &str) -> Option<&'a str> {
 }
 
 /// Reads a body; an empty one is an object without keys.
-pub(crate) fn parse(body: &[u8]) -> Result<Value, InvalidRequest> {
+pub(crate) fn parse_body(body: &[u8]) -> Result<Value, InvalidRequest> {
     if body.trim_ascii().is_empty() {
         return Ok(Value::Object(serde_json::Map::new()));
     }
@@ -296,12 +295,12 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, InvalidRequest> {
             "is not a JSON object; allowed is a JSON object",
         ));
     }
-    exact(std::str::from_utf8(body).unwrap_or_default())?;
+    check_exact(std::str::from_utf8(body).unwrap_or_default())?;
     Ok(value)
 }
 
 /// Refuses numbers that parsing has rounded, because filters compare exactly.
-pub(crate) fn exact(json: &str) -> Result<(), InvalidRequest> {
+pub(crate) fn check_exact(json: &str) -> Result<(), InvalidRequest> {
     number::first_rounded(json).map_or(Ok(()), |(at, problem)| {
         Err(InvalidRequest::new(at, problem))
     })
@@ -362,7 +361,7 @@ fn json_terms(message: &str) -> String {
 }
 
 /// Reads a time with an offset, or without one, which is UTC.
-pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, InvalidRequest> {
+pub(crate) fn parse_instant(target: &str, given: &str) -> Result<Timestamp, InvalidRequest> {
     match parse_instant_or_utc(given) {
         // Times before 1970 are treated as 1970.
         Some(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
@@ -380,13 +379,13 @@ pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, InvalidReq
 /// everything else is merged.
 fn merge_resource(target: &mut Value, patch: Value) {
     if patch.get("tags").is_some() {
-        drop(take(target, "tags"));
+        drop(take_value(target, "tags"));
     }
-    merge(target, patch);
+    merge_patch(target, patch);
 }
 
 /// Applies a JSON merge patch (RFC 7396): objects are merged, `null` removes, other values replace.
-fn merge(target: &mut Value, patch: Value) {
+fn merge_patch(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
         return;
@@ -401,7 +400,7 @@ fn merge(target: &mut Value, patch: Value) {
         if value.is_null() {
             drop(target.remove(&key));
         } else {
-            merge(target.entry(key).or_insert(Value::Null), value);
+            merge_patch(target.entry(key).or_insert(Value::Null), value);
         }
     }
 }

@@ -12,12 +12,10 @@ const TERMS_MAX: usize = 100;
 const ALLOWED: &str = "allowed are contains(name, 'text'), name eq 'text' and name ne 'text', \
     joined by and, or, not and parentheses";
 
-/// A filter of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameFilter {
     /// Names that contain this text.
     Containing(String),
-    /// This name.
     Equal(String),
     /// Names that the filter does not match.
     Not(Box<NameFilter>),
@@ -31,25 +29,25 @@ impl NameFilter {
     /// Reads a `$filter`.
     pub fn read(text: &str) -> Result<Self, InvalidRequest> {
         let mut reader = ODataParser {
-            tokens: tokens(text)?,
+            tokens: tokenize(text)?,
             at: 0,
             terms: 0,
         };
-        let names = reader.either(0)?;
+        let names = reader.parse_or(0)?;
         match reader.next() {
             None => Ok(names),
-            Some(token) => Err(unexpected(Some(token))),
+            Some(token) => Err(unexpected_token(Some(token))),
         }
     }
 
     /// Whether `name` matches.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn matches_name(&self, name: &str) -> bool {
         match self {
             Self::Containing(text) => name.to_lowercase().contains(text.as_str()),
             Self::Equal(text) => name.to_lowercase() == *text,
-            Self::Not(names) => !names.has(name),
-            Self::And(a, b) => a.has(name) && b.has(name),
-            Self::Or(a, b) => a.has(name) || b.has(name),
+            Self::Not(names) => !names.matches_name(name),
+            Self::And(a, b) => a.matches_name(name) && b.matches_name(name),
+            Self::Or(a, b) => a.matches_name(name) || b.matches_name(name),
         }
     }
 }
@@ -63,7 +61,7 @@ enum ODataToken {
     Comma,
 }
 
-fn tokens(text: &str) -> Result<Vec<ODataToken>, InvalidRequest> {
+fn tokenize(text: &str) -> Result<Vec<ODataToken>, InvalidRequest> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -77,7 +75,7 @@ fn tokens(text: &str) -> Result<Vec<ODataToken>, InvalidRequest> {
                 1
             }
             '\'' => {
-                let (text, len) = quoted(rest)?;
+                let (text, len) = parse_quoted(rest)?;
                 tokens.push(ODataToken::Text(text.to_lowercase()));
                 len
             }
@@ -95,7 +93,7 @@ fn tokens(text: &str) -> Result<Vec<ODataToken>, InvalidRequest> {
 }
 
 /// The quoted text at the start of `rest`, in which a quote is doubled, and its length in bytes.
-fn quoted(rest: &str) -> Result<(String, usize), InvalidRequest> {
+fn parse_quoted(rest: &str) -> Result<(String, usize), InvalidRequest> {
     let mut text = String::new();
     let mut chars = rest.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {
@@ -130,30 +128,30 @@ impl ODataParser {
         is
     }
 
-    fn expect(&mut self, wanted: &ODataToken) -> Result<(), InvalidRequest> {
+    fn expect_token(&mut self, wanted: &ODataToken) -> Result<(), InvalidRequest> {
         match self.next() {
             Some(token) if token == *wanted => Ok(()),
-            other => Err(unexpected(other)),
+            other => Err(unexpected_token(other)),
         }
     }
 
-    fn either(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
-        let mut names = self.both(depth)?;
+    fn parse_or(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
+        let mut names = self.parse_and(depth)?;
         while self.skip_word("or") {
-            names = NameFilter::Or(Box::new(names), Box::new(self.both(depth)?));
+            names = NameFilter::Or(Box::new(names), Box::new(self.parse_and(depth)?));
         }
         Ok(names)
     }
 
-    fn both(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
-        let mut names = self.one(depth)?;
+    fn parse_and(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
+        let mut names = self.parse_term(depth)?;
         while self.skip_word("and") {
-            names = NameFilter::And(Box::new(names), Box::new(self.one(depth)?));
+            names = NameFilter::And(Box::new(names), Box::new(self.parse_term(depth)?));
         }
         Ok(names)
     }
 
-    fn one(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
+    fn parse_term(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
         if depth > DEPTH_MAX {
             return Err(InvalidRequest::new(
                 "$filter",
@@ -162,38 +160,38 @@ impl ODataParser {
         }
         match self.next() {
             Some(ODataToken::Open) => {
-                let names = self.either(depth + 1)?;
-                self.expect(&ODataToken::Close)?;
+                let names = self.parse_or(depth + 1)?;
+                self.expect_token(&ODataToken::Close)?;
                 Ok(names)
             }
             Some(ODataToken::Word(word)) => match word.as_str() {
-                "not" => Ok(NameFilter::Not(Box::new(self.one(depth + 1)?))),
+                "not" => Ok(NameFilter::Not(Box::new(self.parse_term(depth + 1)?))),
                 "contains" => {
                     for token in [
                         ODataToken::Open,
                         ODataToken::Word("name".to_owned()),
                         ODataToken::Comma,
                     ] {
-                        self.expect(&token)?;
+                        self.expect_token(&token)?;
                     }
-                    let text = self.text()?;
-                    self.expect(&ODataToken::Close)?;
+                    let text = self.parse_text()?;
+                    self.expect_token(&ODataToken::Close)?;
                     Ok(NameFilter::Containing(text))
                 }
-                "name" if self.skip_word("eq") => Ok(NameFilter::Equal(self.text()?)),
-                "name" if self.skip_word("ne") => {
-                    Ok(NameFilter::Not(Box::new(NameFilter::Equal(self.text()?))))
-                }
-                _ => Err(unexpected(Some(ODataToken::Word(word)))),
+                "name" if self.skip_word("eq") => Ok(NameFilter::Equal(self.parse_text()?)),
+                "name" if self.skip_word("ne") => Ok(NameFilter::Not(Box::new(NameFilter::Equal(
+                    self.parse_text()?,
+                )))),
+                _ => Err(unexpected_token(Some(ODataToken::Word(word)))),
             },
             other @ (Some(ODataToken::Text(_) | ODataToken::Close | ODataToken::Comma) | None) => {
-                Err(unexpected(other))
+                Err(unexpected_token(other))
             }
         }
     }
 
     /// The text of a comparison.
-    fn text(&mut self) -> Result<String, InvalidRequest> {
+    fn parse_text(&mut self) -> Result<String, InvalidRequest> {
         self.terms += 1;
         if self.terms > TERMS_MAX {
             return Err(InvalidRequest::new(
@@ -203,12 +201,12 @@ impl ODataParser {
         }
         match self.next() {
             Some(ODataToken::Text(text)) => Ok(text),
-            other => Err(unexpected(other)),
+            other => Err(unexpected_token(other)),
         }
     }
 }
 
-fn unexpected(token: Option<ODataToken>) -> InvalidRequest {
+fn unexpected_token(token: Option<ODataToken>) -> InvalidRequest {
     let what = match token {
         Some(ODataToken::Word(word)) => format!("cannot be read at \"{word}\""),
         Some(ODataToken::Text(text)) => format!("cannot be read at '{text}'"),

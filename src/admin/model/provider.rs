@@ -96,21 +96,25 @@ const SUBSCRIPTION: [&str; 5] = [
     "getDeliveryAttributes/action",
 ];
 
-/// All operations of the provider.
-pub fn operations() -> Vec<ProviderOperation> {
+pub fn list_operations() -> Vec<ProviderOperation> {
     let mut operations = Vec::new();
     for (path, resource, verbs) in OPERATIONS {
         operations.extend(
             verbs
                 .iter()
-                .map(|verb| operation(path, resource, verb, false)),
+                .map(|verb| describe_operation(path, resource, verb, false)),
         );
     }
-    operations.push(operation("events", "Events", "send/action", true));
+    operations.push(describe_operation("events", "Events", "send/action", true));
     operations
 }
 
-fn operation(path: &str, resource: &str, verb: &str, is_data_action: bool) -> ProviderOperation {
+fn describe_operation(
+    path: &str,
+    resource: &str,
+    verb: &str,
+    is_data_action: bool,
+) -> ProviderOperation {
     let operation = verb.trim_end_matches("/action");
     ProviderOperation {
         name: format!("Microsoft.EventGrid/{path}/{verb}"),
@@ -128,7 +132,6 @@ fn operation(path: &str, resource: &str, verb: &str, is_data_action: bool) -> Pr
 /// The topic type of storage accounts; its only events are about dead-letter files.
 const STORAGE: &str = "Microsoft.Storage.StorageAccounts";
 
-/// All topic types.
 pub fn topic_types() -> Vec<TopicType> {
     let custom = "Custom events, published to a topic.";
     let domain = "Custom events, published to the topics of a domain.";
@@ -206,12 +209,12 @@ pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
 
 /// The event types that a topic declares in `eventTypeInfo`; it may publish others.
 pub fn event_types(topic: &TopicRecord) -> Vec<EventType> {
-    let declared = topic
+    let declared_types = topic
         .azure_properties
         .event_type_info
         .as_ref()
         .and_then(|info| info.inline_event_types.as_ref());
-    let types = declared
+    let types = declared_types
         .into_iter()
         .flatten()
         .map(|(name, declared)| EventType {

@@ -19,18 +19,21 @@ pub fn system_data_view(data: &SystemData) -> SystemDataView {
 }
 
 /// The system data after `change`. `before` is the changed resource with its system data.
-pub fn changed(change: ChangeStamp, before: Option<Option<&SystemData>>) -> SystemData {
+pub fn after_change(change: ChangeStamp, before: Option<Option<&SystemData>>) -> SystemData {
     // Each change has a later time, so that ETags of different states differ.
     let last = before
         .flatten()
         .map(|before| before.modified.at.after(Duration::from_micros(1)));
-    let modified = ChangeStamp {
+    let last_change = ChangeStamp {
         at: last.map_or(change.at, |last| last.max(change.at)),
         ..change
     };
     let created = match before {
-        None => Some(modified.clone()),
+        None => Some(last_change.clone()),
         Some(recorded) => recorded.and_then(|recorded| recorded.created.clone()),
     };
-    SystemData { created, modified }
+    SystemData {
+        created,
+        modified: last_change,
+    }
 }

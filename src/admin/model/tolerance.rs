@@ -34,10 +34,10 @@ pub(super) const FORMER_CLOUD_EVENTS: &str = "CloudEventV01Schema";
 
 impl Tolerance {
     /// Brings a body into the documented form.
-    pub(super) fn apply(&self, value: &mut Value) {
+    pub(super) fn apply_to(&self, value: &mut Value) {
         drop_read_only(value, self.ignored);
         for path in self.empty {
-            visit(value, path, &mut |value| {
+            visit_path(value, path, &mut |value| {
                 if *value == "" {
                     *value = Value::Null;
                 }
@@ -47,7 +47,7 @@ impl Tolerance {
             read_booleans(value, path);
         }
         for (path, former, present) in self.former {
-            visit(value, path, &mut |value| {
+            visit_path(value, path, &mut |value| {
                 if value
                     .as_str()
                     .is_some_and(|given| given.eq_ignore_ascii_case(former))
@@ -61,7 +61,7 @@ impl Tolerance {
 
 /// Reads the text of booleans at `path`.
 pub(super) fn read_booleans(value: &mut Value, path: &str) {
-    visit(value, path, &mut read_boolean);
+    visit_path(value, path, &mut read_boolean);
 }
 
 fn read_boolean(value: &mut Value) {
@@ -74,7 +74,7 @@ fn read_boolean(value: &mut Value) {
 }
 
 /// Calls `change` with each value at `path`.
-pub(super) fn visit(value: &mut Value, path: &str, change: &mut dyn FnMut(&mut Value)) {
+pub(super) fn visit_path(value: &mut Value, path: &str, change: &mut dyn FnMut(&mut Value)) {
     let (first, below) = path
         .split_once('.')
         .map_or((path, None), |(first, below)| (first, Some(below)));
@@ -84,7 +84,7 @@ pub(super) fn visit(value: &mut Value, path: &str, change: &mut dyn FnMut(&mut V
     };
     for value in all {
         match below {
-            Some(below) => visit(value, below, change),
+            Some(below) => visit_path(value, below, change),
             None => change(value),
         }
     }

@@ -11,7 +11,8 @@ pub(crate) use self::ingress::settle_ingress;
 pub use self::view::topic_view;
 use super::{
     Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name,
-    check_same_name, check_tags, drop_read_only, merge_resource, parse, read, refuse_unsupported,
+    check_same_name, check_tags, drop_read_only, merge_resource, parse_body, read,
+    refuse_unsupported,
     tolerance::{FORMER_CLOUD_EVENTS, FORMER_IDENTITY, Tolerance},
     value_of,
 };
@@ -124,20 +125,20 @@ pub struct TopicSpec {
 
 impl TopicSpec {
     /// Reads the body of a PUT of the topic or domain `name`.
-    pub fn put(kind: TopicKind, name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
-        Self::of(kind, name, parse(body)?)
+    pub fn from_put(kind: TopicKind, name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
+        Self::from_value(kind, name, parse_body(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
-    pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
-        let mut whole = value_of(&settable(record));
-        merge_resource(&mut whole, parse(body)?);
-        Self::of(record.kind(), record.name.as_str(), whole)
+    pub fn from_patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
+        let mut whole = value_of(&settable_body(record));
+        merge_resource(&mut whole, parse_body(body)?);
+        Self::from_value(record.kind(), record.name.as_str(), whole)
     }
 
-    fn of(kind: TopicKind, name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
+    fn from_value(kind: TopicKind, name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
-        TOLERANCE.apply(&mut value);
+        TOLERANCE.apply_to(&mut value);
         canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: Topic = read(value)?;
@@ -205,7 +206,7 @@ impl TopicSpec {
     }
 
     /// A new topic or domain.
-    pub fn create(
+    pub fn create_record(
         self,
         name: &str,
         scope: ArmScope,
@@ -219,13 +220,13 @@ impl TopicSpec {
         check_top_name(what, name)?;
         check_scope_part("the subscription in the path", &scope.subscription)?;
         check_scope_part("the resource group in the path", &scope.resource_group)?;
-        let domain = self.domain(Some(DomainTopics {
+        let domain = self.domain_topics(Some(DomainTopics {
             auto_create: true,
             auto_delete: true,
         }));
         let edition = self.properties.edition.clone();
         let edition = edition.unwrap_or_else(|| editions.default.clone());
-        editions.ranges(&edition)?;
+        editions.edition_ranges(&edition)?;
         let input_schema = self.input_schema.unwrap_or_default();
         let record = TopicRecord {
             name: Name::new(name),
@@ -251,7 +252,7 @@ impl TopicSpec {
     /// `existing` with the changes. Keys, name and scope never change. Schema, mapping, edition,
     /// location and the automatic domain topics are kept if the body omits them: Azure's clients do
     /// not know the edition and must not reset it.
-    pub fn update(
+    pub fn update_record(
         self,
         existing: &TopicRecord,
         editions: &Editions,
@@ -260,16 +261,17 @@ impl TopicSpec {
             .input_schema
             .filter(|requested| *requested != existing.input_schema)
         {
-            let (requested, is) = (schema_name(requested), schema_name(existing.input_schema));
+            let requested = schema_name(requested);
+            let is = schema_name(existing.input_schema);
             return Err(InvalidRequest::new(
                 "properties.inputSchema",
                 format!("is {requested}; the schema of a topic cannot be changed from {is}"),
             ));
         }
-        let domain = self.domain(existing.domain);
+        let domain = self.domain_topics(existing.domain);
         let edition = self.properties.edition.clone();
         let edition = edition.unwrap_or_else(|| existing.edition.clone());
-        editions.ranges(&edition)?;
+        editions.edition_ranges(&edition)?;
         check_duplicate_window(TopicRecord {
             edition,
             ingress: settle_ingress(
@@ -286,7 +288,7 @@ impl TopicSpec {
         })
     }
 
-    fn domain(&self, otherwise: Option<DomainTopics>) -> Option<DomainTopics> {
+    fn domain_topics(&self, otherwise: Option<DomainTopics>) -> Option<DomainTopics> {
         let otherwise = otherwise.filter(|_| self.kind == TopicKind::Domain)?;
         Some(DomainTopics {
             auto_create: self
@@ -406,12 +408,12 @@ pub(super) fn schema_name(schema: Schema) -> &'static str {
 }
 
 /// The settable properties as JSON.
-pub(crate) fn set(record: &TopicRecord) -> Value {
-    value_of(&settable(record))
+pub(crate) fn settable_json(record: &TopicRecord) -> Value {
+    value_of(&settable_body(record))
 }
 
 /// The settable properties of a record.
-fn settable(record: &TopicRecord) -> Topic {
+fn settable_body(record: &TopicRecord) -> Topic {
     let StoredTopicProperties {
         sku,
         kind,
@@ -469,7 +471,7 @@ pub enum KeyName {
 impl KeyName {
     /// Reads the body of `regenerateKey`.
     pub fn read(body: &[u8]) -> Result<Self, InvalidRequest> {
-        match read::<RegenerateKeyBody>(parse(body)?)?.key_name {
+        match read::<RegenerateKeyBody>(parse_body(body)?)?.key_name {
             name if name.eq_ignore_ascii_case("key1") => Ok(Self::Key1),
             name if name.eq_ignore_ascii_case("key2") => Ok(Self::Key2),
             other => Err(InvalidRequest::new(

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::draft::{OperationBuilder, SchemaRegistry, error, list_of};
+use super::draft::{OperationBuilder, SchemaRegistry, error_reference, list_of};
 
 /// Builds a schema, or returns a reference to one.
 pub(crate) type SchemaFn = fn(&mut SchemaRegistry) -> Value;
@@ -26,7 +26,6 @@ pub(crate) const READING: Errors = &[
     (503, "Store temporarily unreadable"),
 ];
 
-/// Errors of changes.
 pub(crate) const CHANGING: Errors = &[
     (
         409,
@@ -192,7 +191,11 @@ impl Description {
 
     /// Adds a JSON response.
     pub(crate) const fn returns<T: ToSchema>(self, status: u16, meaning: &'static str) -> Self {
-        self.responds(status, meaning, Content::Json(SchemaRegistry::of::<T>))
+        self.responds(
+            status,
+            meaning,
+            Content::Json(SchemaRegistry::reference_to::<T>),
+        )
     }
 
     /// Adds a JSON response with a schema.
@@ -253,35 +256,39 @@ impl Description {
         let id = format!("{}{id_suffix}", self.id);
         let mut draft = OperationBuilder::new(tag, &id, &named(self.summary));
         for Query(name, kind, meaning) in self.queries.into_iter().flatten() {
-            draft = draft.query(name, meaning, &kind.schema());
+            draft = draft.with_query(name, meaning, &kind.schema());
         }
         if let Some((name, meaning)) = self.header {
-            draft = draft.header(name, meaning);
+            draft = draft.with_header(name, meaning);
         }
         if let Some(body) = self.body {
             let example = serde_json::from_str(body.example).expect("an example is JSON");
-            draft = draft.body(body.is_required, &(body.schema)(schemas), example);
+            draft = draft.with_body(body.is_required, &(body.schema)(schemas), example);
         }
         for response in self.responses.into_iter().flatten() {
             let Response {
                 status, meaning, ..
             } = response;
             draft = match response.content {
-                Content::None => draft.done(status, meaning),
-                Content::Json(schema) => draft.answer(status, meaning, &schema(schemas)),
-                Content::List(item) => draft.answer(status, meaning, &list_of(item(schemas))),
+                Content::None => draft.with_empty_response(status, meaning),
+                Content::Json(schema) => {
+                    draft.with_json_response(status, meaning, &schema(schemas))
+                }
+                Content::List(item) => {
+                    draft.with_json_response(status, meaning, &list_of(item(schemas)))
+                }
                 Content::Types(types) => {
                     let content = |(media_type, schema): &(&str, SchemaFn)| {
                         let schema = schema(schemas);
                         ((*media_type).to_owned(), json!({ "schema": schema }))
                     };
                     let contents = types.iter().map(content).collect();
-                    draft.contents(status, meaning, Value::Object(contents))
+                    draft.with_response(status, meaning, Value::Object(contents))
                 }
             };
         }
         for errors in self.errors {
-            draft = draft.errors(errors, &error());
+            draft = draft.with_errors(errors, &error_reference());
         }
         draft
     }

@@ -22,7 +22,7 @@ pub(crate) struct SchemaRegistry(BTreeMap<String, Value>);
 
 impl SchemaRegistry {
     /// A reference to the schema of `T`.
-    pub(crate) fn of<T: ToSchema>(&mut self) -> Value {
+    pub(crate) fn reference_to<T: ToSchema>(&mut self) -> Value {
         self.named::<T>(&T::name())
     }
 
@@ -33,7 +33,7 @@ impl SchemaRegistry {
         T::schemas(&mut all);
         for (name, schema) in all {
             let mut schema = value_of(&schema);
-            fields::describe(&mut schema);
+            fields::describe_fields(&mut schema);
             name_constants(&name, &mut schema);
             assert!(
                 self.0.get(&name).is_none_or(|known| *known == schema),
@@ -41,10 +41,9 @@ impl SchemaRegistry {
             );
             self.0.insert(name, schema);
         }
-        reference(name)
+        schema_reference(name)
     }
 
-    /// All schemas.
     pub(super) fn into_json(self) -> Value {
         value_of(&self.0)
     }
@@ -59,13 +58,13 @@ fn name_constants(name: &str, schema: &mut Value) {
     let constants: Vec<String> = values
         .iter()
         .filter_map(Value::as_str)
-        .map(|value| constant(name, value))
+        .map(|value| constant_name(name, value))
         .collect();
     schema["x-enum-varnames"] = constants.into();
 }
 
 /// The constant of a value, such as `IDENTITY_KIND_NONE`.
-fn constant(name: &str, value: &str) -> String {
+fn constant_name(name: &str, value: &str) -> String {
     let mut constant = String::new();
     let mut is_lowercase = false;
     for c in format!("{name} {value}").chars() {
@@ -79,11 +78,10 @@ fn constant(name: &str, value: &str) -> String {
     constant
 }
 
-fn reference(name: &str) -> Value {
+fn schema_reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// The schema of a list.
 pub(super) fn list_of(item: Value) -> Value {
     json!({
         "type": "object",
@@ -95,7 +93,6 @@ pub(super) fn list_of(item: Value) -> Value {
     })
 }
 
-/// Builds an operation.
 pub(crate) struct OperationBuilder {
     operation: Map<String, Value>,
     parameters: Vec<Value>,
@@ -108,15 +105,15 @@ impl OperationBuilder {
         let operation =
             json!({"tags": [tag], "operationId": id, "summary": summary, "security": []});
         let Value::Object(operation) = operation else {
-            return Self::empty();
+            return Self::without_responses();
         };
         Self {
             operation,
-            ..Self::empty()
+            ..Self::without_responses()
         }
     }
 
-    fn empty() -> Self {
+    fn without_responses() -> Self {
         Self {
             operation: Map::new(),
             parameters: Vec::new(),
@@ -125,7 +122,7 @@ impl OperationBuilder {
     }
 
     /// Adds alternative security schemes.
-    pub(super) fn secured(mut self, schemes: &[&str]) -> Self {
+    pub(super) fn with_security(mut self, schemes: &[&str]) -> Self {
         self.operation["security"] = schemes
             .iter()
             .map(|scheme| json!({ *scheme: [] }))
@@ -134,7 +131,7 @@ impl OperationBuilder {
     }
 
     /// Adds the security scheme for a role and the errors of authorization.
-    pub(crate) fn needs(mut self, access: Access) -> Self {
+    pub(crate) fn with_access(mut self, access: Access) -> Self {
         let Access {
             role: Some(role),
             is_for_portals,
@@ -148,12 +145,12 @@ impl OperationBuilder {
             .flatten()
             .map(|role| json!({"admin": [role.name()]}))
             .collect();
-        self.otherwise(
+        self.with_other_errors(
             &[
                 (401, "Missing or wrong token"),
                 (403, "Token without the needed role"),
             ],
-            &error(),
+            &error_reference(),
         )
     }
 
@@ -171,17 +168,17 @@ impl OperationBuilder {
     }
 
     /// Adds a query parameter.
-    pub(crate) fn query(mut self, name: &str, what: &str, schema: &Value) -> Self {
+    pub(crate) fn with_query(mut self, name: &str, what: &str, schema: &Value) -> Self {
         self.parameters
             .push(json!({"name": name, "in": "query", "description": what, "schema": schema}));
         self
     }
 
     /// Adds the parameter that names a shard of a spread topic.
-    pub(crate) fn of_shard(self) -> Self {
+    pub(crate) fn with_shard(self) -> Self {
         let what = "Number of the shard to ask, for a spread topic only; without it, all that have \
             a part of the answer";
-        self.query(
+        self.with_query(
             "shard",
             what,
             &serde_json::json!({"type": "integer", "minimum": 0}),
@@ -189,7 +186,7 @@ impl OperationBuilder {
     }
 
     /// Adds a header parameter.
-    pub(super) fn header(mut self, name: &str, what: &str) -> Self {
+    pub(super) fn with_header(mut self, name: &str, what: &str) -> Self {
         let schema = json!({"type": "string"});
         self.parameters
             .push(json!({"name": name, "in": "header", "description": what, "schema": schema}));
@@ -197,15 +194,15 @@ impl OperationBuilder {
     }
 
     /// Adds a JSON body.
-    pub(super) fn body(self, required: bool, schema: &Value, example: Value) -> Self {
-        self.bodies(
+    pub(super) fn with_body(self, required: bool, schema: &Value, example: Value) -> Self {
+        self.with_bodies(
             required,
             json!({"application/json": {"schema": schema, "example": example}}),
         )
     }
 
     /// Adds a body of one of these content types.
-    pub(super) fn bodies(mut self, required: bool, content: Value) -> Self {
+    pub(super) fn with_bodies(mut self, required: bool, content: Value) -> Self {
         self.operation.insert(
             "requestBody".to_owned(),
             json!({"required": required, "content": content}),
@@ -214,7 +211,7 @@ impl OperationBuilder {
     }
 
     /// Adds a JSON response.
-    pub(crate) fn answer(mut self, status: u16, what: &str, schema: &Value) -> Self {
+    pub(crate) fn with_json_response(mut self, status: u16, what: &str, schema: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema}});
         self.answers.insert(
             status.to_string(),
@@ -224,7 +221,7 @@ impl OperationBuilder {
     }
 
     /// Adds a response of one of these content types.
-    pub(super) fn contents(mut self, status: u16, what: &str, content: Value) -> Self {
+    pub(super) fn with_response(mut self, status: u16, what: &str, content: Value) -> Self {
         self.answers.insert(
             status.to_string(),
             json!({"description": what, "content": content}),
@@ -233,21 +230,21 @@ impl OperationBuilder {
     }
 
     /// Adds a response without a body.
-    pub(super) fn done(mut self, status: u16, what: &str) -> Self {
+    pub(super) fn with_empty_response(mut self, status: u16, what: &str) -> Self {
         self.answers
             .insert(status.to_string(), json!({"description": what}));
         self
     }
 
     /// Adds JSON error responses.
-    pub(crate) fn errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
+    pub(crate) fn with_errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
         errors.iter().fold(self, |draft, (status, what)| {
-            draft.answer(*status, what, schema)
+            draft.with_json_response(*status, what, schema)
         })
     }
 
     /// Adds the ETag of a resource, and the preconditions of its changes.
-    pub(super) fn tagged(mut self, method: &Method) -> Self {
+    pub(super) fn with_etag(mut self, method: &Method) -> Self {
         for (status, answer) in &mut self.answers {
             if ["200", "201"].contains(&status.as_str()) {
                 answer["headers"] = json!({"ETag": {"$ref": "#/components/headers/ETag"}});
@@ -256,34 +253,36 @@ impl OperationBuilder {
         if *method == Method::GET {
             let known = json!({"description": "The resource has an ETag of the request"});
             self.answers.insert("304".to_owned(), known);
-            return self.header(
+            return self.with_header(
                 "If-None-Match",
                 "ETags that the client knows: with one of them the response is 304",
             );
         }
         let draft = self
-            .header(
+            .with_header(
                 "If-Match",
                 "ETags that the resource must have: one of a list, or `*` for any",
             )
-            .header(
+            .with_header(
                 "If-None-Match",
                 "ETags that the resource must not have; with `*` it must not exist",
             );
-        draft.errors(&[(412, "The resource has another ETag")], &error())
+        draft.with_errors(
+            &[(412, "The resource has another ETag")],
+            &error_reference(),
+        )
     }
 
     /// Adds JSON error responses for statuses that are not described yet.
-    pub(super) fn otherwise(self, errors: &[(u16, &str)], schema: &Value) -> Self {
+    pub(super) fn with_other_errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
         let missing: Vec<_> = errors
             .iter()
             .filter(|(status, _)| !self.answers.contains_key(&status.to_string()))
             .copied()
             .collect();
-        self.errors(&missing, schema)
+        self.with_errors(&missing, schema)
     }
 
-    /// The operation as JSON.
     pub(super) fn into_json(mut self) -> Value {
         self.operation
             .insert("responses".to_owned(), self.answers.into());
@@ -296,8 +295,8 @@ impl OperationBuilder {
 }
 
 /// A reference to the schema of errors of the control plane.
-pub(crate) fn error() -> Value {
-    reference(&ErrorResponse::name())
+pub(crate) fn error_reference() -> Value {
+    schema_reference(&ErrorResponse::name())
 }
 
 /// The parameters of a path, with examples.

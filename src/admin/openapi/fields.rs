@@ -600,11 +600,11 @@ const FIELDS: &[(&str, &str)] = &[
 
 /// Describes the properties of a schema and of its inner schemas: with the comment of the field,
 /// else by its name.
-pub(super) fn describe(schema: &mut Value) {
+pub(super) fn describe_fields(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             if let Some(Value::String(text)) = members.get_mut("description") {
-                *text = description(text);
+                *text = comment_to_description(text);
             }
             // A short text only repeats the name of the schema.
             if members
@@ -617,7 +617,9 @@ pub(super) fn describe(schema: &mut Value) {
             if let Some(Value::Object(properties)) = members.get_mut("properties") {
                 for (field, property) in properties {
                     let own = property.get("description").and_then(Value::as_str);
-                    if let Some(known) = known(field).filter(|_| own.is_none_or(is_short)) {
+                    if let Some(known) =
+                        known_description(field).filter(|_| own.is_none_or(is_short))
+                    {
                         property["description"] = known.into();
                     }
                 }
@@ -626,25 +628,25 @@ pub(super) fn describe(schema: &mut Value) {
                 match (key.as_str(), value) {
                     // The keys are names of properties, and one may be "properties".
                     ("properties", Value::Object(properties)) => {
-                        properties.values_mut().for_each(describe);
+                        properties.values_mut().for_each(describe_fields);
                     }
                     ("example" | "examples" | "default" | "enum", _) => {}
-                    (_, value) => describe(value),
+                    (_, value) => describe_fields(value),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(describe),
+        Value::Array(items) => items.iter_mut().for_each(describe_fields),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 /// A comment as a description: on one line, without the full stop.
-fn description(comment: &str) -> String {
+fn comment_to_description(comment: &str) -> String {
     let line = comment.split_whitespace().collect::<Vec<_>>().join(" ");
     line.strip_suffix('.').map_or(line.clone(), str::to_owned)
 }
 
-fn known(field: &str) -> Option<&'static str> {
+fn known_description(field: &str) -> Option<&'static str> {
     FIELDS
         .binary_search_by_key(&field, |(known, _)| known)
         .ok()

@@ -27,7 +27,7 @@ pub(crate) use self::{
         CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, SchemaFn, TOP,
         any_object, any_text, describe,
     },
-    draft::{OperationBuilder, SchemaRegistry, error},
+    draft::{OperationBuilder, SchemaRegistry, error_reference},
 };
 use super::{ChaosMode, GridhookRoute, arm::routes::ROUTES};
 use gridhook_api::resource::ErrorResponse;
@@ -50,22 +50,21 @@ impl OpenApiDocument {
         }
     }
 
-    fn text(&self) -> web::Bytes {
+    fn document_text(&self) -> web::Bytes {
         self.text
-            .get_or_init(|| document(self.chaos).to_string().into())
+            .get_or_init(|| generate_document(self.chaos).to_string().into())
             .clone()
     }
 }
 
 /// `GET /openapi.json`.
-pub(super) async fn answer(document: web::Data<OpenApiDocument>) -> HttpResponse {
+pub(super) async fn get_document(document: web::Data<OpenApiDocument>) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header(ContentType::json())
-        .body(document.text())
+        .body(document.document_text())
 }
 
-/// Generates the document.
-pub fn document(chaos: ChaosMode) -> Value {
+pub fn generate_document(chaos: ChaosMode) -> Value {
     let mut schemas = SchemaRegistry::default();
     let mut paths = Map::new();
     let mut add = |template: &str, method: &str, draft: OperationBuilder| {
@@ -79,7 +78,7 @@ pub fn document(chaos: ChaosMode) -> Value {
             add(
                 path,
                 method.as_str(),
-                publishing::describe(path, &method, &mut schemas),
+                publishing::describe_publish(path, &method, &mut schemas),
             );
         }
     }
@@ -95,33 +94,33 @@ pub fn document(chaos: ChaosMode) -> Value {
             add(
                 &path,
                 pulling::METHOD.as_str(),
-                pull::describe(operation, &path, &mut schemas),
+                pull::describe_pull(operation, &path, &mut schemas),
             );
         }
     }
-    schemas.of::<ErrorResponse>();
-    for path in GridhookRoute::all(chaos) {
+    schemas.reference_to::<ErrorResponse>();
+    for path in GridhookRoute::all_routes(chaos) {
         for (method, operation) in path.operations() {
-            let draft = path.describe(operation, method, &mut schemas);
+            let draft = path.describe_operation(operation, method, &mut schemas);
             add(path.template, method.as_str(), draft);
         }
     }
     for route in ROUTES.iter() {
         for operation in route.operations {
-            let draft = operation.describe(route, &mut schemas);
-            let draft = draft.query(
+            let draft = operation.describe_operation(route, &mut schemas);
+            let draft = draft.with_query(
                 "api-version",
                 "API version; every version is accepted",
                 &json!({"type": "string"}),
             );
             let draft = if route.is_resource() {
-                draft.tagged(&operation.method)
+                draft.with_etag(&operation.method)
             } else {
                 draft
             };
             let draft = draft
-                .needs(operation.access)
-                .otherwise(description::ALWAYS, &error());
+                .with_access(operation.access)
+                .with_other_errors(description::ALWAYS, &error_reference());
             add(&route.template, operation.method.as_str(), draft);
         }
     }

@@ -39,12 +39,12 @@ pub(super) const ANY_VERSION: &str =
     "API version: a date, optionally with a suffix; every version is accepted";
 
 /// Schema of `api-version`.
-pub(super) fn version(example: &str) -> Value {
+pub(super) fn version_schema(example: &str) -> Value {
     json!({"type": "string", "pattern": VERSION, "example": example})
 }
 
 /// `POST` and `OPTIONS` of one of the three paths.
-pub(super) fn describe(
+pub(super) fn describe_publish(
     path: &str,
     method: &Method,
     schemas: &mut SchemaRegistry,
@@ -57,34 +57,35 @@ pub(super) fn describe(
             "of the topic or the domain in the first label of the host name",
         ),
     };
-    let error = schemas.of::<AnswerBody<'static>>();
-    let version = version("2018-01-01");
-    let asked = |draft: OperationBuilder| {
+    let error = schemas.reference_to::<AnswerBody<'static>>();
+    let version = version_schema("2018-01-01");
+    let with_parameters = |draft: OperationBuilder| {
         draft
-            .query("api-version", ANY_VERSION, &version)
-            .errors(&ASKED, &error)
+            .with_query("api-version", ANY_VERSION, &version)
+            .with_errors(&ASKED, &error)
     };
     if *method == Method::OPTIONS {
         let id = format!("ask{word}");
         let draft = OperationBuilder::new("publish", &id, &format!("Get the event schema {whose}"));
-        return asked(draft).done(200, "The header `aeg-input-event-schema` names the schema");
+        return with_parameters(draft)
+            .with_empty_response(200, "The header `aeg-input-event-schema` names the schema");
     }
     let draft = OperationBuilder::new(
         "publish",
         &format!("publishTo{word}"),
         &format!("Publish events {whose}, all or none"),
     );
-    asked(draft)
-        .secured(&[
+    with_parameters(draft)
+        .with_security(&[
             "key",
             "keyInQuery",
             "token",
             "tokenInAuthorization",
             "publisher",
         ])
-        .bodies(true, bodies(schemas))
-        .done(200, "The events are stored")
-        .errors(&SENT, &error)
+        .with_bodies(true, bodies_by_schema(schemas))
+        .with_empty_response(200, "The events are stored")
+        .with_errors(&SENT, &error)
 }
 
 /// Errors of operations on namespace topics.
@@ -103,10 +104,8 @@ pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> Operatio
             "of the namespace in the first label of the host name, or of the only namespace",
         )
     };
-    let (error, cloud) = (
-        schemas.of::<AnswerBody<'static>>(),
-        schemas.of::<CloudEvent>(),
-    );
+    let error = schemas.reference_to::<AnswerBody<'static>>();
+    let cloud = schemas.reference_to::<CloudEvent>();
     let example = json!({"specversion": "1.0", "id": "1", "source": "plant", "type": "heated", "data": {"degrees": 80}});
     let several = json!({"type": "array", "minItems": 1, "items": cloud});
     OperationBuilder::new(
@@ -114,8 +113,8 @@ pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> Operatio
         &format!("publishTo{word}"),
         &format!("Publish events to a topic {whose}, all or none"),
     )
-    .query("api-version", ANY_VERSION, &version("2024-06-01"))
-    .secured(&[
+    .with_query("api-version", ANY_VERSION, &version_schema("2024-06-01"))
+    .with_security(&[
         "keyInAuthorization",
         "key",
         "keyInQuery",
@@ -123,26 +122,24 @@ pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> Operatio
         "tokenInAuthorization",
         "publisher",
     ])
-    .bodies(
+    .with_bodies(
         true,
         json!({
             "application/cloudevents+json": {"schema": cloud, "example": example},
             "application/cloudevents-batch+json": {"schema": several, "example": [example]},
         }),
     )
-    .answer(200, "The events are stored", &json!({"type": "object"}))
-    .errors(&ASKED, &error)
-    .errors(&SENT, &error)
-    .errors(&IN_NAMESPACE, &error)
+    .with_json_response(200, "The events are stored", &json!({"type": "object"}))
+    .with_errors(&ASKED, &error)
+    .with_errors(&SENT, &error)
+    .with_errors(&IN_NAMESPACE, &error)
 }
 
 /// A body in each schema; `inputSchema` of the topic determines which one it accepts.
-fn bodies(schemas: &mut SchemaRegistry) -> Value {
-    let (event, cloud, custom) = (
-        schemas.of::<EventGridEvent>(),
-        schemas.of::<CloudEvent>(),
-        schemas.of::<CustomEvent>(),
-    );
+fn bodies_by_schema(schemas: &mut SchemaRegistry) -> Value {
+    let event = schemas.reference_to::<EventGridEvent>();
+    let cloud = schemas.reference_to::<CloudEvent>();
+    let custom = schemas.reference_to::<CustomEvent>();
     let event_example = json!([{
         "id": "1", "topic": "berlin", "subject": "orders/1", "eventType": "order.placed",
         "eventTime": "2040-01-01T00:00:00Z", "data": {"total": 12}, "dataVersion": "1.0",

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     draft::{OperationBuilder, SchemaRegistry},
-    publishing::{ANY_VERSION, ASKED, IN_NAMESPACE, version},
+    publishing::{ANY_VERSION, ASKED, IN_NAMESPACE, version_schema},
 };
 use gridhook_publish::refusal::AnswerBody;
 use gridhook_pull::body::{DELAYS, EVENTS, LockTokensBody, ReceivedBody, SettleResponse, WAIT};
@@ -25,7 +25,7 @@ const PULLED: [(u16, &str); 5] = [
 ];
 
 /// `POST` of one of the two paths of an operation.
-pub(super) fn describe(
+pub(super) fn describe_pull(
     operation: &str,
     path: &str,
     schemas: &mut SchemaRegistry,
@@ -42,11 +42,11 @@ pub(super) fn describe(
         "reject" => "Reject events: they are dead-lettered or dropped",
         _ => "Renew the locks of events, up to an hour after they were first received",
     };
-    let error = schemas.of::<AnswerBody<'static>>();
+    let error = schemas.reference_to::<AnswerBody<'static>>();
     let between = |range: &std::ops::RangeInclusive<u32>, default: u32| json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default});
     let draft = OperationBuilder::new("pull", &format!("{operation}In{whose}"), what)
-        .query("api-version", ANY_VERSION, &version("2024-06-01"))
-        .secured(&[
+        .with_query("api-version", ANY_VERSION, &version_schema("2024-06-01"))
+        .with_security(&[
             "keyInAuthorization",
             "key",
             "keyInQuery",
@@ -56,28 +56,28 @@ pub(super) fn describe(
         ]);
     let draft = match operation {
         "receive" => draft
-            .query(
+            .with_query(
                 "maxEvents",
                 "Maximum number of events",
                 &between(&EVENTS, 1),
             )
-            .query(
+            .with_query(
                 "maxWaitTime",
                 "Seconds to wait for events",
                 &between(&WAIT, 60),
             )
-            .answer(
+            .with_json_response(
                 200,
                 "The events, each with its lock token",
-                &schemas.of::<ReceivedBody>(),
+                &schemas.reference_to::<ReceivedBody>(),
             ),
         _ => {
-            let tokens = schemas.of::<LockTokensBody>();
+            let tokens = schemas.reference_to::<LockTokensBody>();
             let draft = draft
-                .bodies(true, json!({"application/json": {"schema": tokens, "example": {"lockTokens": ["…"]}}}))
-                .answer(200, "The result for each lock token", &schemas.of::<SettleResponse>());
+                .with_bodies(true, json!({"application/json": {"schema": tokens, "example": {"lockTokens": ["…"]}}}))
+                .with_json_response(200, "The result for each lock token", &schemas.reference_to::<SettleResponse>());
             match operation {
-                "release" => draft.query(
+                "release" => draft.with_query(
                     "releaseDelayInSeconds",
                     "Seconds until the events can be received again",
                     &json!({"type": "integer", "enum": DELAYS, "default": 0}),
@@ -87,7 +87,7 @@ pub(super) fn describe(
         }
     };
     draft
-        .errors(&ASKED, &error)
-        .errors(&PULLED, &error)
-        .errors(&IN_NAMESPACE, &error)
+        .with_errors(&ASKED, &error)
+        .with_errors(&PULLED, &error)
+        .with_errors(&IN_NAMESPACE, &error)
 }

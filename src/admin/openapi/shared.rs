@@ -14,13 +14,13 @@ struct SharedSchemas {
 
 impl SharedSchemas {
     /// Replaces `value` with a reference to a component `name`, with a number if the name is taken.
-    fn take(&mut self, kind: &str, name: &str, value: &mut Value) {
+    fn share_component(&mut self, kind: &str, name: &str, value: &mut Value) {
         let name = match self.names.entry(value.to_string()) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(free) => {
                 let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-                let numbered = (2..).map(|number| format!("{plain}{number}"));
-                let mut names = std::iter::once(plain.clone()).chain(numbered);
+                let candidates = (2..).map(|number| format!("{plain}{number}"));
+                let mut names = std::iter::once(plain.clone()).chain(candidates);
                 let fresh = names
                     .find(|name| !self.named.contains_key(name))
                     .unwrap_or_default();
@@ -34,7 +34,8 @@ impl SharedSchemas {
 
 /// Moves the parameters and the error responses of `paths` to components, and returns both.
 pub(super) fn take_out(paths: &mut Value) -> (Map<String, Value>, Map<String, Value>) {
-    let (mut parameters, mut responses) = (SharedSchemas::default(), SharedSchemas::default());
+    let mut parameters = SharedSchemas::default();
+    let mut responses = SharedSchemas::default();
     let items = paths.as_object_mut().into_iter().flat_map(Map::values_mut);
     for item in items {
         take_parameters(&mut parameters, item);
@@ -54,7 +55,7 @@ pub(super) fn take_out(paths: &mut Value) -> (Map<String, Value>, Map<String, Va
                     .ok()
                     .and_then(|status: u16| StatusCode::from_u16(status).ok());
                 if let Some(status) = status.filter(|status| status.as_u16() >= 400) {
-                    responses.take(
+                    responses.share_component(
                         "responses",
                         status.canonical_reason().unwrap_or("Error"),
                         answer,
@@ -70,6 +71,6 @@ fn take_parameters(shared: &mut SharedSchemas, of: &mut Value) {
     let parameters = of.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
         let name = parameter["name"].as_str().unwrap_or_default().to_owned();
-        shared.take("parameters", &name, parameter);
+        shared.share_component("parameters", &name, parameter);
     }
 }

@@ -36,7 +36,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ,
-            |route| route.to(cluster::status),
+            |route| route.to(cluster::get_status),
             describe(
                 "clusterStatus",
                 "List the nodes of the cluster, as the node that answers sees them",
@@ -76,7 +76,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             )
             .takes(
                 true,
-                SchemaRegistry::of::<MoveBody>,
+                SchemaRegistry::reference_to::<MoveBody>,
                 r#"{"shard": 0, "node": "b"}"#,
             )
             .returns::<OwnershipView>(202, "The records, with the request")
@@ -91,14 +91,14 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             POST,
             Access::ADMIN,
-            |route| route.to(cluster::drain),
+            |route| route.to(cluster::drain_node),
             describe(
                 "drainNode",
                 "Ask a node to give up what it owns and take nothing, or end that",
             )
             .takes(
                 true,
-                SchemaRegistry::of::<DrainBody>,
+                SchemaRegistry::reference_to::<DrainBody>,
                 r#"{"node": "b", "drain": true}"#,
             )
             .returns::<ClusterView>(202, "The nodes")
@@ -113,13 +113,17 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             POST,
             Access::ADMIN,
-            |route| route.to(cluster::forget),
+            |route| route.to(cluster::forget_node),
             describe(
                 "forgetNode",
                 "Remove the record of a node that is gone for good, so that the stream keeps \
                  nothing for it",
             )
-            .takes(true, SchemaRegistry::of::<ForgetBody>, r#"{"node": "b"}"#)
+            .takes(
+                true,
+                SchemaRegistry::reference_to::<ForgetBody>,
+                r#"{"node": "b"}"#,
+            )
             .returns::<ClusterView>(200, "The nodes that are left")
             .fails(CLUSTER)
             .fails(UNREAD_BODY),
@@ -134,7 +138,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             operation(
                 GET,
                 Access::READ.or_portal(),
-                |route| route.to(session::report),
+                |route| route.to(session::get_session),
                 describe("session", "Get the caller and the session")
                     .returns::<Session>(200, "The caller")
                     .fails(SESSION),
@@ -153,7 +157,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             operation(
                 DELETE,
                 Access::READ,
-                |route| route.to(session::end),
+                |route| route.to(session::end_session),
                 describe("endSession", "End the session")
                     .returns_nothing(204, "The session has ended")
                     .fails(SESSION),
@@ -185,21 +189,21 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             operation(
                 GET,
                 Access::READ,
-                |route| route.to(tokens::list),
+                |route| route.to(tokens::list_tokens),
                 describe("tokens", "List the named tokens")
                     .returns::<TokenList>(200, "The tokens, without their secrets"),
             ),
             operation(
                 POST,
                 Access::ADMIN,
-                |route| route.to(tokens::create),
+                |route| route.to(tokens::create_token),
                 describe(
                     "createToken",
                     "Create a named token, which is shown in this response only",
                 )
                 .takes(
                     true,
-                    SchemaRegistry::of::<TokenBody>,
+                    SchemaRegistry::reference_to::<TokenBody>,
                     r#"{"name": "shop", "roles": ["publish"], "scopes": ["topics/orders"]}"#,
                 )
                 .returns::<TokenView>(201, "The token")
@@ -219,7 +223,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             DELETE,
             Access::ADMIN,
-            |route| route.to(tokens::revoke),
+            |route| route.to(tokens::revoke_token),
             describe(
                 "revokeToken",
                 "Revoke a named token and end its streams and sessions",
@@ -238,7 +242,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             POST,
             Access::OPERATE,
-            |route| route.to(store::check),
+            |route| route.to(store::check_store),
             store_job(describe("checkStore", "Check every record of the store")),
         )],
     ),
@@ -253,7 +257,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             store_job(
                 describe("backUpStore", "Back up the store and check the copy").takes(
                     true,
-                    SchemaRegistry::of::<BackupBody>,
+                    SchemaRegistry::reference_to::<BackupBody>,
                     r#"{"folder": "/srv/backups/monday"}"#,
                 ),
             ),
@@ -266,14 +270,14 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             operation(
                 GET,
                 Access::READ,
-                |route| route.to(chaos::report),
+                |route| route.to(chaos::get_report),
                 describe("chaos", "List the injected faults and what they did")
                     .returns::<ChaosReport>(200, "The active faults"),
             ),
             operation(
                 DELETE,
                 Access::OPERATE,
-                |route| route.to(chaos::end),
+                |route| route.to(chaos::end_all),
                 describe("endChaos", "End all injected faults")
                     .returns::<ChaosReport>(200, "The active faults"),
             ),
@@ -285,11 +289,11 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             POST,
             Access::ADMIN,
-            |route| route.to(chaos::kill),
+            |route| route.to(chaos::kill_actor),
             fault(
                 "kill",
                 "Kill an actor (with `chaos.enabled`)",
-                SchemaRegistry::of::<KillBody>,
+                SchemaRegistry::reference_to::<KillBody>,
                 r#"{"actor": "topic", "topic": "orders", "by": "stop"}"#,
             )
             .returns::<KillBody>(200, "The killed actor"),
@@ -301,11 +305,11 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             POST,
             Access::ADMIN,
-            |route| route.to(chaos::poison),
+            |route| route.to(chaos::poison_event),
             fault(
                 "poison",
                 "Make an event kill every actor that processes it (with `chaos.enabled`)",
-                SchemaRegistry::of::<PoisonBody>,
+                SchemaRegistry::reference_to::<PoisonBody>,
                 r#"{"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1}"#,
             )
             .returns::<PoisonBody>(200, "The injected fault"),
@@ -317,11 +321,11 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             POST,
             Access::ADMIN,
-            |route| route.to(chaos::stall),
+            |route| route.to(chaos::stall_actor),
             fault(
                 "stall",
                 "Stall an actor or the journal (with `chaos.enabled`)",
-                SchemaRegistry::of::<StallBody>,
+                SchemaRegistry::reference_to::<StallBody>,
                 r#"{"actor": "journal", "duration": "500ms"}"#,
             )
             .returns::<ActiveFaults>(200, "The active fault"),
@@ -333,11 +337,11 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             POST,
             Access::ADMIN,
-            |route| route.to(chaos::writes),
+            |route| route.to(chaos::fail_writes),
             fault(
                 "failWrites",
                 "Fail the next writes of the journal (with `chaos.enabled`)",
-                SchemaRegistry::of::<WritesBody>,
+                SchemaRegistry::reference_to::<WritesBody>,
                 r#"{"fail": 3, "duration": "10s"}"#,
             )
             .returns::<ActiveFaults>(200, "The active fault"),
@@ -349,11 +353,11 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             POST,
             Access::ADMIN,
-            |route| route.to(chaos::responses),
+            |route| route.to(chaos::disturb_responses),
             fault(
                 "disturbResponses",
                 "Drop, delay or corrupt responses of endpoints (with `chaos.enabled`)",
-                SchemaRegistry::of::<ResponsesBody>,
+                SchemaRegistry::reference_to::<ResponsesBody>,
                 r#"{"fault": "drop", "rate": 0.05, "duration": "30s"}"#,
             )
             .returns::<ActiveFaults>(200, "The active fault"),
@@ -365,11 +369,11 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
         &[operation(
             POST,
             Access::ADMIN,
-            |route| route.to(chaos::clock),
+            |route| route.to(chaos::step_clock),
             fault(
                 "stepClock",
                 "Step the wall clock for a while (with `chaos.enabled`)",
-                SchemaRegistry::of::<ClockBody>,
+                SchemaRegistry::reference_to::<ClockBody>,
                 r#"{"step": "-1h", "duration": "10s"}"#,
             )
             .returns::<ActiveFaults>(200, "The active fault"),

@@ -52,7 +52,6 @@ pub struct GridhookRoute {
 enum Concern {
     /// The server: only for tokens without a scope.
     Server,
-    /// The caller.
     Caller,
     /// Resources, as far as the token's scopes cover them.
     Listed,
@@ -176,14 +175,13 @@ const fn headless(operation: Operation) -> Operation {
 
 impl GridhookRoute {
     /// The paths of a server with or without fault injection.
-    pub fn all(chaos: ChaosMode) -> impl Iterator<Item = &'static Self> {
+    pub fn all_routes(chaos: ChaosMode) -> impl Iterator<Item = &'static Self> {
         OPERATION
             .iter()
             .chain(ADMINISTRATION)
             .filter(move |route| chaos == ChaosMode::Enabled || !route.needs_chaos)
     }
 
-    /// The methods with their operations.
     pub fn operations(&self) -> impl Iterator<Item = (&'static Method, &'static Operation)> {
         self.operations.iter().flat_map(|operation| {
             operation
@@ -194,7 +192,7 @@ impl GridhookRoute {
     }
 
     /// The OpenAPI description of an operation of the path for one of its methods.
-    pub(super) fn describe(
+    pub(super) fn describe_operation(
         &self,
         operation: &Operation,
         method: &Method,
@@ -204,12 +202,12 @@ impl GridhookRoute {
             .description
             .draft(self.tag, "", str::to_owned, schemas);
         if self.is_by_topic() {
-            draft = draft.of_shard();
+            draft = draft.with_shard();
         }
         if *method == Method::HEAD {
             draft = draft.for_head();
         }
-        draft.needs(operation.access)
+        draft.with_access(operation.access)
     }
 
     /// Whether a query may name a topic, of which one shard may be asked.
@@ -224,11 +222,11 @@ impl GridhookRoute {
 
     /// Who may send a request with this method. The response to a method that is not allowed is for
     /// everyone who may use one.
-    fn access(&self, method: &Method) -> Access {
+    fn required_access(&self, method: &Method) -> Access {
         let allowed = self
             .operations
             .iter()
-            .find(|operation| operation.allows(method))
+            .find(|operation| operation.allows_method(method))
             .map(|operation| operation.access);
         let least = || {
             self.operations
@@ -241,7 +239,7 @@ impl GridhookRoute {
 }
 
 impl Operation {
-    fn allows(&self, method: &Method) -> bool {
+    fn allows_method(&self, method: &Method) -> bool {
         let is_head = self.has_head && *method == Method::HEAD;
         self.methods
             .contains(if is_head { &Method::GET } else { method })
@@ -250,11 +248,12 @@ impl Operation {
 }
 
 /// Adds the paths that a listener with this role serves.
-pub(super) fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: ListenerRole) {
-    for path in GridhookRoute::all(chaos).filter(|path| path.is_at(role)) {
+pub(super) fn configure_routes(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: ListenerRole) {
+    for path in GridhookRoute::all_routes(chaos).filter(|path| path.is_at(role)) {
         let mut resource = web::resource(path.template);
         for operation in path.operations {
-            let has_method = guard::fn_guard(|request| operation.allows(&request.head().method));
+            let has_method =
+                guard::fn_guard(|request| operation.allows_method(&request.head().method));
             resource = resource.route((operation.handler)(web::route().guard(has_method)));
         }
         let not_allowed = move |request: HttpRequest| async move {
@@ -266,7 +265,7 @@ pub(super) fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: Li
                 && path
                     .operations
                     .iter()
-                    .any(|operation| operation.allows(&Method::HEAD))
+                    .any(|operation| operation.allows_method(&Method::HEAD))
             {
                 allowed.push(Method::HEAD);
             }
@@ -281,7 +280,13 @@ pub(super) fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: Li
                 Concern::Caller => Target::Caller,
                 Concern::Listed => Target::Listed,
             };
-            authorize(path.access(request.method()), target, request, next).await
+            authorize(
+                path.required_access(request.method()),
+                target,
+                request,
+                next,
+            )
+            .await
         };
         cfg.service(
             resource

@@ -73,7 +73,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET_OR_HEAD,
             Access::OPEN,
-            |route| route.to(openapi::answer),
+            |route| route.to(openapi::get_document),
             describe("openapi", "Get this OpenAPI document").returns_json(
                 200,
                 "The OpenAPI 3.1 document",
@@ -88,7 +88,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::OPEN,
-            |route| route.to(metadata::endpoints),
+            |route| route.to(metadata::get_endpoints),
             describe(
                 "cloudEndpoints",
                 "Get the addresses of this cloud, as Azure's clients expect them",
@@ -111,13 +111,13 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             headless(operation(
                 GET,
                 Access::OPEN,
-                |route| route.to(validate::answer),
+                |route| route.to(validate::confirm_endpoint),
                 validation("validate"),
             )),
             operation(
                 POST,
                 Access::OPEN,
-                |route| route.to(validate::answer),
+                |route| route.to(validate::confirm_endpoint),
                 validation("validateByPost"),
             ),
         ],
@@ -129,7 +129,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::METRICS,
-            |route| route.to(metrics::scrape),
+            |route| route.to(metrics::get_metrics),
             describe(
                 "metrics",
                 "Get the metrics of the server, as Prometheus text or OpenMetrics",
@@ -150,7 +150,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ.or_portal(),
-            |route| route.to(top::report),
+            |route| route.to(top::get_top),
             describe("top", "List the figures of all event subscriptions")
                 .with(FIGURES)
                 .returns::<TopReport>(200, "The event subscriptions and their figures")
@@ -164,7 +164,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ,
-            |route| route.to(history::report),
+            |route| route.to(history::get_history),
             describe(
                 "history",
                 "Get the course of the figures of the server or a part of it",
@@ -185,12 +185,15 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[headless(operation(
             GET,
             Access::READ,
-            |route| route.to(tail::tail),
+            |route| route.to(tail::stream_tail),
             describe("tail", "Stream events and outcomes as they happen")
                 .with(TAIL)
                 .returns_types(
                     "Endless lines of JSON; an empty line is a keep-alive",
-                    &[("application/x-ndjson", SchemaRegistry::of::<TailLine>)],
+                    &[(
+                        "application/x-ndjson",
+                        SchemaRegistry::reference_to::<TailLine>,
+                    )],
                 )
                 .fails(INVALID_QUERY)
                 .fails(&[
@@ -206,7 +209,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ,
-            |route| route.to(supervision::report),
+            |route| route.to(supervision::get_supervision),
             describe("supervision", "Get the failures and restarts of actors")
                 .with(SUPERVISION)
                 .returns::<SupervisionReport>(
@@ -224,7 +227,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ,
-            |route| route.to(search::report),
+            |route| route.to(search::find_resources),
             describe("search", "Find the events with an id in all topics")
                 .with(&[Query("id", QueryType::Text, "Id of the event")])
                 .returns::<SearchReport>(
@@ -242,7 +245,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ,
-            |route| route.to(jobs::report),
+            |route| route.to(jobs::list_jobs),
             describe("jobs", "List the replays and redrives that have not ended")
                 .with(&[Query("top", QueryType::Number, "Maximum jobs: 1 to 1,000")])
                 .returns::<JobsReport>(200, "The jobs of all event subscriptions, newest first")
@@ -256,7 +259,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ,
-            |route| route.to(dead_letters::newest::newest),
+            |route| route.to(dead_letters::newest::list_newest),
             describe(
                 "newestDeadLetters",
                 "List the events of all event subscriptions that became dead letters",
@@ -273,7 +276,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ,
-            |route| route.to(server::report),
+            |route| route.to(server::get_server),
             describe(
                 "server",
                 "Get version, listeners, process and changed settings",
@@ -289,7 +292,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
         &[operation(
             GET,
             Access::READ,
-            |route| route.to(editions::report),
+            |route| route.to(editions::list_editions),
             describe(
                 "editions",
                 "List the editions of the delivery policy and their retry schedules",
@@ -312,7 +315,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             )
             .takes(
                 false,
-                SchemaRegistry::of::<SimulateBody>,
+                SchemaRegistry::reference_to::<SimulateBody>,
                 r#"{"models": ["outage:5h"], "subscriptions": 10, "days": 1}"#,
             )
             .returns::<SimulationReport>(200, "What became of the events, for each endpoint model")
@@ -334,7 +337,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             operation(
                 GET,
                 Access::READ,
-                |route| route.to(clock::report),
+                |route| route.to(clock::get_clock),
                 describe(
                     "clock",
                     "Get the time by which events age, and the system clock",
@@ -344,7 +347,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             operation(
                 POST,
                 Access::OPERATE,
-                |route| route.to(clock::confirm),
+                |route| route.to(clock::confirm_clock),
                 describe(
                     "confirmClock",
                     "Confirm that the system clock is right, so that events expire again",

@@ -52,7 +52,6 @@ pub(super) const CLUSTER: Errors = &[
 
 pub(super) const NO_NODE: Errors = &[(404, "No such node or shard, or no node of a cluster")];
 
-/// Errors of sessions.
 pub(super) const SESSION: Errors = &[
     (400, "Not possible with this token"),
     (404, "Dashboard disabled"),
@@ -259,8 +258,8 @@ pub(super) const fn validation(id: &'static str) -> Description {
 }
 
 pub(super) fn cloud_endpoints(schemas: &mut SchemaRegistry) -> Value {
-    let cloud = schemas.of::<metadata::CloudEndpoints>();
-    let early = schemas.of::<metadata::EarlyCloudEndpoints>();
+    let cloud = schemas.reference_to::<metadata::CloudEndpoints>();
+    let early = schemas.reference_to::<metadata::EarlyCloudEndpoints>();
     json!({"anyOf": [cloud, {"type": "array", "items": cloud}, early]})
 }
 
@@ -269,7 +268,10 @@ pub(super) const fn store_job(description: Description) -> Description {
     description
         .returns_types(
             "Lines of JSON: progress, then a report, the backup, or an error",
-            &[("application/x-ndjson", SchemaRegistry::of::<ProgressLine>)],
+            &[(
+                "application/x-ndjson",
+                SchemaRegistry::reference_to::<ProgressLine>,
+            )],
         )
         .fails(STORE)
 }

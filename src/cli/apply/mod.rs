@@ -98,9 +98,7 @@ pub enum ApplyCommandError {
     /// The server rejected a resource.
     #[error("the {resource}: {error}; {done} of {of} changes were applied before")]
     Resource {
-        /// The resource.
         resource: String,
-        /// The error.
         error: Box<client::ClientError>,
         /// The number of applied changes.
         done: usize,
@@ -110,7 +108,6 @@ pub enum ApplyCommandError {
     /// A parameter file cannot be used.
     #[error("{file}: {problem}")]
     Parameters {
-        /// The file.
         file: String,
         /// What is wrong, and what is allowed.
         problem: String,
@@ -121,7 +118,6 @@ pub enum ApplyCommandError {
          applied"
     )]
     Pending {
-        /// The resource.
         resource: String,
         /// The resource that does not exist.
         needs: String,
@@ -140,10 +136,8 @@ fn format_details(template: &declared::TemplateDetails) -> String {
         ));
     }
     for one in &template.pending {
-        let (what, needs) = (
-            escape::escape_text(&one.what),
-            escape::escape_text(&one.needs.id),
-        );
+        let what = escape::escape_text(&one.what);
+        let needs = escape::escape_text(&one.needs.id);
         lines.push_str(&format!(
             "\nlater: {what}, which needs the state of {needs}"
         ));
@@ -168,11 +162,11 @@ impl CommandError for ApplyCommandError {
 }
 
 async fn is_gone(session: &ServerClient, path: &str) -> bool {
-    let found = session
+    let current = session
         .fetch_plain::<Value>(Method::GET, path, None::<&Value>)
         .await;
     matches!(
-        found,
+        current,
         Err(ClientError::Refused {
             status: StatusCode::NOT_FOUND,
             ..
@@ -186,29 +180,31 @@ impl Apply {
     /// # Errors
     /// The file cannot be used, or the server rejected a change.
     pub async fn run(self) -> Result<String, ApplyCommandError> {
-        let mut reader = self.reader()?;
+        let mut reader = self.template_reader()?;
         // The file is checked before the server is asked.
         reader.read()?;
-        let session = self.control.session()?;
+        let session = self.control.open_session()?;
         let mut declared = reader.read_with_states(&session).await?;
         let spinner = Spinner::new();
-        let mut plan = ApplyPlan::make(&session, &declared, self.prune, &spinner).await?;
+        let mut plan =
+            ApplyPlan::compare_with_server(&session, &declared, self.prune, &spinner).await?;
         drop(spinner);
         if self.dry_run || plan.is_empty() && declared.template.pending.is_empty() {
             return Ok(self.format_plan(&plan, &declared, None));
         }
         if !self.yes && std::io::stdin().is_terminal() {
-            print::note(&format!(
+            print::print_note(&format!(
                 "{}\n",
                 hide_secrets(plan.to_string(), &declared.template.secrets)
             ));
         }
-        prompt::confirm(&format!("{}?", plan.sum()), self.yes)?;
+        prompt::ask_confirmation(&format!("{}?", plan.summarize()), self.yes)?;
         let mut waiting = self.carry_out(&session, &plan.steps).await?;
         // Resources that need the state of a resource that was just created.
         while let Some(pending) = declared.first_pending_resource().cloned() {
             let next = reader.read_with_states(&session).await?;
-            let more = ApplyPlan::make(&session, &next, false, &Spinner::new()).await?;
+            let more =
+                ApplyPlan::compare_with_server(&session, &next, false, &Spinner::new()).await?;
             if next.template.pending.len() == declared.template.pending.len() {
                 return Err(ApplyCommandError::Pending {
                     resource: pending.what,
@@ -225,16 +221,16 @@ impl Apply {
         Ok(self.format_plan(&plan, &declared, Some(&waiting)))
     }
 
-    fn reader(&self) -> Result<TemplateReader<'_>, ApplyCommandError> {
-        let mut options = declared::TemplateOptions::at(Clock::system().now().0);
+    fn template_reader(&self) -> Result<TemplateReader<'_>, ApplyCommandError> {
+        let mut options = declared::TemplateOptions::at_time(Clock::system().now().0);
         if self.ignore_foreign {
             options.foreign = ForeignResources::LeftOut;
         }
         for argument in &self.parameters {
             argument.add_to(&mut options)?;
         }
-        let (subscription, resource_group) =
-            (self.subscription_id.clone(), self.resource_group.clone());
+        let subscription = self.subscription_id.clone();
+        let resource_group = self.resource_group.clone();
         Ok(TemplateReader {
             file: &self.file,
             group: ResourceGroup {
@@ -251,14 +247,15 @@ impl Apply {
         session: &ServerClient,
         steps: &[PlanStep],
     ) -> Result<Vec<String>, ApplyCommandError> {
-        let (spinner, of) = (Spinner::new(), steps.len());
+        let spinner = Spinner::new();
+        let of = steps.len();
         let mut waiting = Vec::new();
         for (done, step) in steps.iter().enumerate() {
             spinner.set_message(format!("{done} of {of}: {}", step.name));
             let result = match &step.action {
                 PlanAction::Create { body, .. } => {
                     session
-                        .change::<Value>(
+                        .send_change::<Value>(
                             Method::PUT,
                             &step.path,
                             &Precondition::Missing,
@@ -268,15 +265,15 @@ impl Apply {
                 }
                 PlanAction::Change { body, of, .. } => {
                     session
-                        .change(Method::PUT, &step.path, of, Some(body))
+                        .send_change(Method::PUT, &step.path, of, Some(body))
                         .await
                 }
                 PlanAction::Delete(of) => {
-                    let deleted = session
-                        .change(Method::DELETE, &step.path, of, None::<&Value>)
+                    let deletion = session
+                        .send_change(Method::DELETE, &step.path, of, None::<&Value>)
                         .await;
                     let is_refused = matches!(
-                        &deleted,
+                        &deletion,
                         Err(ClientError::Refused {
                             status: StatusCode::PRECONDITION_FAILED,
                             ..
@@ -286,17 +283,17 @@ impl Apply {
                     if is_refused && is_gone(session, &step.path).await {
                         Ok(Value::Null)
                     } else {
-                        deleted
+                        deletion
                     }
                 }
             };
-            let failed = |error| ApplyCommandError::Resource {
+            let resource_error = |error| ApplyCommandError::Resource {
                 resource: step.name.clone(),
                 error: Box::new(error),
                 done,
                 of,
             };
-            let answer = result.map_err(failed)?;
+            let answer = result.map_err(resource_error)?;
             if answer["properties"]["provisioningState"] == "AwaitingManualAction" {
                 waiting.push(step.name.clone());
             }
@@ -310,7 +307,7 @@ impl Apply {
         declared: &Declared,
         done: Option<&[String]>,
     ) -> String {
-        let steps: Vec<Value> = plan.steps.iter().map(plan::PlanStep::json).collect();
+        let steps: Vec<Value> = plan.steps.iter().map(plan::PlanStep::to_json).collect();
         let mut json =
             json!({"steps": steps, "unchanged": plan.unchanged, "applied": done.is_some()});
         let template = &declared.template;
@@ -332,7 +329,7 @@ impl Apply {
         if !template.outputs.is_empty() {
             json["outputs"] = Value::Object(template.outputs.clone());
         }
-        let text = self.printed.format(&json, |_| {
+        let text = self.printed.format_value(&json, |_| {
             let details = format_details(template);
             if plan.is_empty() {
                 return match plan.unchanged {
@@ -342,7 +339,7 @@ impl Apply {
                     }
                 };
             }
-            let sum = plan.sum();
+            let sum = plan.summarize();
             let end = match done {
                 None => format!("planned: {sum}; nothing was changed"),
                 Some([]) => format!("done: {sum}"),

@@ -8,9 +8,7 @@ use gridhook_declared::{ParameterInput, TemplateOptions};
 /// `NAME=VALUE`, or a file of parameters as `@FILE`.
 #[derive(Clone, Debug)]
 pub(super) enum ParameterArgument {
-    /// A parameter.
     One(String, String),
-    /// A file.
     File(PathBuf),
 }
 

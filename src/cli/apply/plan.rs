@@ -6,7 +6,7 @@ use awc::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    client::{ClientError, Precondition, ServerClient, short},
+    client::{ClientError, Precondition, ServerClient, short_name},
     format, list, print,
     spinner::Spinner,
 };
@@ -45,7 +45,7 @@ pub(super) enum PlanAction {
 
 impl ApplyPlan {
     /// Compares the declared resources with the existing ones.
-    pub(super) async fn make(
+    pub(super) async fn compare_with_server(
         session: &ServerClient,
         declared: &Declared,
         prune: bool,
@@ -58,14 +58,12 @@ impl ApplyPlan {
         let mut new = BTreeSet::new();
         for (index, resource) in declared.resources.iter().enumerate() {
             spinner.set_message(format!("comparing {index} of {}", declared.resources.len()));
-            let (name, path, body) = (
-                resource.display_name(),
-                resource.path(),
-                resource.body.clone(),
-            );
+            let name = resource.display_name();
+            let path = resource.control_path();
+            let body = resource.body.clone();
             // The server cannot compare a resource whose parent does not exist yet.
             let is_below_new = resource
-                .parent()
+                .parent_path()
                 .is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
             let (difference, tag) = if is_below_new {
                 (declared_values(resource), None)
@@ -90,33 +88,37 @@ impl ApplyPlan {
             plan.steps.push(PlanStep { name, path, action });
         }
         if prune {
-            plan.prune(session, declared).await?;
+            plan.plan_deletions(session, declared).await?;
         }
         Ok(plan)
     }
 
     /// Adds the deletion of resources in the file's resource groups that are not in the file.
-    async fn prune(
+    async fn plan_deletions(
         &mut self,
         session: &ServerClient,
         declared: &Declared,
     ) -> Result<(), ClientError> {
-        let mut kept: BTreeSet<String> = BTreeSet::new();
+        let mut kept_paths: BTreeSet<String> = BTreeSet::new();
         for resource in &declared.resources {
-            kept.insert(resource.path().to_ascii_lowercase());
+            kept_paths.insert(resource.control_path().to_ascii_lowercase());
             // A domain topic is created with its first subscription.
-            kept.extend(resource.parent().map(|parent| parent.to_ascii_lowercase()));
+            kept_paths.extend(
+                resource
+                    .parent_path()
+                    .map(|parent| parent.to_ascii_lowercase()),
+            );
         }
         // Resources that need the state of others are in the file, too.
         for pending in &declared.template.pending {
             let id = pending.what.to_ascii_lowercase();
-            kept.insert(id.replace(
+            kept_paths.insert(id.replace(
                 "/providers/microsoft.eventgrid/eventsubscriptions/",
                 "/eventsubscriptions/",
             ));
         }
-        let is_kept = |path: &str| kept.contains(&path.to_ascii_lowercase());
-        let mut deleted = Vec::new();
+        let is_kept = |path: &str| kept_paths.contains(&path.to_ascii_lowercase());
+        let mut deletions = Vec::new();
         for group in &declared.groups {
             for kind in list::KINDS {
                 let all = DeclaredResource {
@@ -125,31 +127,32 @@ impl ApplyPlan {
                     names: vec![kind.to_owned()],
                     body: Value::Null,
                 };
-                for path in list::ids(session, &all.path()).await? {
+                for path in list::list_ids(session, &all.control_path()).await? {
                     // What is below a resource is deleted before it, so that a change of it is
                     // noticed, too.
                     let mut sources = if kind == "topics" {
                         Vec::new()
                     } else {
-                        list::ids(session, &format!("{path}/topics")).await?
+                        list::list_ids(session, &format!("{path}/topics")).await?
                     };
                     sources.push(path.clone());
                     for source in sources {
                         // In a namespace, only topics have event subscriptions.
                         if kind != "namespaces" || source != path {
-                            deleted.extend(
-                                list::ids(session, &format!("{source}/eventSubscriptions")).await?,
+                            deletions.extend(
+                                list::list_ids(session, &format!("{source}/eventSubscriptions"))
+                                    .await?,
                             );
                         }
-                        deleted.push(source);
+                        deletions.push(source);
                     }
                 }
             }
         }
-        for path in deleted.into_iter().filter(|path| !is_kept(path)) {
+        for path in deletions.into_iter().filter(|path| !is_kept(path)) {
             let (_, of) = session.get_tagged(&path).await?;
             self.steps.push(PlanStep {
-                name: short(&path),
+                name: short_name(&path),
                 path,
                 action: PlanAction::Delete(of),
             });
@@ -162,7 +165,7 @@ impl ApplyPlan {
     }
 
     /// The number of changes of each kind.
-    pub(super) fn sum(&self) -> String {
+    pub(super) fn summarize(&self) -> String {
         let count =
             |is: fn(&PlanAction) -> bool| self.steps.iter().filter(|step| is(&step.action)).count();
         format!(
@@ -220,8 +223,8 @@ async fn what_if(
     session: &ServerClient,
     resource: &DeclaredResource,
 ) -> Result<(Difference, Option<String>), ClientError> {
-    let path = format!("{}?whatIf=true", resource.path());
-    let named = |error| match error {
+    let path = format!("{}?whatIf=true", resource.control_path());
+    let with_name = |error| match error {
         ClientError::Refused { status, reason } => ClientError::Refused {
             status,
             reason: format!("the {}: {reason}", resource.display_name()),
@@ -229,7 +232,7 @@ async fn what_if(
         other => other,
     };
     match session
-        .exchange(
+        .exchange_json(
             Method::PUT,
             &path,
             &Precondition::None,
@@ -242,12 +245,15 @@ async fn what_if(
             status: StatusCode::NOT_FOUND,
             ..
         }) if resource.names.len() == 6 => Ok((declared_values(resource), None)),
-        result => session.with_suggestion(&path, result).await.map_err(named),
+        result => session
+            .with_suggestion(&path, result)
+            .await
+            .map_err(with_name),
     }
 }
 
 impl PlanStep {
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let (action, changes) = match &self.action {
             PlanAction::Create { changes, .. } => ("create", changes.as_slice()),
             PlanAction::Change { changes, .. } => ("change", changes.as_slice()),
@@ -277,7 +283,8 @@ impl fmt::Display for ApplyPlan {
                 continue;
             };
             for ValueChange { at, before, after } in changes {
-                let (before, after) = (format_value(before), format_value(after));
+                let before = format_value(before);
+                let after = format_value(after);
                 let at = escape::escape_text(at);
                 match step.action {
                     PlanAction::Change { .. } => write!(f, "\n    {at}: {before} -> {after}")?,
@@ -298,7 +305,7 @@ impl fmt::Display for ApplyPlan {
 pub(super) fn format_value(value: &Value) -> String {
     match value {
         Value::Null => format::NONE.to_owned(),
-        Value::String(text) => format::text(text),
+        Value::String(text) => format::text_or_dash(text),
         other => print::json_line(other),
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct TemplateReader<'a> {
 impl TemplateReader<'_> {
     /// Reads the file with the known states.
     pub(super) fn read(&self) -> Result<Declared, ApplyCommandError> {
-        Ok(declared::load(self.file, &self.group, &self.options)?)
+        Ok(declared::load_file(self.file, &self.group, &self.options)?)
     }
 
     /// Reads the file, and fetches the states that it needs of resources that exist.
@@ -34,7 +34,7 @@ impl TemplateReader<'_> {
         for _ in 0..ROUNDS_MAX {
             let mut is_new = false;
             for pending in &declared.template.pending {
-                if let Some(state) = fetch(session, &pending.needs).await? {
+                if let Some(state) = fetch_state(session, &pending.needs).await? {
                     is_new |= self
                         .options
                         .states
@@ -52,7 +52,7 @@ impl TemplateReader<'_> {
 }
 
 /// The state of a resource, if it exists.
-async fn fetch(session: &ServerClient, key: &StateKey) -> Result<Option<Value>, ClientError> {
+async fn fetch_state(session: &ServerClient, key: &StateKey) -> Result<Option<Value>, ClientError> {
     let (method, path) = match &key.action {
         None => (Method::GET, key.id.clone()),
         Some(action) => (Method::POST, format!("{}/{action}", key.id)),

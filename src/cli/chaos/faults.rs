@@ -16,17 +16,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl FaultArgs {
     /// Whether any fault is enabled.
-    pub(super) fn any(&self) -> bool {
-        !self.turns("").is_empty() || !self.lasting("", Duration::ZERO).is_empty()
+    pub(super) fn has_any(&self) -> bool {
+        !self.alternating_faults("").is_empty()
+            || !self.lasting_faults("", Duration::ZERO).is_empty()
     }
 
     /// The bodies of the faults that last for the whole run.
-    fn lasting(&self, topic: &str, duration: Duration) -> Vec<ResponsesBody> {
+    fn lasting_faults(&self, topic: &str, duration: Duration) -> Vec<ResponsesBody> {
         let duration = format_duration(duration).to_string();
-        let one = |fault: ResponseFaultKind, rate: Option<f64>| {
+        let fault_body = |fault: ResponseFaultKind, rate: Option<f64>| {
             let delay = (fault == ResponseFaultKind::Delay)
                 .then(|| format_duration(self.delay).to_string());
-            let (topic, duration) = (Some(topic.to_owned()), duration.clone());
+            let topic = Some(topic.to_owned());
+            let duration = duration.clone();
             rate.map(|rate| ResponsesBody {
                 fault,
                 rate,
@@ -36,17 +38,18 @@ impl FaultArgs {
                 duration,
             })
         };
-        let drop = one(ResponseFaultKind::Drop, self.drop_responses);
-        let corrupt = one(ResponseFaultKind::Corrupt, self.corrupt_responses);
-        let delay = one(ResponseFaultKind::Delay, self.delay_responses);
+        let drop = fault_body(ResponseFaultKind::Drop, self.drop_responses);
+        let corrupt = fault_body(ResponseFaultKind::Corrupt, self.corrupt_responses);
+        let delay = fault_body(ResponseFaultKind::Delay, self.delay_responses);
         [drop, corrupt, delay].into_iter().flatten().collect()
     }
 
     /// The paths and bodies of the faults that take turns.
-    fn turns(&self, topic: &str) -> Vec<(&'static str, Value)> {
+    fn alternating_faults(&self, topic: &str) -> Vec<(&'static str, Value)> {
         let half = format_duration(self.fault_every / 2).to_string();
         let stall = |actor: StallTarget, topic: Option<&str>, time: &Duration| {
-            let (topic, duration) = (topic.map(str::to_owned), format_duration(*time).to_string());
+            let topic = topic.map(str::to_owned);
+            let duration = format_duration(*time).to_string();
             (
                 "/chaos/stall",
                 json!(StallBody {
@@ -95,8 +98,10 @@ impl FaultArgs {
         topic: &str,
         duration: Duration,
     ) -> Result<(), ClientError> {
-        for body in self.lasting(topic, duration) {
-            session.post::<Value>("/chaos/responses", &body).await?;
+        for body in self.lasting_faults(topic, duration) {
+            session
+                .send_post::<Value>("/chaos/responses", &body)
+                .await?;
         }
         Ok(())
     }
@@ -108,17 +113,17 @@ impl FaultArgs {
         topic: String,
         stopped: Rc<Cell<bool>>,
     ) -> Result<(), ClientError> {
-        let turns = self.turns(&topic);
+        let turns = self.alternating_faults(&topic);
         for (path, body) in turns.iter().cycle() {
-            let mut waited = Duration::ZERO;
-            while waited < self.fault_every && !stopped.get() {
+            let mut elapsed = Duration::ZERO;
+            while elapsed < self.fault_every && !stopped.get() {
                 actix_rt::time::sleep(POLL_INTERVAL).await;
-                waited += POLL_INTERVAL;
+                elapsed += POLL_INTERVAL;
             }
             if stopped.get() {
                 break;
             }
-            match session.post::<Value>(path, body).await {
+            match session.send_post::<Value>(path, body).await {
                 Ok(_) => {}
                 // At that moment there may be no actor to stall.
                 Err(error) if is_refusal(&error) && body["actor"] == "random" => {}

@@ -9,7 +9,6 @@ use crate::client::{ClientError, ServerClient};
 use gridhook_api::chaos::{self, ActorKind, KillBody};
 use gridhook_clock::Clock;
 
-/// A schedule of kills.
 pub(super) struct KillSchedule {
     pub(super) topic: String,
     pub(super) subscriptions: usize,
@@ -41,8 +40,8 @@ impl KillSchedule {
             actix_rt::time::sleep(next.since(self.clock.now())).await;
             // A late schedule does not catch up.
             next = next.after(self.every).max(self.clock.now());
-            let body = self.draw(&mut jitter);
-            match session.post::<Value>("/chaos/kill", &body).await {
+            let body = self.draw_victim(&mut jitter);
+            match session.send_post::<Value>("/chaos/kill", &body).await {
                 Ok(_) => count.killed.set(count.killed.get() + 1),
                 Err(error) if is_refusal(&error) => count.missed.set(count.missed.get() + 1),
                 Err(error) => return Err(error),
@@ -51,14 +50,12 @@ impl KillSchedule {
         Ok(())
     }
 
-    fn draw(&self, jitter: &mut fastrand::Rng) -> KillBody {
+    fn draw_victim(&self, jitter: &mut fastrand::Rng) -> KillBody {
         // Each kill draws all numbers, so that an unused one does not shift the following draws.
         let kind = self.kinds[jitter.usize(..self.kinds.len())];
         let method = self.methods[jitter.usize(..self.methods.len())];
-        let (topic, subscription) = (
-            Some(self.topic.clone()),
-            Some(name_of(jitter.usize(..self.subscriptions))),
-        );
+        let topic = Some(self.topic.clone());
+        let subscription = Some(name_of(jitter.usize(..self.subscriptions)));
         let by = match method {
             KillMethod::Panic => chaos::KillMethod::Panic,
             KillMethod::Stop => chaos::KillMethod::Stop,

@@ -81,12 +81,12 @@ impl DeliveryLedger {
     }
 
     /// The body of a request with new events, and the number of the first event.
-    pub fn issue(&mut self, events: usize) -> (u64, String) {
+    pub fn issue_events(&mut self, events: usize) -> (u64, String) {
         let first = self.answers.len() as u64;
         self.answers
             .resize(self.answers.len() + events, PublishAnswer::Unknown);
         let bodies = (first..first + events as u64).map(|number| {
-            let check = self.check(number);
+            let check = self.compute_checksum(number);
             format!(
                 r#"{{"id":"{number}","subject":"/chaos","eventType":"Chaos.Event","eventTime":"2026-01-01T00:00:00Z","dataVersion":"1","data":{{"number":{number},"check":"{check}"}}}}"#
             )
@@ -94,19 +94,17 @@ impl DeliveryLedger {
         (first, format!("[{}]", bodies.collect::<Vec<_>>().join(",")))
     }
 
-    /// Records acknowledged events.
-    pub fn acknowledged(&mut self, first: u64, events: usize) {
+    pub fn record_acknowledged(&mut self, first: u64, events: usize) {
         self.acknowledged += events as u64;
         self.record_publish(first, events, PublishAnswer::Acknowledged);
     }
 
-    /// Records refused events.
-    pub fn refused(&mut self, first: u64, events: usize) {
+    pub fn record_refused(&mut self, first: u64, events: usize) {
         self.record_publish(first, events, PublishAnswer::Refused);
     }
 
     /// Records the events of a request to a subscription's endpoint.
-    pub fn arrived(&mut self, subscription: usize, body: &[u8]) {
+    pub fn record_arrivals(&mut self, subscription: usize, body: &[u8]) {
         let events: Vec<ArrivedEvent> = match body.trim_ascii_start().first() {
             Some(b'[') => serde_json::from_slice(body).unwrap_or_default(),
             Some(_) | None => serde_json::from_slice(body)
@@ -122,7 +120,7 @@ impl DeliveryLedger {
         } in events
         {
             let is_intact = id == number.to_string()
-                && check == self.check(number)
+                && check == self.compute_checksum(number)
                 && number < self.answers.len() as u64;
             let (true, Some(arrivals)) = (is_intact, self.arrivals.get_mut(subscription)) else {
                 self.damaged += 1;
@@ -143,7 +141,7 @@ impl DeliveryLedger {
     }
 
     /// The current totals.
-    pub fn sum(&self) -> LedgerSummary {
+    pub fn summarize(&self) -> LedgerSummary {
         let mut sum = LedgerSummary {
             acknowledged: self.acknowledged,
             damaged: self.damaged,
@@ -175,31 +173,31 @@ impl DeliveryLedger {
     }
 
     /// The checksum of an event.
-    fn check(&self, number: u64) -> String {
+    fn compute_checksum(&self, number: u64) -> String {
         // The finalizer of splitmix64: adjacent numbers give unrelated checksums.
-        let mut mixed = self.seed ^ number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        format!("{:016x}", mixed ^ (mixed >> 31))
+        let mut hash = self.seed ^ number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        format!("{:016x}", hash ^ (hash >> 31))
     }
 }
 
 /// The server's fault counters by name, flattened: `responsesDropped.events`.
-pub(super) fn counts(value: &serde_json::Value) -> BTreeMap<String, u64> {
-    let mut found = BTreeMap::new();
+pub(super) fn flatten_counts(value: &serde_json::Value) -> BTreeMap<String, u64> {
+    let mut counters = BTreeMap::new();
     for (name, value) in value.as_object().into_iter().flatten() {
         match value {
             serde_json::Value::Object(_) => {
-                found.extend(
-                    counts(value)
+                counters.extend(
+                    flatten_counts(value)
                         .into_iter()
                         .map(|(inner, count)| (format!("{name}.{inner}"), count)),
                 );
             }
             value => {
-                found.extend(value.as_u64().map(|count| (name.clone(), count)));
+                counters.extend(value.as_u64().map(|count| (name.clone(), count)));
             }
         }
     }
-    found
+    counters
 }

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::{
     verdict::PublishedCount,
-    webhook::{SharedLedger, with},
+    webhook::{SharedLedger, with_ledger},
 };
 use crate::client::ServerClient;
 use gridhook_clock::Clock;
@@ -69,7 +69,7 @@ impl LoadGenerator {
     }
 
     /// The requests so far.
-    pub(super) fn published(&self) -> PublishedCount {
+    pub(super) fn published_count(&self) -> PublishedCount {
         *self.published.borrow()
     }
 
@@ -85,30 +85,33 @@ impl LoadGenerator {
 
     /// Publishes until it is stopped, at `rate` events per second.
     pub(super) async fn run(self, rate: u32, clock: Clock) {
-        let started = clock.now();
-        let mut issued = 0_u64;
+        let start = clock.now();
+        let mut event_count = 0_u64;
         while !self.stopped.get() {
             actix_rt::time::sleep(TICK).await;
-            let wanted = (clock.now().since(started).as_secs_f64() * f64::from(rate)) as u64;
-            issued = issued.max(wanted.saturating_sub(u64::from(rate) / CATCH_UP));
-            while issued < wanted && self.in_flight.get() < IN_FLIGHT_MAX && !self.stopped.get() {
-                let events = (wanted - issued).min(EVENTS_MAX);
-                issued += events;
+            let due_events = (clock.now().since(start).as_secs_f64() * f64::from(rate)) as u64;
+            event_count = event_count.max(due_events.saturating_sub(u64::from(rate) / CATCH_UP));
+            while event_count < due_events
+                && self.in_flight.get() < IN_FLIGHT_MAX
+                && !self.stopped.get()
+            {
+                let events = (due_events - event_count).min(EVENTS_MAX);
+                event_count += events;
                 self.in_flight.set(self.in_flight.get() + 1);
                 let load = self.clone();
                 actix_rt::spawn(async move {
-                    load.publish(events as usize).await;
+                    load.publish_events(events as usize).await;
                     load.in_flight.set(load.in_flight.get() - 1);
                 });
             }
         }
     }
 
-    async fn publish(&self, events: usize) {
-        let (first, body) = with(&self.ledger, |ledger| ledger.issue(events));
+    async fn publish_events(&self, events: usize) {
+        let (first, body) = with_ledger(&self.ledger, |ledger| ledger.issue_events(events));
         let request = match &self.at {
             Some(at) => self.session.request_to(at, Method::POST, &self.path),
-            None => self.session.request(Method::POST, &self.path),
+            None => self.session.build_request(Method::POST, &self.path),
         };
         let request =
             request.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
@@ -120,10 +123,12 @@ impl LoadGenerator {
         // Read to the end, so that the connection can be reused.
         response.body().limit(ANSWER_BYTES_MAX).await.ok();
         if status.is_success() {
-            with(&self.ledger, |ledger| ledger.acknowledged(first, events));
+            with_ledger(&self.ledger, |ledger| {
+                ledger.record_acknowledged(first, events)
+            });
             self.published.borrow_mut().requests += 1;
         } else {
-            with(&self.ledger, |ledger| ledger.refused(first, events));
+            with_ledger(&self.ledger, |ledger| ledger.record_refused(first, events));
             self.published.borrow_mut().refused += 1;
             actix_rt::time::sleep(REFUSED_DELAY).await;
         }

@@ -28,7 +28,7 @@ pub use self::{
 use super::{
     client::{self, ServerArgs, server_url},
     output::{CommandError, CommandOutcome, OutputArgs},
-    value::{address, duration, number, positive_duration, whole},
+    value::{number_within, parse_address, parse_duration, positive_duration, whole_number},
 };
 
 /// The flags of `chaos`.
@@ -42,16 +42,16 @@ pub struct ChaosCommand {
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive_duration)]
     duration: Duration,
     /// Published events per second
-    #[arg(long, value_name = "EVENTS", default_value_t = 1_000, value_parser = whole::<u32>(1..=100_000))]
+    #[arg(long, value_name = "EVENTS", default_value_t = 1_000, value_parser = whole_number::<u32>(1..=100_000))]
     rate: u32,
     /// Number of event subscriptions of the topic
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole::<u32>(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole_number::<u32>(1..=100))]
     subscriptions: u32,
     /// Maximum events in one request to the webhook
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole::<u32>(1..=5_000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number::<u32>(1..=5_000))]
     batch_events: u32,
     /// Interval between kills; 0s disables kills
-    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = parse_duration)]
     kill_every: Duration,
     /// Actors and tasks to kill
     #[arg(
@@ -65,12 +65,12 @@ pub struct ChaosCommand {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "panic,stop")]
     kill_by: Vec<KillMethod>,
     /// Seed of the random kills [default: random]
-    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(0..))]
     seed: Option<u64>,
     #[command(flatten)]
     faults: FaultArgs,
     /// Address of the webhook; port 0 chooses a free port
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = address)]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = parse_address)]
     listen: SocketAddr,
     /// URL of the webhook as seen by the server, if it differs from --listen
     #[arg(long, value_name = "URL", value_parser = server_url)]
@@ -79,7 +79,7 @@ pub struct ChaosCommand {
     #[arg(long, value_name = "URL", value_parser = server_url)]
     publish_to: Option<Url>,
     /// Maximum time to wait for missing events after the load has ended
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     settle: Duration,
 }
 
@@ -96,19 +96,19 @@ struct FaultArgs {
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, help_heading = "Faults")]
     stall_actors: Option<Duration>,
     /// Fail this number of journal writes, as a full disk would
-    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..), help_heading = "Faults")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..), help_heading = "Faults")]
     fail_writes: Option<u64>,
     /// Shift the wall clock by this step (such as 1h or -1h) for half of --fault-every
-    #[arg(long, value_name = "STEP", value_parser = step, allow_hyphen_values = true, help_heading = "Faults")]
+    #[arg(long, value_name = "STEP", value_parser = check_step, allow_hyphen_values = true, help_heading = "Faults")]
     skew_clock: Option<String>,
     /// Drop this share (0 to 1) of the webhook's responses; their events are repeated
-    #[arg(long, value_name = "RATE", value_parser = number(0.0..=1.0), help_heading = "Faults")]
+    #[arg(long, value_name = "RATE", value_parser = number_within(0.0..=1.0), help_heading = "Faults")]
     drop_responses: Option<f64>,
     /// Corrupt this share (0 to 1) of the webhook's responses; their events are repeated
-    #[arg(long, value_name = "RATE", value_parser = number(0.0..=1.0), help_heading = "Faults")]
+    #[arg(long, value_name = "RATE", value_parser = number_within(0.0..=1.0), help_heading = "Faults")]
     corrupt_responses: Option<f64>,
     /// Delay this share (0 to 1) of the webhook's responses by --delay
-    #[arg(long, value_name = "RATE", value_parser = number(0.0..=1.0), help_heading = "Faults")]
+    #[arg(long, value_name = "RATE", value_parser = number_within(0.0..=1.0), help_heading = "Faults")]
     delay_responses: Option<f64>,
     /// Delay of responses
     #[arg(
@@ -158,15 +158,12 @@ pub enum ChaosError {
     Server {
         /// What failed.
         what: &'static str,
-        /// The error.
         error: Box<client::ClientError>,
     },
     /// The webhook cannot listen.
     #[error("the webhook cannot listen on {address}: {error}")]
     Webhook {
-        /// The address.
         address: SocketAddr,
-        /// The error.
         error: io::Error,
     },
     /// No handler for SIGINT and SIGTERM.
@@ -177,12 +174,7 @@ pub enum ChaosError {
         "the topic {topic} could not be deleted; delete it with gridhook topics delete {topic}: \
          {why}"
     )]
-    CleanUp {
-        /// The topic.
-        topic: String,
-        /// The error.
-        why: String,
-    },
+    CleanUp { topic: String, why: String },
 }
 
 impl CommandError for ChaosError {
@@ -196,14 +188,14 @@ impl CommandError for ChaosError {
 
 impl ChaosCommand {
     /// Runs the scenario and formats its verdict.
-    pub(super) async fn verdict(
+    pub(super) async fn run_scenario(
         self,
         clock: gridhook_clock::Clock,
     ) -> Result<CommandOutcome, ChaosError> {
         let printed = self.printed;
         let verdict = self.run(clock).await?;
         Ok(CommandOutcome::new(
-            printed.format(&verdict, ToString::to_string),
+            printed.format_value(&verdict, ToString::to_string),
             verdict.is_ok(),
         ))
     }
@@ -214,13 +206,12 @@ impl ChaosCommand {
     }
 }
 
-/// The name of a subscription.
 fn name_of(subscription: usize) -> String {
     format!("ledger-{subscription}")
 }
 
 /// Checks a step of the clock, which the server reads.
-fn step(text: &str) -> Result<String, String> {
+fn check_step(text: &str) -> Result<String, String> {
     let length = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_step = humantime_serde::re::humantime::parse_duration(length).is_ok();
     if is_step {

@@ -20,15 +20,15 @@ use tokio::{
 use super::{
     ChaosCommand, ChaosError,
     kills::{KillCount, KillSchedule},
-    ledger::{DeliveryLedger, counts},
+    ledger::{DeliveryLedger, flatten_counts},
     load::LoadGenerator,
     name_of,
     verdict::ChaosVerdict,
-    webhook::{self, SharedLedger, with},
+    webhook::{self, SharedLedger, with_ledger},
 };
 use crate::{
     client::{self, ResourceName, ServerClient},
-    format::{counted, number},
+    format::{count_with_noun, group_thousands},
 };
 use gridhook_api::{
     chaos::ChaosReport, status::SubscriptionStatusView, supervision::SupervisionReport,
@@ -57,7 +57,7 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
     let session = Rc::new(
         chaos
             .control
-            .session()
+            .open_session()
             .map_err(request_failed("cannot connect to the server"))?,
     );
     if let Some(url) = &chaos.publish_to {
@@ -72,7 +72,7 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
         chaos.subscriptions as usize,
     )));
     let (at, webhook) =
-        webhook::listen(chaos.listen, &ledger).map_err(|error| ChaosError::Webhook {
+        webhook::start_webhook(chaos.listen, &ledger).map_err(|error| ChaosError::Webhook {
             address: chaos.listen,
             error,
         })?;
@@ -82,7 +82,8 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
     };
     // Concurrent runs with the same seed need different topics.
     let topic = format!("chaos-{:08x}", fastrand::u32(..));
-    let (stopped, kills) = (Rc::default(), Rc::default());
+    let stopped = Rc::default();
+    let kills = Rc::default();
     let run = ChaosRun {
         chaos,
         clock,
@@ -93,11 +94,11 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
         stopped,
         kills,
     };
-    let verdict = run.execute(&endpoint, &before).await;
-    let cleaned = run.clean_up().await;
+    let verdict = run.execute_scenario(&endpoint, &before).await;
+    let cleanup = run.clean_up().await;
     webhook.stop(false).await;
     let verdict = verdict?;
-    cleaned.map_err(|why| ChaosError::CleanUp {
+    cleanup.map_err(|why| ChaosError::CleanUp {
         topic: run.topic.clone(),
         why,
     })?;
@@ -105,12 +106,12 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
 }
 
 impl ChaosRun {
-    fn resource(&self) -> ResourceName {
+    fn resource_name(&self) -> ResourceName {
         self.topic.parse().expect("the topic's name is valid")
     }
 
     /// Runs everything except the clean-up.
-    async fn execute(
+    async fn execute_scenario(
         &self,
         endpoint: &str,
         before: &BTreeMap<String, u64>,
@@ -131,18 +132,18 @@ impl ChaosRun {
         let started = self.clock.now();
         self.run_faults(&load, &mut signals).await?;
         let seconds = self.clock.now().since(started).as_secs_f64();
-        let settled = self.settle(&load, &mut signals).await?;
+        let is_settled = self.wait_until_settled(&load, &mut signals).await?;
         let report: SupervisionReport = self
             .session
             .get(&format!("/supervision?topic={}&top=1000", self.topic))
             .await
             .map_err(request_failed("cannot read the actors' restarts"))?;
         let faults = fault_counts(&self.session).await?;
-        let done =
+        let count_since_start =
             |name: &String, count: &u64| count - before.get(name).copied().unwrap_or(0).min(*count);
         let faults: BTreeMap<String, u64> = faults
             .iter()
-            .map(|(name, count)| (name.clone(), done(name, count)))
+            .map(|(name, count)| (name.clone(), count_since_start(name, count)))
             .collect();
         let of = |name: &str| faults.get(name).copied().unwrap_or(0);
         let cut_off = of("deliveriesKilled") * u64::from(self.chaos.batch_events);
@@ -154,26 +155,26 @@ impl ChaosRun {
             seed: self.seed,
             seconds,
             subscriptions: self.chaos.subscriptions as usize,
-            requests: load.published(),
+            requests: load.published_count(),
             repeated_allowed: cut_off + lost_answers,
-            settled,
+            settled: is_settled,
             restarts: report.recovery.into(),
             missed: self.kills.missed.get(),
             injected: faults,
             ..ChaosVerdict::default()
         };
-        Ok(verdict.judge(with(&self.ledger, |ledger| ledger.sum())))
+        Ok(verdict.judge_totals(with_ledger(&self.ledger, |ledger| ledger.summarize())))
     }
 
     async fn set_up(&self, endpoint: &str) -> Result<(), client::ClientError> {
         let put = async |path: &str, body: &Value| {
             self.session
-                .fetch::<Value>(Method::PUT, path, Some(body))
+                .send_request::<Value>(Method::PUT, path, Some(body))
                 .await
                 .map(drop)
         };
         put(
-            &self.resource().path(""),
+            &self.resource_name().path(""),
             &json!({"properties": {"inputSchema": "EventGridSchema"}}),
         )
         .await?;
@@ -184,7 +185,7 @@ impl ChaosRun {
                 "preferredBatchSizeInKilobytes": 1024,
             });
             let destination = json!({"endpointType": "WebHook", "properties": webhook});
-            let path = self.resource().subscription(&name_of(number), "");
+            let path = self.resource_name().subscription_path(&name_of(number), "");
             put(&path, &json!({"properties": {"destination": destination}})).await?;
         }
         Ok(())
@@ -228,48 +229,47 @@ impl ChaosRun {
             Rc::clone(&self.stopped),
         );
         let mut turns = actix_rt::spawn(turns);
-        let ended = tokio::select! {
-            () = self.watch(*duration) => Ok(()),
+        let outcome = tokio::select! {
+            () = self.show_progress(*duration) => Ok(()),
             () = signals.next() => Ok(()),
-            failed = failure(&mut killing) => Err(failed),
-            failed = failure(&mut turns) => Err(failed),
+            failed = wait_for_failure(&mut killing) => Err(failed),
+            failed = wait_for_failure(&mut turns) => Err(failed),
         };
         self.stopped.set(true);
         load.stop();
         // The task ends after `stop`.
         loading.await.expect("the load does not panic");
-        ended
+        outcome
     }
 
-    /// Shows the progress.
-    async fn watch(&self, duration: Duration) {
+    async fn show_progress(&self, duration: Duration) {
         let started = self.clock.now();
-        let bar = bar(duration, "{bar:30} {msg}");
+        let bar = progress_bar(duration, "{bar:30} {msg}");
         loop {
-            let passed = self.clock.now().since(started);
-            if passed >= duration {
+            let elapsed = self.clock.now().since(started);
+            if elapsed >= duration {
                 return bar.finish_and_clear();
             }
-            let (acknowledged, arrived) = with(&self.ledger, |ledger| ledger.so_far());
-            let counts = [acknowledged, arrived, self.kills.killed.get()].map(number);
-            bar.set_position(passed.as_millis() as u64);
+            let (acknowledged, arrived) = with_ledger(&self.ledger, |ledger| ledger.so_far());
+            let counts = [acknowledged, arrived, self.kills.killed.get()].map(group_thousands);
+            bar.set_position(elapsed.as_millis() as u64);
             bar.set_message(format!(
                 "{} acknowledged, {} arrived, {} killed",
                 counts[0], counts[1], counts[2]
             ));
-            actix_rt::time::sleep(POLL_INTERVAL.min(duration - passed)).await;
+            actix_rt::time::sleep(POLL_INTERVAL.min(duration - elapsed)).await;
         }
     }
 
     /// Waits until nothing is pending in the server. Returns false after a timeout or a signal.
-    async fn settle(
+    async fn wait_until_settled(
         &self,
         load: &LoadGenerator,
         signals: &mut StopSignals,
     ) -> Result<bool, ChaosError> {
         let end = self.clock.now().after(self.chaos.settle);
-        let bar = bar(self.chaos.settle, "{spinner} {msg}");
-        let settled = async {
+        let bar = progress_bar(self.chaos.settle, "{spinner} {msg}");
+        let settling = async {
             loop {
                 if load.is_quiet()
                     && self.is_settled().await.map_err(request_failed(
@@ -281,22 +281,22 @@ impl ChaosRun {
                 if self.clock.now() >= end {
                     return Ok(false);
                 }
-                let MissingEvents { events } = self.missing();
-                bar.set_message(format!("waiting for {}", counted(events, "event")));
+                let MissingEvents { events } = self.missing_events();
+                bar.set_message(format!("waiting for {}", count_with_noun(events, "event")));
                 bar.tick();
                 actix_rt::time::sleep(POLL_INTERVAL).await;
             }
         };
         let settled = tokio::select! {
-            settled = settled => settled,
+            settled = settling => settled,
             () = signals.next() => Ok(false),
         };
         bar.finish_and_clear();
         settled
     }
 
-    fn missing(&self) -> MissingEvents {
-        let (acknowledged, arrived) = with(&self.ledger, |ledger| ledger.so_far());
+    fn missing_events(&self) -> MissingEvents {
+        let (acknowledged, arrived) = with_ledger(&self.ledger, |ledger| ledger.so_far());
         MissingEvents {
             events: (acknowledged * u64::from(self.chaos.subscriptions)).saturating_sub(arrived),
         }
@@ -306,7 +306,9 @@ impl ChaosRun {
     /// nothing more can arrive.
     async fn is_settled(&self) -> Result<bool, client::ClientError> {
         for number in 0..self.chaos.subscriptions as usize {
-            let path = self.resource().subscription(&name_of(number), "/status");
+            let path = self
+                .resource_name()
+                .subscription_path(&name_of(number), "/status");
             let status: SubscriptionStatusView = self.session.get(&path).await?;
             if status.in_flight > 0 || status.backlog > 0 || status.counters.pending > 0 {
                 return Ok(false);
@@ -317,18 +319,18 @@ impl ChaosRun {
 
     /// Deletes what the run created. A missing resource counts as deleted.
     async fn clean_up(&self) -> Result<(), String> {
-        if self.chaos.faults.any() {
+        if self.chaos.faults.has_any() {
             self.session
-                .fetch::<Value>(Method::DELETE, "/chaos", None::<&Value>)
+                .send_request::<Value>(Method::DELETE, "/chaos", None::<&Value>)
                 .await
                 .map_err(|error| error.to_string())?;
         }
         let all = async {
             for number in 0..self.chaos.subscriptions as usize {
-                self.delete(&self.resource().subscription(&name_of(number), ""))
+                self.delete_resource(&self.resource_name().subscription_path(&name_of(number), ""))
                     .await?;
             }
-            self.delete(&self.resource().path("")).await
+            self.delete_resource(&self.resource_name().path("")).await
         };
         match tokio::time::timeout(CLEAN_UP_MAX, all).await {
             Ok(done) => done.map_err(|error: client::ClientError| error.to_string()),
@@ -336,10 +338,10 @@ impl ChaosRun {
         }
     }
 
-    async fn delete(&self, path: &str) -> Result<(), client::ClientError> {
+    async fn delete_resource(&self, path: &str) -> Result<(), client::ClientError> {
         match self
             .session
-            .fetch::<Value>(Method::DELETE, path, None::<&Value>)
+            .send_request::<Value>(Method::DELETE, path, None::<&Value>)
             .await
         {
             Ok(_) => Ok(()),
@@ -360,7 +362,7 @@ struct MissingEvents {
 /// The server's fault counters.
 async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
     match session.get::<ChaosReport>("/chaos").await {
-        Ok(report) => Ok(counts(&json!(report.injected))),
+        Ok(report) => Ok(flatten_counts(&json!(report.injected))),
         Err(client::ClientError::Refused {
             status: StatusCode::NOT_FOUND,
             ..
@@ -370,7 +372,7 @@ async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, C
 }
 
 /// Resolves only if the task fails.
-async fn failure(task: &mut JoinHandle<Result<(), client::ClientError>>) -> ChaosError {
+async fn wait_for_failure(task: &mut JoinHandle<Result<(), client::ClientError>>) -> ChaosError {
     match task.await.expect("a schedule does not panic") {
         Ok(()) => std::future::pending().await,
         Err(error) => request_failed("the fault schedule failed")(error),
@@ -385,7 +387,7 @@ fn request_failed(what: &'static str) -> impl FnOnce(client::ClientError) -> Cha
 }
 
 /// A progress bar on standard error, if that is a terminal.
-fn bar(length: Duration, template: &str) -> ProgressBar {
+fn progress_bar(length: Duration, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(
         Some(length.as_millis() as u64),
         ProgressDrawTarget::stderr(),

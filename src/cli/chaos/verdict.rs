@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::ledger::LedgerSummary;
 use crate::{
-    format::{counted, number},
+    format::{count_with_noun, group_thousands},
     output::TextTable,
 };
 use gridhook_api::supervision::RecoveryView;
@@ -51,7 +51,6 @@ pub(super) struct PublishedCount {
     pub unknown: u64,
 }
 
-/// The verdict.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChaosVerdict {
@@ -82,7 +81,7 @@ pub struct ChaosVerdict {
 
 impl ChaosVerdict {
     /// Adds the totals and computes the verdict.
-    pub(super) fn judge(mut self, sum: LedgerSummary) -> Self {
+    pub(super) fn judge_totals(mut self, sum: LedgerSummary) -> Self {
         let LedgerSummary {
             acknowledged,
             arrived,
@@ -110,7 +109,7 @@ impl ChaosVerdict {
         self.ok
     }
 
-    fn reason(&self) -> String {
+    fn failure_reason(&self) -> String {
         let mut wrong = Vec::new();
         if self.acknowledged == 0 {
             wrong.push("no event was acknowledged".to_owned());
@@ -124,18 +123,18 @@ impl ChaosVerdict {
             };
             wrong.push(format!(
                 "{} did not arrive ({some}{}){waiting}",
-                counted(self.lost, "event"),
-                self.more()
+                count_with_noun(self.lost, "event"),
+                self.ellipsis()
             ));
         }
         if self.damaged > 0 {
             wrong.push(format!(
                 "{} arrived damaged",
-                counted(self.damaged, "event")
+                count_with_noun(self.damaged, "event")
             ));
         }
         if self.repeated > self.repeated_allowed {
-            let more = counted(self.repeated - self.repeated_allowed, "more event");
+            let more = count_with_noun(self.repeated - self.repeated_allowed, "more event");
             wrong.push(format!("{more} repeated than the faults explain"));
         }
         match wrong.as_slice() {
@@ -147,7 +146,7 @@ impl ChaosVerdict {
         }
     }
 
-    fn more(&self) -> &'static str {
+    fn ellipsis(&self) -> &'static str {
         if self.lost as usize > self.lost_events.len() {
             ", …"
         } else {
@@ -163,8 +162,8 @@ impl fmt::Display for ChaosVerdict {
         writeln!(
             f,
             "{time:?}, {} events/s, {}, seed {}\n",
-            number(rate.round() as u64),
-            counted(self.subscriptions as u64, "subscription"),
+            group_thousands(rate.round() as u64),
+            count_with_noun(self.subscriptions as u64, "subscription"),
             self.seed
         )?;
         let PublishedCount {
@@ -181,31 +180,31 @@ impl fmt::Display for ChaosVerdict {
         let millis = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1}ms"));
         let faults = self.injected.iter().filter(|(_, count)| **count > 0);
         let faults: Vec<String> = faults
-            .map(|(name, count)| format!("{name} {}", number(*count)))
+            .map(|(name, count)| format!("{name} {}", group_thousands(*count)))
             .collect();
-        let mut table = TextTable::new(["acknowledged", &number(self.acknowledged), ""]);
+        let mut table = TextTable::new(["acknowledged", &group_thousands(self.acknowledged), ""]);
         let mut line = |name: &str, count: u64, more: String| {
-            table.line([name.to_owned(), number(count), more])
+            table.add_row([name.to_owned(), group_thousands(count), more])
         };
         line(
             "requests",
             requests,
             format!(
                 "{} refused, {} without a response",
-                number(refused),
-                number(unknown)
+                group_thousands(refused),
+                group_thousands(unknown)
             ),
         );
         line(
             "arrived",
             self.arrived,
-            format!("of {}", number(self.expected)),
+            format!("of {}", group_thousands(self.expected)),
         );
         line("lost", self.lost, String::new());
         line(
             "repeated",
             self.repeated,
-            format!("allowed {}", number(self.repeated_allowed)),
+            format!("allowed {}", group_thousands(self.repeated_allowed)),
         );
         line("damaged", self.damaged, String::new());
         line(
@@ -225,7 +224,7 @@ impl fmt::Display for ChaosVerdict {
             f,
             "{}: {}",
             if self.ok { "passed" } else { "FAILED" },
-            self.reason()
+            self.failure_reason()
         )
     }
 }

@@ -18,12 +18,15 @@ const BODY_BYTES_MAX: usize = 64 << 20;
 pub(super) type SharedLedger = Arc<Mutex<DeliveryLedger>>;
 
 /// Runs `act` on the locked ledger.
-pub(super) fn with<T>(ledger: &SharedLedger, act: impl FnOnce(&mut DeliveryLedger) -> T) -> T {
+pub(super) fn with_ledger<T>(
+    ledger: &SharedLedger,
+    act: impl FnOnce(&mut DeliveryLedger) -> T,
+) -> T {
     act(&mut ledger.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Starts the webhook. Returns its address and its handle.
-pub(super) fn listen(
+pub(super) fn start_webhook(
     address: SocketAddr,
     ledger: &SharedLedger,
 ) -> io::Result<(SocketAddr, ServerHandle)> {
@@ -32,7 +35,7 @@ pub(super) fn listen(
         App::new()
             .app_data(ledger.clone())
             .app_data(web::PayloadConfig::new(BODY_BYTES_MAX))
-            .route("/{subscription}", web::post().to(receive))
+            .route("/{subscription}", web::post().to(receive_events))
     });
     let server = server
         .workers(1)
@@ -47,7 +50,7 @@ pub(super) fn listen(
     Ok((bound, handle))
 }
 
-async fn receive(
+async fn receive_events(
     request: HttpRequest,
     subscription: web::Path<usize>,
     body: web::Bytes,
@@ -66,7 +69,9 @@ async fn receive(
         },
         Some(b"SubscriptionDeletion") => HttpResponse::Ok().finish(),
         Some(_) | None => {
-            with(&ledger, |ledger| ledger.arrived(*subscription, &body));
+            with_ledger(&ledger, |ledger| {
+                ledger.record_arrivals(*subscription, &body)
+            });
             HttpResponse::Ok().finish()
         }
     }

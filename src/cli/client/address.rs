@@ -114,20 +114,21 @@ pub(super) fn is_loopback(url: &Url) -> bool {
 pub(crate) fn warn_of_cleartext(url: &Url, credential: &str) {
     if url.scheme() == "http" && !is_loopback(url) {
         let host = url.host_str().unwrap_or_default();
-        print::note(&format!(
+        print::print_note(&format!(
             "gridhook: warning: {credential} is sent to {host} without encryption; use https://"
         ));
     }
 }
 
 impl ServerAddressArgs {
-    pub(super) fn choose(&self) -> Result<ChosenServer, ClientError> {
+    pub(super) fn choose_server(&self) -> Result<ChosenServer, ClientError> {
         let ca_file = |context: Option<&ServerContext>| {
             self.ca_file.clone().or_else(|| context?.ca_file.clone())
         };
         if let Some(name) = &self.context {
-            let context = ContextFile::load()?.get(name)?.clone();
-            let (server, ca_file) = (context.server()?, ca_file(Some(&context)));
+            let context = ContextFile::load_contexts()?.get(name)?.clone();
+            let server = context.server_url()?;
+            let ca_file = ca_file(Some(&context));
             let context = Some(context);
             return Ok(ChosenServer {
                 server,
@@ -137,7 +138,7 @@ impl ServerAddressArgs {
                 ca_file,
             });
         }
-        let given = match (&self.server, variable("GRIDHOOK_SERVER")?) {
+        let named_server = match (&self.server, read_variable("GRIDHOOK_SERVER")?) {
             (Some(server), _) => Some(server.clone()),
             (None, Some(text)) => Some(server_url(&text).map_err(|allowed| {
                 ClientError::Input(format!(
@@ -146,8 +147,8 @@ impl ServerAddressArgs {
             })?),
             (None, None) => None,
         };
-        let known = if given.is_none() {
-            ContextFile::load()?
+        let known = if named_server.is_none() {
+            ContextFile::load_contexts()?
         } else {
             ContextFile::default()
         };
@@ -156,11 +157,11 @@ impl ServerAddressArgs {
             .as_deref()
             .map(|name| known.get(name).cloned())
             .transpose()?;
-        let is_default = given.is_none() && context.is_none();
-        let server = match (given, &context) {
+        let is_default = named_server.is_none() && context.is_none();
+        let server = match (named_server, &context) {
             (Some(server), _) => server,
-            (None, Some(context)) => context.server()?,
-            (None, None) => match variable("GRIDHOOK_SERVER__LISTEN")? {
+            (None, Some(context)) => context.server_url()?,
+            (None, None) => match read_variable("GRIDHOOK_SERVER__LISTEN")? {
                 Some(text) => listening_at(&text)?,
                 None => Url::parse(DEFAULT_SERVER).expect("the default is a URL"),
             },
@@ -176,17 +177,17 @@ impl ServerAddressArgs {
     }
 
     /// The server's URL, and a client that trusts its certificate. Needs a running actix system.
-    pub(crate) fn client(&self) -> Result<(Url, Client), ClientError> {
+    pub(crate) fn build_client(&self) -> Result<(Url, Client), ClientError> {
         let ChosenServer {
             server, ca_file, ..
-        } = self.choose()?;
-        let client = http::client(ca_file.as_deref())?;
+        } = self.choose_server()?;
+        let client = http::build_client(ca_file.as_deref())?;
         Ok((server, client))
     }
 }
 
 /// An environment variable; empty counts as not set.
-pub(crate) fn variable(name: &str) -> Result<Option<String>, ClientError> {
+pub(crate) fn read_variable(name: &str) -> Result<Option<String>, ClientError> {
     match std::env::var(name) {
         Ok(text) if !text.is_empty() => Ok(Some(text)),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),

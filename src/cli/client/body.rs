@@ -36,7 +36,7 @@ pub(crate) fn read_input(path: &Path) -> Result<Value, ClientError> {
 }
 
 /// Sets the value at `path` in a JSON body, and creates the objects above it.
-pub(crate) fn set(body: &mut Value, path: &[&str], value: Value) -> Result<(), ClientError> {
+pub(crate) fn set_value(body: &mut Value, path: &[&str], value: Value) -> Result<(), ClientError> {
     let mut at = body;
     for key in path {
         if at.is_null() {

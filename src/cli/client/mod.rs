@@ -22,13 +22,13 @@ use url::Url;
 use self::{address::SERVER, token::OperatorToken};
 pub use self::{
     address::ServerAddressArgs,
-    resource_name::{ResourceName, segment, short},
+    resource_name::{ResourceName, encode_segment, short_name},
 };
 pub(super) use self::{
-    address::{server_url, variable, warn_of_cleartext},
-    body::{body_of, read_input, set},
+    address::{read_variable, server_url, warn_of_cleartext},
+    body::{body_of, read_input, set_value},
     resource_name::ResourceNameKind,
-    token::{secret, secret_in},
+    token::{check_secret, secret_in},
 };
 use super::{
     http,
@@ -60,12 +60,12 @@ pub struct ClientArgs {
 impl ClientArgs {
     /// Formats a response: as `text` formats what is read from it, or as the JSON that the server
     /// sent.
-    pub(crate) fn print<T: DeserializeOwned>(
+    pub(crate) fn format_response<T: DeserializeOwned>(
         &self,
         json: &Value,
         text: impl FnOnce(&T) -> String,
     ) -> Result<String, ClientError> {
-        self.printed.response(json, text)
+        self.printed.format_response(json, text)
     }
 }
 
@@ -84,17 +84,21 @@ pub(crate) struct SubscriptionArgs {
 impl SubscriptionArgs {
     /// The path of the event subscription, with `rest` behind it.
     pub(crate) fn path(&self, rest: &str) -> String {
-        self.topic.subscription(&self.subscription, rest)
+        self.topic.subscription_path(&self.subscription, rest)
     }
 
     /// The arguments that name it in a command.
-    pub(crate) fn arguments(&self) -> String {
-        format!("{} {}", short(&self.topic.path("")), self.subscription)
+    pub(crate) fn command_arguments(&self) -> String {
+        format!("{} {}", short_name(&self.topic.path("")), self.subscription)
     }
 
     /// Its name, for messages.
     pub(crate) fn name(&self) -> String {
-        format!("{} of {}", self.subscription, short(&self.topic.path("")))
+        format!(
+            "{} of {}",
+            self.subscription,
+            short_name(&self.topic.path(""))
+        )
     }
 }
 
@@ -106,7 +110,6 @@ pub enum ClientError {
     Send {
         /// The server's URL.
         server: String,
-        /// The error.
         error: String,
         /// What the operator can do.
         hint: String,
@@ -114,7 +117,6 @@ pub enum ClientError {
     /// The server responded with an error.
     #[error("the server responded {status}: {reason}")]
     Refused {
-        /// The status.
         status: StatusCode,
         /// The server's message.
         reason: String,
@@ -144,7 +146,6 @@ impl CommandError for ClientError {
 /// The precondition of a change.
 #[derive(Clone, Debug)]
 pub(crate) enum Precondition {
-    /// None.
     None,
     /// The resource does not exist.
     Missing,
@@ -166,11 +167,11 @@ pub struct ServerClient {
 
 impl ServerArgs {
     /// Creates the client. Needs a running actix system.
-    pub fn session(&self) -> Result<ServerClient, ClientError> {
-        let chosen = self.address.choose()?;
-        let token = self.token(&chosen)?;
+    pub fn open_session(&self) -> Result<ServerClient, ClientError> {
+        let chosen = self.address.choose_server()?;
+        let token = self.operator_token(&chosen)?;
         warn_of_cleartext(&chosen.server, "the token");
-        let client = http::client(chosen.ca_file.as_deref())?;
+        let client = http::build_client(chosen.ca_file.as_deref())?;
         Ok(ServerClient {
             client,
             server: chosen.server,
@@ -180,7 +181,7 @@ impl ServerArgs {
     }
 
     /// The flags that name the server.
-    pub(crate) fn address(&self) -> &ServerAddressArgs {
+    pub(crate) fn address_args(&self) -> &ServerAddressArgs {
         &self.address
     }
 }
@@ -188,16 +189,16 @@ impl ServerArgs {
 impl ServerClient {
     /// Sends a GET. The path may contain a query.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.fetch(Method::GET, path, None::<&Value>).await
+        self.send_request(Method::GET, path, None::<&Value>).await
     }
 
     /// Sends a POST.
-    pub async fn post<T: DeserializeOwned>(
+    pub async fn send_post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.fetch(Method::POST, path, Some(body)).await
+        self.send_request(Method::POST, path, Some(body)).await
     }
 
     /// Sends a GET of a resource, and returns its ETag.
@@ -206,7 +207,7 @@ impl ServerClient {
         path: &str,
     ) -> Result<(Value, Precondition), ClientError> {
         let result = self
-            .exchange(Method::GET, path, &Precondition::None, None::<&Value>)
+            .exchange_json(Method::GET, path, &Precondition::None, None::<&Value>)
             .await;
         let (resource, tag) = self.with_suggestion(path, result).await?;
         Ok((resource, tag.map_or(Precondition::None, Precondition::Tag)))
@@ -214,24 +215,25 @@ impl ServerClient {
 
     /// Sends a request. An empty response is `null`. If the resource does not exist, the error
     /// suggests similar names.
-    pub async fn fetch<T: DeserializeOwned>(
+    pub async fn send_request<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        self.change(method, path, &Precondition::None, body).await
+        self.send_change(method, path, &Precondition::None, body)
+            .await
     }
 
     /// Sends a request with a precondition.
-    pub(crate) async fn change<T: DeserializeOwned>(
+    pub(crate) async fn send_change<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         condition: &Precondition,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        let result = self.exchange(method, path, condition, body).await;
+        let result = self.exchange_json(method, path, condition, body).await;
         self.with_suggestion(path, result)
             .await
             .map(|(answer, _)| answer)
@@ -248,7 +250,7 @@ impl ServerClient {
                 status: StatusCode::NOT_FOUND,
                 reason,
             }) => {
-                let reason = reason + &suggestion::suggestion(self, path).await;
+                let reason = reason + &suggestion::suggest_for(self, path).await;
                 Err(ClientError::Refused {
                     status: StatusCode::NOT_FOUND,
                     reason,
@@ -265,13 +267,13 @@ impl ServerClient {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        self.exchange(method, path, &Precondition::None, body)
+        self.exchange_json(method, path, &Precondition::None, body)
             .await
             .map(|(answer, _)| answer)
     }
 
     /// Sends a request, and returns the response with its ETag.
-    pub(crate) async fn exchange<T: DeserializeOwned>(
+    pub(crate) async fn exchange_json<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -279,19 +281,19 @@ impl ServerClient {
         body: Option<&impl Serialize>,
     ) -> Result<(T, Option<String>), ClientError> {
         let request = match condition {
-            Precondition::None => self.request(method, path),
+            Precondition::None => self.build_request(method, path),
             Precondition::Missing => self
-                .request(method, path)
+                .build_request(method, path)
                 .insert_header((header::IF_NONE_MATCH, "*")),
             Precondition::Tag(tag) => self
-                .request(method, path)
+                .build_request(method, path)
                 .insert_header((header::IF_MATCH, tag.as_str())),
         };
-        let sent = match body {
+        let response = match body {
             Some(body) => request.send_json(body),
             None => request.send(),
         };
-        let (body, tag) = self.answer(sent).await?;
+        let (body, tag) = self.read_response(response).await?;
         Ok((
             serde_json::from_slice(if body.is_empty() { b"null" } else { &body })?,
             tag,
@@ -299,12 +301,12 @@ impl ServerClient {
     }
 
     /// The `Authorization` header.
-    pub(crate) fn bearer(&self) -> String {
+    pub(crate) fn bearer_header(&self) -> String {
         format!("Bearer {}", self.token.secret)
     }
 
     /// A request with the token, for streamed responses.
-    pub fn request(&self, method: Method, path: &str) -> ClientRequest {
+    pub fn build_request(&self, method: Method, path: &str) -> ClientRequest {
         self.request_to(&self.server, method, path)
     }
 
@@ -320,7 +322,7 @@ impl ServerClient {
         let url = format!("{}{path}", server.as_str().trim_end_matches('/'));
         self.client
             .request(method, url)
-            .insert_header((header::AUTHORIZATION, self.bearer()))
+            .insert_header((header::AUTHORIZATION, self.bearer_header()))
     }
 
     /// The error of a failed connection.
@@ -344,11 +346,11 @@ impl ServerClient {
             .split_once('"')
             .map_or(header, |(_, text)| text.trim_end_matches('"'));
         if self.warnings.borrow_mut().insert(text.to_owned()) {
-            crate::print::note(&format!("gridhook: warning: {text}"));
+            crate::print::print_note(&format!("gridhook: warning: {text}"));
         }
     }
 
-    async fn answer(
+    async fn read_response(
         &self,
         sent: SendClientRequest,
     ) -> Result<(bytes::Bytes, Option<String>), ClientError> {
@@ -377,7 +379,7 @@ impl ServerClient {
         if status.is_success() {
             return Ok((body, tag));
         }
-        let mut reason = http::reason(&body);
+        let mut reason = http::error_reason(&body);
         if status == StatusCode::UNAUTHORIZED {
             reason = format!(
                 "{reason} (the token is from {}; use --token-file for another)",

@@ -28,21 +28,21 @@ impl std::str::FromStr for ResourceName {
             .filter(|segment| !segment.is_empty())
             .collect();
         let own = match segments[..] {
-            [topic] => format!("{SCOPE}/topics/{}", segment(topic)),
+            [topic] => format!("{SCOPE}/topics/{}", encode_segment(topic)),
             ["topics" | "domains" | "namespaces", name] => {
-                format!("{SCOPE}/{}/{}", segments[0], segment(name))
+                format!("{SCOPE}/{}/{}", segments[0], encode_segment(name))
             }
             [above @ ("domains" | "namespaces"), name, "topics", topic] => {
                 format!(
                     "{SCOPE}/{above}/{}/topics/{}",
-                    segment(name),
-                    segment(topic)
+                    encode_segment(name),
+                    encode_segment(topic)
                 )
             }
             [first, ..] if text.starts_with('/') && first.eq_ignore_ascii_case("subscriptions") => {
                 segments
                     .iter()
-                    .map(|name| format!("/{}", segment(name)))
+                    .map(|name| format!("/{}", encode_segment(name)))
                     .collect()
             }
             _ => {
@@ -64,14 +64,18 @@ impl ResourceName {
     }
 
     /// The path of one of its event subscriptions, followed by `rest`.
-    pub fn subscription(&self, name: &str, rest: &str) -> String {
-        format!("{}/eventSubscriptions/{}{rest}", self.0, segment(name))
+    pub fn subscription_path(&self, name: &str, rest: &str) -> String {
+        format!(
+            "{}/eventSubscriptions/{}{rest}",
+            self.0,
+            encode_segment(name)
+        )
     }
 }
 
 impl ResourceName {
     /// The path to publish its events to.
-    pub(crate) fn publishing(&self) -> Result<String, ClientError> {
+    pub(crate) fn publishing_path(&self) -> Result<String, ClientError> {
         match self.types_and_names()[..] {
             [("topics", name)] => Ok(format!("/topics/{name}/api/events")),
             [("domains", name)] => Ok(format!("/domains/{name}/api/events")),
@@ -84,12 +88,11 @@ impl ResourceName {
             ))),
             _ => Err(ClientError::Input(format!(
                 "cannot publish to {}; allowed is a topic, a domain or a topic of a namespace",
-                short(&self.0)
+                short_name(&self.0)
             ))),
         }
     }
 
-    /// The kind of the resource.
     pub(crate) fn kind(&self) -> ResourceNameKind {
         match self.types_and_names()[..] {
             [("namespaces", _)] => ResourceNameKind::Namespace,
@@ -109,19 +112,18 @@ impl ResourceName {
         let rest = provider
             .and_then(|at| segments.get(at + 1..))
             .unwrap_or_default();
-        let known = |word: &str| {
+        let find_type = |word: &str| {
             TYPES
                 .into_iter()
                 .find(|known| known.eq_ignore_ascii_case(word))
                 .unwrap_or_default()
         };
         rest.chunks_exact(2)
-            .map(|pair| (known(pair[0]), pair[1]))
+            .map(|pair| (find_type(pair[0]), pair[1]))
             .collect()
     }
 }
 
-/// The kind of a named resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResourceNameKind {
     /// A topic or a domain: has a log and event subscriptions.
@@ -135,7 +137,7 @@ pub(crate) enum ResourceNameKind {
 }
 
 /// The name of a resource in a command: short in the default scope, otherwise the full id.
-pub fn short(id: &str) -> String {
+pub fn short_name(id: &str) -> String {
     match id
         .strip_prefix(SCOPE)
         .map(|rest| rest.trim_start_matches('/'))
@@ -146,6 +148,6 @@ pub fn short(id: &str) -> String {
 }
 
 /// A name, percent-encoded as a path segment.
-pub fn segment(name: &str) -> String {
+pub fn encode_segment(name: &str) -> String {
     utf8_percent_encode(name, SEGMENT).to_string()
 }

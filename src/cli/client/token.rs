@@ -6,12 +6,12 @@ use url::Url;
 
 use super::{
     ClientError, ServerArgs,
-    address::{ChosenServer, is_loopback, variable},
+    address::{ChosenServer, is_loopback, read_variable},
 };
 
 /// Checks a token or a key from a file or a variable: one line of visible ASCII, so that it fits a
 /// header.
-pub(crate) fn secret(text: &str, from: &str) -> Result<String, ClientError> {
+pub(crate) fn check_secret(text: &str, from: &str) -> Result<String, ClientError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines: Vec<&str> = text
         .lines()
@@ -36,7 +36,7 @@ pub(crate) fn secret_in(file: &Path) -> Result<String, ClientError> {
     let text = fs::read_to_string(file).map_err(|error| {
         ClientError::Input(format!("{} cannot be read: {error}", file.display()))
     })?;
-    secret(&text, &file.display().to_string())
+    check_secret(&text, &file.display().to_string())
 }
 
 /// The token files of a server started in this folder, and of the package's server.
@@ -80,18 +80,25 @@ impl OperatorToken {
 impl ServerArgs {
     /// The token for the server. The token file of a context named by a flag takes precedence over
     /// `GRIDHOOK_TOKEN`, which may belong to another server.
-    pub(super) fn token(&self, chosen: &ChosenServer) -> Result<OperatorToken, ClientError> {
+    pub(super) fn operator_token(
+        &self,
+        chosen: &ChosenServer,
+    ) -> Result<OperatorToken, ClientError> {
         let of_context = chosen
             .context
             .as_ref()
             .and_then(|context| context.token_file.as_deref());
-        match (&self.token_file, of_context, variable("GRIDHOOK_TOKEN")?) {
+        match (
+            &self.token_file,
+            of_context,
+            read_variable("GRIDHOOK_TOKEN")?,
+        ) {
             (Some(path), ..) => return OperatorToken::read(path),
             (None, Some(path), _) if chosen.is_named => return OperatorToken::read(path),
             (None, _, Some(token)) => {
                 let from = "environment variable GRIDHOOK_TOKEN".to_owned();
                 return Ok(OperatorToken {
-                    secret: secret(&token, &from)?,
+                    secret: check_secret(&token, &from)?,
                     from,
                     is_local: false,
                 });
@@ -105,7 +112,7 @@ impl ServerArgs {
                 Ok(text) => {
                     let from = path.display().to_string();
                     let token = OperatorToken {
-                        secret: secret(&text, &from)?,
+                        secret: check_secret(&text, &from)?,
                         from,
                         is_local: true,
                     };

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     client,
-    format::{self, counted, number, optional, text},
+    format::{self, count_with_noun, group_thousands, optional_or_dash, text_or_dash},
     output::TextTable,
 };
 use gridhook_api::{
@@ -51,19 +51,19 @@ impl TryFrom<EventSubscription<AnySubscriptionProperties>> for ShownSubscription
 }
 
 /// A table of event subscriptions.
-pub(super) fn listed(all: &[ShownSubscription]) -> String {
+pub(super) fn format_list(all: &[ShownSubscription]) -> String {
     let mut table = TextTable::new(["TOPIC", "NAME", "ENDPOINT", "TYPES", "SCHEMA", "STATE"]);
     for subscription in all {
         let properties = &subscription.properties;
         let filter = properties.filter.as_ref();
         let types = filter.and_then(|filter| filter.included_event_types.as_deref());
-        table.line([
-            client::short(&subscription.topic),
-            text(&subscription.name),
-            endpoint(properties.any_destination()),
-            types.map_or_else(|| "all".to_owned(), format::list),
-            optional(properties.event_delivery_schema.as_deref(), text),
-            optional(properties.provisioning_state.0.as_deref(), text),
+        table.add_row([
+            client::short_name(&subscription.topic),
+            text_or_dash(&subscription.name),
+            format_endpoint(properties.any_destination()),
+            types.map_or_else(|| "all".to_owned(), format::join_texts),
+            optional_or_dash(properties.event_delivery_schema.as_deref(), text_or_dash),
+            optional_or_dash(properties.provisioning_state.0.as_deref(), text_or_dash),
         ]);
     }
     table.to_string()
@@ -83,20 +83,20 @@ pub(super) fn format_subscription(
     arguments: &str,
     clock: &Clock,
 ) -> String {
-    let facts = facts(&parts.event_subscription);
+    let facts = format_facts(&parts.event_subscription);
     match &parts.status {
-        Some(status) => format!("{facts}\n{}", state(status, arguments, clock)),
+        Some(status) => format!("{facts}\n{}", format_status(status, arguments, clock)),
         None => facts,
     }
 }
 
 /// The configuration of an event subscription.
-pub(super) fn facts(subscription: &ShownSubscription) -> String {
+pub(super) fn format_facts(subscription: &ShownSubscription) -> String {
     let properties = &subscription.properties;
     let filter = properties.filter.as_ref();
     let retry = properties.retry_policy.as_ref();
     let destination = properties.any_destination();
-    let shown = |value: &Option<String>| optional(value.as_deref(), text);
+    let shown = |value: &Option<String>| optional_or_dash(value.as_deref(), text_or_dash);
     let setting = |key: &str| destination?.properties.get(key)?.as_u64();
     let dead_letters = properties.any_dead_letter_destination().map(|destination| {
         let container = destination.properties.blob_container_name.as_ref();
@@ -107,37 +107,41 @@ pub(super) fn facts(subscription: &ShownSubscription) -> String {
         )
     });
     let seconds = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
-    let span = |value: Option<u64>| optional(value.map(Duration::from_secs), format::span);
+    let span =
+        |value: Option<u64>| optional_or_dash(value.map(Duration::from_secs), format::format_span);
     let lock = properties
         .queue
         .and_then(|queue| queue.receive_lock_duration_in_seconds);
     let time_to_live = retry.and_then(|retry| retry.event_time_to_live_in_minutes);
     let attempts = seconds(retry.and_then(|retry| retry.max_delivery_attempts));
-    let attempts = optional(attempts, |attempts| match (destination, attempts) {
+    let attempts = optional_or_dash(attempts, |attempts| match (destination, attempts) {
         (None, 1) => "1 delivery".to_owned(),
-        (None, deliveries) => format!("{} deliveries", number(deliveries)),
-        (Some(_), attempts) => counted(attempts, "attempt"),
+        (None, deliveries) => format!("{} deliveries", group_thousands(deliveries)),
+        (Some(_), attempts) => count_with_noun(attempts, "attempt"),
     });
     let batch_events = setting("maxEventsPerBatch");
     let batch_kilobytes = setting("preferredBatchSizeInKilobytes");
     let batch = if batch_events.is_none() && batch_kilobytes.is_none() {
         String::new()
     } else {
-        let events = optional(batch_events, |events| counted(events, "event"));
-        format!("{events}, {} KB", optional(batch_kilobytes, number))
+        let events = optional_or_dash(batch_events, |events| count_with_noun(events, "event"));
+        format!(
+            "{events}, {} KB",
+            optional_or_dash(batch_kilobytes, group_thousands)
+        )
     };
-    format::facts(
+    format::format_facts(
         16,
         &[
             ("state", shown(&properties.provisioning_state.0)),
-            ("endpoint", endpoint(destination)),
+            ("endpoint", format_endpoint(destination)),
             ("lock", span(seconds(lock))),
             ("schema", shown(&properties.event_delivery_schema)),
             (
                 "types",
-                optional(
+                optional_or_dash(
                     filter.and_then(|filter| filter.included_event_types.as_deref()),
-                    format::list,
+                    format::join_texts,
                 ),
             ),
             (
@@ -150,7 +154,7 @@ pub(super) fn facts(subscription: &ShownSubscription) -> String {
             ),
             (
                 "advanced filters",
-                optional(
+                optional_or_dash(
                     filter.and_then(|filter| filter.advanced_filters.as_ref()),
                     |filters| filters.len().to_string(),
                 ),
@@ -166,14 +170,14 @@ pub(super) fn facts(subscription: &ShownSubscription) -> String {
             ),
             (
                 "transform",
-                optional(properties.transform.as_ref(), |transform| {
-                    text(&keys(transform).join(", "))
+                optional_or_dash(properties.transform.as_ref(), |transform| {
+                    text_or_dash(&object_keys(transform).join(", "))
                 }),
             ),
             ("batch", batch),
             (
                 "requests/s",
-                optional(setting("maxRequestsPerSecond"), number),
+                optional_or_dash(setting("maxRequestsPerSecond"), group_thousands),
             ),
             (
                 "response timeout",
@@ -181,7 +185,7 @@ pub(super) fn facts(subscription: &ShownSubscription) -> String {
             ),
             (
                 "order",
-                optional(properties.ordering.as_ref(), |ordering| {
+                optional_or_dash(properties.ordering.as_ref(), |ordering| {
                     ordering.key.clone()
                 }),
             ),
@@ -191,7 +195,7 @@ pub(super) fn facts(subscription: &ShownSubscription) -> String {
             ),
             (
                 "labels",
-                optional(properties.labels.as_deref(), format::list),
+                optional_or_dash(properties.labels.as_deref(), format::join_texts),
             ),
             ("expires", shown(&properties.expiration_time_utc)),
             ("starts from", shown(&properties.starts_from)),
@@ -200,25 +204,24 @@ pub(super) fn facts(subscription: &ShownSubscription) -> String {
 }
 
 /// The address of a webhook, else the kind of destination, the service and the names in it.
-fn endpoint(destination: Option<&Destination>) -> String {
+fn format_endpoint(destination: Option<&Destination>) -> String {
     let Some(destination) = destination else {
         return "none (pull delivery)".to_owned();
     };
     let property = |key: &str| destination.properties.get(key).and_then(Value::as_str);
     if destination.endpoint_type == "WebHook" {
         let url = property("endpointUrl").or_else(|| property("endpointBaseUrl"));
-        return optional(url, text);
+        return optional_or_dash(url, text_or_dash);
     }
     let is_other = |(key, _): &(&String, &Value)| *key != "resourceId";
     let others = destination.properties.iter().filter(is_other);
     let names = others.filter_map(|(_, value)| value.as_str());
     let kind = [destination.endpoint_type.as_str()];
     let parts = kind.into_iter().chain(property("resourceId")).chain(names);
-    text(&parts.collect::<Vec<_>>().join(" "))
+    text_or_dash(&parts.collect::<Vec<_>>().join(" "))
 }
 
-/// The keys of an object.
-fn keys(object: &impl Serialize) -> Vec<String> {
+fn object_keys(object: &impl Serialize) -> Vec<String> {
     let json = serde_json::to_value(object).unwrap_or_default();
     json.as_object()
         .into_iter()
@@ -227,7 +230,11 @@ fn keys(object: &impl Serialize) -> Vec<String> {
 }
 
 /// The status of an event subscription. `arguments` name it in a command.
-pub(super) fn state(status: &SubscriptionStatusView, arguments: &str, clock: &Clock) -> String {
+pub(super) fn format_status(
+    status: &SubscriptionStatusView,
+    arguments: &str,
+    clock: &Clock,
+) -> String {
     let SubscriptionStatusView {
         counters, endpoint, ..
     } = status;
@@ -245,47 +252,64 @@ pub(super) fn state(status: &SubscriptionStatusView, arguments: &str, clock: &Cl
     let oldest = status
         .oldest_unread
         .as_ref()
-        .map(|at| format!(", oldest event {}", format::when(at, clock)));
+        .map(|at| format!(", oldest event {}", format::format_instant(at, clock)));
     let jobs = status
         .jobs
         .iter()
-        .map(|job| format!("{} ({})", text(&job.kind), text(&job.state)));
+        .map(|job| format!("{} ({})", text_or_dash(&job.kind), text_or_dash(&job.state)));
     let rate = endpoint.rate.map_or(String::new(), |rate| {
         format!(", paced to {rate:.1} requests/s")
     });
-    format::facts(
+    format::format_facts(
         16,
         &[
-            ("held by", optional(status.held_by.as_deref(), text)),
-            ("health", format::health(&status.health, clock)),
+            (
+                "held by",
+                optional_or_dash(status.held_by.as_deref(), text_or_dash),
+            ),
+            ("health", format::format_health(&status.health, clock)),
             ("order", blocked_keys(status, arguments)),
             (
                 "in flight",
                 format!(
                     "{} of {}{rate}",
-                    number(status.in_flight as u64),
-                    number(endpoint.concurrency.into())
+                    group_thousands(status.in_flight as u64),
+                    group_thousands(endpoint.concurrency.into())
                 ),
             ),
             (
                 "backlog",
-                format!("{}{}", number(status.backlog), oldest.unwrap_or_default()),
+                format!(
+                    "{}{}",
+                    group_thousands(status.backlog),
+                    oldest.unwrap_or_default()
+                ),
             ),
-            ("pending", number(*pending)),
+            ("pending", group_thousands(*pending)),
             (
                 "next attempt",
-                optional(status.next_due.as_deref(), |due| format::when(due, clock)),
+                optional_or_dash(status.next_due.as_deref(), |due| {
+                    format::format_instant(due, clock)
+                }),
             ),
             (
                 "matched",
-                format!("{} of {}", number(*matched), number(*passed)),
+                format!(
+                    "{} of {}",
+                    group_thousands(*matched),
+                    group_thousands(*passed)
+                ),
             ),
-            ("delivered", number(*delivered)),
-            ("dead-lettered", number(*dead_lettered)),
-            ("dropped", number(*dropped)),
+            ("delivered", group_thousands(*delivered)),
+            ("dead-lettered", group_thousands(*dead_lettered)),
+            ("dropped", group_thousands(*dropped)),
             (
                 "requests",
-                format!("{}, {} failed", number(*requests), number(*requests_failed)),
+                format!(
+                    "{}, {} failed",
+                    group_thousands(*requests),
+                    group_thousands(*requests_failed)
+                ),
             ),
             ("jobs", jobs.collect::<Vec<_>>().join(", ")),
         ],
@@ -294,18 +318,18 @@ pub(super) fn state(status: &SubscriptionStatusView, arguments: &str, clock: &Cl
 
 /// The order keys that wait for an operator.
 fn blocked_keys(status: &SubscriptionStatusView, arguments: &str) -> String {
-    let blocked = status.order.as_ref().map_or(0, |order| order.blocked_keys);
-    if blocked == 0 {
+    let blocked_keys = status.order.as_ref().map_or(0, |order| order.blocked_keys);
+    if blocked_keys == 0 {
         return String::new();
     }
     format!(
         "{} blocked; gridhook subscriptions unblock {arguments} KEY, or --all",
-        counted(blocked as u64, "key")
+        count_with_noun(blocked_keys as u64, "key")
     )
 }
 
 /// The results of a transformation test.
-pub(super) fn transformed(report: &TransformTestReport) -> String {
+pub(super) fn format_transform_test(report: &TransformTestReport) -> String {
     let mut table = TextTable::new(["ID", "SENT", "BODY OR ERROR"]);
     for TransformTestLine {
         id,
@@ -323,7 +347,7 @@ pub(super) fn transformed(report: &TransformTestReport) -> String {
         let headers = headers
             .iter()
             .map(|(name, value)| format!("{name}: {value}"));
-        let sent = match error {
+        let delivery = match error {
             Some(_) => "no".to_owned(),
             None => target
                 .chain(headers)
@@ -333,33 +357,36 @@ pub(super) fn transformed(report: &TransformTestReport) -> String {
             .as_deref()
             .or(body.as_deref())
             .unwrap_or("(the event)");
-        table.line([text(id), text(&sent), text(shown)]);
+        table.add_row([
+            text_or_dash(id),
+            text_or_dash(&delivery),
+            text_or_dash(shown),
+        ]);
     }
-    let (sent, tested) = (report.tested - report.failed, report.tested);
+    let sent = report.tested - report.failed;
+    let tested = report.tested;
     format!(
         "{} of {} can be sent\n\n{table}",
-        number(sent as u64),
-        counted(tested as u64, "event")
+        group_thousands(sent as u64),
+        count_with_noun(tested as u64, "event")
     )
 }
 
 /// The result of a filter test.
-pub(super) fn tested(report: &FilterTestReport) -> String {
+pub(super) fn format_filter_test(report: &FilterTestReport) -> String {
     let mut table = TextTable::new(["ID", "MATCHES", "FILTERED BY", "REASON", "VALUE"]);
     for line in &report.results {
-        let cell = |value: &Option<String>| optional(value.as_deref(), text);
+        let cell = |value: &Option<String>| optional_or_dash(value.as_deref(), text_or_dash);
         let matches = if line.matches { "yes" } else { "no" };
-        table.line([
-            text(&line.id),
+        table.add_row([
+            text_or_dash(&line.id),
             matches.to_owned(),
             cell(&line.stopped_by),
             cell(&line.reason),
             cell(&line.value),
         ]);
     }
-    let (matches, tested) = (
-        number(report.matched as u64),
-        counted(report.tested as u64, "event"),
-    );
+    let matches = group_thousands(report.matched as u64);
+    let tested = count_with_noun(report.tested as u64, "event");
     format!("{matches} of {tested} match\n\n{table}")
 }

@@ -17,10 +17,10 @@ use super::{
         ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient,
         SubscriptionArgs, body_of, read_input,
     },
-    format::number,
+    format::group_thousands,
     list, prompt,
-    topics::{Creation, create},
-    value::whole,
+    topics::{Creation, create_resource},
+    value::whole_number,
 };
 use gridhook_api::{
     resource::NamedResource,
@@ -121,7 +121,7 @@ enum SubscriptionsCommand {
         #[command(flatten)]
         target: SubscriptionArgs,
         /// Only these events, by their sequence numbers [default: all]
-        #[arg(value_name = "SEQUENCE", value_parser = whole::<u64>(0..))]
+        #[arg(value_name = "SEQUENCE", value_parser = whole_number::<u64>(0..))]
         sequences: Vec<u64>,
     },
     /// Test the filter on events without sending them
@@ -148,7 +148,7 @@ struct TestArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     /// Test this number of the newest events of the topic [default: 100]
-    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..), conflicts_with = "file")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..), conflicts_with = "file")]
     last: Option<u64>,
     /// File with events in the topic's input schema: a JSON object or array; - is standard input
     #[arg(long, value_name = "FILE")]
@@ -170,19 +170,20 @@ impl Subscriptions {
                 subscription_id,
                 client,
             } => {
-                let session = client.control.session()?;
+                let session = client.control.open_session()?;
                 let all = match topic {
                     Some(topic) => all_of(&session, &topic).await?,
                     None => {
-                        let mut all: Vec<Value> = list::all(
+                        let mut all: Vec<Value> = list::read_list(
                             &session,
-                            &list::path(&subscription_id, "eventSubscriptions"),
+                            &list::list_path(&subscription_id, "eventSubscriptions"),
                         )
                         .await?;
                         // Azure's list does not contain event subscriptions of namespaces.
                         for topic in list::namespace_topics(&session, &subscription_id).await? {
                             all.extend(
-                                list::all(&session, &format!("{topic}/eventSubscriptions")).await?,
+                                list::read_list(&session, &format!("{topic}/eventSubscriptions"))
+                                    .await?,
                             );
                         }
                         all
@@ -190,12 +191,20 @@ impl Subscriptions {
                 };
                 client
                     .printed
-                    .list(all, |all: &[format::ShownSubscription]| format::listed(all))
+                    .format_list(all, |all: &[format::ShownSubscription]| {
+                        format::format_list(all)
+                    })
             }
-            SubscriptionsCommand::Show { target, full_url } => target.show(full_url, clock).await,
-            SubscriptionsCommand::Create { target, spec } => target.create(&spec).await,
-            SubscriptionsCommand::Update { target, spec } => target.update(&spec).await,
-            SubscriptionsCommand::Delete { target, yes } => target.delete(yes).await,
+            SubscriptionsCommand::Show { target, full_url } => {
+                target.show_subscription(full_url, clock).await
+            }
+            SubscriptionsCommand::Create { target, spec } => {
+                target.create_subscription(&spec).await
+            }
+            SubscriptionsCommand::Update { target, spec } => {
+                target.update_subscription(&spec).await
+            }
+            SubscriptionsCommand::Delete { target, yes } => target.delete_subscription(yes).await,
             SubscriptionsCommand::Hold(target) => {
                 target.run_action("hold", &Value::Null, clock).await
             }
@@ -218,14 +227,21 @@ impl Subscriptions {
                     .run_action("unblock", &json!(UnblockBody { key, retry }), clock)
                     .await
             }
-            SubscriptionsCommand::Retry { target, sequences } => target.retry(sequences).await,
+            SubscriptionsCommand::Retry { target, sequences } => {
+                target.retry_deliveries(sequences).await
+            }
             SubscriptionsCommand::TestFilter { test, draft } => {
-                test.run("testFilter", "filter", draft, format::tested)
+                test.run("testFilter", "filter", draft, format::format_filter_test)
                     .await
             }
             SubscriptionsCommand::TestTransform { test, draft } => {
-                test.run("testTransform", "transform", draft, format::transformed)
-                    .await
+                test.run(
+                    "testTransform",
+                    "transform",
+                    draft,
+                    format::format_transform_test,
+                )
+                .await
             }
         }
     }
@@ -235,7 +251,7 @@ impl Subscriptions {
 async fn all_of(session: &ServerClient, topic: &ResourceName) -> Result<Vec<Value>, ClientError> {
     let mut paths = vec![topic.path("/eventSubscriptions")];
     if topic.kind() == ResourceNameKind::Namespace {
-        let topics = list::ids(session, &topic.path("/topics")).await?;
+        let topics = list::list_ids(session, &topic.path("/topics")).await?;
         paths = topics
             .iter()
             .map(|topic| format!("{topic}/eventSubscriptions"))
@@ -244,7 +260,7 @@ async fn all_of(session: &ServerClient, topic: &ResourceName) -> Result<Vec<Valu
     let mut all = Vec::new();
     for path in paths {
         // `list::all` gives no suggestions; a failed list is requested again for its error.
-        all.append(&mut match list::all(session, &path).await {
+        all.append(&mut match list::read_list(session, &path).await {
             Err(ClientError::Refused { .. }) => vec![session.get(&path).await?],
             found => found?,
         });
@@ -253,12 +269,16 @@ async fn all_of(session: &ServerClient, topic: &ResourceName) -> Result<Vec<Valu
 }
 
 impl SubscriptionArgs {
-    async fn show(&self, full_url: bool, clock: &Clock) -> Result<String, ClientError> {
-        let session = self.client.control.session()?;
+    async fn show_subscription(
+        &self,
+        full_url: bool,
+        clock: &Clock,
+    ) -> Result<String, ClientError> {
+        let session = self.client.control.open_session()?;
         let mut subscription: Value = session.get(&self.path("")).await?;
         if full_url {
             let FullUrl { endpoint_url } = session
-                .fetch(Method::POST, &self.path("/getFullUrl"), None::<&Value>)
+                .send_request(Method::POST, &self.path("/getFullUrl"), None::<&Value>)
                 .await?;
             let mut part = &mut subscription["properties"];
             if self.topic.kind() == ResourceNameKind::NamespaceTopic {
@@ -278,36 +298,47 @@ impl SubscriptionArgs {
             Err(ClientError::Refused { .. }) => Value::Null,
             Err(error) => return Err(error),
         };
-        self.client.print(
+        self.client.format_response(
             &json!({"eventSubscription": subscription, "status": status}),
             |answer| {
                 format!(
                     "{}\n{}",
                     self.name(),
-                    format::format_subscription(answer, &self.arguments(), clock)
+                    format::format_subscription(answer, &self.command_arguments(), clock)
                 )
             },
         )
     }
 
-    async fn create(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
-        let body = spec.body(self.topic.kind())?;
-        let (session, path) = (self.client.control.session()?, self.path(""));
-        let command = format!("gridhook subscriptions update {}", self.arguments());
+    async fn create_subscription(
+        &self,
+        spec: &SubscriptionSpecArgs,
+    ) -> Result<String, ClientError> {
+        let body = spec.put_body(self.topic.kind())?;
+        let session = self.client.control.open_session()?;
+        let path = self.path("");
+        let command = format!("gridhook subscriptions update {}", self.command_arguments());
         let Creation { resource, is_new } =
-            create(&session, &path, &body, &self.name(), &command).await?;
-        let done = if is_new {
+            create_resource(&session, &path, &body, &self.name(), &command).await?;
+        let verb = if is_new {
             "created"
         } else {
             "exists, unchanged:"
         };
-        self.client.print(&resource, |subscription| {
-            format!("{done} {}\n{}", self.name(), format::facts(subscription))
+        self.client.format_response(&resource, |subscription| {
+            format!(
+                "{verb} {}\n{}",
+                self.name(),
+                format::format_facts(subscription)
+            )
         })
     }
 
-    async fn update(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
-        let session = self.client.control.session()?;
+    async fn update_subscription(
+        &self,
+        spec: &SubscriptionSpecArgs,
+    ) -> Result<String, ClientError> {
+        let session = self.client.control.open_session()?;
         let kind = self.topic.kind();
         // In a namespace, the JSON form depends on push or pull delivery. An endpoint is sent with
         // the type of the destination only if that changes.
@@ -318,29 +349,32 @@ impl SubscriptionArgs {
             } else {
                 (None, Precondition::None)
             };
-        let change = spec.change(kind, existing.as_ref())?;
-        let changed: Value = session
-            .change(Method::PATCH, &self.path(""), &shown, Some(&change))
+        let change = spec.patch_body(kind, existing.as_ref())?;
+        let updated: Value = session
+            .send_change(Method::PATCH, &self.path(""), &shown, Some(&change))
             .await?;
-        self.client.print(&changed, |changed| {
-            format!("changed {}\n{}", self.name(), format::facts(changed))
+        self.client.format_response(&updated, |changed| {
+            format!("changed {}\n{}", self.name(), format::format_facts(changed))
         })
     }
 
-    async fn delete(&self, yes: bool) -> Result<String, ClientError> {
-        let session = self.client.control.session()?;
+    async fn delete_subscription(&self, yes: bool) -> Result<String, ClientError> {
+        let session = self.client.control.open_session()?;
         let (subscription, shown) = session.get_tagged(&self.path("")).await?;
         let NamedResource { id, .. } = serde_json::from_value(subscription)?;
-        prompt::confirm(
+        prompt::ask_confirmation(
             &format!("Delete {} and its pending deliveries?", self.name()),
             yes,
         )?;
         session
-            .change::<Value>(Method::DELETE, &self.path(""), &shown, None::<&Value>)
+            .send_change::<Value>(Method::DELETE, &self.path(""), &shown, None::<&Value>)
             .await?;
-        Ok(self.client.printed.format(&json!({"deleted": id}), |_| {
-            format!("deleted {}", self.name())
-        }))
+        Ok(self
+            .client
+            .printed
+            .format_value(&json!({"deleted": id}), |_| {
+                format!("deleted {}", self.name())
+            }))
     }
 
     async fn run_action(
@@ -349,25 +383,23 @@ impl SubscriptionArgs {
         body: &Value,
         clock: &Clock,
     ) -> Result<String, ClientError> {
-        let (session, body) = (
-            self.client.control.session()?,
-            Some(body).filter(|body| !body.is_null()),
-        );
+        let session = self.client.control.open_session()?;
+        let body = Some(body).filter(|body| !body.is_null());
         let status: Value = session
-            .fetch(Method::POST, &self.path(&format!("/{action}")), body)
+            .send_request(Method::POST, &self.path(&format!("/{action}")), body)
             .await?;
-        self.client.print(&status, |status| {
+        self.client.format_response(&status, |status| {
             format!(
                 "{}\n{}",
                 self.name(),
-                format::state(status, &self.arguments(), clock)
+                format::format_status(status, &self.command_arguments(), clock)
             )
         })
     }
 
     /// Walks all parts, because the server limits the deliveries of one request.
-    async fn retry(&self, sequences: Vec<u64>) -> Result<String, ClientError> {
-        let session = self.client.control.session()?;
+    async fn retry_deliveries(&self, sequences: Vec<u64>) -> Result<String, ClientError> {
+        let session = self.client.control.open_session()?;
         let mut rest = sequences
             .chunks(DELIVERIES_MAX)
             .map(|part| json!({"sequences": part}));
@@ -375,7 +407,7 @@ impl SubscriptionArgs {
         let mut events = 0;
         let waits_until = loop {
             let part: RetriedView = session
-                .fetch(Method::POST, &self.path("/retry"), Some(&body))
+                .send_request(Method::POST, &self.path("/retry"), Some(&body))
                 .await?;
             events += part.events;
             match (part.next, rest.next()) {
@@ -391,10 +423,10 @@ impl SubscriptionArgs {
         let due = if events == 1 {
             "1 pending delivery is".to_owned()
         } else {
-            format!("{} pending deliveries are", number(events))
+            format!("{} pending deliveries are", group_thousands(events))
         };
         let printed = |_: &Value| format!("{}: {due} due now{wait}", self.name());
-        Ok(self.client.printed.format(
+        Ok(self.client.printed.format_value(
             &json!({"events": events, "waitsUntil": waits_until}),
             printed,
         ))
@@ -420,7 +452,12 @@ impl TestArgs {
             None => body["last"] = last.unwrap_or(LAST_DEFAULT).into(),
         }
         let path = target.path(&format!("/{action}"));
-        let report: Value = target.client.control.session()?.post(&path, &body).await?;
-        target.client.print(&report, format)
+        let report: Value = target
+            .client
+            .control
+            .open_session()?
+            .send_post(&path, &body)
+            .await?;
+        target.client.format_response(&report, format)
     }
 }

@@ -6,9 +6,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{ClientError, ResourceNameKind, body_of, set},
-    time::{future, past},
-    value::{minutes, seconds, whole},
+    client::{ClientError, ResourceNameKind, body_of, set_value},
+    time::{parse_future, parse_past},
+    value::{parse_minutes, parse_seconds, whole_number},
 };
 use gridhook_api::subscription::namespace::{PUSH, QUEUE, translate_path};
 
@@ -36,31 +36,31 @@ pub(super) struct SubscriptionSpecArgs {
     #[arg(long, conflicts_with = "endpoint", help_heading = "Settings")]
     pull: bool,
     /// Lock duration of received events, such as 60s (with --pull)
-    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Settings")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds, help_heading = "Settings")]
     lock: Option<u64>,
     /// Delivery schema, such as CloudEventSchemaV1_0
     #[arg(long, value_name = "SCHEMA", help_heading = "Settings")]
     delivery_schema: Option<String>,
     /// Maximum delivery attempts of an event
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
     max_attempts: Option<u32>,
     /// Time to live of an event, in whole minutes, such as 90m or 24h
-    #[arg(long, value_name = "DURATION", value_parser = minutes, help_heading = "Settings")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_minutes, help_heading = "Settings")]
     time_to_live: Option<u64>,
     /// Maximum events in one request
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
     batch_events: Option<u32>,
     /// Preferred kilobytes in one request
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
     batch_kilobytes: Option<u32>,
     /// JMESPath expression of the body that is delivered instead of an event
     #[arg(long, value_name = "EXPRESSION", help_heading = "Settings")]
     transform: Option<String>,
     /// Maximum requests per second
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
     max_requests_per_second: Option<u32>,
     /// Time within which the endpoint must begin its response, in whole seconds, such as 5s
-    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Settings")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds, help_heading = "Settings")]
     response_timeout: Option<u64>,
     /// Egress proxy: the name of a table of delivery.resources, or none for a direct connection
     #[arg(long, value_name = "NAME", help_heading = "Settings")]
@@ -89,10 +89,10 @@ pub(super) struct SubscriptionSpecArgs {
     #[arg(long = "label", value_name = "TEXT", help_heading = "Settings")]
     labels: Vec<String>,
     /// Expiration time, such as 2040-01-01T00:00:00Z or 30d; the event subscription is then deleted
-    #[arg(long, value_name = "TIME", value_parser = future, help_heading = "Settings")]
+    #[arg(long, value_name = "TIME", value_parser = parse_future, help_heading = "Settings")]
     expires: Option<String>,
     /// Start with events published at or after this time, such as 2h (new event subscriptions only)
-    #[arg(long, value_name = "TIME", value_parser = past, help_heading = "Settings")]
+    #[arg(long, value_name = "TIME", value_parser = parse_past, help_heading = "Settings")]
     starts_from: Option<String>,
     /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
@@ -100,8 +100,7 @@ pub(super) struct SubscriptionSpecArgs {
 }
 
 impl SubscriptionSpecArgs {
-    /// The body of a PUT.
-    pub(super) fn body(&self, kind: ResourceNameKind) -> Result<Value, ClientError> {
+    pub(super) fn put_body(&self, kind: ResourceNameKind) -> Result<Value, ClientError> {
         self.with_flags(body_of(self.body.as_deref())?, kind, None)
     }
 
@@ -137,18 +136,21 @@ impl SubscriptionSpecArgs {
             let path: Vec<&str> = std::iter::once("properties")
                 .chain(path.split('.'))
                 .collect();
-            set(&mut body, &path, value)?;
+            set_value(&mut body, &path, value)?;
         }
         Ok(body)
     }
 
     /// The properties that flags name, with their paths in the form of topics.
     fn properties(&self) -> Vec<(&'static str, Value)> {
-        let webhook = self.endpoint.as_ref().map(|_| "WebHook".into());
+        let webhook_properties = self.endpoint.as_ref().map(|_| "WebHook".into());
         let blob = self.dead_letters.as_ref().map(|_| "StorageBlob".into());
         let all = [
-            (ENDPOINT_TYPE, webhook),
-            ("destination.properties.endpointUrl", text(&self.endpoint)),
+            (ENDPOINT_TYPE, webhook_properties),
+            (
+                "destination.properties.endpointUrl",
+                text_value(&self.endpoint),
+            ),
             (
                 "destination.properties.maxEventsPerBatch",
                 self.batch_events.map(Value::from),
@@ -165,12 +167,12 @@ impl SubscriptionSpecArgs {
                 "destination.properties.responseTimeoutInSeconds",
                 self.response_timeout.map(Value::from),
             ),
-            ("destination.properties.proxy", text(&self.proxy)),
-            ("filter.includedEventTypes", list(&self.event_types)),
-            (SUBJECT_BEGINS_WITH, text(&self.subject_begins_with)),
-            (SUBJECT_ENDS_WITH, text(&self.subject_ends_with)),
-            ("eventDeliverySchema", text(&self.delivery_schema)),
-            ("transform.body", text(&self.transform)),
+            ("destination.properties.proxy", text_value(&self.proxy)),
+            ("filter.includedEventTypes", list_value(&self.event_types)),
+            (SUBJECT_BEGINS_WITH, text_value(&self.subject_begins_with)),
+            (SUBJECT_ENDS_WITH, text_value(&self.subject_ends_with)),
+            ("eventDeliverySchema", text_value(&self.delivery_schema)),
+            ("transform.body", text_value(&self.transform)),
             (
                 "retryPolicy.maxDeliveryAttempts",
                 self.max_attempts.map(Value::from),
@@ -179,17 +181,17 @@ impl SubscriptionSpecArgs {
             ("deadLetterDestination.endpointType", blob),
             (
                 "deadLetterDestination.properties.resourceId",
-                text(&self.dead_letters),
+                text_value(&self.dead_letters),
             ),
             (
                 "deadLetterDestination.properties.blobContainerName",
-                text(&self.container),
+                text_value(&self.container),
             ),
-            ("labels", list(&self.labels)),
-            ("expirationTimeUtc", text(&self.expires)),
-            ("ordering.key", text(&self.ordering_key)),
-            ("ordering.onFailure", text(&self.on_failure)),
-            ("startsFrom", text(&self.starts_from)),
+            ("labels", list_value(&self.labels)),
+            ("expirationTimeUtc", text_value(&self.expires)),
+            ("ordering.key", text_value(&self.ordering_key)),
+            ("ordering.onFailure", text_value(&self.on_failure)),
+            ("startsFrom", text_value(&self.starts_from)),
             (
                 "queue.receiveLockDurationInSeconds",
                 self.lock.map(Value::from),
@@ -316,7 +318,7 @@ impl SubscriptionSpecArgs {
 
     /// The body of a PATCH. Only for namespace topics it is wrapped in `properties`; a file may
     /// have either form.
-    pub(super) fn change(
+    pub(super) fn patch_body(
         &self,
         kind: ResourceNameKind,
         existing: Option<&Value>,
@@ -329,7 +331,7 @@ impl SubscriptionSpecArgs {
             .flatten()
             .filter(|(key, _)| *key != "properties")
         {
-            set(&mut properties, &[key], value.clone())?;
+            set_value(&mut properties, &[key], value.clone())?;
         }
         let mut change = self.with_flags(
             json!({ "properties": properties }),
@@ -363,10 +365,10 @@ fn delivery_mode(resource: &Value) -> Option<&str> {
     properties["deliveryConfiguration"]["deliveryMode"].as_str()
 }
 
-fn text(given: &Option<String>) -> Option<Value> {
+fn text_value(given: &Option<String>) -> Option<Value> {
     given.clone().map(Value::from)
 }
 
-fn list(given: &[String]) -> Option<Value> {
+fn list_value(given: &[String]) -> Option<Value> {
     (!given.is_empty()).then(|| Value::from(given.to_vec()))
 }

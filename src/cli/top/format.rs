@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    client::short,
-    format::{counted, number, optional, span, text, until},
+    client::short_name,
+    format::{
+        count_with_noun, format_span, group_thousands, optional_or_dash, text_or_dash, time_until,
+    },
     output::TextTable,
 };
 use gridhook_api::{
@@ -14,21 +16,21 @@ use gridhook_api::{
 use gridhook_clock::Clock;
 
 /// The whole page; on a live screen with the keys that sort it.
-pub(super) fn page(report: &TopReport, by: &str, keys: &str) -> Vec<String> {
+pub(super) fn format_page(report: &TopReport, by: &str, keys: &str) -> Vec<String> {
     let mut lines = vec![
         format!(
             "{}, {} suspended, {} held; {} delivered/s, {} failed/s",
-            counted(report.subscriptions as u64, "event subscription"),
-            number(report.suspended as u64),
-            number(report.held as u64),
-            rate(report.delivered_per_second),
-            rate(report.failed_per_second),
+            count_with_noun(report.subscriptions as u64, "event subscription"),
+            group_thousands(report.suspended as u64),
+            group_thousands(report.held as u64),
+            format_rate(report.delivered_per_second),
+            format_rate(report.failed_per_second),
         ),
         format!(
             "{} in flight, {} in the backlog, {} pending; sorted by {by}{}",
-            number(report.in_flight as u64),
-            number(report.backlog),
-            number(report.pending),
+            group_thousands(report.in_flight as u64),
+            group_thousands(report.backlog),
+            group_thousands(report.pending),
             if keys.is_empty() {
                 String::new()
             } else {
@@ -63,24 +65,28 @@ pub(super) fn page(report: &TopReport, by: &str, keys: &str) -> Vec<String> {
     ];
     let mut table = TextTable::new(header);
     for line in &report.top {
-        table.line([
-            format!("{}/{}", short(&line.topic), text(&line.subscription)),
-            health(line),
-            rate(line.delivered_per_second),
-            rate(line.requests_per_second),
-            rate(line.failed_per_second),
-            optional(line.success_share, |share| format!("{:.0}%", 100.0 * share)),
-            number(line.backlog),
-            optional(line.oldest_unread_age_seconds, |age| {
-                span(Duration::from_secs(age))
-            }),
-            number(line.pending),
+        table.add_row([
             format!(
                 "{}/{}",
-                number(line.in_flight as u64),
-                number(line.concurrency.into())
+                short_name(&line.topic),
+                text_or_dash(&line.subscription)
             ),
-            number(line.dead_lettered + line.dropped),
+            format_health(line),
+            format_rate(line.delivered_per_second),
+            format_rate(line.requests_per_second),
+            format_rate(line.failed_per_second),
+            optional_or_dash(line.success_share, |share| format!("{:.0}%", 100.0 * share)),
+            group_thousands(line.backlog),
+            optional_or_dash(line.oldest_unread_age_seconds, |age| {
+                format_span(Duration::from_secs(age))
+            }),
+            group_thousands(line.pending),
+            format!(
+                "{}/{}",
+                group_thousands(line.in_flight as u64),
+                group_thousands(line.concurrency.into())
+            ),
+            group_thousands(line.dead_lettered + line.dropped),
         ]);
     }
     lines.extend(table.to_string().lines().map(str::to_owned));
@@ -88,32 +94,32 @@ pub(super) fn page(report: &TopReport, by: &str, keys: &str) -> Vec<String> {
 }
 
 /// The state of the endpoint, and the time until its next probe.
-fn health(line: &TopLine) -> String {
+fn format_health(line: &TopLine) -> String {
     match (&line.held_by, &line.health) {
-        (Some(by), _) => format!("held by {}", text(by)),
+        (Some(by), _) => format!("held by {}", text_or_dash(by)),
         (
             None,
             HealthView::Suspended {
                 cause, next_probe, ..
             },
-        ) => match until(next_probe, &Clock::system()) {
-            Some(wait) => format!("{}, probe in {}", text(cause), span(wait)),
-            None => format!("{}, probe due", text(cause)),
+        ) => match time_until(next_probe, &Clock::system()) {
+            Some(wait) => format!("{}, probe in {}", text_or_dash(cause), format_span(wait)),
+            None => format!("{}, probe due", text_or_dash(cause)),
         },
         (None, HealthView::Probing { .. }) => "probing".to_owned(),
         (None, HealthView::Healthy { .. }) => {
             match (line.condition.state.as_str(), line.condition.success_share) {
                 ("failing", Some(share)) => format!("failing, {:.0}% ok", 100.0 * share),
-                (state, _) => text(state),
+                (state, _) => text_or_dash(state),
             }
         }
     }
 }
 
-fn rate(rate: Option<f64>) -> String {
-    optional(rate, |rate| match rate {
+fn format_rate(rate: Option<f64>) -> String {
+    optional_or_dash(rate, |rate| match rate {
         0.0 => "0".to_owned(),
         rate if rate < 10.0 => format!("{rate:.1}"),
-        rate => number(rate.round() as u64),
+        rate => group_thousands(rate.round() as u64),
     })
 }

@@ -13,7 +13,7 @@ use self::screen::{Keyboard, Screen};
 use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
     output::{self, CommandError, OutputArgs},
-    value::{read_duration, whole},
+    value::{read_duration, whole_number},
 };
 use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
 
@@ -44,13 +44,13 @@ pub struct Top {
     #[arg(long, value_enum)]
     health: Option<HealthFilter>,
     /// Number of event subscriptions to skip
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u32>(0..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number::<u32>(0..=1_000_000))]
     skip: u32,
     /// Maximum number of event subscriptions
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole::<u32>(1..=500))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole_number::<u32>(1..=500))]
     limit: u32,
     /// Interval between updates
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_interval)]
     every: Duration,
     /// Print the figures once
     #[arg(long)]
@@ -100,8 +100,7 @@ fn sort_keys() -> String {
         .join(" ")
 }
 
-/// Parses the interval.
-fn every(text: &str) -> Result<Duration, String> {
+fn parse_interval(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_millis(500)..=Duration::from_secs(30);
     let interval = read_duration(text).filter(|interval| allowed.contains(interval));
     interval.ok_or_else(|| "allowed is a duration from 500ms to 30s".to_owned())
@@ -134,20 +133,21 @@ impl Top {
     /// # Errors
     /// The request failed, or the terminal cannot be used.
     pub async fn run(self) -> Result<Option<String>, TopError> {
-        let session = self.control.session()?;
+        let session = self.control.open_session()?;
         let is_live = !self.once && self.printed.is_text() && screen::is_terminal();
         if is_live {
             // An error of the first request appears before the screen is cleared.
-            self.fetch(&session, self.by).await?;
-            self.live(&session).await?;
+            self.fetch_report(&session, self.by).await?;
+            self.run_live(&session).await?;
             return Ok(None);
         }
-        let report = self.fetch(&session, self.by).await?;
-        let text = |report: &TopReport| format::page(report, sort_title(self.by), "").join("\n");
-        Ok(Some(self.printed.response(&report, text)?))
+        let report = self.fetch_report(&session, self.by).await?;
+        let text =
+            |report: &TopReport| format::format_page(report, sort_title(self.by), "").join("\n");
+        Ok(Some(self.printed.format_response(&report, text)?))
     }
 
-    async fn fetch(
+    async fn fetch_report(
         &self,
         session: &ServerClient,
         by: SortOrder,
@@ -168,25 +168,24 @@ impl Top {
         session.get(&format!("/top?{}", query.finish())).await
     }
 
-    async fn live(&self, session: &ServerClient) -> Result<(), TopError> {
+    async fn run_live(&self, session: &ServerClient) -> Result<(), TopError> {
         let install = |kind| signal(kind);
-        let (mut resized, mut ends) = (
-            install(SignalKind::window_change())?,
-            [
-                install(SignalKind::interrupt())?,
-                install(SignalKind::terminate())?,
-                install(SignalKind::hangup())?,
-            ],
-        );
-        let mut screen = Screen::take()?;
-        let mut keys = screen.keys();
-        let (mut by, mut lines) = (self.by, Vec::new());
+        let mut resized = install(SignalKind::window_change())?;
+        let mut ends = [
+            install(SignalKind::interrupt())?,
+            install(SignalKind::terminate())?,
+            install(SignalKind::hangup())?,
+        ];
+        let mut screen = Screen::take_terminal()?;
+        let mut keys = screen.typed_keys();
+        let mut by = self.by;
+        let mut lines = Vec::new();
         let mut tick = tokio::time::interval(self.every);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let [interrupt, terminate, hangup] = &mut ends;
         loop {
             tokio::select! {
-                _ = tick.tick() => lines = self.page(session, by).await,
+                _ = tick.tick() => lines = self.build_page(session, by).await,
                 _ = resized.recv() => {}
                 _ = interrupt.recv() => return Ok(()),
                 _ = terminate.recv() => return Ok(()),
@@ -197,23 +196,23 @@ impl Top {
                     Some(key) => {
                         if let Some((_, order, ..)) = SORT_KEYS.iter().find(|(known, ..)| *known == key) {
                             by = *order;
-                            lines = self.page(session, by).await;
+                            lines = self.build_page(session, by).await;
                         }
                     }
                 },
             }
-            screen.show(&lines)?;
+            screen.show_lines(&lines)?;
         }
     }
 
     /// The page to show. A failed request is shown and repeated with the next update.
-    async fn page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
+    async fn build_page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
         match self
-            .fetch(session, by)
+            .fetch_report(session, by)
             .await
             .and_then(|report| output::read(&report))
         {
-            Ok(report) => format::page(&report, sort_title(by), &sort_keys()),
+            Ok(report) => format::format_page(&report, sort_title(by), &sort_keys()),
             Err(error) => vec![error.to_string(), "retrying; q quits".to_owned()],
         }
     }

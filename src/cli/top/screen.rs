@@ -20,7 +20,7 @@ pub(crate) struct Keyboard {
 }
 
 impl Keyboard {
-    pub(crate) fn take() -> io::Result<Self> {
+    pub(crate) fn take_terminal() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         raw.local_modes
@@ -35,7 +35,7 @@ impl Keyboard {
     }
 
     /// The typed keys, read on a separate thread that is not joined.
-    pub(crate) fn keys(&self) -> mpsc::Receiver<u8> {
+    pub(crate) fn typed_keys(&self) -> mpsc::Receiver<u8> {
         let (send, keys) = mpsc::channel(16);
         std::thread::spawn(move || {
             let mut stdin = io::stdin().lock();
@@ -65,21 +65,20 @@ const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 impl Screen {
-    pub(super) fn take() -> io::Result<Self> {
+    pub(super) fn take_terminal() -> io::Result<Self> {
         let screen = Self {
-            keyboard: Keyboard::take()?,
+            keyboard: Keyboard::take_terminal()?,
         };
         write(ENTER)?;
         Ok(screen)
     }
 
-    /// The typed keys.
-    pub(super) fn keys(&self) -> mpsc::Receiver<u8> {
-        self.keyboard.keys()
+    pub(super) fn typed_keys(&self) -> mpsc::Receiver<u8> {
+        self.keyboard.typed_keys()
     }
 
     /// Shows the lines that fit on the screen.
-    pub(super) fn show(&mut self, lines: &[String]) -> io::Result<()> {
+    pub(super) fn show_lines(&mut self, lines: &[String]) -> io::Result<()> {
         let (rows, columns) =
             tcgetwinsize(io::stdout()).map_or((24, 80), |size| (size.ws_row, size.ws_col));
         // Lines are overwritten from the top and cleared to their ends; clearing the whole screen

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     client,
-    format::{self, NONE, counted, number, optional, text},
+    format::{self, NONE, count_with_noun, group_thousands, optional_or_dash, text_or_dash},
     output::TextTable,
 };
 use gridhook_api::{
@@ -49,7 +49,7 @@ impl TryFrom<Value> for TopicResource {
 }
 
 impl TopicResource {
-    fn id(&self) -> &str {
+    fn resource_id(&self) -> &str {
         let id = match self {
             Self::Topic(topic) => &topic.id,
             Self::DomainTopic(topic) => &topic.id,
@@ -60,13 +60,17 @@ impl TopicResource {
     }
 
     /// The name and the configuration.
-    pub(super) fn summary(&self) -> String {
-        format!("{}\n{}", client::short(self.id()), self.facts())
+    pub(super) fn format_summary(&self) -> String {
+        format!(
+            "{}\n{}",
+            client::short_name(self.resource_id()),
+            self.format_facts()
+        )
     }
 
     /// The configuration, one property per line.
-    fn facts(&self) -> String {
-        let mut facts = vec![("id", text(self.id()))];
+    fn format_facts(&self) -> String {
+        let mut facts = vec![("id", text_or_dash(self.resource_id()))];
         match self {
             Self::Topic(topic) => {
                 let properties = topic.properties.clone().unwrap_or_default();
@@ -86,24 +90,24 @@ impl TopicResource {
                     ),
                     (
                         "schema validation",
-                        optional(properties.schema_validation, |mode| mode.to_string()),
+                        optional_or_dash(properties.schema_validation, |mode| mode.to_string()),
                     ),
                     (
                         "partitions",
-                        optional(properties.partition_count, |count| count.to_string()),
+                        optional_or_dash(properties.partition_count, |count| count.to_string()),
                     ),
                     ("location", optional_text(&topic.location)),
-                    ("tags", optional(topic.tags.as_ref(), tag_list)),
+                    ("tags", optional_or_dash(topic.tags.as_ref(), tag_list)),
                     ("access keys", local.to_owned()),
                     (
                         "public network",
-                        optional(properties.public_network_access, |access| {
+                        optional_or_dash(properties.public_network_access, |access| {
                             access.to_string()
                         }),
                     ),
                     (
                         "allowed from",
-                        networks(rules.map(|rule| rule.ip_mask.as_str())),
+                        format_networks(rules.map(|rule| rule.ip_mask.as_str())),
                     ),
                 ]);
             }
@@ -113,17 +117,17 @@ impl TopicResource {
                 facts.extend([
                     ("endpoint", optional_text(&properties.endpoint.0)),
                     ("location", optional_text(&namespace.location)),
-                    ("tags", optional(namespace.tags.as_ref(), tag_list)),
+                    ("tags", optional_or_dash(namespace.tags.as_ref(), tag_list)),
                     ("access keys", ACCEPTED.to_owned()),
                     (
                         "public network",
-                        optional(properties.public_network_access, |access| {
+                        optional_or_dash(properties.public_network_access, |access| {
                             access.to_string()
                         }),
                     ),
                     (
                         "allowed from",
-                        networks(rules.map(|rule| rule.ip_mask.as_str())),
+                        format_networks(rules.map(|rule| rule.ip_mask.as_str())),
                     ),
                 ]);
             }
@@ -136,7 +140,7 @@ impl TopicResource {
                     ("edition", optional_text(&properties.edition)),
                     (
                         "retention",
-                        optional(retention, |days| counted(days, "day")),
+                        optional_or_dash(retention, |days| count_with_noun(days, "day")),
                     ),
                     (
                         "duplicate window",
@@ -144,23 +148,22 @@ impl TopicResource {
                     ),
                     (
                         "schema validation",
-                        optional(properties.schema_validation, |mode| mode.to_string()),
+                        optional_or_dash(properties.schema_validation, |mode| mode.to_string()),
                     ),
                     (
                         "partitions",
-                        optional(properties.partition_count, |count| count.to_string()),
+                        optional_or_dash(properties.partition_count, |count| count.to_string()),
                     ),
                 ]);
             }
             Self::DomainTopic(_) => {}
         }
-        format::facts(WIDTH, &facts)
+        format::format_facts(WIDTH, &facts)
     }
 }
 
-/// A text, if there is one.
 fn optional_text(value: &Option<String>) -> String {
-    optional(value.as_deref(), text)
+    optional_or_dash(value.as_deref(), text_or_dash)
 }
 
 /// Width of the names of facts.
@@ -171,17 +174,17 @@ const ACCEPTED: &str = "accepted";
 
 fn tag_list(tags: &BTreeMap<String, String>) -> String {
     tags.iter()
-        .map(|(name, value)| format!("{name}={}", text(value)))
+        .map(|(name, value)| format!("{name}={}", text_or_dash(value)))
         .collect::<Vec<_>>()
         .join(", ")
 }
 
-fn networks<'a>(masks: impl Iterator<Item = &'a str>) -> String {
-    masks.map(text).collect::<Vec<_>>().join(", ")
+fn format_networks<'a>(masks: impl Iterator<Item = &'a str>) -> String {
+    masks.map(text_or_dash).collect::<Vec<_>>().join(", ")
 }
 
 /// A table of topics, domains and namespaces.
-pub(super) fn listed(all: &[TopicResource]) -> String {
+pub(super) fn format_list(all: &[TopicResource]) -> String {
     let mut table = TextTable::new(["NAME", "SCHEMA", "EDITION", "LOCATION", "ENDPOINT"]);
     for resource in all {
         let [schema, edition, location, endpoint] = match resource {
@@ -214,8 +217,8 @@ pub(super) fn listed(all: &[TopicResource]) -> String {
             }
             TopicResource::DomainTopic(_) => [NONE; 4].map(str::to_owned),
         };
-        table.line([
-            client::short(resource.id()),
+        table.add_row([
+            client::short_name(resource.resource_id()),
             schema,
             edition,
             location,
@@ -245,13 +248,13 @@ pub(super) enum TopicParts {
 }
 
 /// The configuration, the status and the contents of a topic, a domain or a namespace.
-pub(super) fn shown(parts: &TopicParts) -> String {
+pub(super) fn format_parts(parts: &TopicParts) -> String {
     let (topic, status, subscriptions) = match parts {
         TopicParts::Namespace { namespace, topics } => {
             return format!(
                 "{}\ntopics               {}",
-                namespace.summary(),
-                format::list(topics)
+                namespace.format_summary(),
+                format::join_texts(topics)
             );
         }
         TopicParts::Topic {
@@ -262,8 +265,8 @@ pub(super) fn shown(parts: &TopicParts) -> String {
     };
     let mut lines = format!(
         "{}\nevent subscriptions  {}",
-        topic.summary(),
-        format::list(subscriptions)
+        topic.format_summary(),
+        format::join_texts(subscriptions)
     );
     if let Some(TopicStatusView {
         full,
@@ -274,7 +277,8 @@ pub(super) fn shown(parts: &TopicParts) -> String {
         ..
     }) = status
     {
-        let (subscription, bytes) = (text(subscription), counted(*bytes, "byte"));
+        let subscription = text_or_dash(subscription);
+        let bytes = count_with_noun(*bytes, "byte");
         let full = if *full {
             "full; publishers are refused"
         } else {
@@ -289,7 +293,10 @@ pub(super) fn shown(parts: &TopicParts) -> String {
         ..
     }) = status
     {
-        lines.push_str(&format!("\nduplicates           {}", number(*events)));
+        lines.push_str(&format!(
+            "\nduplicates           {}",
+            group_thousands(*events)
+        ));
     }
     lines
 }

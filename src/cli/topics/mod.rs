@@ -12,7 +12,7 @@ use super::{
     client::{
         self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient,
     },
-    format::{counted, text},
+    format::{count_with_noun, text_or_dash},
     list,
     output::TextTable,
     prompt,
@@ -115,15 +115,15 @@ impl Topics {
                 subscription_id,
                 client,
             } => list_of(&client, domain, &subscription_id).await,
-            TopicsCommand::Show(target) => target.show().await,
-            TopicsCommand::Create { target, spec } => target.create(&spec).await,
-            TopicsCommand::Update { target, spec } => target.update(&spec).await,
-            TopicsCommand::Delete { target, yes } => target.delete(yes).await,
+            TopicsCommand::Show(target) => target.show_topic().await,
+            TopicsCommand::Create { target, spec } => target.create_topic(&spec).await,
+            TopicsCommand::Update { target, spec } => target.update_topic(&spec).await,
+            TopicsCommand::Delete { target, yes } => target.delete_topic(yes).await,
             TopicsCommand::Keys {
                 target,
                 regenerate,
                 yes,
-            } => target.keys(regenerate, yes).await,
+            } => target.show_keys(regenerate, yes).await,
         }
     }
 }
@@ -133,30 +133,30 @@ async fn list_of(
     domain: Option<ResourceName>,
     subscription_id: &str,
 ) -> Result<String, ClientError> {
-    let session = client.control.session()?;
+    let session = client.control.open_session()?;
     let paths = match domain {
         Some(domain) => vec![domain.path("/topics")],
         None => list::KINDS
             .iter()
-            .map(|kind| list::path(subscription_id, kind))
+            .map(|kind| list::list_path(subscription_id, kind))
             .collect(),
     };
     let mut all: Vec<Value> = Vec::new();
     for path in paths {
-        all.extend(list::all(&session, &path).await?);
+        all.extend(list::read_list(&session, &path).await?);
     }
     client
         .printed
-        .list(all, |all: &[TopicResource]| format::listed(all))
+        .format_list(all, |all: &[TopicResource]| format::format_list(all))
 }
 
 impl TopicArgs {
-    async fn show(&self) -> Result<String, ClientError> {
-        let session = self.client.control.session()?;
+    async fn show_topic(&self) -> Result<String, ClientError> {
+        let session = self.client.control.open_session()?;
         let topic: Value = session.get(&self.topic.path("")).await?;
         let answer = match self.topic.kind() {
             ResourceNameKind::Namespace => {
-                let topics = list::names(&session, &self.topic.path("/topics")).await?;
+                let topics = list::list_names(&session, &self.topic.path("/topics")).await?;
                 json!({"namespace": topic, "topics": topics})
             }
             kind @ (ResourceNameKind::Topic
@@ -168,18 +168,19 @@ impl TopicArgs {
                     _ => session.get(&self.topic.path("/status")).await?,
                 };
                 let subscriptions =
-                    list::names(&session, &self.topic.path("/eventSubscriptions")).await?;
+                    list::list_names(&session, &self.topic.path("/eventSubscriptions")).await?;
                 json!({"topic": topic, "status": status, "eventSubscriptions": subscriptions})
             }
         };
-        self.client.print(&answer, format::shown)
+        self.client.format_response(&answer, format::format_parts)
     }
 
-    async fn create(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
-        let body = spec.body()?;
-        let (session, path) = (self.client.control.session()?, self.topic.path(""));
-        let name = client::short(&path);
-        let Creation { resource, is_new } = create(
+    async fn create_topic(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
+        let body = spec.put_body()?;
+        let session = self.client.control.open_session()?;
+        let path = self.topic.path("");
+        let name = client::short_name(&path);
+        let Creation { resource, is_new } = create_resource(
             &session,
             &path,
             &body,
@@ -187,67 +188,75 @@ impl TopicArgs {
             &format!("gridhook topics update {name}"),
         )
         .await?;
-        let done = if is_new {
+        let verb = if is_new {
             "created"
         } else {
             "exists, unchanged:"
         };
-        self.client.print(&resource, |topic: &TopicResource| {
-            format!("{done} {}", topic.summary())
-        })
+        self.client
+            .format_response(&resource, |topic: &TopicResource| {
+                format!("{verb} {}", topic.format_summary())
+            })
     }
 
-    async fn update(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
-        let change = spec.change()?;
-        let session = self.client.control.session()?;
-        let changed: Value = session
-            .fetch(Method::PATCH, &self.topic.path(""), Some(&change))
+    async fn update_topic(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
+        let change = spec.patch_body()?;
+        let session = self.client.control.open_session()?;
+        let updated: Value = session
+            .send_request(Method::PATCH, &self.topic.path(""), Some(&change))
             .await?;
-        self.client.print(&changed, |topic: &TopicResource| {
-            format!("changed {}", topic.summary())
-        })
+        self.client
+            .format_response(&updated, |topic: &TopicResource| {
+                format!("changed {}", topic.format_summary())
+            })
     }
 
-    async fn delete(&self, yes: bool) -> Result<String, ClientError> {
-        let (session, path) = (self.client.control.session()?, self.topic.path(""));
+    async fn delete_topic(&self, yes: bool) -> Result<String, ClientError> {
+        let session = self.client.control.open_session()?;
+        let path = self.topic.path("");
         let (topic, shown) = session.get_tagged(&path).await?;
         let NamedResource { id, .. } = serde_json::from_value(topic)?;
-        let name = client::short(&id);
+        let name = client::short_name(&id);
         let below = match self.topic.kind() {
             ResourceNameKind::Namespace => {
-                let topics = list::ids(&session, &self.topic.path("/topics"))
+                let topics = list::list_ids(&session, &self.topic.path("/topics"))
                     .await?
                     .len();
-                format!("its {}", counted(topics as u64, "topic"))
+                format!("its {}", count_with_noun(topics as u64, "topic"))
             }
             ResourceNameKind::Topic
             | ResourceNameKind::NamespaceTopic
             | ResourceNameKind::DomainTopic => {
-                let subscriptions = list::ids(&session, &self.topic.path("/eventSubscriptions"))
-                    .await?
-                    .len();
+                let subscriptions =
+                    list::list_ids(&session, &self.topic.path("/eventSubscriptions"))
+                        .await?
+                        .len();
                 format!(
                     "its {}",
-                    counted(subscriptions as u64, "event subscription")
+                    count_with_noun(subscriptions as u64, "event subscription")
                 )
             }
         };
-        prompt::confirm(&format!("Delete {name}, its events and {below}?"), yes)?;
+        prompt::ask_confirmation(&format!("Delete {name}, its events and {below}?"), yes)?;
         session
-            .change::<Value>(Method::DELETE, &path, &shown, None::<&Value>)
+            .send_change::<Value>(Method::DELETE, &path, &shown, None::<&Value>)
             .await?;
         Ok(self
             .client
             .printed
-            .format(&json!({"deleted": id}), |_| format!("deleted {name}")))
+            .format_value(&json!({"deleted": id}), |_| format!("deleted {name}")))
     }
 
-    async fn keys(&self, regenerate: Option<KeyName>, yes: bool) -> Result<String, ClientError> {
-        let session = self.client.control.session()?;
+    async fn show_keys(
+        &self,
+        regenerate: Option<KeyName>,
+        yes: bool,
+    ) -> Result<String, ClientError> {
+        let session = self.client.control.open_session()?;
         let keys: Value = match regenerate {
             None => {
                 session
-                    .fetch(Method::POST, &self.topic.path("/listKeys"), None::<&Value>)
+                    .send_request(Method::POST, &self.topic.path("/listKeys"), None::<&Value>)
                     .await?
             }
             Some(key) => {
@@ -257,24 +266,25 @@ impl TopicArgs {
                 };
                 let question = format!(
                     "Regenerate {name} of {}? Publishers that use it will be refused.",
-                    client::short(&self.topic.path(""))
+                    client::short_name(&self.topic.path(""))
                 );
-                prompt::confirm(&question, yes)?;
+                prompt::ask_confirmation(&question, yes)?;
                 session
-                    .post(
+                    .send_post(
                         &self.topic.path("/regenerateKey"),
                         &json!({"keyName": name}),
                     )
                     .await?
             }
         };
-        self.client.print(&keys, |SharedAccessKeys { key1, key2 }| {
-            let mut table = TextTable::new(["NAME", "KEY"]);
-            for (name, key) in [("key1", key1), ("key2", key2)] {
-                table.line([name.to_owned(), text(key)]);
-            }
-            table.to_string()
-        })
+        self.client
+            .format_response(&keys, |SharedAccessKeys { key1, key2 }| {
+                let mut table = TextTable::new(["NAME", "KEY"]);
+                for (name, key) in [("key1", key1), ("key2", key2)] {
+                    table.add_row([name.to_owned(), text_or_dash(key)]);
+                }
+                table.to_string()
+            })
     }
 }
 
@@ -288,7 +298,7 @@ pub(super) struct Creation {
 /// Creates a resource. If it exists with the same properties, it is put again: the answer to the
 /// first request may have been lost, or not every shard of a spread topic may have the change yet.
 /// Another one is changed with `command`.
-pub(super) async fn create(
+pub(super) async fn create_resource(
     session: &ServerClient,
     path: &str,
     body: &Value,
@@ -296,7 +306,7 @@ pub(super) async fn create(
     command: &str,
 ) -> Result<Creation, ClientError> {
     match session
-        .change(Method::PUT, path, &Precondition::Missing, Some(body))
+        .send_change(Method::PUT, path, &Precondition::Missing, Some(body))
         .await
     {
         Err(ClientError::Refused {
@@ -305,12 +315,14 @@ pub(super) async fn create(
         }) => {
             let what_if = format!("{path}?whatIf=true");
             match session
-                .exchange::<Difference>(Method::PUT, &what_if, &Precondition::None, Some(body))
+                .exchange_json::<Difference>(Method::PUT, &what_if, &Precondition::None, Some(body))
                 .await
             {
                 Ok((Difference { changes, .. }, tag)) if changes.is_empty() => {
                     let same = tag.map_or(Precondition::None, Precondition::Tag);
-                    let resource = session.change(Method::PUT, path, &same, Some(body)).await?;
+                    let resource = session
+                        .send_change(Method::PUT, path, &same, Some(body))
+                        .await?;
                     Ok(Creation {
                         resource,
                         is_new: false,

@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::{
-    client::{ClientError, body_of, set},
-    value::{read_duration, whole},
+    client::{ClientError, body_of, set_value},
+    value::{read_duration, whole_number},
 };
 
 /// The properties to set.
@@ -20,7 +20,7 @@ pub(super) struct TopicSpecArgs {
     #[arg(long, value_name = "EDITION", help_heading = "Settings")]
     edition: Option<String>,
     /// Tag; repeatable
-    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = pair, help_heading = "Settings")]
+    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_pair, help_heading = "Settings")]
     tags: Vec<(String, String)>,
     /// Whether to accept access keys and SAS tokens
     #[arg(long, value_name = "BOOL", help_heading = "Settings")]
@@ -32,17 +32,17 @@ pub(super) struct TopicSpecArgs {
     #[arg(long = "allow-from", value_name = "NETWORK", help_heading = "Settings")]
     allow_from: Vec<String>,
     /// Retention of events in days (namespace topics only)
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
     retention_days: Option<u32>,
     /// Window of duplicate detection, from 20s to 7d, or off
-    #[arg(long, value_name = "DURATION", value_parser = window, help_heading = "Settings")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_window, help_heading = "Settings")]
     duplicate_window: Option<DuplicateWindow>,
     /// Whether to check events against the schemas of their types: off, warn or refuse
     #[arg(long, value_name = "MODE", value_parser = ["off", "warn", "refuse"], help_heading = "Settings")]
     schema_validation: Option<String>,
     /// Partitions: 1, or the number of shards of the cluster to spread the topic over all of them;
     /// cannot be changed after creation
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
     partitions: Option<u32>,
     /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
@@ -56,7 +56,7 @@ enum DuplicateWindow {
     Window(jiff::SignedDuration),
 }
 
-fn window(text: &str) -> Result<DuplicateWindow, String> {
+fn parse_window(text: &str) -> Result<DuplicateWindow, String> {
     if text == "off" {
         return Ok(DuplicateWindow::Off);
     }
@@ -78,14 +78,13 @@ enum InputSchemaArg {
     Custom,
 }
 
-pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("allowed is NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
 impl TopicSpecArgs {
-    /// The body of a PUT.
-    pub(super) fn body(&self) -> Result<Value, ClientError> {
+    pub(super) fn put_body(&self) -> Result<Value, ClientError> {
         let mut body = body_of(self.body.as_deref())?;
         let schema = self.input_schema.map(|schema| match schema {
             InputSchemaArg::EventGrid => "EventGridSchema",
@@ -125,18 +124,17 @@ impl TopicSpecArgs {
         ];
         for (name, value) in given {
             if let Some(value) = value {
-                set(&mut body, &["properties", name], value)?;
+                set_value(&mut body, &["properties", name], value)?;
             }
         }
         for (name, value) in &self.tags {
-            set(&mut body, &["tags", name], value.clone().into())?;
+            set_value(&mut body, &["tags", name], value.clone().into())?;
         }
         Ok(body)
     }
 
-    /// The body of a PATCH.
-    pub(super) fn change(&self) -> Result<Value, ClientError> {
-        let body = self.body()?;
+    pub(super) fn patch_body(&self) -> Result<Value, ClientError> {
+        let body = self.put_body()?;
         if body.as_object().is_some_and(serde_json::Map::is_empty) {
             Err(ClientError::Input(
                 "no properties to change; --help lists them".to_owned(),

@@ -11,26 +11,26 @@ use crate::{
 
 impl<S: RecordStore> Member<S> {
     /// Does what was asked for.
-    pub(super) async fn obey(&mut self, command: Command) {
+    pub(super) async fn execute_command(&mut self, command: Command) {
         match command {
-            Command::Leave => self.claims.leave(),
+            Command::Leave => self.claims.stop_claiming(),
             Command::Move(shard, name, answer) => {
-                let moved = self.move_shard(shard, &name).await;
-                self.answer(answer, moved).await;
+                let outcome = self.move_shard(shard, &name).await;
+                self.answer_request(answer, outcome).await;
             }
             Command::Drain(name, drained, answer) => {
-                let done = self.drain(&name, drained).await;
-                self.answer(answer, done).await;
+                let done = self.drain_node(&name, drained).await;
+                self.answer_request(answer, done).await;
             }
             Command::Forget(name, answer) => {
-                let done = self.forget(&name).await;
-                self.answer(answer, done).await;
+                let done = self.forget_node(&name).await;
+                self.answer_request(answer, done).await;
             }
         }
     }
 
     /// Answers a request. Who asked sees the records as they are now.
-    async fn answer(
+    async fn answer_request(
         &mut self,
         to: oneshot::Sender<Result<(), RequestError>>,
         done: Result<(), RequestError>,
@@ -38,7 +38,7 @@ impl<S: RecordStore> Member<S> {
         if done.is_ok() {
             // The next turn reads again.
             self.read().await.ok();
-            self.publish();
+            self.publish_roles();
         }
         // A client that has gone needs none.
         to.send(done).ok();
@@ -51,7 +51,7 @@ impl<S: RecordStore> Member<S> {
             return Err(RequestError::Shard(shard, shards));
         }
         let records = self.claims.records();
-        let alive = self.claims.alive();
+        let alive = self.claims.alive_nodes();
         let living = records
             .nodes
             .values()
@@ -61,11 +61,11 @@ impl<S: RecordStore> Member<S> {
             let names: Vec<&str> = living.map(|node| node.name.as_str()).collect();
             return Err(RequestError::NotAlive(name.to_owned(), names.join(", ")));
         };
-        match node.copy(shard) {
+        match node.copy_state(shard) {
             CopyState::Complete => {}
             CopyState::Incomplete => return Err(RequestError::CatchingUp(name.to_owned())),
             CopyState::None | CopyState::Surplus => {
-                let has_one = |node: &&NodeRecord| node.copy(shard) == CopyState::Complete;
+                let has_one = |node: &&NodeRecord| node.copy_state(shard) == CopyState::Complete;
                 let names: Vec<&str> = living
                     .filter(has_one)
                     .map(|node| node.name.as_str())
@@ -77,21 +77,24 @@ impl<S: RecordStore> Member<S> {
                 ));
             }
         }
-        if records.leaving().contains(&node.id) {
+        if records.leaving_nodes().contains(&node.id) {
             return Err(RequestError::Leaving(name.to_owned()));
         }
         if records.shards[shard].value.owner_id.as_ref() == Some(&node.id) {
             return Ok(());
         }
-        let change = self.claims.request(shard, &node.id.clone());
-        Ok(self.change(change).await?)
+        let change = self.claims.request_handover(shard, &node.id.clone());
+        Ok(self.write_change(change).await?)
     }
 
-    async fn drain(&mut self, name: &str, drained: bool) -> Result<(), RequestError> {
+    async fn drain_node(&mut self, name: &str, drained: bool) -> Result<(), RequestError> {
         self.read().await.ok();
         let records = self.claims.records();
         if !records.nodes.contains_key(name) {
-            return Err(RequestError::NoRecord(name.to_owned(), records.names()));
+            return Err(RequestError::NoRecord(
+                name.to_owned(),
+                records.node_names(),
+            ));
         }
         let (is_drained, revision) = records.drained.get(name).copied().unwrap_or_default();
         if is_drained != drained {
@@ -105,7 +108,7 @@ impl<S: RecordStore> Member<S> {
         Ok(())
     }
 
-    async fn forget(&mut self, name: &str) -> Result<(), RequestError> {
+    async fn forget_node(&mut self, name: &str) -> Result<(), RequestError> {
         // An old record would show a node that renews it as silent.
         match self.read().await {
             Ok(true) => {}
@@ -120,13 +123,16 @@ impl<S: RecordStore> Member<S> {
         let Some(node) = records.nodes.get(name) else {
             return Err(match records.unreadable.get(name) {
                 Some((true, _)) => RequestError::Unreadable(name.to_owned()),
-                Some((false, _)) | None => RequestError::NoRecord(name.to_owned(), records.names()),
+                Some((false, _)) | None => {
+                    RequestError::NoRecord(name.to_owned(), records.node_names())
+                }
             });
         };
-        if self.claims.alive().contains(&node.value.id) {
+        if self.claims.alive_nodes().contains(&node.value.id) {
             return Err(RequestError::Alive(name.to_owned()));
         }
-        let (revision, drained) = (node.revision, records.drained.get(name).copied());
+        let revision = node.revision;
+        let drained = records.drained.get(name).copied();
         // A node that has just come back has changed its record, and stays drained.
         self.write(&node_key(name), Bytes::new(), revision).await?;
         if let Some((true, revision)) = drained {

@@ -8,7 +8,6 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Builds a JSON object.
 pub(super) struct JsonObjectBuilder<'a> {
     out: &'a mut String,
     empty: bool,

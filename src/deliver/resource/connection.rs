@@ -99,7 +99,6 @@ impl Connections {
         })
     }
 
-    /// The names of all proxies.
     pub fn proxy_names(&self) -> Vec<&str> {
         self.proxies().map(|known| known.name.as_str()).collect()
     }

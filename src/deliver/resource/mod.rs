@@ -108,7 +108,6 @@ trait Kind {
         Ok(())
     }
 
-    /// The limits of the service.
     fn service_limits(&self) -> BatchMaxima {
         BatchMaxima {
             events: BATCH_EVENTS_MAX,
@@ -168,7 +167,6 @@ pub struct InvalidProperty {
 /// The largest batch that a service takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchMaxima {
-    /// Events.
     pub events: u32,
     /// Bytes of all events. A larger event is sent alone.
     pub bytes: u64,
@@ -315,7 +313,6 @@ const RESOURCE_ID_BYTES_MAX: usize = 1024;
 pub struct ResourceTarget {
     /// The destination.
     pub resource: Resource,
-    /// The name of the subscription.
     pub subscription_name: String,
     /// The schema of stored events.
     pub input: Schema,
@@ -323,7 +320,6 @@ pub struct ResourceTarget {
     pub schema: Schema,
     /// Whether one request may have several events.
     pub batched: bool,
-    /// The delivery properties.
     pub properties: Vec<DeliveryProperty>,
 }
 

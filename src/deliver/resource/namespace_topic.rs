@@ -28,16 +28,13 @@ pub trait LocalTopics: Send + Sync {
         events: Vec<Bytes>,
     ) -> BoxFuture<'a, Result<(), PublishFailure>>;
 
-    /// Whether the topic exists.
     fn topic_exists<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool>;
 }
 
 /// Why events were not appended: the status that a publisher would get, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishFailure {
-    /// The status.
     pub status: u16,
-    /// The reason.
     pub reason: String,
 }
 

@@ -109,7 +109,6 @@ impl Deployments {
         })
     }
 
-    /// The deployment with this name.
     pub fn get(&self, scope: &ArmScope, name: &str) -> Option<Arc<DeploymentRecord>> {
         let key = deployment::key(scope, name);
         self.read(|table| table.get(&key).map(|one| Arc::clone(&one.record)))

@@ -40,7 +40,6 @@ use gridhook_subscription::plan::DeliveryPlan;
 /// Maximum deletion notices in flight. Beyond it, endpoints are not notified.
 const DELETION_NOTICES_MAX: usize = 64;
 
-/// Timeout of a deletion notice.
 const DELETION_NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `apiVersion` in the validation URL: the version of Azure's interface that the URL resembles.
@@ -59,7 +58,6 @@ pub struct ValidationSettings {
     pub public_url: String,
 }
 
-/// Validates endpoints.
 pub struct EndpointValidator {
     client: deliver::ClientOptions,
     clock: Clock,
@@ -118,7 +116,6 @@ impl EndpointValidator {
         }
     }
 
-    /// Whether endpoints are validated.
     pub fn is_enabled(&self) -> bool {
         self.validation.validate
     }

@@ -72,7 +72,6 @@ pub struct SearchedRange {
 /// The result of an explanation.
 #[derive(Clone, Debug)]
 pub enum ExplainAnswer {
-    /// The event was found.
     Found(Box<EventReport>),
     /// It was not found in these ranges.
     NotFound(SearchedRange),

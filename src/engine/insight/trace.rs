@@ -37,7 +37,6 @@ pub struct SubscriptionTrace {
     /// The subscription's name, if known.
     pub name: Option<String>,
     pub domain_topic: Option<String>,
-    /// Whether the subscription was deleted.
     pub deleted: bool,
     /// The steps of the delivery and their result.
     pub history: DeliveryHistory,

@@ -90,10 +90,8 @@ struct IncarnationHistory {
     recoveries: RecoveryTimes,
 }
 
-/// How an incarnation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncarnationEnd {
-    /// By a panic.
     Panicked,
     /// By an intended panic or stop (chaos).
     Killed,
@@ -165,7 +163,6 @@ pub struct Supervision {
 }
 
 impl SupervisionHistory {
-    /// Number of the current incarnation.
     pub fn incarnation_number(&self) -> u64 {
         self.incarnations.load(Ordering::Relaxed)
     }

@@ -62,7 +62,6 @@ const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// Why servers of NATS cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NatsError {
-    /// No connection.
     #[error("NATS cannot be reached: {0}")]
     Connect(String),
     /// An old server.
@@ -70,7 +69,6 @@ pub enum NatsError {
     Version {
         /// Its name.
         server: String,
-        /// Its version.
         version: String,
     },
     /// A server that does not take large messages.
@@ -110,7 +108,6 @@ pub enum NatsError {
     StreamSetting {
         /// Its name.
         stream: String,
-        /// The setting.
         setting: &'static str,
     },
     /// The stream was not made.
@@ -118,12 +115,10 @@ pub enum NatsError {
     Create {
         /// Its name.
         stream: String,
-        /// Why.
         why: String,
     },
 }
 
-/// The settings of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamSettings {
     /// The number of servers that have it.
@@ -176,7 +171,6 @@ struct MetaCluster {
 
 /// How a client logs in.
 pub enum Credentials {
-    /// Not at all.
     None,
     /// With the text of a credentials file.
     File(String),

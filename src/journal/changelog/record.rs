@@ -80,7 +80,6 @@ pub enum Body {
     Release,
 }
 
-/// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The epoch; 0 in a `FENCE`, whose sequence is the epoch.
@@ -107,7 +106,6 @@ impl Record {
         }
     }
 
-    /// Encodes the record.
     pub fn encode(&self) -> Bytes {
         let (kind, part, parts) = match &self.body {
             Body::Fence { .. } => (1, 0, 0),
@@ -142,7 +140,6 @@ impl Record {
         }
     }
 
-    /// Decodes a record.
     pub fn decode(bytes: &Bytes) -> Result<Self, BrokenRecord> {
         let body_end = bytes.len().checked_sub(4).ok_or(BrokenRecord::Damaged)?;
         if crc_of(bytes) != Some(crc32fast::hash(&bytes[..body_end])) {

@@ -95,7 +95,6 @@ pub enum OwnershipEnd {
     /// The log acknowledged a record at another place than it was sent for.
     #[error("the changelog stored a record at {sequence} instead of {expected}")]
     Misplaced {
-        /// Where it is.
         sequence: u64,
         /// Where it should be.
         expected: u64,

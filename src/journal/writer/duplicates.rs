@@ -26,7 +26,6 @@ use gridhook_store::{
 /// bytes each.
 const RECENT_MAX: usize = 32_768;
 
-/// An id of a partition.
 type IdKey = (PartitionId, IdDigest);
 
 pub(super) type GroupIds = HashMap<IdKey, PublishedId>;

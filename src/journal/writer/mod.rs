@@ -196,7 +196,6 @@ struct GroupWriter {
     guards: LogGuards,
     trims: TrimSchedule,
     entries: EntryReceiver,
-    /// Outcomes that wait for others.
     outcomes: WaitingOutcomes,
     /// When the last write ended.
     last_write: Timestamp,

@@ -22,7 +22,7 @@ use crate::{
     Effect, SendItem,
     batch::{BatchLimits, LastAttempt, ReadyEvent, Turn},
     lane::LaneReader,
-    outcome::Reason,
+    outcome::{LastOutcome, Reason},
     property::PropertyGroup,
     record::{
         BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns,
@@ -288,9 +288,14 @@ impl Subscription {
                 pending.due < BLOCKING && self.live.due.is_out_of_range(pending.due, now)
             };
             if let Some(misdated) = pending.as_ref().filter(is_misdated) {
-                // The clock was set back. Its wait begins again, and is no longer than any can be.
-                let wait = misdated.due.since(misdated.tried);
-                let due = now.after(wait).min(self.live.due.latest_due(now));
+                // The clock was set back. A retry waits once more, and no longer than any can. When a
+                // lock began is not known after a renewal, so that it lasts as long as any can.
+                let latest = self.live.due.latest_due(now);
+                let due = if misdated.last == LastOutcome::Delivering {
+                    latest
+                } else {
+                    now.after(misdated.due.since(misdated.tried)).min(latest)
+                };
                 self.move_due_time(lane, seq, misdated.clone(), due);
                 continue;
             }

@@ -69,7 +69,6 @@ pub struct ClaimRule {
 pub struct TokenHolder {
     /// The display name, or else the subject.
     pub name: String,
-    /// Whether it is an application.
     pub is_application: bool,
     /// The time from which the token is refused.
     pub expires: Timestamp,

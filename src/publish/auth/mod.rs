@@ -58,7 +58,6 @@ pub struct AuthRules {
     /// The names of the server, which a SAS token may be for.
     pub names: ServerNames,
     pub bearer: BearerAuth,
-    /// The limiter of failed authentications.
     pub failed_auth: Arc<FailedAuthLimiter>,
 }
 

@@ -91,7 +91,6 @@ pub type OpenSink = Arc<dyn Fn() -> Result<Sink, SinkError> + Send + Sync>;
 #[derive(Clone)]
 pub struct BackupDestination {
     pub address: String,
-    /// The folder, if it is one.
     pub folder: Option<PathBuf>,
     pub open: OpenSink,
     /// The key that encrypts what is written.

@@ -23,7 +23,6 @@ pub enum Repair {
     /// A cursor with a wrong count of pending deliveries, whose counters add up with the counted
     /// value. It is set.
     Pending,
-    /// The same for dead letters.
     DeadLettered,
     /// A dead letter whose event is not pinned. The pin is added.
     MissingPin,
@@ -165,7 +164,6 @@ impl CheckReport {
         );
     }
 
-    /// Reports a leftover.
     pub(super) fn left_over(&mut self, repair: Repair, what: String) {
         add(
             &mut self.leftovers,

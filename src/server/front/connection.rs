@@ -96,8 +96,7 @@ impl RequestStage {
             .set(Some(Instant::now() + self.timeouts.head));
     }
 
-    /// The current deadline.
-    fn until(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<Instant> {
         self.stuck_until.get().or(self.head_until.get())
     }
 }
@@ -144,14 +143,13 @@ impl ClientConnection {
         self.peer
     }
 
-    /// The local address of the connection.
     pub(super) fn local(&self) -> Option<SocketAddr> {
         self.stream.local_addr().ok()
     }
 
     /// Fails once a deadline has passed, and otherwise wakes the task when it does.
-    fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let Some(until) = self.stage.until() else {
+    fn watch_deadline(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(until) = self.stage.deadline() else {
             return Ok(());
         };
         if self.timer.deadline() > until {
@@ -175,7 +173,7 @@ impl ClientConnection {
 
     /// Records whether the peer took all of `offered`. A peer that takes a byte at times still
     /// counts as stuck.
-    fn written(
+    fn note_written(
         &mut self,
         cx: &mut Context<'_>,
         result: Poll<io::Result<usize>>,
@@ -193,7 +191,7 @@ impl ClientConnection {
         if stuck_until.get().is_none() {
             stuck_until.set(Some(Instant::now() + timeouts.answer));
         }
-        self.watch(cx)?;
+        self.watch_deadline(cx)?;
         result
     }
 }
@@ -213,7 +211,7 @@ impl AsyncRead for ClientConnection {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         match &read {
-            Poll::Pending => self.watch(cx)?,
+            Poll::Pending => self.watch_deadline(cx)?,
             Poll::Ready(Ok(())) if buf.filled().len() == before && buf.remaining() > 0 => {
                 self.stage.peer.mark_closed()
             }
@@ -231,7 +229,7 @@ impl AsyncWrite for ClientConnection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.written(cx, result, bytes.len())
+        self.note_written(cx, result, bytes.len())
     }
 
     fn poll_write_vectored(
@@ -241,7 +239,7 @@ impl AsyncWrite for ClientConnection {
     ) -> Poll<io::Result<usize>> {
         let offered = slices.iter().map(|slice| slice.len()).sum();
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.written(cx, result, offered)
+        self.note_written(cx, result, offered)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -19,9 +19,7 @@ use gridhook_metrics::ListenerCounters;
 /// The maximum numbers of open connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimit {
-    /// In total.
     pub total: usize,
-    /// From one address.
     pub of_address: usize,
     /// Proxies, which are exempt from the limit per address because many clients are behind them.
     pub proxies: Vec<IpNet>,
@@ -56,7 +54,7 @@ impl ConnectionLimiter {
     }
 
     /// Counts a connection from `address`, or returns [`None`] where a limit is reached.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
+    pub(super) fn admit_connection(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let address = counted_as(address);
         let ConnectionLimit {
             total,

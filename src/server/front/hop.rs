@@ -97,7 +97,6 @@ const LINE_BYTES: usize = 160;
 pub(crate) enum ListenerSide {
     /// The one of publishers, or of both.
     Publishers,
-    /// The one of operators.
     Operators,
 }
 
@@ -131,7 +130,7 @@ enum Prover {
 }
 
 impl Handshake<'_> {
-    fn text(&self, prover: Prover) -> String {
+    fn signed_text(&self, prover: Prover) -> String {
         let Self {
             address,
             owner_nonce,
@@ -153,7 +152,7 @@ impl NodeSecret {
     }
 
     /// The owner's part of the handshake, for a node that others call at `address`.
-    pub(crate) fn acceptor(&self, address: &str) -> HopAcceptor {
+    pub(crate) fn hop_acceptor(&self, address: &str) -> HopAcceptor {
         HopAcceptor {
             secret: self.clone(),
             address: address.into(),
@@ -161,13 +160,18 @@ impl NodeSecret {
         }
     }
 
-    fn proof(&self, prover: Prover, handshake: &Handshake<'_>) -> String {
-        HEXLOWER.encode(hmac::sign(&self.0, handshake.text(prover).as_bytes()).as_ref())
+    fn compute_proof(&self, prover: Prover, handshake: &Handshake<'_>) -> String {
+        HEXLOWER.encode(hmac::sign(&self.0, handshake.signed_text(prover).as_bytes()).as_ref())
     }
 
-    fn check(&self, proof: &str, prover: Prover, handshake: &Handshake<'_>) -> io::Result<()> {
+    fn check_proof(
+        &self,
+        proof: &str,
+        prover: Prover,
+        handshake: &Handshake<'_>,
+    ) -> io::Result<()> {
         let proof = HEXLOWER.decode(proof.as_bytes()).unwrap_or_default();
-        hmac::verify(&self.0, handshake.text(prover).as_bytes(), &proof).map_err(|_| {
+        hmac::verify(&self.0, handshake.signed_text(prover).as_bytes(), &proof).map_err(|_| {
             io::Error::other("the other end has another cluster.secret_file, or another address")
         })
     }
@@ -192,7 +196,7 @@ impl HandshakeSlots {
     }
 
     /// A slot, until it is dropped. It is notified when it has to make room.
-    pub(super) fn enter(&self) -> Arc<Notify> {
+    pub(super) fn take_slot(&self) -> Arc<Notify> {
         let slot = Arc::new(Notify::new());
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|slot| slot.strong_count() > 0);
@@ -225,7 +229,7 @@ struct Refusals {
 
 impl Refusals {
     /// Counts one. Returns whether its reason is logged.
-    fn note(&mut self, reason: &str, now: Instant) -> bool {
+    fn note_refusal(&mut self, reason: &str, now: Instant) -> bool {
         self.total += 1;
         let recent = self
             .logged
@@ -241,7 +245,7 @@ impl Refusals {
 impl HopAcceptor {
     fn note_refused(&self, reason: &str) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        if refusals.note(reason, Instant::now()) {
+        if refusals.note_refusal(reason, Instant::now()) {
             let total = refusals.total;
             drop(refusals);
             tracing::warn!(
@@ -255,7 +259,7 @@ impl HopAcceptor {
     /// A connection, and the side of its clients. A node that watches has no side. `wait` limits
     /// both handshakes: that of TLS, which `connection` does if nodes use it, and that of the
     /// secret.
-    pub(super) async fn accept<T>(
+    pub(super) async fn accept_hop<T>(
         self,
         connection: impl Future<Output = io::Result<T>>,
         wait: Duration,
@@ -266,11 +270,11 @@ impl HopAcceptor {
         let handshake = async {
             let of_tls = |error: io::Error| io::Error::new(error.kind(), format!("TLS: {error}"));
             let mut stream = connection.await.map_err(of_tls)?;
-            let nonce = nonce()?;
+            let nonce = make_nonce()?;
             stream
                 .write_all(format!("{PROTOCOL} {nonce}\n").as_bytes())
                 .await?;
-            let line = line(&mut stream).await?;
+            let line = read_line(&mut stream).await?;
             let mut parts = line.splitn(3, ' ');
             let [side, node_nonce, proof] = [(); 3].map(|()| parts.next().unwrap_or_default());
             let handshake = Handshake {
@@ -279,14 +283,17 @@ impl HopAcceptor {
                 node_nonce,
                 side,
             };
-            self.secret.check(proof, Prover::Node, &handshake)?;
-            let known = [ListenerSide::Publishers, ListenerSide::Operators];
-            let known = known.into_iter().find(|known| known.name() == side);
+            self.secret.check_proof(proof, Prover::Node, &handshake)?;
+            let sides = [ListenerSide::Publishers, ListenerSide::Operators];
+            let known = sides.into_iter().find(|known| known.name() == side);
             if known.is_none() && side != WATCH {
                 return Err(io::Error::other("the node speaks another protocol"));
             }
             stream
-                .write_all(format!("{}\n", self.secret.proof(Prover::Owner, &handshake)).as_bytes())
+                .write_all(
+                    format!("{}\n", self.secret.compute_proof(Prover::Owner, &handshake))
+                        .as_bytes(),
+                )
                 .await?;
             Ok::<_, io::Error>((stream, known))
         };
@@ -339,7 +346,7 @@ impl OwnerConnector {
     }
 
     /// Returns when `address` may be called. After a refusal one caller at a time tries it.
-    pub(crate) async fn pause(&self, address: &str) {
+    pub(crate) async fn wait_after_refusal(&self, address: &str) {
         loop {
             let until = match &mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
                 Some(refused) if refused.address == address => {
@@ -358,7 +365,7 @@ impl OwnerConnector {
 
     /// The other node's part of the handshake with the owner at `address`, for clients on a side,
     /// or to watch it.
-    pub(crate) async fn handshake(
+    pub(crate) async fn complete_handshake(
         &self,
         stream: TcpStream,
         address: &str,
@@ -367,13 +374,13 @@ impl OwnerConnector {
         let accepted = match &self.tls {
             None => self
                 .secret
-                .prove(stream, address, side)
+                .prove_identity(stream, address, side)
                 .await
                 .map(Either::Left),
             Some(tls) => match connect_tls(tls, stream, address).await {
                 Ok(stream) => self
                     .secret
-                    .prove(Box::new(stream), address, side)
+                    .prove_identity(Box::new(stream), address, side)
                     .await
                     .map(Either::Right),
                 Err(error) => Err(io::Error::new(error.kind(), format!("TLS: {error}"))),
@@ -384,11 +391,11 @@ impl OwnerConnector {
     }
 
     fn note_handshake(&self, address: &str, error: Option<&io::Error>) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         match error.map(io::Error::kind) {
-            None => *refused = None,
+            None => *refusals = None,
             Some(io::ErrorKind::Other | io::ErrorKind::InvalidData) => {
-                *refused = Some(RefusedAddress {
+                *refusals = Some(RefusedAddress {
                     address: address.to_owned(),
                     until: Instant::now() + REFUSED_PAUSE,
                 });
@@ -396,7 +403,7 @@ impl OwnerConnector {
             // The owner's process has ended, or the connection had to make room.
             Some(_) => {}
         }
-        drop(refused);
+        drop(refusals);
         let problem = error.map(ToString::to_string);
         let mut last = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = problem
@@ -437,7 +444,7 @@ async fn connect_tls(
 
 impl NodeSecret {
     /// What [`OwnerConnector::handshake`] does within TLS.
-    async fn prove<T>(
+    async fn prove_identity<T>(
         &self,
         mut stream: T,
         address: &str,
@@ -446,7 +453,7 @@ impl NodeSecret {
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let greeting = line(&mut stream)
+        let greeting = read_line(&mut stream)
             .await
             .map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => io::Error::new(
@@ -468,32 +475,33 @@ impl NodeSecret {
                 io::Error::other("the owner speaks another protocol")
             }
         })?;
-        let (side, node_nonce) = (side.map_or(WATCH, ListenerSide::name), nonce()?);
+        let side = side.map_or(WATCH, ListenerSide::name);
+        let node_nonce = make_nonce()?;
         let handshake = Handshake {
             address,
             owner_nonce,
             node_nonce: &node_nonce,
             side,
         };
-        let proof = self.proof(Prover::Node, &handshake);
+        let proof = self.compute_proof(Prover::Node, &handshake);
         stream
             .write_all(format!("{side} {node_nonce} {proof}\n").as_bytes())
             .await?;
         // An owner that does not take the proof ends the connection.
-        let confirmed = line(&mut stream).await.map_err(io::Error::other)?;
-        self.check(&confirmed, Prover::Owner, &handshake)?;
+        let confirmation = read_line(&mut stream).await.map_err(io::Error::other)?;
+        self.check_proof(&confirmation, Prover::Owner, &handshake)?;
         Ok(stream)
     }
 }
 
-fn nonce() -> io::Result<String> {
+fn make_nonce() -> io::Result<String> {
     let mut nonce = [0; 16];
     getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(HEXLOWER.encode(&nonce))
 }
 
 /// Reads a line. The peer sends nothing behind it before it has an answer.
-async fn line(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
+async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
         if line.len() >= LINE_BYTES {
@@ -506,7 +514,7 @@ async fn line(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
 }
 
 /// The value of [`CLIENT_NAME`].
-pub(crate) fn client(peer: SocketAddr, local: LocalAddress) -> String {
+pub(crate) fn client_value(peer: SocketAddr, local: LocalAddress) -> String {
     format!(
         "{peer} {} {}",
         local.address,
@@ -515,7 +523,7 @@ pub(crate) fn client(peer: SocketAddr, local: LocalAddress) -> String {
 }
 
 /// Makes the client of a forwarded request its peer, and takes over what the node knows of it.
-pub(super) fn adopt(request: &mut ServiceRequest) {
+pub(super) fn adopt_client(request: &mut ServiceRequest) {
     let token = request.headers_mut().remove(TOKEN_NAME).next();
     let record = token.and_then(|record| serde_json::from_slice(record.as_bytes()).ok());
     if let Some(record) = record {

@@ -57,7 +57,7 @@ use self::{
     request_heads::{RequestHeads, defer_continue},
 };
 use super::{
-    forward::unavailable,
+    forward::unavailable_response,
     node::{StallReason, WriteStall},
 };
 use gridhook_admin::request_id;
@@ -140,7 +140,8 @@ impl ListenerSettings {
             timeouts,
         } = self;
         let name = counters.name;
-        let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
+        let address = listener.local_addr()?;
+        let signal = server.graceful_shutdown_signal();
         let counter = ConnectionCounter {
             connection_limiter: ConnectionLimiter::new(limit, Arc::clone(&counters)),
             refusal_slots,
@@ -157,9 +158,13 @@ impl ListenerSettings {
         match tls {
             None => server.listen(name, listener, move || {
                 let counter = counter.clone();
-                fn_service(move |stream| counter.clone().admit(stream))
+                fn_service(move |stream| counter.clone().admit_connection(stream))
                     .map(|(connection, peer)| (connection, Protocol::Http1, Some(peer)))
-                    .and_then(services.clone().service::<ClientConnection>(false))
+                    .and_then(
+                        services
+                            .clone()
+                            .connection_service::<ClientConnection>(false),
+                    )
             }),
             Some(mut tls) => {
                 tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -167,7 +172,7 @@ impl ListenerSettings {
                 acceptor.set_handshake_timeout(timeouts.head);
                 server.listen(name, listener, move || {
                     let counter = counter.clone();
-                    fn_service(move |stream| counter.clone().admit(stream))
+                    fn_service(move |stream| counter.clone().admit_connection(stream))
                         .map(|(connection, _)| connection)
                         .and_then(acceptor.clone().map_err(drop).map_init_err(drop))
                         .map(|stream| {
@@ -175,7 +180,11 @@ impl ListenerSettings {
                             let peer = stream.peer();
                             (stream, Protocol::Http1, peer)
                         })
-                        .and_then(services.clone().service::<SecureConnection>(true))
+                        .and_then(
+                            services
+                                .clone()
+                                .connection_service::<SecureConnection>(true),
+                        )
                 })
             }
         }
@@ -204,7 +213,8 @@ impl ListenerSettings {
             timeouts,
         } = self;
         let name = counters.name;
-        let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
+        let address = listener.local_addr()?;
+        let signal = server.graceful_shutdown_signal();
         let slots = HandshakeSlots::new(limit.total);
         let connection_limiter = ConnectionLimiter::new(limit, Arc::clone(&counters));
         let counter = ConnectionCounter {
@@ -230,8 +240,9 @@ impl ListenerSettings {
         };
         let tls = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
         server.listen(name, listener, move || {
-            let (counter, acceptor) = (counter.clone(), acceptor.clone());
-            fn_service(move |stream| counter.clone().admit(stream))
+            let counter = counter.clone();
+            let acceptor = acceptor.clone();
+            fn_service(move |stream| counter.clone().admit_connection(stream))
                 .map(|(stream, _)| stream)
                 .and_then(hop_handshake(
                     acceptor,
@@ -240,8 +251,8 @@ impl ListenerSettings {
                     timeouts,
                 ))
                 .and_then(by_side(
-                    factory(publishers.clone().service(false)),
-                    factory(operators.clone().service(false)),
+                    factory(publishers.clone().connection_service(false)),
+                    factory(operators.clone().connection_service(false)),
                 ))
         })
     }
@@ -274,11 +285,11 @@ fn hop_handshake(
                 ))),
             })
         };
-        let accepted = acceptor.clone().accept(connection, timeouts.head);
-        let slot = slots.enter();
+        let handshake = acceptor.clone().accept_hop(connection, timeouts.head);
+        let slot = slots.take_slot();
         async move {
             let (mut stream, side) = tokio::select! {
-                accepted = accepted => accepted?,
+                accepted = handshake => accepted?,
                 () = slot.notified() => return Err(()),
             };
             drop(slot);
@@ -329,19 +340,22 @@ struct ConnectionCounter {
 }
 
 impl ConnectionCounter {
-    async fn admit(self, stream: TcpStream) -> Result<(ClientConnection, SocketAddr), ()> {
+    async fn admit_connection(
+        self,
+        stream: TcpStream,
+    ) -> Result<(ClientConnection, SocketAddr), ()> {
         let peer = stream.peer_addr().map_err(drop)?;
         let timeouts = RequestTimeouts {
             head: self.timeouts.idle + self.timeouts.head,
             answer: self.timeouts.answer,
         };
-        match self.connection_limiter.enter(peer.ip()) {
+        match self.connection_limiter.admit_connection(peer.ip()) {
             Some(permit) => Ok((ClientConnection::new(stream, peer, timeouts, permit), peer)),
             None => {
                 if self.refusal_slots.now.fetch_add(1, Ordering::Relaxed) < self.refusal_slots.most
                 {
                     // A client that has disconnected needs no response.
-                    timeout(REFUSAL_WAIT, refuse(stream)).await.ok();
+                    timeout(REFUSAL_WAIT, refuse_connection(stream)).await.ok();
                 }
                 self.refusal_slots.now.fetch_sub(1, Ordering::Relaxed);
                 Err(())
@@ -350,7 +364,7 @@ impl ConnectionCounter {
     }
 }
 
-async fn refuse(mut stream: TcpStream) -> io::Result<()> {
+async fn refuse_connection(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(UNAVAILABLE).await?;
     stream.shutdown().await?;
     let mut unread = [0; 1024];
@@ -379,21 +393,21 @@ async fn unless_stalled<T>(
         return response.await;
     };
     // Boxed, so that requests to a server of its own have a smaller future.
-    let answered = Box::pin(async move {
+    let refusal = Box::pin(async move {
         tokio::select! {
             biased;
             response = response => response,
-            reason = stall.stalled() => {
-                let message = format!("{}; the request may or may not have been processed", explain(reason));
-                Err(InternalError::from_response(explain(reason), unavailable(&message)).into())
+            reason = stall.wait_until_stalled() => {
+                let message = format!("{}; the request may or may not have been processed", explain_stall(reason));
+                Err(InternalError::from_response(explain_stall(reason), unavailable_response(&message)).into())
             }
         }
     });
-    answered.await
+    refusal.await
 }
 
 /// Why an owner does not process a request.
-fn explain(reason: StallReason) -> &'static str {
+fn explain_stall(reason: StallReason) -> &'static str {
     match reason {
         StallReason::Full => "the stream of the cluster is full (gridhook help cluster)",
         StallReason::Unreachable => "the servers of NATS cannot be reached, or have no majority",
@@ -484,14 +498,14 @@ impl TrackedStream for NodeConnection {
     }
 }
 
-fn shorten(response: ServiceResponse) -> ServiceResponse {
+fn drop_body_of_head(response: ServiceResponse) -> ServiceResponse {
     let (request, response) = response.into_parts();
     let response = shorten_json(&request, response);
     ServiceResponse::new(request, response)
 }
 
 impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
-    fn service<T: TrackedStream>(
+    fn connection_service<T: TrackedStream>(
         self,
         secure: bool,
     ) -> impl ServiceFactory<
@@ -513,17 +527,15 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             .configure(configure)
             .wrap_fn(move |mut request, service| {
                 if is_hop {
-                    hop::adopt(&mut request);
+                    hop::adopt_client(&mut request);
                 }
                 let stage = request.conn_data::<Rc<RequestStage>>().cloned();
                 if let Some(stage) = &stage {
                     stage.request_started();
                     defer_continue(&mut request, stage);
                 }
-                let (id, correlation) = (
-                    request_id::new(),
-                    request_id::correlation(request.request()),
-                );
+                let id = request_id::new();
+                let correlation = request_id::correlation_id(request.request());
                 let publisher = request.app_data::<web::Data<Publisher>>();
                 let may_write = may_write(request.method(), request.path());
                 let stall = request
@@ -543,7 +555,7 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                     stall
                         .as_ref()?
                         .reason()
-                        .map(|reason| unavailable(explain(reason)))
+                        .map(|reason| unavailable_response(explain_stall(reason)))
                 };
                 let response = match refusal.or_else(stalled) {
                     Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
@@ -567,7 +579,11 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                         counters.count_response(response.status().as_u16());
                         // The node that the client called does it, after the parts of several shards
                         // were joined.
-                        let response = if is_hop { response } else { shorten(response) };
+                        let response = if is_hop {
+                            response
+                        } else {
+                            drop_body_of_head(response)
+                        };
                         Ok(response.map_body(|_, body| TrackedBody::new(body, stage)))
                     }
                     Err(error) => {

@@ -69,7 +69,6 @@ pub(super) struct RequestHeads<T> {
 enum MessagePart {
     /// The request line, or empty lines before it.
     Start { has_text: bool },
-    /// The fields.
     Fields {
         body: BodyLength,
         is_within_line: bool,
@@ -101,7 +100,7 @@ impl<T: TrackedStream> RequestHeads<T> {
 
     /// Overwrites the fields in `bytes`. Returns how many bytes at the end the library must not
     /// have yet.
-    fn overwrite(&mut self, bytes: &mut [u8]) -> usize {
+    fn overwrite_expectation(&mut self, bytes: &mut [u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
             let used = match &mut self.part {
@@ -254,7 +253,7 @@ impl<T: TrackedStream> AsyncRead for RequestHeads<T> {
                 // The end. The library gets what there is of the line.
                 return read;
             }
-            let held = this.overwrite(&mut buf.filled_mut()[start..]);
+            let held = this.overwrite_expectation(&mut buf.filled_mut()[start..]);
             let end = buf.filled().len() - held;
             this.held.extend_from_slice(&buf.filled()[end..]);
             buf.set_filled(end);

@@ -29,7 +29,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ClusterNode, FollowError, follow::StoppableLog, removal::unwanted};
+use super::{ClusterNode, FollowError, follow::StoppableLog, removal::wait_until_unwanted};
 use crate::{
     ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE,
     shutdown::StopSignals,
@@ -78,18 +78,20 @@ impl ClusterNode {
         let progress = &self.claim.progress;
         progress.note_held(HeldCopy::Incomplete);
         progress.note_copy(Some(CopyProgress::default()));
-        let (mut is_stopped, mut is_fetched) = (false, false);
+        let mut is_stopped = false;
+        let mut is_fetched = false;
         tokio::select! {
             biased;
-            () = signals.received() => is_stopped = true,
-            () = unwanted(self.claim.keeps.clone()) => tracing::info!(shard, "the copy is not \
+            () = signals.wait_for_signal() => is_stopped = true,
+            () = wait_until_unwanted(self.claim.keeps.clone()) => tracing::info!(shard, "the copy is not \
                 wanted any more"),
-            is_owned = self.fetch() => is_fetched = is_owned,
+            is_owned = self.fetch_store() => is_fetched = is_owned,
         }
         if is_fetched {
             let store = Arc::clone(&self.store);
-            let replaced = tokio::task::spawn_blocking(move || store.replace()).await;
-            replaced.map_err(|error| io_error("opening the store")(io::Error::other(error)))??;
+            let replacement = tokio::task::spawn_blocking(move || store.replace_store()).await;
+            replacement
+                .map_err(|error| io_error("opening the store")(io::Error::other(error)))??;
             self.cluster_context.copies.add(1);
             tracing::info!(shard, "the copy of the store is in place");
         }
@@ -102,7 +104,7 @@ impl ClusterNode {
 
     /// Fetches the store of the owner, whichever node that is, until one has arrived. Returns false
     /// once the claims of this node have ended.
-    async fn fetch(&self) -> bool {
+    async fn fetch_store(&self) -> bool {
         let mut role = self.claim.role.clone();
         let mut seen = String::new();
         loop {
@@ -120,12 +122,12 @@ impl ClusterNode {
             };
             if let Some(NodeAddress { address, .. }) = owner {
                 let forwarder = self.owner_forwarder();
-                let fetched = tokio::select! {
+                let outcome = tokio::select! {
                     fetched = self.fetch_from(&forwarder, &address) => fetched,
-                    () = forwarder.clone().lost(address.clone()) => Err(early("the owner has \
+                    () = forwarder.clone().wait_until_lost(address.clone()) => Err(broken_transfer("the owner has \
                         changed")),
                 };
-                let Err(error) = fetched else { return true };
+                let Err(error) = outcome else { return true };
                 self.claim.progress.note_copy(Some(CopyProgress::default()));
                 if seen != error.to_string() {
                     tracing::warn!(shard = self.claim.shard, address, %error, "the store was not \
@@ -138,10 +140,8 @@ impl ClusterNode {
     }
 
     fn owner_forwarder(&self) -> Forwarder {
-        let (role, counters) = (
-            self.claim.role.clone(),
-            Arc::clone(&self.cluster_context.forwarded),
-        );
+        let role = self.claim.role.clone();
+        let counters = Arc::clone(&self.cluster_context.forwarded);
         Forwarder::new(
             role,
             self.address.clone(),
@@ -156,7 +156,7 @@ impl ClusterNode {
         let request = Request::get(STORE)
             .header(HOST, "localhost")
             .body(String::new())
-            .map_err(early)?;
+            .map_err(broken_transfer)?;
         let asked = timeout(PIECE_WAIT, async {
             let mut connection = forwarder.open(address).await?;
             let response = connection
@@ -171,23 +171,21 @@ impl ClusterNode {
         let (_connection, response) = asked.map_err(TransferError::Early)?;
         let status = response.status();
         if status != StatusCode::OK {
-            let reason = refusal(response).await?;
+            let reason = read_refusal(response).await?;
             return Err(TransferError::Refused(format!(
                 "the owner answers {status}: {reason}"
             )));
         }
         let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
-        let (store, log, progress) = (
-            Arc::clone(&self.store),
-            Arc::clone(&self.log),
-            Arc::clone(&self.claim.progress),
-        );
+        let store = Arc::clone(&self.store);
+        let log = Arc::clone(&self.log);
+        let progress = Arc::clone(&self.claim.progress);
         let receiving =
-            tokio::task::spawn_blocking(move || receive(&store, &log, &progress, waiting));
+            tokio::task::spawn_blocking(move || receive_store(&store, &log, &progress, waiting));
         let passed = pass_on(response, pieces).await;
-        let received = receiving.await.map_err(early)?;
+        let sent_store = receiving.await.map_err(broken_transfer)?;
         // What the receiver found wrong says more than the end of the connection.
-        match (passed, received) {
+        match (passed, sent_store) {
             (_, Err(error)) => Err(error),
             (Err(error), Ok(_)) => Err(TransferError::Early(error)),
             (Ok(()), Ok(sent)) => {
@@ -205,7 +203,7 @@ impl ClusterNode {
     }
 }
 
-fn early(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TransferError {
+fn broken_transfer(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TransferError {
     TransferError::Early(io::Error::other(why))
 }
 
@@ -242,8 +240,9 @@ async fn next(body: &mut Incoming) -> io::Result<Option<Bytes>> {
     }
 }
 
-async fn refusal(response: Response<Incoming>) -> Result<String, TransferError> {
-    let (mut body, mut text) = (response.into_body(), Vec::new());
+async fn read_refusal(response: Response<Incoming>) -> Result<String, TransferError> {
+    let mut body = response.into_body();
+    let mut text = Vec::new();
     while let Some(piece) = next(&mut body).await.map_err(TransferError::Early)? {
         text.extend_from_slice(&piece);
         if text.len() >= REFUSAL_BYTES {
@@ -254,7 +253,7 @@ async fn refusal(response: Response<Incoming>) -> Result<String, TransferError> 
 }
 
 /// Receives a store that the changelog has the next record of. Blocks.
-fn receive(
+fn receive_store(
     store: &LocalStore,
     log: &StoppableLog,
     progress: &ShardProgress,
@@ -290,7 +289,7 @@ fn receive(
         waiting,
         piece: Bytes::new(),
     };
-    let _turn = store.arriving();
+    let _turn = store.lock_arrival();
     let sent = backup::receive_store(
         store.data_dir(),
         &mut pieces,

@@ -34,20 +34,23 @@ impl ClusterNode {
         let (sender, failed) = watch::channel(None);
         let progress = Arc::clone(&self.claim.progress);
         let log = Arc::new(StoppableLog::new(Arc::clone(&self.log) as _, progress));
-        let (local, id) = (Arc::clone(&self.store), self.id.clone());
-        let store: Arc<dyn Store> = local.current();
-        let opened = move || {
+        let local = Arc::clone(&self.store);
+        let id = self.id.clone();
+        let store: Arc<dyn Store> = local.open_store();
+        let open_store = move || {
             if let Err(error) = local.note_cluster(&id) {
                 tracing::warn!(%error, "the data folder does not name the cluster");
             }
         };
-        let (progress, stopped) = (Arc::clone(&self.claim.progress), Arc::clone(&log));
-        let (lost, interval) = (Arc::clone(&self.lost), self.follow_interval);
+        let progress = Arc::clone(&self.claim.progress);
+        let stopped = Arc::clone(&log);
+        let lost = Arc::clone(&self.lost);
+        let interval = self.follow_interval;
         let span = tracing::Span::current();
         let follow = move || {
             let _in = span.enter();
             let mut seen = String::new();
-            while let Err(error) = follow(&store, &log, &progress, &lost, interval, &opened) {
+            while let Err(error) = follow(&store, &log, &progress, &lost, interval, &open_store) {
                 if log.is_stopped.load(Ordering::Acquire) {
                     return;
                 }
@@ -107,7 +110,11 @@ fn follow(
     interval: Duration,
     opened: &dyn Fn(),
 ) -> Result<(), FollowError> {
-    let mut copy = ShardCopy::open(Arc::clone(store), Arc::clone(log) as _, options())?;
+    let mut copy = ShardCopy::open(
+        Arc::clone(store),
+        Arc::clone(log) as _,
+        replication_options(),
+    )?;
     opened();
     let rounds = (SYNC_INTERVAL.as_millis() / interval.as_millis()).max(1);
     for round in 0.. {
@@ -141,7 +148,7 @@ pub(super) fn mark_at(position: AppliedPosition) -> StreamMark {
 }
 
 /// How the changelog is read and written.
-pub(super) fn options() -> ReplicationOptions {
+pub(super) fn replication_options() -> ReplicationOptions {
     ReplicationOptions {
         pause_max: PAUSE_MAX,
         ..ReplicationOptions::default()
@@ -158,7 +165,7 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Why it cannot follow.
-    pub(super) async fn failed(&mut self) -> FollowError {
+    pub(super) async fn wait_for_failure(&mut self) -> FollowError {
         match self
             .failed
             .wait_for(Option::is_some)
@@ -176,8 +183,8 @@ impl Follower {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        let joined = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
-        if joined.unwrap_or(true) {
+        let outcome = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
+        if outcome.unwrap_or(true) {
             // The store may lack a part of what the position says.
             tracing::error!("the thread that applies the changelog panicked");
             std::process::abort();
@@ -202,7 +209,7 @@ impl StoppableLog {
         }
     }
 
-    fn running(&self) -> Result<&dyn Changelog, ChangelogError> {
+    fn running_log(&self) -> Result<&dyn Changelog, ChangelogError> {
         let is_running = !self.is_stopped.load(Ordering::Acquire);
         is_running
             .then_some(&*self.log)
@@ -212,19 +219,19 @@ impl StoppableLog {
 
 impl Changelog for StoppableLog {
     fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
-        self.running()?.append(record, expected)
+        self.running_log()?.append(record, expected)
     }
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
-        self.running()?.bounds()
+        self.running_log()?.bounds()
     }
 
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
-        self.running()?.read(from, most)
+        self.running_log()?.read(from, most)
     }
 
     fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
-        self.running()?.trim(through, keep_bytes)
+        self.running_log()?.trim(through, keep_bytes)
     }
 
     fn known_marks(&self) -> KnownMarks {

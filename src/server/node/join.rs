@@ -25,7 +25,7 @@ use super::{ClusterError, ClusterNode};
 use super::{
     DRAIN_MAX,
     fetch::may_fetch,
-    follow::{StoppableLog, mark_at, options},
+    follow::{StoppableLog, mark_at, replication_options},
 };
 use crate::{ServerError, local_store::LocalStore};
 #[cfg(feature = "nats")]
@@ -101,7 +101,7 @@ pub(crate) async fn join(
         .iter()
         .map(|store| stream_begins(store))
         .collect::<Result<_, _>>()?;
-    let secret = secret(&cluster.secret_file)?;
+    let secret = read_secret(&cluster.secret_file)?;
     let listeners = (0..).take(stores.len()).map(|shard| {
         let address = SocketAddr::new(cluster.listen.ip(), cluster.listen.port() + shard);
         TcpListener::bind(address).map_err(io_error(format!(
@@ -128,9 +128,9 @@ pub(crate) async fn join(
         .transpose()?;
     let is_new: Vec<bool> = begins.iter().map(|begins| *begins == Some(1)).collect();
     let of_cluster = cluster.clone();
-    let opened =
+    let opening =
         tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &begins));
-    let opened = opened.await.expect("connecting does not panic")?;
+    let opened = opening.await.expect("connecting does not panic")?;
     let nats::Opened {
         logs,
         id,
@@ -162,10 +162,11 @@ pub(crate) async fn join(
         },
         shared: shared_settings(cluster, config),
     };
-    let (mut claims, mut drivers) = (Vec::new(), Vec::new());
+    let mut claims = Vec::new();
+    let mut drivers = Vec::new();
     for (shard, ((store, log), is_new)) in stores.iter().zip(&logs).zip(is_new).enumerate() {
         let mark = read_mark(store, Arc::clone(log), &id).await?;
-        let (claim, driver) = cluster::claim(
+        let (claim, driver) = cluster::shard_claim(
             shard,
             if is_new {
                 HeldCopy::None
@@ -194,7 +195,11 @@ pub(crate) async fn join(
     let member = member.with_handshake(Arc::new(move |connection, address: String| {
         let connector = of_member.clone();
         Box::pin(async move {
-            Ok(Box::new(connector.handshake(connection, &address, None).await?) as _)
+            Ok(Box::new(
+                connector
+                    .complete_handshake(connection, &address, None)
+                    .await?,
+            ) as _)
         })
     }));
     if !certificates.is_empty() {
@@ -253,7 +258,7 @@ fn shared_settings(cluster: &config::Cluster, config: &Config) -> BTreeMap<Strin
         config::ClusterStrategy::Balanced => "balanced",
     };
     let public_url = config.server.public_url.as_ref();
-    let shared = [
+    let shared_settings = [
         ("cluster.copies", cluster.copies.to_string()),
         ("cluster.replace_after", time(cluster.replace_after)),
         ("cluster.renew", time(cluster.renew)),
@@ -268,7 +273,7 @@ fn shared_settings(cluster: &config::Cluster, config: &Config) -> BTreeMap<Strin
             public_url.map_or_else(|| "none".to_owned(), ToString::to_string),
         ),
     ];
-    shared
+    shared_settings
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
         .collect()
@@ -316,10 +321,11 @@ async fn read_mark(
     if store.failure().is_some() {
         return Ok(StreamMark::default());
     }
-    let (local, id) = (Arc::clone(store), id.to_owned());
+    let local = Arc::clone(store);
+    let id = id.to_owned();
     let read = move || {
-        let store = local.current();
-        match ShardCopy::open(Arc::clone(&store) as _, log, options()) {
+        let store = local.open_store();
+        match ShardCopy::open(Arc::clone(&store) as _, log, replication_options()) {
             Err(error @ FollowError::Foreign) => return Err(error),
             Err(error @ FollowError::Trimmed { .. }) if !may_fetch(&local, &id, &error) => {
                 return Err(error);
@@ -345,7 +351,7 @@ fn stream_begins(store: &LocalStore) -> Result<Option<u64>, ServerError> {
     if store.failure().is_some() {
         return Ok(None);
     }
-    let applied = ShardCopy::read_applied(&*store.current()).map_err(journal::Error::from)?;
+    let applied = ShardCopy::read_applied(&*store.open_store()).map_err(journal::Error::from)?;
     Ok(match applied {
         None => Some(1),
         Some(_) if store.is_of_any_cluster() => None,
@@ -375,10 +381,10 @@ fn nats_tls(
     } = &cluster.nats_tls;
     let trust = match authorities {
         Some(file) => {
-            let version = settings::version(config.delivery.tls_minimum_version);
+            let version = settings::minimum_tls_version(config.delivery.tls_minimum_version);
             TlsTrust::load_roots(&[TrustRoots::File(file.clone())], version)?
         }
-        None => settings::trust(config)?,
+        None => settings::tls_trust(config)?,
     };
     let mut tls = rustls::ClientConfig::clone(&trust.config());
     if let Some(config::IdentityFiles { certificate, key }) = identity {
@@ -393,9 +399,8 @@ fn nats_tls(
     Ok(tls)
 }
 
-/// The secret of the nodes.
 #[cfg(feature = "nats")]
-fn secret(path: &Path) -> Result<NodeSecret, ClusterError> {
+fn read_secret(path: &Path) -> Result<NodeSecret, ClusterError> {
     let wrong = |what| ClusterError::Setting {
         key: "cluster.secret_file",
         what: format!("{}: {what}", path.display()),
@@ -473,31 +478,34 @@ mod nats {
         begins: &[Option<u64>],
     ) -> Result<Opened, ClusterError> {
         let connect = |login: &NatsLogin| {
-            let credentials = credentials(login)?;
-            NatsConnection::log_in(&cluster.urls, &credentials, tls).map_err(of_nats)
+            let credentials = nats_credentials(login)?;
+            NatsConnection::log_in(&cluster.urls, &credentials, tls)
+                .map_err(cluster_error_from_nats)
         };
         let system_connection = cluster.system_login.as_ref().map(connect).transpose()?;
         if let Some(connection) = &system_connection {
-            connection.check_sync().map_err(of_nats)?;
+            connection.check_sync().map_err(cluster_error_from_nats)?;
         }
         // Records of claims do not wait behind large records of the changelog.
-        let (of_log, of_records) = (connect(&cluster.login)?, connect(&cluster.login)?);
+        let of_log = connect(&cluster.login)?;
+        let of_records = connect(&cluster.login)?;
         let bucket = format!("GH_{}", cluster.name);
         let runtime = of_records.runtime().clone();
         let records = runtime
             .block_on(NatsRecords::open(&of_records, &bucket, cluster.replicas))
-            .map_err(of_nats)?;
+            .map_err(cluster_error_from_nats)?;
         // A bucket that was just made may not have a server that answers yet.
         let mut tries = READ_TRIES;
         let (known, shards, id) = loop {
-            match runtime.block_on(known(&records, begins.len())) {
+            match runtime.block_on(read_records(&records, begins.len())) {
                 Err(_) if tries > 0 => std::thread::sleep(PAUSE_MAX),
                 known => break known.map_err(|error| ClusterError::Engine(error.to_string()))?,
             }
             tries -= 1;
         };
         if shards != begins.len() {
-            let (name, set) = (&cluster.name, begins.len());
+            let name = &cluster.name;
+            let set = begins.len();
             let what = format!(
                 "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number \
                  is fixed when a cluster is created)"
@@ -507,7 +515,7 @@ mod nats {
                 what,
             });
         }
-        let mut nodes = ClusterRecords::of(&known, shards).nodes;
+        let mut nodes = ClusterRecords::from_stored(&known, shards).nodes;
         let earlier = nodes
             .remove(&cluster.node)
             .map(|node| node.value.positions)
@@ -526,11 +534,13 @@ mod nats {
                     bytes_max,
                     first,
                 };
-                of_log.create(&name, settings).map_err(of_nats)?;
+                of_log
+                    .create(&name, settings)
+                    .map_err(cluster_error_from_nats)?;
             }
             if let Some(most) = of_log
                 .check_stream(&name)
-                .map_err(of_nats)?
+                .map_err(cluster_error_from_nats)?
                 .filter(|most| *most < 2 * cluster.stream_keep_bytes)
             {
                 let what = format!(
@@ -558,13 +568,14 @@ mod nats {
         cluster: &Cluster,
         tls: Option<&rustls::ClientConfig>,
     ) -> Result<Vec<String>, ClusterError> {
-        let connection = NatsConnection::log_in(&cluster.urls, &credentials(&cluster.login)?, tls)
-            .map_err(of_nats)?;
-        let records = NatsRecords::known(&connection, &format!("GH_{}", cluster.name));
+        let connection =
+            NatsConnection::log_in(&cluster.urls, &nats_credentials(&cluster.login)?, tls)
+                .map_err(cluster_error_from_nats)?;
+        let records = NatsRecords::open_bucket(&connection, &format!("GH_{}", cluster.name));
         let read = || {
             let read = connection.runtime().block_on(records.read());
             let read = read.map_err(|error| ClusterError::Engine(error.to_string()))?;
-            Ok::<_, ClusterError>(ClusterRecords::of(&read, cluster.shards).nodes)
+            Ok::<_, ClusterError>(ClusterRecords::from_stored(&read, cluster.shards).nodes)
         };
         let before = read()?;
         std::thread::sleep(cluster.expiry);
@@ -581,7 +592,7 @@ mod nats {
     }
 
     /// All records, the number of shards and the identifier of the cluster.
-    async fn known(
+    async fn read_records(
         store: &NatsRecords,
         shards: usize,
     ) -> Result<(Vec<StoredRecord>, usize, String), RecordError> {
@@ -591,18 +602,19 @@ mod nats {
         Ok((known, shards, id))
     }
 
-    fn of_nats(error: NatsError) -> ClusterError {
+    fn cluster_error_from_nats(error: NatsError) -> ClusterError {
         ClusterError::Engine(error.to_string())
     }
 
-    fn credentials(login: &NatsLogin) -> Result<Credentials, ClusterError> {
+    fn nats_credentials(login: &NatsLogin) -> Result<Credentials, ClusterError> {
         let read = |key: &'static str, path: &Path| {
             let text = fs::read_to_string(path);
-            let failed = |error| ClusterError::Setting {
+            let setting_error = |error| ClusterError::Setting {
                 key,
                 what: format!("{}: {error}", path.display()),
             };
-            text.map(|text| text.trim_end().to_owned()).map_err(failed)
+            text.map(|text| text.trim_end().to_owned())
+                .map_err(setting_error)
         };
         Ok(match login {
             NatsLogin::Anonymous => Credentials::None,

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 use self::{
     fetch::may_fetch,
-    follow::{LOST_LOOKS, StoppableLog, is_lost, options},
+    follow::{LOST_LOOKS, StoppableLog, is_lost, replication_options},
     tenure::claim_ended,
 };
 pub(super) use self::{
@@ -101,7 +101,7 @@ pub enum ClusterError {
     #[error("{0}")]
     Engine(String),
     /// The local store does not follow the changelog.
-    #[error("the data folder cannot follow the changelog of the cluster: {error}{advice}", advice = advice(.error))]
+    #[error("the data folder cannot follow the changelog of the cluster: {error}{advice}", advice = advice_for(.error))]
     Follow {
         /// Why not.
         #[from]
@@ -125,7 +125,7 @@ pub enum ClusterError {
 }
 
 /// What an operator does about a store that cannot follow.
-fn advice(error: &FollowError) -> &'static str {
+fn advice_for(error: &FollowError) -> &'static str {
     match error {
         FollowError::Foreign => {
             "; gridhook help cluster tells how to bring existing topics into a cluster"
@@ -195,9 +195,9 @@ pub(super) struct ClusterNode {
 
 impl ClusterNode {
     /// Takes no shard any more, and gives up what it has once the server has.
-    pub(super) fn leave(&self) {
+    pub(super) fn begin_leave(&self) {
         self.stopping.send_replace(true);
-        self.membership.leave();
+        self.membership.begin_leave();
     }
 
     /// Returns once the node has left: another one may take over at once.
@@ -210,7 +210,7 @@ impl ClusterNode {
     /// Gives up claims that are won although the process stops.
     async fn give_up_late(&self) {
         let mut role = self.claim.role.clone();
-        while let Some(lease) = claimed(&mut role).await {
+        while let Some(lease) = wait_for_claim(&mut role).await {
             self.claim.give_up(&lease, GivenUp::Released);
         }
     }
@@ -222,7 +222,8 @@ impl ClusterNode {
 
     /// The shard cannot be served before an operator has acted. Another node takes it.
     pub(super) fn fail(&self, cause: String) {
-        let (shard, progress) = (self.claim.shard, &self.claim.progress);
+        let shard = self.claim.shard;
+        let progress = &self.claim.progress;
         if progress.failure().as_ref() != Some(&cause) {
             tracing::error!(shard, error = cause, "this node cannot serve the shard");
         }
@@ -252,7 +253,8 @@ impl ClusterNode {
 
     /// Tells the next owner the time.
     pub(super) fn share_time(&self, tenure: &Tenure, clock: Clock) {
-        let (progress, store) = (Arc::clone(&self.claim.progress), Arc::clone(&tenure.store));
+        let progress = Arc::clone(&self.claim.progress);
+        let store = Arc::clone(&tenure.store);
         let epoch = store.epoch();
         actix_rt::spawn(async move {
             while store.ownership_end().is_none() {
@@ -276,7 +278,7 @@ impl ClusterNode {
 
     /// What a standby answers itself, and what forwards the rest. From now on `health` is that of a
     /// standby.
-    pub(super) fn standby(
+    pub(super) fn build_standby(
         &self,
         config: &Config,
         address: &ClientAddress,
@@ -291,12 +293,12 @@ impl ClusterNode {
         )?;
         Ok(Standby {
             context,
-            forwarder: self.forwarder(config),
+            forwarder: self.build_forwarder(config),
         })
     }
 
     /// What forwards requests to the owner of the shard.
-    pub(super) fn forwarder(&self, config: &Config) -> Forwarder {
+    pub(super) fn build_forwarder(&self, config: &Config) -> Forwarder {
         let counters = Arc::clone(&self.cluster_context.forwarded);
         let idle_max = config.limits.idle_timeout / 2;
         Forwarder::new(
@@ -317,7 +319,7 @@ impl ClusterNode {
             .map_err(io_error("cluster.node_listen"))?;
         Ok(NodeListener {
             listener,
-            acceptor: self.secret.acceptor(&self.address),
+            acceptor: self.secret.hop_acceptor(&self.address),
             tls: self.tls.clone(),
         })
     }
@@ -348,12 +350,12 @@ impl ClusterNode {
             let lease = tokio::select! {
                 // The claims of a process that stops end at the same time.
                 biased;
-                () = signals.received() => None,
-                () = removal::unwanted(self.claim.keeps.clone()) => {
+                () = signals.wait_for_signal() => None,
+                () = removal::wait_until_unwanted(self.claim.keeps.clone()) => {
                     follower.stop().await;
                     continue;
                 }
-                failed = follower.failed() => {
+                failed = follower.wait_for_failure() => {
                     follower.stop().await;
                     let goes_on = if may_fetch(&self.store, &self.id, &failed) {
                         self.replace_store(&failed, signals).await?
@@ -365,7 +367,7 @@ impl ClusterNode {
                     }
                     return self.stop_standing().await;
                 }
-                lease = claimed(&mut role) => {
+                lease = wait_for_claim(&mut role) => {
                     if lease.is_none()
                         && let Err(ended) = self.stop_or_fail(signals).await
                     {
@@ -383,21 +385,21 @@ impl ClusterNode {
                 return self.stop_standing().await;
             };
             let taken = {
-                let mut take = pin!(self.take(lease.clone(), clock.clone()));
-                let interrupted = tokio::select! {
+                let mut take = pin!(self.take_ownership(lease.clone(), clock.clone()));
+                let interruption = tokio::select! {
                     biased;
-                    () = signals.received() => Err(None),
+                    () = signals.wait_for_signal() => Err(None),
                     end = claim_ended(&mut role, &lease) => Err(Some(end)),
                     taken = &mut take => Ok(taken),
                 };
-                if interrupted.is_err() {
+                if interruption.is_err() {
                     // Another node need not wait for the answer to an append. It fences what may
                     // have been appended.
                     self.claim.give_up(&lease, GivenUp::Released);
                     self.log.is_stopped.store(true, Ordering::Release);
-                    take.await.iter().for_each(Tenure::fence);
+                    take.await.iter().for_each(Tenure::fence_off);
                 }
-                interrupted
+                interruption
             };
             let taken = match taken {
                 Ok(taken) => taken,
@@ -420,7 +422,7 @@ impl ClusterNode {
                 Err(error) if self.may_try_again(&error) => {
                     if matches!(error, FollowError::Log(ChangelogError::Full)) {
                         // Only an owner trims it otherwise.
-                        tenure::trim(
+                        tenure::trim_changelog(
                             Arc::clone(&self.log) as _,
                             &self.claim.progress,
                             self.keep_bytes,
@@ -451,7 +453,7 @@ impl ClusterNode {
     }
 
     async fn stop_standing(&mut self) -> Result<Standing, ServerError> {
-        self.leave();
+        self.begin_leave();
         self.left().await;
         Ok(Standing::Stopped)
     }
@@ -483,7 +485,7 @@ impl ClusterNode {
         let ended = async { while role.changed().await.is_ok() {} };
         tokio::select! {
             biased;
-            () = signals.received() => Ok(false),
+            () = signals.wait_for_signal() => Ok(false),
             () = ended => self.stop_or_fail(signals).await,
             () = tokio::time::sleep(FAILED_PAUSE) => Ok(true),
         }
@@ -495,13 +497,14 @@ impl ClusterNode {
     }
 
     /// Appends the fence, and applies what is before it.
-    async fn take(&self, lease: Lease, clock: Clock) -> Result<Tenure, FollowError> {
-        let (store, name) = (self.store.current(), self.name.clone());
+    async fn take_ownership(&self, lease: Lease, clock: Clock) -> Result<Tenure, FollowError> {
+        let store = self.store.open_store();
+        let name = self.name.clone();
         let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
         let began = clock.now();
         let read = clock.clone();
         let opened = tokio::task::spawn_blocking(move || {
-            ReplicatedStore::open(store, log, &name, clock, options())
+            ReplicatedStore::open(store, log, &name, clock, replication_options())
         });
         let store = Arc::new(opened.await.expect("opening a store does not panic")?);
         let took = read.now().since(began);
@@ -513,7 +516,7 @@ impl ClusterNode {
         );
         let progress = Arc::clone(&self.claim.progress);
         let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
-        actix_rt::spawn(tenure::report(
+        actix_rt::spawn(tenure::report_positions(
             progress,
             Arc::clone(&store),
             log,
@@ -558,12 +561,11 @@ pub(super) fn standby_context(
             },
             core,
         )| {
-            let (role, keeps) = (claim.role.clone(), claim.keeps.clone());
-            let (progress, core, seen) = (
-                Arc::clone(&claim.progress),
-                core.clone(),
-                membership.snapshot.clone(),
-            );
+            let role = claim.role.clone();
+            let keeps = claim.keeps.clone();
+            let progress = Arc::clone(&claim.progress);
+            let core = core.clone();
+            let seen = membership.snapshot.clone();
             move || {
                 // Which copies the node should have is not known before its first look at the others.
                 let read = seen.borrow().read;
@@ -587,9 +589,13 @@ pub(super) fn standby_context(
             failed_auth: settings::failed_auth_limiter(config),
             clock: Clock::system(),
         }),
-        readers: settings::readers(config).map_err(io_error("metrics.token"))?,
+        readers: settings::metrics_access(config).map_err(io_error("metrics.token"))?,
         listeners: address.counters.clone(),
-        certificates: certificates::ends(certificates::of_standby(config, address, certificates)),
+        certificates: certificates::certificate_expiries(certificates::certificates_of_standby(
+            config,
+            address,
+            certificates,
+        )),
         health: health.clone(),
     })
 }
@@ -603,15 +609,15 @@ fn node_shard(
 ) -> NodeShard {
     let lease = role.lease();
     let may_act = lease.is_some_and(Lease::may_act);
-    let core = core.of_serving().filter(|_| lease.is_some());
+    let core = core.readiness_of_serving().filter(|_| lease.is_some());
     let failure = progress.failure();
     let state = match role {
         _ if failure.is_some() => ShardState::Failed,
         Role::Owner(_) | Role::Draining(_) if is_cut_off && !may_act => ShardState::CutOff,
         Role::Owner(_) | Role::Draining(_) if core.is_some() => ShardState::Serving,
         Role::Owner(_) | Role::Draining(_) => ShardState::Starting,
-        Role::Standby { .. } if progress.copy().is_some() => ShardState::Fetching,
-        Role::Standby { .. } => match progress.held() {
+        Role::Standby { .. } if progress.copy_progress().is_some() => ShardState::Fetching,
+        Role::Standby { .. } => match progress.held_copy() {
             HeldCopy::None if !keeps => ShardState::Forwarding,
             HeldCopy::None | HeldCopy::Incomplete => ShardState::CatchingUp,
             HeldCopy::Complete => ShardState::Following,
@@ -641,7 +647,7 @@ pub(super) async fn left(member: tokio::task::JoinHandle<MembershipEnd>, nodes: 
 
 /// The lease of a claim of this node, once it has one that was not given up; [`None`] once there
 /// are no claims any more.
-async fn claimed(role: &mut watch::Receiver<Role>) -> Option<Lease> {
+async fn wait_for_claim(role: &mut watch::Receiver<Role>) -> Option<Lease> {
     let role = role.wait_for(|role| role.lease().is_some()).await;
     role.ok()?.lease().cloned()
 }

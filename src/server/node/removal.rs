@@ -19,7 +19,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ClusterError, ClusterNode, claimed};
+use super::{ClusterError, ClusterNode, wait_for_claim};
 use crate::{ServerError, io_error, shutdown::StopSignals};
 use gridhook_cluster::{GivenUp, copies::HeldCopy, membership::MembershipEnd};
 
@@ -30,7 +30,7 @@ const AGAIN_PAUSE: Duration = Duration::from_secs(5);
 const SIGNAL_WAIT: Duration = Duration::from_secs(1);
 
 /// Returns once this node should have no copy of the shard.
-pub(super) async fn unwanted(mut keeps: watch::Receiver<bool>) {
+pub(super) async fn wait_until_unwanted(mut keeps: watch::Receiver<bool>) {
     if keeps.wait_for(|keeps| !keeps).await.is_err() {
         // The driver has ended, and with it the claims.
         std::future::pending::<()>().await;
@@ -51,7 +51,7 @@ impl ClusterNode {
         if *keeps.borrow() {
             return Ok(true);
         }
-        let had_one = self.claim.progress.held() != HeldCopy::None;
+        let had_one = self.claim.progress.held_copy() != HeldCopy::None;
         self.claim.progress.note_held(HeldCopy::None);
         self.claim.progress.note_failure(None);
         let mut role = self.claim.role.clone();
@@ -62,11 +62,11 @@ impl ClusterNode {
             }
             tokio::select! {
                 biased;
-                () = signals.received() => return Ok(false),
+                () = signals.wait_for_signal() => return Ok(false),
                 kept = keeps.wait_for(|keeps| *keeps) => {
                     return if kept.is_ok() { Ok(true) } else { self.stop_or_fail(signals).await };
                 }
-                lease = claimed(&mut role) => match lease {
+                lease = wait_for_claim(&mut role) => match lease {
                     // Nothing can be served with an empty store.
                     Some(lease) => self.give_claim_up(&lease, GivenUp::Failed).await,
                     None => return self.stop_or_fail(signals).await,
@@ -78,7 +78,8 @@ impl ClusterNode {
 
     /// Returns false if the store is not removed yet.
     async fn remove_copy(&self) -> Result<bool, ServerError> {
-        let (shard, progress) = (self.claim.shard, &self.claim.progress);
+        let shard = self.claim.shard;
+        let progress = &self.claim.progress;
         if !self.store.is_of_cluster(&self.id) {
             let folder = self.store.data_dir().display();
             tracing::warn!(shard, %folder, "the store is not known to be of this cluster, so it is \
@@ -86,9 +87,9 @@ impl ClusterNode {
             return Ok(true);
         }
         let store = Arc::clone(&self.store);
-        let cleared = tokio::task::spawn_blocking(move || store.clear()).await;
+        let outcome = tokio::task::spawn_blocking(move || store.clear()).await;
         let is_removed =
-            cleared.map_err(|error| io_error("removing the store")(io::Error::other(error)))??;
+            outcome.map_err(|error| io_error("removing the store")(io::Error::other(error)))??;
         if is_removed {
             progress.applied.store(0, Ordering::Release);
             progress.flushed.store(0, Ordering::Release);
@@ -111,7 +112,10 @@ impl ClusterNode {
         &self,
         signals: &mut StopSignals,
     ) -> Result<bool, ServerError> {
-        if timeout(SIGNAL_WAIT, signals.received()).await.is_ok() {
+        if timeout(SIGNAL_WAIT, signals.wait_for_signal())
+            .await
+            .is_ok()
+        {
             return Ok(false);
         }
         let end = self.membership.snapshot.borrow().end;

@@ -34,7 +34,6 @@ const STALL_WAIT: Duration = Duration::from_secs(5);
 /// The interval between two looks at the write that waits.
 const STALL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How a tenure ends.
 pub(crate) enum TenureEnd {
     /// The node gives the shard up when requests in flight have finished.
     Asked,
@@ -67,11 +66,9 @@ impl Tenure {
     /// Called by the journal when nothing can be written any more. A failure of the local store
     /// ends the process, as it does without a cluster.
     pub(crate) fn on_failure(&self) -> FatalHandler {
-        let (lease, store, failed) = (
-            self.lease.clone(),
-            Arc::clone(&self.store),
-            Arc::clone(&self.failed),
-        );
+        let lease = self.lease.clone();
+        let store = Arc::clone(&self.store);
+        let failed = Arc::clone(&self.failed);
         Box::new(move |error: &StoreError| {
             lease.end_for_good();
             match store.ownership_end() {
@@ -85,8 +82,9 @@ impl Tenure {
     }
 
     /// Returns when it ends.
-    pub(crate) async fn ended(&self) -> TenureEnd {
-        let (mut role, mut failed) = (self.role.clone(), self.failed.subscribe());
+    pub(crate) async fn wait_until_ended(&self) -> TenureEnd {
+        let mut role = self.role.clone();
+        let mut failed = self.failed.subscribe();
         // A claim that was lost and won again is another one.
         tokio::select! {
             _ = failed.wait_for(|failed| *failed) => TenureEnd::Lost,
@@ -123,7 +121,7 @@ impl Tenure {
     }
 
     /// From now on nothing is sent or written.
-    pub(crate) fn fence(&self) {
+    pub(crate) fn fence_off(&self) {
         self.lease.end_for_good();
         self.store.stop();
     }
@@ -131,8 +129,8 @@ impl Tenure {
     /// Releases the changelog, so that the next owner need not wait. The journal must have ended.
     pub(crate) async fn release(&self) {
         let store = Arc::clone(&self.store);
-        let released = tokio::task::spawn_blocking(move || store.release_shard());
-        if tokio::time::timeout(SYNC_INTERVAL, released).await.is_err() {
+        let release = tokio::task::spawn_blocking(move || store.release_shard());
+        if tokio::time::timeout(SYNC_INTERVAL, release).await.is_err() {
             tracing::warn!("the changelog was not released; the next owner fences it");
             self.store.stop();
         }
@@ -173,7 +171,7 @@ impl WriteStall {
     }
 
     /// Returns the reason once it is so.
-    pub(crate) async fn stalled(mut self) -> StallReason {
+    pub(crate) async fn wait_until_stalled(mut self) -> StallReason {
         match self.0.wait_for(Option::is_some).await.map(|reason| *reason) {
             Ok(Some(reason)) => reason,
             // The ownership has ended, and so will its requests.
@@ -201,12 +199,12 @@ impl Ownership<'_> {
     ) -> Result<T, Option<TenureEnd>> {
         let end = tokio::select! {
             biased;
-            () = self.signals.received() => None,
-            end = self.tenure.ended() => Some(end),
+            () = self.signals.wait_for_signal() => None,
+            end = self.tenure.wait_until_ended() => Some(end),
             done = work => return Ok(done),
         };
         if matches!(end, Some(TenureEnd::Lost)) {
-            self.tenure.fence();
+            self.tenure.fence_off();
         }
         self.tenure.lease.end_for_good();
         Err(end)
@@ -221,7 +219,7 @@ impl Ownership<'_> {
             .await
             .is_err()
         {
-            self.tenure.fence();
+            self.tenure.fence_off();
             ended.await;
         }
     }
@@ -233,13 +231,13 @@ impl Ownership<'_> {
     }
 
     /// Gives up the store that another node owns, or may own soon.
-    pub(crate) async fn fenced(&self) {
+    pub(crate) async fn give_up_store(&self) {
         self.node.give_up(&self.tenure, GivenUp::Fenced).await;
     }
 
     /// Leaves the cluster during a start. The journal must have ended.
-    pub(crate) async fn leave(self) {
-        self.node.leave();
+    pub(crate) async fn leave_cluster(self) {
+        self.node.begin_leave();
         self.release().await;
         self.node.left().await;
     }
@@ -248,7 +246,7 @@ impl Ownership<'_> {
     /// alone.
     pub(crate) async fn fail(self) {
         if self.node.is_alone() {
-            self.leave().await;
+            self.leave_cluster().await;
         } else {
             self.release().await;
         }
@@ -256,7 +254,7 @@ impl Ownership<'_> {
 }
 
 /// Reports the positions of an owner, and trims the changelog.
-pub(super) async fn report(
+pub(super) async fn report_positions(
     progress: Arc<ShardProgress>,
     store: Arc<ReplicatedStore>,
     log: Arc<dyn Changelog>,
@@ -275,14 +273,18 @@ pub(super) async fn report(
             .flushed
             .store(store.flushed_sequence(), Ordering::Release);
         if round % rounds == 0 {
-            trim(Arc::clone(&log), &progress, keep_bytes).await;
+            trim_changelog(Arc::clone(&log), &progress, keep_bytes).await;
         }
         tokio::time::sleep(SYNC_INTERVAL).await;
     }
 }
 
 /// Trims the changelog below what all copies have synced, and once it is large below what two have.
-pub(super) async fn trim(log: Arc<dyn Changelog>, progress: &ShardProgress, keep_bytes: u64) {
+pub(super) async fn trim_changelog(
+    log: Arc<dyn Changelog>,
+    progress: &ShardProgress,
+    keep_bytes: u64,
+) {
     let synced = |position: &AtomicU64| position.load(Ordering::Acquire);
     let flushed = synced(&progress.flushed);
     let through = synced(&progress.trimmable).min(flushed);

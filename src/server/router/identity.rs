@@ -55,16 +55,17 @@ impl Identities {
     ///
     /// # Errors
     /// If the control shard cannot be asked.
-    pub(super) async fn identify(
+    pub(super) async fn identify_caller(
         &self,
         headers: &mut HeaderMap,
     ) -> Result<Option<String>, &'static str> {
-        let Some(bearer) = bearer(headers).filter(|bearer| ForwardedIdentity::is_needed(bearer))
+        let Some(bearer) =
+            bearer_token(headers).filter(|bearer| ForwardedIdentity::is_needed(bearer))
         else {
             return Ok(None);
         };
         // An unknown token goes on as it is, and the owner refuses it.
-        let Some(identity) = self.find(&bearer).await? else {
+        let Some(identity) = self.find_identity(&bearer).await? else {
             return Ok(None);
         };
         let unwritable = |_| "the record of the token cannot be forwarded";
@@ -81,26 +82,29 @@ impl Identities {
         Ok(Some(bearer))
     }
 
-    async fn find(&self, bearer: &str) -> Result<Option<Rc<ForwardedIdentity>>, &'static str> {
-        let known = self.known.borrow().get(bearer).cloned();
-        let age = known
+    async fn find_identity(
+        &self,
+        bearer: &str,
+    ) -> Result<Option<Rc<ForwardedIdentity>>, &'static str> {
+        let cached = self.known.borrow().get(bearer).cloned();
+        let age = cached
             .as_ref()
             .map_or(Duration::MAX, |known| known.at.elapsed());
-        let usable = known.filter(|_| age < STALE_MAX);
+        let usable = cached.filter(|_| age < STALE_MAX);
         if let Some(known) = usable
             .as_ref()
             .filter(|_| age < FRESH || !self.control.forwarder().has_owner())
         {
             return Ok(known.identity.clone());
         }
-        match owner::identity(&self.control, bearer).await {
+        match owner::fetch_identity(&self.control, bearer).await {
             Ok(identity) => {
                 let identity = identity.map(Rc::new);
-                let mut known = self.known.borrow_mut();
-                if known.len() >= CALLERS_MAX {
-                    known.clear();
+                let mut cache = self.known.borrow_mut();
+                if cache.len() >= CALLERS_MAX {
+                    cache.clear();
                 }
-                known.insert(
+                cache.insert(
                     bearer.to_owned(),
                     KnownCaller {
                         at: Instant::now(),
@@ -114,11 +118,11 @@ impl Identities {
     }
 
     /// Returns once a token is refused.
-    pub(super) fn ended(self: Rc<Self>, bearer: String) -> Ended {
+    pub(super) fn wait_until_refused(self: Rc<Self>, bearer: String) -> Ended {
         Box::pin(async move {
             loop {
                 sleep(FRESH).await;
-                if let Ok(None) = self.find(&bearer).await {
+                if let Ok(None) = self.find_identity(&bearer).await {
                     return "the token was revoked, or the session has ended";
                 }
             }
@@ -126,7 +130,7 @@ impl Identities {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<String> {
+fn bearer_token(headers: &HeaderMap) -> Option<String> {
     let (scheme, token) = headers
         .get(AUTHORIZATION)?
         .to_str()

@@ -45,7 +45,7 @@ use tokio::time::Instant;
 pub(super) use self::topics::OtherShards;
 use self::{identity::Identities, target::Target};
 use super::{
-    forward::{self, Forwarder, Hops, OutgoingRequest, unavailable},
+    forward::{self, Forwarder, Hops, OutgoingRequest, unavailable_response},
     front::hop::{self, ListenerSide},
 };
 use gridhook_admin::{
@@ -117,7 +117,7 @@ impl ShardRouter {
                 let router = Rc::clone(&router);
                 async move {
                     router
-                        .answer(request, payload, side)
+                        .route_request(request, payload, side)
                         .await
                         .unwrap_or_else(|refused| refused)
                 }
@@ -126,7 +126,6 @@ impl ShardRouter {
     }
 }
 
-/// The router of a thread.
 struct ThreadRouter {
     shards: Vec<Rc<Hops>>,
     identities: Rc<Identities>,
@@ -145,27 +144,29 @@ struct ThreadRouter {
 type Routed<T> = Result<T, HttpResponse>;
 
 impl ThreadRouter {
-    async fn answer(
+    async fn route_request(
         self: Rc<Self>,
         request: HttpRequest,
         payload: web::Payload,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let placement = match target::target(&request, side, &self.proxies) {
+        let placement = match target::choose_target(&request, side, &self.proxies) {
             Target::Placed(placement) => placement,
             Target::InNamespace {
                 label,
                 topic,
                 scope,
-            } => match self.namespace(label.as_deref()).await? {
+            } => match self.find_namespace(label.as_deref()).await? {
                 Some(namespace) => {
                     Placement::Topic(TopicName::new(Some(&namespace), &topic), scope)
                 }
                 None => {
                     let mut outgoing =
-                        forward::outgoing(&request, payload).ok_or_else(not_forwarded)?;
-                    parts::mark(outgoing.headers_mut(), hop::RECORDED_PART);
-                    return self.forward(self.any(), &request, outgoing, side).await;
+                        forward::outgoing_request(&request, payload).ok_or_else(not_forwarded)?;
+                    parts::mark_part(outgoing.headers_mut(), hop::RECORDED_PART);
+                    return self
+                        .forward_to_shard(self.nearest_shard(), &request, outgoing, side)
+                        .await;
                 }
             },
         };
@@ -186,27 +187,29 @@ impl ThreadRouter {
             Placement::Topic(topic, scope)
                 if scope == SpreadScope::Settle || self.is_spread(&topic).await =>
             {
-                let leader = shard_of(topic.leading(), self.shards.len());
-                return self.spread(leader, scope, request, body, side).await;
+                let leader = shard_of(topic.leading_name(), self.shards.len());
+                return self
+                    .route_spread_request(leader, scope, request, body, side)
+                    .await;
             }
             placed => placed,
         };
         let shard = match placement {
             Placement::Control => CONTROL,
             Placement::Named(name) => shard_of(&name, self.shards.len()),
-            Placement::Topic(topic, _) => shard_of(topic.leading(), self.shards.len()),
-            Placement::Any | Placement::ByBody(_) => self.any(),
+            Placement::Topic(topic, _) => shard_of(topic.leading_name(), self.shards.len()),
+            Placement::Any | Placement::ByBody(_) => self.nearest_shard(),
             Placement::All(merge) => {
                 let body = body.read().await?;
-                return self.merged(merge, request, body, side).await;
+                return self.merge_responses(merge, request, body, side).await;
             }
         };
-        let outgoing = outgoing(&request, body).ok_or_else(not_forwarded)?;
-        self.forward(shard, &request, outgoing, side).await
+        let outgoing = outgoing_request(&request, body).ok_or_else(not_forwarded)?;
+        self.forward_to_shard(shard, &request, outgoing, side).await
     }
 
     /// A request about a spread topic.
-    async fn spread(
+    async fn route_spread_request(
         self: Rc<Self>,
         leader: usize,
         scope: SpreadScope,
@@ -216,17 +219,17 @@ impl ThreadRouter {
     ) -> Routed<HttpResponse> {
         let addressed = match scope {
             SpreadScope::Near => {
-                let outgoing = outgoing(&request, body).ok_or_else(not_forwarded)?;
-                return self.near(leader, &request, outgoing, side).await;
+                let outgoing = outgoing_request(&request, body).ok_or_else(not_forwarded)?;
+                return self.publish_nearby(leader, &request, outgoing, side).await;
             }
-            SpreadScope::Receive => return self.receive(leader, &request, side).await,
+            SpreadScope::Receive => return self.receive_events(leader, &request, side).await,
             SpreadScope::Settle => {
                 return self
-                    .settle(leader, &request, body.read().await?, side)
+                    .settle_locks(leader, &request, body.read().await?, side)
                     .await;
             }
             SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_) => {
-                addressed(&request, scope)
+                addressed_shard(&request, scope)
             }
         };
         let body = body.read().await?;
@@ -235,22 +238,26 @@ impl ThreadRouter {
                 forward::outgoing_whole(&request, &target, body).ok_or_else(not_forwarded)?;
             if scope == SpreadScope::One {
                 // The owner knows by this that the request names the shard.
-                parts::mark(outgoing.headers_mut(), hop::RECORDED_PART);
+                parts::mark_part(outgoing.headers_mut(), hop::RECORDED_PART);
             }
-            return self.forward(shard, &request, outgoing, side).await;
+            return self.forward_to_shard(shard, &request, outgoing, side).await;
         }
         match scope {
-            SpreadScope::Parts(merge) => self.parts(merge, leader, &request, body, side).await,
-            SpreadScope::All(merge) => self.merged(merge, request, body, side).await,
+            SpreadScope::Parts(merge) => {
+                self.merge_parts(merge, leader, &request, body, side).await
+            }
+            SpreadScope::All(merge) => self.merge_responses(merge, request, body, side).await,
             SpreadScope::Near | SpreadScope::Receive | SpreadScope::Settle | SpreadScope::One => {
-                let outgoing = outgoing(&request, Body::Read(body)).ok_or_else(not_forwarded)?;
-                self.forward(leader, &request, outgoing, side).await
+                let outgoing =
+                    outgoing_request(&request, Body::Read(body)).ok_or_else(not_forwarded)?;
+                self.forward_to_shard(leader, &request, outgoing, side)
+                    .await
             }
         }
     }
 
     /// Publishes to a spread topic: to one of this node's own shards, or to any with an owner.
-    async fn near(
+    async fn publish_nearby(
         &self,
         leader: usize,
         request: &HttpRequest,
@@ -269,11 +276,13 @@ impl ThreadRouter {
             .or_else(|| those(Forwarder::has_other_owner))
             .or_else(|| those(Forwarder::has_owner))
             .unwrap_or(leader);
-        let answer = self.forward(shard, request, outgoing, side).await?;
+        let answer = self
+            .forward_to_shard(shard, request, outgoing, side)
+            .await?;
         if answer.status() == StatusCode::NOT_FOUND && shard != leader {
             // It was deleted since its name was received. The next request asks for the names.
             self.spread.borrow_mut().take();
-            return Err(unavailable(
+            return Err(unavailable_response(
                 "the shards of the topic have changed; repeat the request",
             ));
         }
@@ -282,8 +291,8 @@ impl ThreadRouter {
 
     /// Whether a topic is spread, as an owner near by says.
     async fn is_spread(self: &Rc<Self>, topic: &TopicName) -> bool {
-        let known = self.spread.borrow().clone();
-        let names = match known {
+        let cached_names = self.spread.borrow().clone();
+        let names = match cached_names {
             None => self.ask_for_spread().await,
             // A thread may have had no request for long.
             Some((at, names)) if at.elapsed() >= SPREAD_STALE => {
@@ -300,18 +309,20 @@ impl ThreadRouter {
                 Some(names)
             }
         };
-        names.is_some_and(|names| names.contains(&topic.key()))
+        names.is_some_and(|names| names.contains(&topic.topic_key()))
     }
 
     async fn ask_for_spread(&self) -> Option<Rc<HashSet<String>>> {
-        let names = owner::spread_topics(&self.shards[self.any()]).await.ok()?;
+        let names = owner::spread_topics(&self.shards[self.nearest_shard()])
+            .await
+            .ok()?;
         let names: Rc<HashSet<String>> = Rc::new(names.into_iter().collect());
         *self.spread.borrow_mut() = Some((Instant::now(), Rc::clone(&names)));
         Some(names)
     }
 
     /// A shard whose owner is near: this node, if it owns one.
-    fn any(&self) -> usize {
+    fn nearest_shard(&self) -> usize {
         let mut shards = self.shards.iter().map(|hops| hops.forwarder());
         let first = shards.clone().position(Forwarder::serves);
         first
@@ -319,23 +330,23 @@ impl ThreadRouter {
             .unwrap_or(CONTROL)
     }
 
-    async fn forward(
+    async fn forward_to_shard(
         &self,
         shard: usize,
         request: &HttpRequest,
         mut outgoing: OutgoingRequest,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let is_named = self.identify(shard, &mut outgoing).await?;
-        let ended = is_named.map(|bearer| Rc::clone(&self.identities).ended(bearer));
+        let is_named = self.identify_caller(shard, &mut outgoing).await?;
+        let ended = is_named.map(|bearer| Rc::clone(&self.identities).wait_until_refused(bearer));
         Ok(self.shards[shard]
-            .answer(request, outgoing, side, ended)
+            .forward_request(request, outgoing, side, ended)
             .await)
     }
 
     /// Tells the owner of a shard who the caller is, if only the control shard knows. Returns the
     /// bearer token then.
-    async fn identify(
+    async fn identify_caller(
         &self,
         shard: usize,
         outgoing: &mut OutgoingRequest,
@@ -344,12 +355,12 @@ impl ThreadRouter {
             return Ok(None);
         }
         self.identities
-            .identify(outgoing.headers_mut())
+            .identify_caller(outgoing.headers_mut())
             .await
-            .map_err(unavailable)
+            .map_err(unavailable_response)
     }
 
-    async fn merged(
+    async fn merge_responses(
         self: Rc<Self>,
         merge: Merge,
         request: HttpRequest,
@@ -357,10 +368,10 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         match merge {
-            Merge::Found => self.found(&request, &body, side).await,
-            Merge::Each => self.each(&request, &body, side).await,
-            Merge::Metrics => self.metrics(&request, side).await,
-            Merge::Lines => self.lines(request, side).await,
+            Merge::Found => self.find_response(&request, &body, side).await,
+            Merge::Each => self.do_on_each(&request, &body, side).await,
+            Merge::Metrics => self.merge_metrics(&request, side).await,
+            Merge::Lines => self.stream_lines(request, side).await,
             Merge::InTurn => self.in_turn(request, body, side).await,
             Merge::List
             | Merge::Union
@@ -371,40 +382,40 @@ impl ThreadRouter {
             | Merge::Audit
             | Merge::Supervision
             | Merge::Clock
-            | Merge::Sum => self.json(merge, &request, &body, side).await,
+            | Merge::Sum => self.merge_json(merge, &request, &body, side).await,
         }
     }
 
     /// The namespace that a host names, or the only one.
-    async fn namespace(&self, label: Option<&str>) -> Routed<Option<String>> {
+    async fn find_namespace(&self, label: Option<&str>) -> Routed<Option<String>> {
         let is_named = |name: &String| label.is_some_and(|label| name.eq_ignore_ascii_case(label));
-        let mut all = self.namespaces(NAMESPACES_FRESH).await?;
+        let mut all = self.read_namespaces(NAMESPACES_FRESH).await?;
         if label.is_some() && !all.iter().any(is_named) {
-            all = self.namespaces(NAMELESS_FRESH).await?;
+            all = self.read_namespaces(NAMELESS_FRESH).await?;
         }
-        let named = all.iter().find(|name| is_named(name));
+        let namespace = all.iter().find(|name| is_named(name));
         let sole = || all.first().filter(|_| all.len() == 1);
-        Ok(named.or_else(sole).cloned())
+        Ok(namespace.or_else(sole).cloned())
     }
 
-    async fn namespaces(&self, fresh: Duration) -> Routed<Rc<[String]>> {
-        let known = self.namespaces.borrow().clone();
-        if let Some((_, names)) = known.filter(|(at, _)| at.elapsed() < fresh) {
+    async fn read_namespaces(&self, fresh: Duration) -> Routed<Rc<[String]>> {
+        let cached_names = self.namespaces.borrow().clone();
+        if let Some((_, names)) = cached_names.filter(|(at, _)| at.elapsed() < fresh) {
             return Ok(names);
         }
-        let asked = self.shards.iter().map(owner::namespaces);
-        let found: Result<Vec<Vec<String>>, _> = futures_util::future::join_all(asked)
+        let requests = self.shards.iter().map(owner::fetch_namespaces);
+        let found: Result<Vec<Vec<String>>, _> = futures_util::future::join_all(requests)
             .await
             .into_iter()
             .collect();
-        let names: Rc<[String]> = found.map_err(unavailable)?.concat().into();
+        let names: Rc<[String]> = found.map_err(unavailable_response)?.concat().into();
         *self.namespaces.borrow_mut() = Some((Instant::now(), Rc::clone(&names)));
         Ok(names)
     }
 }
 
 /// The shard that a request about a spread topic names, and what it is asked there.
-fn addressed(request: &HttpRequest, scope: SpreadScope) -> Option<(usize, String)> {
+fn addressed_shard(request: &HttpRequest, scope: SpreadScope) -> Option<(usize, String)> {
     if let Some((shard, query)) = shard_in(request.query_string()) {
         return Some((shard, target_at(request.path(), &query)));
     }
@@ -427,10 +438,10 @@ impl Body {
     }
 }
 
-fn outgoing(request: &HttpRequest, body: Body) -> Option<OutgoingRequest> {
+fn outgoing_request(request: &HttpRequest, body: Body) -> Option<OutgoingRequest> {
     match body {
         Body::Read(body) => forward::outgoing_whole(request, target_of(request), body),
-        Body::Unread(payload) => forward::outgoing(request, payload),
+        Body::Unread(payload) => forward::outgoing_request(request, payload),
     }
 }
 
@@ -458,7 +469,7 @@ fn target_at(path: &str, query: &str) -> String {
 }
 
 fn not_forwarded() -> HttpResponse {
-    unavailable("the request cannot be forwarded")
+    unavailable_response("the request cannot be forwarded")
 }
 
 /// A response that no cache may store.

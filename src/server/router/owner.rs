@@ -79,7 +79,7 @@ pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
     cfg.service(
         topics
             .route(web::get().to(has_topic))
-            .route(web::post().to(publish)),
+            .route(web::post().to(publish_forwarded)),
     );
 }
 
@@ -96,9 +96,10 @@ async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> H
 
 async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
     let namespaces = control.registry().list_namespaces();
-    let led = namespaces.iter().filter(|namespace| !namespace.is_follower);
+    let led_namespaces = namespaces.iter().filter(|namespace| !namespace.is_follower);
     HttpResponse::Ok().json(
-        led.map(|namespace| namespace.name.to_string())
+        led_namespaces
+            .map(|namespace| namespace.name.to_string())
             .collect::<Vec<_>>(),
     )
 }
@@ -229,20 +230,20 @@ struct NamedTopic {
 }
 
 async fn has_topic(named: web::Query<NamedTopic>, control: web::Data<Control>) -> HttpResponse {
-    match local_topics::find(control.registry(), &named.topic) {
+    match local_topics::find_namespace_topic(control.registry(), &named.topic) {
         Some(_) => HttpResponse::Ok().finish(),
         None => HttpResponse::NotFound().finish(),
     }
 }
 
 /// Publishes what an event subscription of another shard delivers.
-async fn publish(
+async fn publish_forwarded(
     named: web::Query<NamedTopic>,
     events: web::Bytes,
     control: web::Data<Control>,
     publisher: web::Data<Publisher>,
 ) -> HttpResponse {
-    let Some(topic) = local_topics::find(control.registry(), &named.topic) else {
+    let Some(topic) = local_topics::find_namespace_topic(control.registry(), &named.topic) else {
         return HttpResponse::NotFound().body(format!("there is no topic {}", named.topic));
     };
     match publisher.forward_events(&topic, events).await {
@@ -252,15 +253,15 @@ async fn publish(
 }
 
 /// What the owner of the control shard knows of a bearer token.
-pub(super) async fn identity(
+pub(super) async fn fetch_identity(
     control: &Rc<Hops>,
     bearer: &str,
 ) -> Result<Option<ForwardedIdentity>, &'static str> {
     let value = HeaderValue::try_from(format!("Bearer {bearer}"))
         .map_err(|_| "the token cannot be forwarded")?;
-    let mut outgoing = request("POST", IDENTITY)?;
+    let mut outgoing = internal_request("POST", IDENTITY)?;
     outgoing.headers_mut().insert(AUTHORIZATION, value);
-    match ask(control, outgoing).await? {
+    match send_request(control, outgoing).await? {
         (StatusCode::OK, body) => serde_json::from_slice(&body)
             .map(Some)
             .map_err(|_| UNREADABLE),
@@ -270,8 +271,8 @@ pub(super) async fn identity(
 }
 
 /// The names of the namespaces of a shard.
-pub(super) async fn namespaces(shard: &Rc<Hops>) -> Result<Vec<String>, &'static str> {
-    match ask(shard, request("GET", NAMESPACES)?).await? {
+pub(super) async fn fetch_namespaces(shard: &Rc<Hops>) -> Result<Vec<String>, &'static str> {
+    match send_request(shard, internal_request("GET", NAMESPACES)?).await? {
         (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|_| UNREADABLE),
         _ => Err("the owner of a shard, which may have the namespace, does not answer"),
     }
@@ -288,21 +289,24 @@ pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(),
         .header(CONTENT_TYPE, "application/json")
         .header(CONTENT_LENGTH, body.len());
     let request = request
-        .body(RequestBody::whole(body.into()))
+        .body(RequestBody::from_bytes(body.into()))
         .map_err(|_| "the request cannot be made")?;
-    ask(shard, request).await.map(drop)
+    send_request(shard, request).await.map(drop)
 }
 
 /// Calls a receive request off that waits at a shard.
 pub(super) async fn call_off(shard: &Rc<Hops>, id: u64) -> Result<(), &'static str> {
-    ask(shard, request("DELETE", &format!("{PULL}?id={id}"))?)
-        .await
-        .map(drop)
+    send_request(
+        shard,
+        internal_request("DELETE", &format!("{PULL}?id={id}"))?,
+    )
+    .await
+    .map(drop)
 }
 
 /// The keys of all spread topics, as the owner of a shard knows them.
 pub(super) async fn spread_topics(shard: &Rc<Hops>) -> Result<Vec<String>, &'static str> {
-    match ask(shard, request("GET", SPREAD)?).await? {
+    match send_request(shard, internal_request("GET", SPREAD)?).await? {
         (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|_| UNREADABLE),
         _ => Err("the owner of a shard, which knows the spread topics, does not answer"),
     }
@@ -310,26 +314,26 @@ pub(super) async fn spread_topics(shard: &Rc<Hops>) -> Result<Vec<String>, &'sta
 
 pub(super) const UNREADABLE: &str = "the owner has another version, which cannot be understood";
 
-fn request(method: &str, path: &str) -> Result<OutgoingRequest, &'static str> {
+fn internal_request(method: &str, path: &str) -> Result<OutgoingRequest, &'static str> {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header(HOST, "localhost");
     request
-        .body(RequestBody::whole(bytes::Bytes::new()))
+        .body(RequestBody::from_bytes(bytes::Bytes::new()))
         .map_err(|_| "the request cannot be made")
 }
 
-async fn ask(
+async fn send_request(
     shard: &Rc<Hops>,
     outgoing: OutgoingRequest,
 ) -> Result<(StatusCode, bytes::Bytes), &'static str> {
     let answered = async {
         let answered = shard
-            .send(outgoing, ListenerSide::Operators, ANSWER_MAX)
+            .send_to_owner(outgoing, ListenerSide::Operators, ANSWER_MAX)
             .await?;
         let status = answered.response.status();
-        Ok((status, parts::collect(shard, answered).await?.1))
+        Ok((status, parts::collect_body(shard, answered).await?.1))
     };
     timeout(ANSWER_MAX, answered)
         .await

@@ -17,12 +17,12 @@ use tokio::time::timeout;
 
 use super::{CONTROL, Routed, ThreadRouter, merged_response, not_forwarded, target_at, target_of};
 use crate::{
-    forward::{self, Hops, OwnerResponse, unavailable},
+    forward::{self, Hops, OwnerResponse, unavailable_response},
     front::hop::{self, ListenerSide},
 };
 use gridhook_admin::{
     Merge,
-    merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, exposition},
+    merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, merge_expositions},
 };
 
 /// The maximum size of an answer that is merged.
@@ -50,7 +50,7 @@ pub(super) struct Part {
 
 impl Part {
     /// The answer as it is, for a client.
-    fn response(self) -> HttpResponse {
+    fn into_response(self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status);
         for name in [CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE] {
             if let Some(value) = self.headers.get(&name) {
@@ -65,7 +65,7 @@ impl Part {
 
 /// Marks a request that goes to several shards, or to one that it names: `part` is a value of
 /// [`hop::PART_NAME`].
-pub(super) fn mark(headers: &mut HeaderMap, part: &'static str) {
+pub(super) fn mark_part(headers: &mut HeaderMap, part: &'static str) {
     headers.insert(
         HeaderName::from_static(hop::PART_NAME),
         HeaderValue::from_static(part),
@@ -100,11 +100,11 @@ impl<'a> Asked<'a> {
 }
 
 /// The head and the whole body of an answer of the owner that `hops` call.
-pub(super) async fn collect(
+pub(super) async fn collect_body(
     hops: &Rc<Hops>,
     answered: OwnerResponse,
 ) -> Result<(HeaderMap, Bytes), &'static str> {
-    let (head, mut body) = hops.body(answered, None);
+    let (head, mut body) = hops.response_body(answered, None);
     let mut all = Vec::new();
     loop {
         let read = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_next(cx)).await;
@@ -122,7 +122,10 @@ pub(super) async fn collect(
 impl ThreadRouter {
     /// Of the shards that are asked, the one that records the request: it has an owner, as this
     /// node sees it.
-    pub(super) fn recorder(&self, mut asked: impl Iterator<Item = usize> + Clone) -> Option<usize> {
+    pub(super) fn recording_shard(
+        &self,
+        mut asked: impl Iterator<Item = usize> + Clone,
+    ) -> Option<usize> {
         let has_owner = |shard: &usize| self.shards[*shard].forwarder().has_owner();
         asked.clone().find(has_owner).or_else(|| asked.next())
     }
@@ -147,7 +150,7 @@ impl ThreadRouter {
         if *outgoing.method() == hyper::Method::HEAD {
             *outgoing.method_mut() = hyper::Method::GET;
         }
-        mark(
+        mark_part(
             outgoing.headers_mut(),
             if recorder == Some(shard) {
                 hop::RECORDED_PART
@@ -160,12 +163,14 @@ impl ThreadRouter {
             .headers_mut()
             .remove(hyper::header::ACCEPT_ENCODING);
         if shard != CONTROL {
-            self.identities.identify(outgoing.headers_mut()).await?;
+            self.identities
+                .identify_caller(outgoing.headers_mut())
+                .await?;
         }
-        self.shards[shard].send(outgoing, side, wait).await
+        self.shards[shard].send_to_owner(outgoing, side, wait).await
     }
 
-    async fn ask(
+    async fn ask_shard(
         &self,
         shard: usize,
         asked: Asked<'_>,
@@ -181,7 +186,7 @@ impl ThreadRouter {
         let answered = async {
             let answered = self.send_part(shard, asked, target, body, wait).await?;
             let status = StatusCode::from_u16(answered.response.status().as_u16());
-            let (headers, body) = collect(&self.shards[shard], answered).await?;
+            let (headers, body) = collect_body(&self.shards[shard], answered).await?;
             let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
             if status == StatusCode::SERVICE_UNAVAILABLE {
                 return Err("the owner cannot answer now");
@@ -199,7 +204,7 @@ impl ThreadRouter {
     }
 
     /// JSON of all shards.
-    pub(super) async fn json(
+    pub(super) async fn merge_json(
         self: Rc<Self>,
         merge: Merge,
         request: &HttpRequest,
@@ -207,30 +212,31 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let query = request.query_string();
-        let asked = (0..self.shards.len()).filter_map(|shard| {
+        let targets = (0..self.shards.len()).filter_map(|shard| {
             Some((
                 shard,
                 target_at(request.path(), &merge.query_of_shard(query, shard)?),
             ))
         });
-        let asked: Vec<(usize, String)> = asked.collect();
+        let asked: Vec<(usize, String)> = targets.collect();
         let needs_all = merge.needs_all();
         let of_all = Asked::recorded_by(
             request,
             side,
-            self.recorder(asked.iter().map(|(shard, _)| *shard)),
+            self.recording_shard(asked.iter().map(|(shard, _)| *shard)),
         );
         let asks = asked
             .iter()
-            .map(|(shard, target)| self.ask(*shard, of_all, target, body.clone(), needs_all));
-        let (mut answers, mut missing) = (Vec::new(), Vec::new());
+            .map(|(shard, target)| self.ask_shard(*shard, of_all, target, body.clone(), needs_all));
+        let mut answers = Vec::new();
+        let mut missing = Vec::new();
         for ((shard, _), answered) in asked.iter().zip(join_all(asks).await) {
             match answered {
                 Ok(part) if part.status == StatusCode::OK => answers.push(ShardAnswer {
                     shard: part.shard,
                     body: part.body,
                 }),
-                Ok(refused) => return Ok(refused.response()),
+                Ok(refused) => return Ok(refused.into_response()),
                 Err(why) => missing.push((*shard, why)),
             }
         }
@@ -238,12 +244,12 @@ impl ThreadRouter {
             return Err(no_answer(*shard, why));
         }
         let missing: Vec<usize> = missing.into_iter().map(|(shard, _)| shard).collect();
-        match merge.merge(query, &answers, &missing) {
+        match merge.merge_answers(query, &answers, &missing) {
             Ok(merged) => Ok(merged_response("application/json", merged.to_string())),
             Err(error) => {
                 tracing::warn!(%error, path = request.path(), "the answers of the shards cannot be \
                     merged");
-                Err(unavailable(
+                Err(unavailable_response(
                     "the owners have other versions, whose answers cannot be merged",
                 ))
             }
@@ -252,7 +258,7 @@ impl ThreadRouter {
 
     /// What each shard of a spread topic has of an answer, or does. One that has nothing to do
     /// refuses it.
-    pub(super) async fn parts(
+    pub(super) async fn merge_parts(
         &self,
         merge: PartsMerge,
         leader: usize,
@@ -260,14 +266,13 @@ impl ThreadRouter {
         body: Bytes,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let (shards, needs_all) = (
-            SpreadShards {
-                leader,
-                count: self.shards.len(),
-            },
-            merge.needs_all(),
-        );
-        let (path, query) = (request.path().to_owned(), request.query_string().to_owned());
+        let shards = SpreadShards {
+            leader,
+            count: self.shards.len(),
+        };
+        let needs_all = merge.needs_all();
+        let path = request.path().to_owned();
+        let query = request.query_string().to_owned();
         let asked = PartRequest { path, query, body };
         let requests = (0..shards.count)
             .filter_map(|shard| Some((shard, merge.request_of(shard, shards, &asked)?)));
@@ -277,12 +282,14 @@ impl ThreadRouter {
         let of_all = Asked::recorded_by(
             request,
             side,
-            self.recorder(requests.iter().map(|(shard, ..)| *shard)),
+            self.recording_shard(requests.iter().map(|(shard, ..)| *shard)),
         );
-        let asks = requests
-            .iter()
-            .map(|(shard, target, body)| self.ask(*shard, of_all, target, body.clone(), needs_all));
-        let (mut parts, mut refused, mut missing) = (Vec::new(), None::<Part>, Vec::new());
+        let asks = requests.iter().map(|(shard, target, body)| {
+            self.ask_shard(*shard, of_all, target, body.clone(), needs_all)
+        });
+        let mut parts = Vec::new();
+        let mut refused = None::<Part>;
+        let mut missing = Vec::new();
         for ((shard, ..), answered) in requests.iter().zip(join_all(asks).await) {
             match answered {
                 Ok(part) if part.status.is_success() => parts.push(part),
@@ -301,17 +308,15 @@ impl ThreadRouter {
         let Some(first) = parts.first() else {
             let missing = missing.first().map(|(shard, why)| no_answer(*shard, why));
             return Err(refused
-                .map(Part::response)
+                .map(Part::into_response)
                 .or(missing)
                 .unwrap_or_else(not_forwarded));
         };
-        let (status, content_type) = (
-            first.status,
-            first
-                .headers
-                .get(CONTENT_TYPE)
-                .and_then(|of| of.to_str().ok()),
-        );
+        let status = first.status;
+        let content_type = first
+            .headers
+            .get(CONTENT_TYPE)
+            .and_then(|of| of.to_str().ok());
         if let Some(text) = content_type.filter(|of| !of.starts_with("application/json")) {
             let texts: Vec<(usize, &str)> = parts
                 .iter()
@@ -322,7 +327,7 @@ impl ThreadRouter {
                     )
                 })
                 .collect();
-            return Ok(merged_response(text, exposition(&texts)));
+            return Ok(merged_response(text, merge_expositions(&texts)));
         }
         let answers: Vec<ShardAnswer> = parts
             .iter()
@@ -332,7 +337,7 @@ impl ThreadRouter {
             })
             .collect();
         let missing: Vec<usize> = missing.into_iter().map(|(shard, _)| shard).collect();
-        match merge.merge(shards, &asked, &answers, &missing) {
+        match merge.merge_parts(shards, &asked, &answers, &missing) {
             Ok(merged) => {
                 let mut response = merged_response("application/json", merged.to_string());
                 *response.status_mut() = status;
@@ -341,7 +346,7 @@ impl ThreadRouter {
             Err(error) => {
                 tracing::warn!(%error, path = asked.path, "the answers of the shards cannot be \
                     merged");
-                Err(unavailable(
+                Err(unavailable_response(
                     "the owners have other versions, whose answers cannot be merged",
                 ))
             }
@@ -349,7 +354,7 @@ impl ThreadRouter {
     }
 
     /// The answer of the shard that has what the request is about.
-    pub(super) async fn found(
+    pub(super) async fn find_response(
         &self,
         request: &HttpRequest,
         body: &Bytes,
@@ -361,10 +366,11 @@ impl ThreadRouter {
         } else {
             fastrand::usize(..self.shards.len())
         };
-        let (mut refused, mut missing) = (None::<Part>, None);
+        let mut refused = None::<Part>;
+        let mut missing = None;
         let shards = (0..self.shards.len()).map(|next| (first + next) % self.shards.len());
         // The one that does it records it, or the last one that all refuse.
-        let recorder = self.recorder(shards.clone().rev());
+        let recorder = self.recording_shard(shards.clone().rev());
         let asked = Asked {
             request,
             side,
@@ -373,10 +379,10 @@ impl ThreadRouter {
         };
         for shard in shards {
             match self
-                .ask(shard, asked, target_of(request), body.clone(), true)
+                .ask_shard(shard, asked, target_of(request), body.clone(), true)
                 .await
             {
-                Ok(part) if part.status.is_success() => return Ok(part.response()),
+                Ok(part) if part.status.is_success() => return Ok(part.into_response()),
                 Ok(part) => {
                     let is_better = part.status != StatusCode::NOT_FOUND || refused.is_none();
                     if is_better
@@ -391,52 +397,58 @@ impl ThreadRouter {
             }
         }
         match (refused, missing) {
-            (Some(part), None) => Ok(part.response()),
-            (Some(part), Some(_)) if part.status != StatusCode::NOT_FOUND => Ok(part.response()),
+            (Some(part), None) => Ok(part.into_response()),
+            (Some(part), Some(_)) if part.status != StatusCode::NOT_FOUND => {
+                Ok(part.into_response())
+            }
             (_, Some((shard, why))) => Err(no_answer(shard, why)),
             (None, None) => Err(not_forwarded()),
         }
     }
 
     /// What every shard does.
-    pub(super) async fn each(
+    pub(super) async fn do_on_each(
         &self,
         request: &HttpRequest,
         body: &Bytes,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let (all, target) = (0..self.shards.len(), target_of(request));
-        let asked = Asked::recorded_by(request, side, self.recorder(all.clone()));
-        let asks = all.map(|shard| self.ask(shard, asked, target, body.clone(), true));
-        let (mut first, mut missing) = (None::<Part>, None);
+        let all = 0..self.shards.len();
+        let target = target_of(request);
+        let asked = Asked::recorded_by(request, side, self.recording_shard(all.clone()));
+        let asks = all.map(|shard| self.ask_shard(shard, asked, target, body.clone(), true));
+        let mut first = None::<Part>;
+        let mut missing = None;
         for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
             match answered {
-                Ok(part) if !part.status.is_success() => return Ok(part.response()),
+                Ok(part) if !part.status.is_success() => return Ok(part.into_response()),
                 Ok(part) => first = first.or(Some(part)),
                 Err(why) => missing = missing.or(Some((shard, why))),
             }
         }
         match (first, missing) {
             (_, Some((shard, why))) => Err(no_answer(shard, why)),
-            (Some(part), None) => Ok(part.response()),
+            (Some(part), None) => Ok(part.into_response()),
             (None, None) => Err(not_forwarded()),
         }
     }
 
     /// The metrics of the shards that this node owns.
-    pub(super) async fn metrics(
+    pub(super) async fn merge_metrics(
         &self,
         request: &HttpRequest,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let own = (0..self.shards.len()).filter(|shard| self.shards[*shard].forwarder().is_owner());
-        let (asked, target) = (Asked::recorded_by(request, side, None), target_of(request));
-        let asks = own.map(|shard| self.ask(shard, asked, target, Bytes::new(), false));
-        let (mut parts, mut missing) = (Vec::new(), None);
+        let asked = Asked::recorded_by(request, side, None);
+        let target = target_of(request);
+        let asks = own.map(|shard| self.ask_shard(shard, asked, target, Bytes::new(), false));
+        let mut parts = Vec::new();
+        let mut missing = None;
         for answered in join_all(asks).await {
             match answered {
                 Ok(part) if part.status == StatusCode::OK => parts.push(part),
-                Ok(refused) => return Ok(refused.response()),
+                Ok(refused) => return Ok(refused.into_response()),
                 Err(why) => missing = missing.or(Some(why)),
             }
         }
@@ -451,12 +463,14 @@ impl ThreadRouter {
             .first()
             .and_then(|part| part.headers.get(CONTENT_TYPE)?.to_str().ok());
         match content_type {
-            Some(content_type) => Ok(merged_response(content_type, exposition(&texts))),
-            None => Err(unavailable(missing.unwrap_or("this node owns no shard"))),
+            Some(content_type) => Ok(merged_response(content_type, merge_expositions(&texts))),
+            None => Err(unavailable_response(
+                missing.unwrap_or("this node owns no shard"),
+            )),
         }
     }
 }
 
 pub(super) fn no_answer(shard: usize, why: &str) -> HttpResponse {
-    unavailable(&format!("shard {shard}: {why}"))
+    unavailable_response(&format!("shard {shard}: {why}"))
 }

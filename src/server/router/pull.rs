@@ -26,7 +26,7 @@ use tokio::{
 
 use super::{CONTROL, Routed, ThreadRouter, not_forwarded, owner, parts, target_at, target_of};
 use crate::{
-    forward::{self, unavailable},
+    forward::{self, unavailable_response},
     front::hop::{self, ListenerSide},
 };
 use gridhook_pull::{
@@ -59,7 +59,6 @@ struct Receive {
     bearer: RefCell<Option<String>>,
 }
 
-/// What a part answers.
 enum PartAnswer {
     Events(Vec<PartEvent>),
     Refused(HttpResponse),
@@ -79,11 +78,12 @@ impl Received {
     }
 
     /// The first `most` events, and how they are given back.
-    fn take(&mut self, most: usize) -> (PartEvents, impl FnOnce() + use<>) {
+    fn take_events(&mut self, most: usize) -> (PartEvents, impl FnOnce() + use<>) {
         let rest = self.events.split_off(most.min(self.events.len()));
-        let taken = std::mem::replace(&mut self.events, rest);
-        let (router, tokens) = (Rc::clone(&self.router), tokens_of(&taken));
-        let value = taken.into_iter().map(|(_, event)| event).collect();
+        let batch = std::mem::replace(&mut self.events, rest);
+        let router = Rc::clone(&self.router);
+        let tokens = tokens_of(&batch);
+        let value = batch.into_iter().map(|(_, event)| event).collect();
         (PartEvents { value }, move || router.give_back(tokens))
     }
 }
@@ -107,7 +107,7 @@ fn tokens_of(events: &[(usize, PartEvent)]) -> BTreeMap<usize, Vec<String>> {
 
 impl ThreadRouter {
     /// Receives events from the parts of a topic.
-    pub(super) async fn receive(
+    pub(super) async fn receive_events(
         self: &Rc<Self>,
         leader: usize,
         request: &HttpRequest,
@@ -118,10 +118,11 @@ impl ThreadRouter {
             // The leader says what is wrong.
             let outgoing = forward::outgoing_whole(request, target_of(request), Bytes::new());
             return self
-                .forward(leader, request, outgoing.ok_or_else(not_forwarded)?, side)
+                .forward_to_shard(leader, request, outgoing.ok_or_else(not_forwarded)?, side)
                 .await;
         };
-        let (events_max, until) = (events_max as usize, Instant::now() + wait);
+        let events_max = events_max as usize;
+        let until = Instant::now() + wait;
         let bearer = RefCell::default();
         let receive = Rc::new(Receive {
             request: request.clone(),
@@ -136,14 +137,14 @@ impl ThreadRouter {
             router: Rc::clone(self),
             events: Vec::new(),
         };
-        self.look(&receive, &mut received).await?;
+        self.poll_shards(&receive, &mut received).await?;
         if received.events.is_empty() {
             self.wait_for_events(&receive, &mut received, &peer).await?;
         }
         if peer.is_gone() {
-            return Err(unavailable("the client has gone"));
+            return Err(unavailable_response("the client has gone"));
         }
-        let (events, give_back) = received.take(events_max);
+        let (events, give_back) = received.take_events(events_max);
         if !events.value.is_empty() {
             peer.unless_written(give_back);
         }
@@ -154,7 +155,7 @@ impl ThreadRouter {
 
     /// Takes what the parts have at hand. Once there are events, other nodes are not asked for
     /// more.
-    async fn look(&self, receive: &Receive, received: &mut Received) -> Routed<()> {
+    async fn poll_shards(&self, receive: &Receive, received: &mut Received) -> Routed<()> {
         let near: Vec<bool> = self
             .shards
             .iter()
@@ -196,19 +197,19 @@ impl ThreadRouter {
         // Its end calls the requests off.
         let (open, called_off) = watch::channel(());
         for shard in 0..self.shards.len() {
-            let polled = Rc::clone(self).poll(
+            let poll = Rc::clone(self).poll(
                 shard,
                 Rc::clone(receive),
                 called_off.clone(),
                 sender.clone(),
             );
-            actix_rt::spawn(polled);
+            actix_rt::spawn(poll);
         }
         drop(sender);
         let bearer = receive.bearer.borrow().clone();
         let ended = async {
             match bearer {
-                Some(bearer) => Rc::clone(&self.identities).ended(bearer).await,
+                Some(bearer) => Rc::clone(&self.identities).wait_until_refused(bearer).await,
                 None => std::future::pending().await,
             }
         };
@@ -217,18 +218,18 @@ impl ThreadRouter {
             () = peer.wait_until_gone() => None,
             () = sleep_until(receive.until) => None,
             () = self.shards[receive.leader].forwarder().stopped() => None,
-            why = ended => return Err(unavailable(why)),
+            why = ended => return Err(unavailable_response(why)),
         };
         drop(open);
-        let mut refused = None;
+        let mut refusal = None;
         while let Some((shard, answer)) = next {
             match answer {
                 PartAnswer::Events(events) => received.add(shard, events),
-                PartAnswer::Refused(response) => refused = Some(response),
+                PartAnswer::Refused(response) => refusal = Some(response),
             }
             next = answers.try_recv().ok();
         }
-        match refused {
+        match refusal {
             Some(response) if received.events.is_empty() => Err(response),
             Some(_) | None => Ok(()),
         }
@@ -248,13 +249,13 @@ impl ThreadRouter {
                 return;
             }
             let id = fastrand::u64(..);
-            let asked = self.ask_for_events(
+            let answers = self.ask_for_events(
                 shard,
                 &receive,
                 NodeReceive::Wait { id, longest },
                 receive.events_max,
             );
-            let mut asked = pin!(asked);
+            let mut asked = pin!(answers);
             let (answer, is_over) = tokio::select! {
                 answer = &mut asked => (answer, false),
                 _ = called_off.changed() => (self.call_off(shard, id, asked).await, true),
@@ -324,18 +325,18 @@ impl ThreadRouter {
         // The body is read here.
         headers.remove(hyper::header::ACCEPT_ENCODING);
         if shard != CONTROL {
-            *receive.bearer.borrow_mut() = self.identities.identify(headers).await?;
+            *receive.bearer.borrow_mut() = self.identities.identify_caller(headers).await?;
         }
         let longest = match how {
             NodeReceive::Look => LOOK_MAX,
             NodeReceive::Wait { longest, .. } => longest,
         };
         let answered = self.shards[shard]
-            .send(outgoing, receive.side, longest)
+            .send_to_owner(outgoing, receive.side, longest)
             .await?;
         match StatusCode::from_u16(answered.response.status().as_u16()) {
             Ok(StatusCode::OK) => {
-                let (_, body) = parts::collect(&self.shards[shard], answered).await?;
+                let (_, body) = parts::collect_body(&self.shards[shard], answered).await?;
                 let events: PartEvents =
                     serde_json::from_slice(&body).map_err(|_| owner::UNREADABLE)?;
                 Ok(PartAnswer::Events(events.value))
@@ -345,7 +346,7 @@ impl ThreadRouter {
             }
             Ok(StatusCode::SERVICE_UNAVAILABLE) => Err("the owner cannot answer now"),
             _ => Ok(PartAnswer::Refused(
-                self.shards[shard].relayed(answered, None),
+                self.shards[shard].relay_response(answered, None),
             )),
         }
     }
@@ -362,7 +363,7 @@ impl ThreadRouter {
     }
 
     /// Settles the lock tokens of a request in the shards that they say.
-    pub(super) async fn settle(
+    pub(super) async fn settle_locks(
         &self,
         leader: usize,
         request: &HttpRequest,
@@ -379,15 +380,17 @@ impl ThreadRouter {
             let shard = by_part.into_keys().next().unwrap_or(leader);
             let outgoing = forward::outgoing_whole(request, target_of(request), body)
                 .ok_or_else(not_forwarded)?;
-            return self.forward(shard, request, outgoing, side).await;
+            return self.forward_to_shard(shard, request, outgoing, side).await;
         };
         let asks = by_part.iter().map(|(shard, tokens)| async {
-            let asked = self.settle_at(*shard, request, tokens, side);
-            timeout(parts::ANSWER_MAX, asked)
+            let settlement = self.settle_at(*shard, request, tokens, side);
+            timeout(parts::ANSWER_MAX, settlement)
                 .await
                 .unwrap_or(Err("the owner does not answer in time"))
         });
-        let (mut results, mut unknown, mut refused) = (Vec::new(), SettleResponse::default(), None);
+        let mut results = Vec::new();
+        let mut unknown = SettleResponse::default();
+        let mut refused = None;
         for ((shard, tokens), answered) in by_part.iter().zip(join_all(asks).await) {
             match answered {
                 Ok(Ok(result)) => {
@@ -430,15 +433,17 @@ impl ThreadRouter {
             .headers_mut()
             .remove(hyper::header::ACCEPT_ENCODING);
         if shard != CONTROL {
-            self.identities.identify(outgoing.headers_mut()).await?;
+            self.identities
+                .identify_caller(outgoing.headers_mut())
+                .await?;
         }
         let answered = self.shards[shard]
-            .send(outgoing, side, parts::ANSWER_MAX)
+            .send_to_owner(outgoing, side, parts::ANSWER_MAX)
             .await?;
         if answered.response.status().as_u16() != StatusCode::OK.as_u16() {
-            return Ok(Err(self.shards[shard].relayed(answered, None)));
+            return Ok(Err(self.shards[shard].relay_response(answered, None)));
         }
-        let (_, body) = parts::collect(&self.shards[shard], answered).await?;
+        let (_, body) = parts::collect_body(&self.shards[shard], answered).await?;
         serde_json::from_slice(&body)
             .map(Ok)
             .map_err(|_| owner::UNREADABLE)

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     Routed, ThreadRouter,
-    parts::{Asked, collect, no_answer},
+    parts::{Asked, collect_body, no_answer},
     target_of,
 };
 use crate::{
@@ -74,7 +74,7 @@ impl ThreadRouter {
     }
 
     fn lines_of(&self, shard: usize, answered: OwnerResponse) -> LineReader {
-        let (_, body) = self.shards[shard].body(answered, None);
+        let (_, body) = self.shards[shard].response_body(answered, None);
         LineReader {
             body: Box::pin(body),
             rest: BytesMut::new(),
@@ -82,14 +82,15 @@ impl ThreadRouter {
     }
 
     /// The lines of all shards as they come. A shard whose owner changes is missing meanwhile.
-    pub(super) async fn lines(
+    pub(super) async fn stream_lines(
         self: Rc<Self>,
         request: HttpRequest,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let asks =
             (0..self.shards.len()).map(|shard| self.open(shard, &request, Bytes::new(), side));
-        let (mut opened, mut missing) = (Vec::new(), None);
+        let mut opened = Vec::new();
+        let mut missing = None;
         for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
             match answered {
                 Ok(answered) if answered.response.status().as_u16() == StatusCode::OK.as_u16() => {
@@ -99,7 +100,7 @@ impl ThreadRouter {
                     if refused.response.status().as_u16()
                         != StatusCode::SERVICE_UNAVAILABLE.as_u16() =>
                 {
-                    return Ok(self.shards[shard].relayed(refused, None));
+                    return Ok(self.shards[shard].relay_response(refused, None));
                 }
                 Ok(_) => opened.push((shard, None)),
                 Err(why) => {
@@ -113,18 +114,20 @@ impl ThreadRouter {
             return Err(no_answer(shard, why));
         }
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        let refused = Rc::new(Notify::new());
+        let refusal = Rc::new(Notify::new());
         for (shard, lines) in opened {
-            let (router, request) = (Rc::clone(&self), request.clone());
-            let (sender, refused) = (sender.clone(), Rc::clone(&refused));
+            let router = Rc::clone(&self);
+            let request = request.clone();
+            let sender = sender.clone();
+            let refused = Rc::clone(&refusal);
             actix_rt::spawn(async move {
                 tokio::select! {
                     () = sender.closed() => {}
-                    () = router.follow((shard, lines), &request, side, &sender) => refused.notify_one(),
+                    () = router.follow_shard((shard, lines), &request, side, &sender) => refused.notify_one(),
                 }
             });
         }
-        let text = stream::unfold((receiver, refused), |(mut receiver, refused)| async move {
+        let text = stream::unfold((receiver, refusal), |(mut receiver, refused)| async move {
             let text: Option<Bytes> = tokio::select! {
                 text = receiver.recv() => text,
                 () = refused.notified() => None,
@@ -137,7 +140,7 @@ impl ThreadRouter {
     }
 
     /// Sends the lines of a shard, of one owner after the other, until one refuses the caller.
-    async fn follow(
+    async fn follow_shard(
         &self,
         (shard, mut lines): (usize, Option<LineReader>),
         request: &HttpRequest,
@@ -175,7 +178,7 @@ impl ThreadRouter {
             .await
             .map_err(|why| no_answer(0, why))?;
         if !first.response.status().is_success() {
-            return Ok(self.shards[0].relayed(first, None));
+            return Ok(self.shards[0].relay_response(first, None));
         }
         let lines = Some(self.lines_of(0, first));
         let work = Work {
@@ -222,9 +225,10 @@ impl Work {
                 self.shard += 1;
                 if self.shard == self.router.shards.len() {
                     self.is_over = true;
-                    return Some(line(&json!(self.ends)));
+                    return Some(json_line(&json!(self.ends)));
                 }
-                let (shard, body) = (self.shard, self.body.clone());
+                let shard = self.shard;
+                let body = self.body.clone();
                 match self
                     .router
                     .open(shard, &self.request, body, self.side)
@@ -235,10 +239,10 @@ impl Work {
                         continue;
                     }
                     Ok(refused) => {
-                        let why = self.why(refused).await;
-                        return self.failed(&why);
+                        let why = self.explain_refusal(refused).await;
+                        return self.failure_line(&why);
                     }
-                    Err(why) => return self.failed(why),
+                    Err(why) => return self.failure_line(why),
                 }
             };
             let mut shown = BytesMut::new();
@@ -250,14 +254,14 @@ impl Work {
                     continue;
                 };
                 if let Some(error) = &read.error {
-                    return self.failed(error);
+                    return self.failure_line(error);
                 }
                 if let Some(progress) = read.progress.take() {
                     let progress = format!("shard {}: {progress}", self.shard);
-                    shown.extend_from_slice(&line(&json!({"progress": progress})));
+                    shown.extend_from_slice(&json_line(&json!({"progress": progress})));
                 }
                 if let Err(error) = add_work(&mut self.ends, self.shard, read) {
-                    return self.failed(&error.to_string());
+                    return self.failure_line(&error.to_string());
                 }
             }
             if !shown.is_empty() {
@@ -267,9 +271,9 @@ impl Work {
     }
 
     /// What the owner of the shard says of a request that it refuses.
-    async fn why(&self, refused: OwnerResponse) -> String {
+    async fn explain_refusal(&self, refused: OwnerResponse) -> String {
         let status = refused.response.status();
-        let read = collect(&self.router.shards[self.shard], refused).await;
+        let read = collect_body(&self.router.shards[self.shard], refused).await;
         let error = read
             .ok()
             .and_then(|(_, body)| serde_json::from_slice::<ErrorResponse>(&body).ok());
@@ -279,14 +283,14 @@ impl Work {
         )
     }
 
-    fn failed(&mut self, why: &str) -> Option<Bytes> {
+    fn failure_line(&mut self, why: &str) -> Option<Bytes> {
         self.is_over = true;
-        Some(line(
+        Some(json_line(
             &json!({"error": format!("shard {}: {why}", self.shard)}),
         ))
     }
 }
 
-fn line(value: &Value) -> Bytes {
+fn json_line(value: &Value) -> Bytes {
     format!("{value}\n").into()
 }

@@ -23,7 +23,6 @@ pub(super) enum Target {
     Placed(Placement),
     /// To a topic of the namespace that the host names with this label, or of the only namespace.
     InNamespace {
-        /// The label.
         label: Option<String>,
         /// The name of the topic.
         topic: String,
@@ -48,7 +47,7 @@ enum Addressed {
 
 static PATTERNS: LazyLock<Vec<(ResourceDef, Addressed)>> = LazyLock::new(|| {
     let topics = PATHS
-        .map(|path| (path.to_owned(), addressed(path)))
+        .map(|path| (path.to_owned(), addressed_by_path(path)))
         .into_iter();
     let pulls = spelled_paths().map(|(operation, path)| {
         let scope = if operation == RECEIVE {
@@ -64,15 +63,15 @@ static PATTERNS: LazyLock<Vec<(ResourceDef, Addressed)>> = LazyLock::new(|| {
     let written = topics
         .clone()
         .map(|(path, addressed)| (ResourceDef::new(path), addressed));
-    let spelled = topics
+    let spelling = topics
         .chain(publishes)
         .chain(pulls)
         .map(|(path, of)| (ResourceDef::new(pattern(&path)), of));
-    written.chain(spelled).collect()
+    written.chain(spelling).collect()
 });
 
 /// What a path of publishers addresses by its parameters.
-fn addressed(path: &str) -> Addressed {
+fn addressed_by_path(path: &str) -> Addressed {
     match path {
         _ if path.contains("{topic}") => Addressed::Topic,
         _ if path.contains("{domain}") => Addressed::Domain,
@@ -81,14 +80,19 @@ fn addressed(path: &str) -> Addressed {
 }
 
 /// Where a request goes that a client has sent to a listener.
-pub(super) fn target(request: &HttpRequest, side: ListenerSide, proxies: &[IpNet]) -> Target {
+pub(super) fn choose_target(
+    request: &HttpRequest,
+    side: ListenerSide,
+    proxies: &[IpNet],
+) -> Target {
     if side == ListenerSide::Publishers {
         let mut path = Path::new(Url::new(request.uri().clone()));
         let found = PATTERNS
             .iter()
             .find(|(pattern, _)| pattern.capture_match_info(&mut path));
         if let Some((_, addressed)) = found {
-            let named = |parameter: &str| path.get(parameter).unwrap_or_default().to_owned();
+            let parameter_value =
+                |parameter: &str| path.get(parameter).unwrap_or_default().to_owned();
             let near = |name: &str| {
                 Target::Placed(Placement::Topic(
                     TopicName::new(None, name),
@@ -96,19 +100,20 @@ pub(super) fn target(request: &HttpRequest, side: ListenerSide, proxies: &[IpNet
                 ))
             };
             return match *addressed {
-                Addressed::Topic => near(&named("topic")),
-                Addressed::Domain => Target::Placed(Placement::Named(named("domain"))),
+                Addressed::Topic => near(&parameter_value("topic")),
+                Addressed::Domain => Target::Placed(Placement::Named(parameter_value("domain"))),
                 Addressed::Host => {
                     let label = host::label_of(request, proxies);
                     label.map_or(Target::Placed(Placement::Any), |label| near(&label))
                 }
                 Addressed::InNamespace(scope) => match path.get("namespace") {
                     Some(namespace) => {
-                        let topic = TopicName::new(Some(namespace), &named("topic"));
+                        let topic = TopicName::new(Some(namespace), &parameter_value("topic"));
                         Target::Placed(Placement::Topic(topic, scope))
                     }
                     None => {
-                        let (label, topic) = (host::label_of(request, proxies), named("topic"));
+                        let label = host::label_of(request, proxies);
+                        let topic = parameter_value("topic");
                         Target::InNamespace {
                             label,
                             topic,

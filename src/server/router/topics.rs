@@ -79,7 +79,7 @@ impl OtherShards {
     }
 
     /// Publishes CloudEvents to a topic of another shard.
-    pub(crate) async fn publish(
+    pub(crate) async fn publish_events(
         &self,
         shard: usize,
         resource_id: &str,
@@ -87,7 +87,7 @@ impl OtherShards {
     ) -> Result<(), PublishFailure> {
         let body = [b"[", &*events.join(&b","[..]), b"]"].concat();
         match self
-            .ask(shard, "POST", &target(resource_id), body.into())
+            .send_request(shard, "POST", &request_target(resource_id), body.into())
             .await
         {
             Ok((StatusCode::OK, _)) => Ok(()),
@@ -106,9 +106,9 @@ impl OtherShards {
     }
 
     /// Whether another shard has the topic.
-    pub(crate) async fn has(&self, shard: usize, resource_id: &str) -> bool {
+    pub(crate) async fn has_topic(&self, shard: usize, resource_id: &str) -> bool {
         let answer = self
-            .ask(shard, "GET", &target(resource_id), Bytes::new())
+            .send_request(shard, "GET", &request_target(resource_id), Bytes::new())
             .await;
         answer.is_ok_and(|(status, _)| status == StatusCode::OK)
     }
@@ -120,12 +120,12 @@ impl OtherShards {
             if !self.router.shards[self.own].is_owner() {
                 return Err("another node leads the topic now".to_owned());
             }
-            let sent = timeout_at(
+            let response = timeout_at(
                 until,
-                self.ask(shard, "PUT", DEFINITIONS, definitions.clone()),
+                self.send_request(shard, "PUT", DEFINITIONS, definitions.clone()),
             )
             .await;
-            let why = match sent {
+            let why = match response {
                 Ok(Ok((StatusCode::OK, _))) => return Ok(()),
                 Ok(Ok((_, reason))) => String::from_utf8_lossy(&reason).into_owned(),
                 Ok(Err(error)) => error.to_string(),
@@ -138,7 +138,7 @@ impl OtherShards {
         }
     }
 
-    async fn ask(
+    async fn send_request(
         &self,
         shard: usize,
         method: &str,
@@ -147,7 +147,7 @@ impl OtherShards {
     ) -> io::Result<(StatusCode, Bytes)> {
         let forwarder = &self.router.shards[shard];
         let address = forwarder
-            .owner()
+            .owner_address()
             .ok_or_else(|| io::Error::other("it has no owner"))?;
         let request = || {
             let request = Request::builder()
@@ -208,13 +208,14 @@ impl OtherCores for OtherShards {
     }
 }
 
-fn target(resource_id: &str) -> String {
+fn request_target(resource_id: &str) -> String {
     let topic: String = form_urlencoded::byte_serialize(resource_id.as_bytes()).collect();
     format!("{TOPICS}?topic={topic}")
 }
 
 async fn read(response: Response<Incoming>) -> io::Result<Bytes> {
-    let (mut body, mut all) = (response.into_body(), Vec::new());
+    let mut body = response.into_body();
+    let mut all = Vec::new();
     while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         if let Ok(bytes) = frame.map_err(io::Error::other)?.into_data() {
             all.extend_from_slice(&bytes);

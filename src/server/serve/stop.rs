@@ -57,18 +57,18 @@ impl Running {
         let _guard =
             ownership.map(|ownership| EndGuard::begin(Arc::clone(&ownership.tenure.store)));
         if !matches!(end, RunEnd::HandOver(_) | RunEnd::Fenced(_)) {
-            health.enter(health::StartPhase::Stopping);
+            health.enter_phase(health::StartPhase::Stopping);
         }
         if end.is_of_process() {
-            notifier.stopping();
+            notifier.notify_stopping();
             ownership
                 .into_iter()
-                .for_each(|ownership| ownership.node.leave());
+                .for_each(|ownership| ownership.node.begin_leave());
         }
         control.end_chaos();
         let shutdown_timeout = core.config.server.shutdown_timeout;
         if let RunEnd::Fenced(ownership) = &end {
-            ownership.tenure.fence();
+            ownership.tenure.fence_off();
         }
         // The next owner makes backups at the same destination.
         backup_schedule::stop(&backups).await;
@@ -81,13 +81,14 @@ impl Running {
                 }
                 publisher.close();
                 core.registry.close();
-                shutdown::drain(&core.registry, shutdown_timeout).await;
+                shutdown::drain_requests(&core.registry, shutdown_timeout).await;
                 http.stop(true).await;
             }
             RunEnd::Leave(_) | RunEnd::HandOver(_) => {
                 core.registry.close();
                 // Publishers are served meanwhile: the next owner delivers what they send.
-                shutdown::drain(&core.registry, shutdown_timeout.min(node::DRAIN_MAX)).await;
+                shutdown::drain_requests(&core.registry, shutdown_timeout.min(node::DRAIN_MAX))
+                    .await;
                 publisher.close();
             }
             RunEnd::Fenced(_) => {
@@ -106,12 +107,12 @@ impl Running {
             );
         }
         if ownership.is_none() {
-            let served = serving
+            let outcome = serving
                 .await
                 .map_err(|error| io_error("serving")(io::Error::other(error)))?;
-            served.map_err(io_error("serving"))?;
+            outcome.map_err(io_error("serving"))?;
         }
-        timekeeper.save();
+        timekeeper.save_clock();
         core.journal.close();
         // A write may wait for the changelog, and a second signal is heard meanwhile.
         tokio::task::spawn_blocking(move || writer.join_all())
@@ -131,7 +132,7 @@ impl Running {
                 http.stop(false).await;
             }
             RunEnd::Fenced(ownership) => {
-                ownership.fenced().await;
+                ownership.give_up_store().await;
                 http.stop(false).await;
             }
         }
@@ -167,7 +168,7 @@ pub(super) enum RunEnd<'a> {
 
 impl<'a> RunEnd<'a> {
     /// Returns once the server has a reason. An owner of a cluster's store has signals of its own.
-    pub(super) async fn of(
+    pub(super) async fn wait_for_end(
         ownership: Option<Ownership<'a>>,
         signals: &mut StopSignals,
         timekeeper: &Timekeeper,
@@ -187,7 +188,7 @@ impl<'a> RunEnd<'a> {
             // A process that stops gives up the claims of all shards at the same time.
             biased;
             signaled = shutdown::wait_for_signal(ownership.signals) => signaled.map(|()| None)?,
-            end = ownership.tenure.ended() => Some(end),
+            end = ownership.tenure.wait_until_ended() => Some(end),
             () = set_back => Some(TenureEnd::Asked),
         };
         Ok(match end {

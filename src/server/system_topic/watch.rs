@@ -64,7 +64,7 @@ impl Watch {
     }
 
     /// Reports what changed since the last look.
-    pub(super) async fn look(
+    pub(super) async fn report_changes(
         &mut self,
         registry: &Registry,
         journal: &Journal,
@@ -88,7 +88,7 @@ impl Watch {
 
     fn look_at_subscriptions(&mut self, registry: &Registry, events: &SystemEvents) {
         let before = self.subscriptions.take();
-        let mut found = HashMap::new();
+        let mut reported = HashMap::new();
         for topic in registry.list_topics() {
             for snapshot in topic.snapshots() {
                 let key = SubscriptionKey {
@@ -96,7 +96,7 @@ impl Watch {
                     subscription: snapshot.number(),
                 };
                 let seen = Reported {
-                    state: EndpointState::of(&snapshot),
+                    state: EndpointState::from_snapshot(&snapshot),
                     dead_lettered: snapshot.counters.dead_lettered,
                 };
                 // Dead letters of an earlier process were reported by it.
@@ -116,7 +116,7 @@ impl Watch {
                     )
                 };
                 if seen.state != last.state {
-                    report(seen.state.event_type(), description(&snapshot));
+                    report(seen.state.event_type(), describe_endpoint(&snapshot));
                 }
                 let more = seen.dead_lettered.saturating_sub(last.dead_lettered);
                 if more > 0 {
@@ -124,10 +124,10 @@ impl Watch {
                         json!({ "deadLettered": more, "deadLetteredTotal": seen.dead_lettered });
                     report("Gridhook.SubscriptionDeadLettered", data);
                 }
-                found.insert(key, seen);
+                reported.insert(key, seen);
             }
         }
-        self.subscriptions = Some(found);
+        self.subscriptions = Some(reported);
     }
 
     fn look_at_certificates(&mut self, events: &SystemEvents, wall: WallTime) {
@@ -147,7 +147,7 @@ impl Watch {
 }
 
 impl EndpointState {
-    fn of(snapshot: &SubscriptionSnapshot) -> Self {
+    fn from_snapshot(snapshot: &SubscriptionSnapshot) -> Self {
         match (snapshot.held, snapshot.health) {
             (Some(cause), _) => Self::Held(cause),
             (None, Health::Suspended { .. } | Health::Probing { .. }) => Self::Suspended,
@@ -165,7 +165,7 @@ impl EndpointState {
 }
 
 /// The data of an event about the endpoint's state.
-fn description(snapshot: &SubscriptionSnapshot) -> Value {
+fn describe_endpoint(snapshot: &SubscriptionSnapshot) -> Value {
     if let Some(cause) = snapshot.held {
         return json!({ "cause": cause.to_string() });
     }

@@ -54,7 +54,6 @@ impl IdDigest {
     }
 }
 
-/// An id that was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedId {
     /// When its event was accepted.

@@ -109,7 +109,6 @@ impl PositionSet {
         Self::Many(bits.into())
     }
 
-    /// Whether it has exactly these positions.
     fn has_exactly(&self, positions: &[u32]) -> bool {
         match self {
             Self::Word(word) => word_of(positions) == Some(*word),

@@ -210,7 +210,6 @@ impl SharedState {
         fatal_suspects.map(|((_, seq), _)| *seq).collect()
     }
 
-    /// The events that were quarantined.
     pub fn quarantined_events(&self) -> QuarantinedEvents {
         self.lock_inner()
             .suspects

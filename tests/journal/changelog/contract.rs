@@ -107,7 +107,8 @@ fn a_second_owner_fences_the_first(log: Arc<dyn Changelog>, other: Arc<dyn Chang
     first.write(&batch("k", 1, 0)).expect("it owns the shard");
     let (second, _) = owner(&other, "b");
     assert!(second.epoch() > first.epoch());
-    let (before, last) = (contents(&local), other.bounds().expect("reachable").last);
+    let before = contents(&local);
+    let last = other.bounds().expect("reachable").last;
     for _ in 0..2 {
         assert!(matches!(
             first.write(&batch("k", 2, 0)),

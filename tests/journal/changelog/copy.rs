@@ -105,7 +105,8 @@ fn a_copy_frees_the_log_below_the_floors_that_it_applies() {
 #[test]
 fn a_store_on_disk_that_lost_its_unsynced_tail_follows_the_log_again() {
     let (memory, log) = log();
-    let (folder, killed) = (scratch(), scratch());
+    let folder = scratch();
+    let killed = scratch();
     let open = |folder: &Path| {
         let rocks =
             RocksStore::open(folder, &RocksOptions::default()).expect("whole up to its watermark");

@@ -197,10 +197,8 @@ fn a_full_log_refuses_a_batch_whole_or_takes_it_whole() {
 #[test]
 fn an_owner_distinguishes_a_full_log_from_one_that_does_not_answer() {
     use AppendFault::{Full, Lost, None};
-    let (memory, asked) = (
-        MemoryChangelog::default(),
-        Arc::<Mutex<Vec<bool>>>::default(),
-    );
+    let memory = MemoryChangelog::default();
+    let asked = Arc::<Mutex<Vec<bool>>>::default();
     let answers = Arc::clone(&asked);
     let ask = move |owner: &ReplicatedStore| {
         answers

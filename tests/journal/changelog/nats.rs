@@ -300,7 +300,8 @@ fn acknowledged_records_survive_kills_of_one_two_and_three_servers() {
     create(&connection, "GH_kills", 3);
     let log: Arc<dyn Changelog> = Arc::new(connection.changelog("GH_kills"));
     let (first, local) = owner(&log, "a");
-    let (acknowledged, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let acknowledged = AtomicU64::new(0);
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut next = 1;

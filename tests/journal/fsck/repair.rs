@@ -136,7 +136,8 @@ fn two_damages_that_hide_each_other_are_both_mended() {
 /// Damage that cannot be repaired leaves every record as it is.
 #[test]
 fn records_that_cannot_be_repaired_are_left_as_they_are() {
-    let (mut kept, mut restored) = (0, 0);
+    let mut kept = 0;
+    let mut restored = 0;
     for (name, damage, reported) in COUNTS.iter().chain(OBLIGATIONS).chain(LOGS).chain(RECORDS) {
         let (store, queue) = used();
         queue.stop();
@@ -229,7 +230,8 @@ pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
     for part in events.chunks(7) {
         queue.publish(part.len());
     }
-    let (mut changes, mut written) = (Vec::new(), Vec::new());
+    let mut changes = Vec::new();
+    let mut written = Vec::new();
     let mut counters = Counters::default();
     for (seq, became) in (1..).zip(events) {
         counters.passed += 1;

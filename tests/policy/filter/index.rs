@@ -367,7 +367,8 @@ fn a_search_of_many_strings_in_a_long_text_is_made_in_parts_and_finds_the_same()
     );
     let event = with_data(&json!({"text": long, "list": [text(20 * 25), 3, text(1)]}).to_string());
     let mut scan = index.begin_scan(&event).expect("it costs much");
-    let (mut parts, mut most) = (0, 0);
+    let mut parts = 0;
+    let mut most = 0;
     while let Some(cost) = index.advance_scan(&mut scan) {
         (parts, most) = (parts + 1, most.max(cost));
     }

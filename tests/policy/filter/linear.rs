@@ -18,7 +18,9 @@ const LONG: usize = 1_000_000;
 
 /// How long it takes to match, in milliseconds, and how many match.
 fn match_all(filters: &[Filter], data: &str) -> (u128, usize) {
-    let (index, event, clock) = (FilterIndex::new(filters), with_data(data), Clock::system());
+    let index = FilterIndex::new(filters);
+    let event = with_data(data);
+    let clock = Clock::system();
     // The first event builds what is built once.
     index.find_candidates(&index.view_event(&event));
     let before = clock.now();
@@ -81,7 +83,8 @@ fn strings_that_lie_in_each_other_cost_no_more() {
 
 #[test]
 fn the_elements_of_an_array_are_looked_up_and_not_gone_through() {
-    let (mut texts, mut numbers) = (String::new(), String::new());
+    let mut texts = String::new();
+    let mut numbers = String::new();
     for number in 0..LONG / 10 {
         write!(texts, "\"x{number:06}\",").expect("a string takes it");
         write!(numbers, "1{number:07},").expect("a string takes it");
@@ -201,7 +204,8 @@ fn deep_keys_read_an_event_no_more_often_than_flat_ones() {
             .map(|(depth, _)| depth)
             .collect();
         assert_eq!(matched, [DEPTH]);
-        let (read, length) = (view.bytes_read(), event.wire_len());
+        let read = view.bytes_read();
+        let length = event.wire_len();
         assert!(
             (length / 2..2 * length).contains(&read),
             "{read} bytes read of {length}"

@@ -178,7 +178,8 @@ fn run_scenario(
 #[test]
 fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
     let _rows = crate::spec::shows(&["S001-006", "S001-007"]);
-    let (mut steps, mut injected) = (BTreeMap::new(), 0);
+    let mut steps = BTreeMap::new();
+    let mut injected = 0;
     let usual = many(200, 3000);
     run_each(0..usual, |seed| {
         run_scenario(seed, None, &mut steps, &mut injected)
@@ -197,7 +198,8 @@ fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
 
 #[test]
 fn events_of_a_key_are_with_one_client_at_a_time_and_in_order_whatever_happens() {
-    let (mut steps, mut injected) = (BTreeMap::new(), 0);
+    let mut steps = BTreeMap::new();
+    let mut injected = 0;
     // In 1,001,711 one write renews a lock, blocks the key and unblocks it by another attempt.
     run_each((ORDERED..ORDERED + 150).chain([1_001_711]), |seed| {
         run_scenario(seed.max(ORDERED), None, &mut steps, &mut injected);
@@ -244,7 +246,8 @@ const SCENARIOS: u64 = 60;
 fn the_model_detects_every_seeded_bug_of_leases() {
     let mut missed = Vec::new();
     for bug in BUGS {
-        let (mut steps, mut injected) = (BTreeMap::new(), 0);
+        let mut steps = BTreeMap::new();
+        let mut injected = 0;
         let caught = (0..SCENARIOS).find_map(|seed| {
             let reported = catch_unwind(AssertUnwindSafe(|| {
                 run_scenario(seed, Some(bug), &mut steps, &mut injected)

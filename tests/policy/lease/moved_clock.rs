@@ -158,7 +158,8 @@ fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
 
 #[test]
 fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
-    let (until, day) = (START.after(LOCK), Duration::from_secs(24 * 3_600));
+    let until = START.after(LOCK);
+    let day = Duration::from_secs(24 * 3_600);
     let fetched = |until| {
         let fetched = FetchedPending {
             lane: KEY.0,
@@ -170,7 +171,8 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
     };
     // Before a hold has ended its lock is ended by the clock, and that is the event's last attempt.
     for is_paused in [true, false] {
-        let (mut core, later) = (holding(until, 1), START.after(day / 2));
+        let mut core = holding(until, 1);
+        let later = START.after(day / 2);
         core.pause_expiry(is_paused);
         let mut absorb = |input| core.process_input(input, later, Jitter(0.0));
         let step = absorb(Input::Tick);

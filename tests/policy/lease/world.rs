@@ -128,10 +128,8 @@ impl World {
                 leases_max: [1, 4, 100][dice.below(3)],
             }),
             order: (seed >= ORDERED).then(|| {
-                let (key, tracked_max) = (
-                    FilterKey::from("subject".to_owned()),
-                    [3, 8, 1000][seed as usize % 3],
-                );
+                let key = FilterKey::from("subject".to_owned());
+                let tracked_max = [3, 8, 1000][seed as usize % 3];
                 Arc::new(OrderSettings {
                     key,
                     tracked_max,
@@ -141,7 +139,8 @@ impl World {
             }),
             ..plain()
         };
-        let (memory, (clock, hand)) = (MemoryStore::new(), Clock::new_manual(START));
+        let memory = MemoryStore::new();
+        let (clock, hand) = Clock::new_manual(START);
         let (journal, writer) = start(&memory, &clock);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
@@ -423,7 +422,9 @@ impl World {
 
     fn read(&mut self, effect: Effect) -> Input {
         let few = 1 + self.dice.below(400);
-        let (journal, runtime, filter) = (&self.journal, &self.runtime, &self.filter);
+        let journal = &self.journal;
+        let runtime = &self.runtime;
+        let filter = &self.filter;
         let mut input = EffectReader {
             journal,
             runtime,

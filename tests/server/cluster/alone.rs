@@ -69,7 +69,8 @@ fn the_log_names_the_shard_of_an_actor_and_a_refused_fault_is_recorded_once() {
     }
     let (mut cluster, _ports) = prepare();
     serve(&mut cluster);
-    let (node, sink) = (&cluster.nodes[0], Sink::start());
+    let node = &cluster.nodes[0];
+    let sink = Sink::start();
     // No shard does it, though each is asked.
     let nameless = node.admin(
         "POST",
@@ -125,7 +126,8 @@ fn settings(cluster: &Cluster, folder: &std::path::Path) -> String {
         fs::write(&path, text).expect("a file");
         path.display().to_string()
     };
-    let (password, secret) = (file("password", PASSWORD), file("secret", SECRET));
+    let password = file("password", PASSWORD);
+    let secret = file("secret", SECRET);
     let url = &cluster.nats.urls()[0];
     let text = format!(
         r#"[server]
@@ -171,10 +173,8 @@ fn a_new_cluster_goes_on_with_the_stores_of_a_node_whose_cluster_has_lost_its_st
     };
     let topics = names().map(topic);
 
-    let (files, data) = (
-        tempfile::tempdir().expect("a folder"),
-        cluster.nodes[0].data_dir(),
-    );
+    let files = tempfile::tempdir().expect("a folder");
+    let data = cluster.nodes[0].data_dir();
     let settings = settings(&cluster, files.path());
     let reseed = |flags: &[&str]| {
         let of_node = [

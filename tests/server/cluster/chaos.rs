@@ -164,7 +164,8 @@ impl OwnerEnds {
             .iter()
             .filter(|answered| !is_in_flight(answered))
             .collect();
-        let (count, ends) = (early.len(), &self.ends);
+        let count = early.len();
+        let ends = &self.ends;
         assert!(
             early.is_empty(),
             "{what}: {count} were repeated whose answers were durable: {early:?}, ends {ends:?}"
@@ -216,7 +217,8 @@ impl Topic {
 
 /// Waits until each shard has as many copies as it should have, and no shard moves any more.
 fn wait_until_divided(node: &Server) {
-    let (mut before, mut since) = (Value::Null, Instant::now());
+    let mut before = Value::Null;
+    let mut since = Instant::now();
     wait_for("shards and copies to be divided", START, || {
         let states: Vec<_> = states(node).into_iter().map(|(_, states)| states).collect();
         let is_copied = |shard: usize| {
@@ -298,7 +300,8 @@ fn nothing_acknowledged_is_lost_where_two_of_three_nodes_have_a_copy_of_each_sha
     if !has_nats() {
         return;
     }
-    let (files, copies) = (tempfile::tempdir().expect("a folder"), COPIES.to_string());
+    let files = tempfile::tempdir().expect("a folder");
+    let copies = COPIES.to_string();
     let url = format!("file://{}", files.path().display());
     // In the long form a new copy of a shard begins with the store of the owner: the stream does
     // not have the first records.
@@ -380,7 +383,8 @@ fn assert_nothing_is_lost(
         topic.published = (0..publishers).map(begin).collect();
     }
     let pulled = pulls(&mut clients, balancer.at(), &queue(&cluster.nodes[0]));
-    let (mut last, mut took) = (0, BTreeMap::<&str, Vec<Duration>>::new());
+    let mut last = 0;
+    let mut took = BTreeMap::<&str, Vec<Duration>>::new();
     let mut is_end_seen = false;
     for round in 0..rounds {
         let is_down = round % 2 == 0;
@@ -425,19 +429,16 @@ fn assert_nothing_is_lost(
             .iter_mut()
             .for_each(|topic| topic.ends.look(&cluster.nats, sink.now()));
         // Each topic has each signal.
-        let (target, how) = (
-            round % topics.len(),
-            ["KILL", "STOP", "TERM"][(round + round / 3) % 3],
-        );
-        let (owner, shard) = (owners[target], topics[target].shard);
+        let target = round % topics.len();
+        let how = ["KILL", "STOP", "TERM"][(round + round / 3) % 3];
+        let owner = owners[target];
+        let shard = topics[target].shard;
         let began = sink.now();
         // A client of another node, whom the next owner serves first.
         let id = format!("first-{round}");
-        let (path, key, body) = (
-            events_path(&topics[target].name),
-            topics[target].key.clone(),
-            load::body(std::slice::from_ref(&id), "/load"),
-        );
+        let path = events_path(&topics[target].name);
+        let key = topics[target].key.clone();
+        let body = load::body(std::slice::from_ref(&id), "/load");
         let mut caller = Caller::new(cluster.nodes[(owner + 1) % 3].at());
         let seen_before: Vec<usize> = cluster.nodes.iter().map(ends_seen).collect();
         cluster.nodes[owner].signal(how);
@@ -452,7 +453,8 @@ fn assert_nothing_is_lost(
         // One that is asked to stop finishes what is in flight.
         let ended = if how == "TERM" { sink.now() } else { signaled };
         assert!(called.join().expect("no panic"), "a client is served");
-        let (alone, mut delivered) = (topics[target].path("alone"), None);
+        let alone = topics[target].path("alone");
+        let mut delivered = None;
         wait_for("the next owner to deliver", LONG, || {
             delivered = sink.look(&alone, |ledger| {
                 ledger.get(&id).map(|arrivals| arrivals[0].at)
@@ -498,7 +500,8 @@ fn assert_nothing_is_lost(
     let mut medians = BTreeMap::new();
     for (how, took) in &mut took {
         took.sort_unstable();
-        let (median, worst) = (took[(took.len() - 1) / 2], took[took.len() - 1]);
+        let median = took[(took.len() - 1) / 2];
+        let worst = took[took.len() - 1];
         println!(
             "{how}: {} times; until the next owner delivered: median {median:?}, worst {worst:?}",
             took.len()
@@ -552,7 +555,8 @@ fn assert_nothing_is_lost(
             end_waits(node, &topic.name, subscription);
             wait_until_settled(node, &topic.name, subscription);
             let repeated = assert_arrived(sink, &topic.path(subscription), &acknowledged);
-            let (name, count) = (&topic.name, repeated.len());
+            let name = &topic.name;
+            let count = repeated.len();
             println!(
                 "{name}, {subscription}: {} acknowledged, 0 lost, {count} repeated in {rounds} \
                  rounds",

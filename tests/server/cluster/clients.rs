@@ -134,12 +134,10 @@ pub(super) fn publishes(
     (publisher, subject): (usize, &'static str),
 ) -> Arc<Mutex<Published>> {
     let published = Arc::<Mutex<Published>>::default();
-    let (shared, path, key, mut request) = (
-        Arc::clone(&published),
-        events_path(topic),
-        key.to_owned(),
-        0,
-    );
+    let shared = Arc::clone(&published);
+    let path = events_path(topic);
+    let key = key.to_owned();
+    let mut request = 0;
     clients.add(at, move |caller| {
         let ids: Vec<String> = (0..5)
             .map(|event| format!("{subject}-{publisher}-{request}-{event}"))
@@ -191,7 +189,9 @@ impl Pulled {
 pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mutex<Pulled>> {
     let pulled = Arc::<Mutex<Pulled>>::default();
     let authorization = format!("SharedAccessKey {key}");
-    let (shared, shown, mut request) = (Arc::clone(&pulled), authorization.clone(), 0);
+    let shared = Arc::clone(&pulled);
+    let shown = authorization.clone();
+    let mut request = 0;
     clients.add(at, move |caller| {
         let ids: Vec<String> = (0..3).map(|event| format!("pulled-{request}-{event}")).collect();
         request += 1;
@@ -210,7 +210,8 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
         thread::sleep(2 * PAUSE);
     });
     for _ in 0..2 {
-        let (shared, shown) = (Arc::clone(&pulled), authorization.clone());
+        let shared = Arc::clone(&pulled);
+        let shown = authorization.clone();
         clients.add(at, move |caller| {
             let headers = [
                 ("authorization", shown.as_str()),

@@ -79,7 +79,8 @@ fn a_node_whose_next_record_was_removed_and_a_new_one_fetch_the_store_and_take_o
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let mut cluster = Cluster::start(1, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
@@ -122,10 +123,8 @@ fn a_copy_is_begun_again_after_kills_of_the_node_and_of_the_owner() {
         0 => vec![("CLUSTER__COPY_RATE", "128 KiB".to_owned())],
         _ => Vec::new(),
     };
-    let (mut cluster, sink) = (
-        Cluster::prepare_each(NatsCluster::start(1, "always"), &[], own),
-        Sink::start(),
-    );
+    let mut cluster = Cluster::prepare_each(NatsCluster::start(1, "always"), &[], own);
+    let sink = Sink::start();
     cluster.join_all();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));

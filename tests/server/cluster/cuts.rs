@@ -64,7 +64,8 @@ fn attempts(ledger: &Ledger) -> usize {
 /// How many requests the first node sends after another one owns the store, although it cannot
 /// reach NATS.
 fn sent_by_a_former_owner(of_first: &[(&'static str, &str)]) -> usize {
-    let ((cluster, proxy), sink) = (start_behind_proxy(of_first), Sink::start());
+    let (cluster, proxy) = start_behind_proxy(of_first);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe(
         "orders",
@@ -75,7 +76,8 @@ fn sent_by_a_former_owner(of_first: &[(&'static str, &str)]) -> usize {
     sink.set("/failing", Behavior::RetryAfter(503, ASKED));
     publish(&cluster.nodes[0], &key, 0..1);
     wait_for("an attempt", LONG, || sink.look("/failing", attempts) == 1);
-    let (asked, began) = (Instant::now(), sink.now());
+    let asked = Instant::now();
+    let began = sink.now();
     wait_for("its outcome to be durable", LONG, || {
         let status = cluster.nodes[0].status("orders", "failing");
         status["counters"]["pending"] == 1 && status["inFlight"] == 0
@@ -165,7 +167,8 @@ fn an_owner_far_away_from_nats_delivers() {
     if !has_nats() {
         return;
     }
-    let ((cluster, proxy), sink) = (start_behind_proxy(&[]), Sink::start());
+    let (cluster, proxy) = start_behind_proxy(&[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
@@ -244,7 +247,8 @@ fn an_owner_that_is_cut_off_from_nats_for_a_moment_goes_on_and_for_longer_is_rep
     if !has_nats() {
         return;
     }
-    let ((cluster, proxy), sink) = (start_behind_proxy(&[]), Sink::start());
+    let (cluster, proxy) = start_behind_proxy(&[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe(
         "orders",
@@ -373,7 +377,8 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(3, &[]), Sink::start());
+    let mut cluster = Cluster::start(3, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
@@ -437,7 +442,8 @@ fn a_paused_owner_answers_publishers_that_waited_for_it_and_stores_nothing_for_t
     if !has_nats() {
         return;
     }
-    let (cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let cluster = Cluster::start(1, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
@@ -447,7 +453,8 @@ fn a_paused_owner_answers_publishers_that_waited_for_it_and_stores_nothing_for_t
     let at = cluster.nodes[0].at();
     let waiting: Vec<_> = (0..20)
         .map(|number| {
-            let (key, id) = (key.clone(), format!("late-{number}"));
+            let key = key.clone();
+            let id = format!("late-{number}");
             thread::spawn(move || {
                 (
                     try_publish(at, &key, &id).map(|answer| answer.status).ok(),

@@ -65,7 +65,8 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     if !has_nats() {
         return;
     }
-    let (cluster, sink) = (start(), Sink::start());
+    let cluster = start();
+    let sink = Sink::start();
     let [owner, standby, other] = [0, 1, 2].map(|index| &cluster.nodes[index]);
     let key = standby.topic("orders", "EventGridSchema");
     other.subscribe(
@@ -125,7 +126,8 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
                 .ask(method, path, &headers, body)
                 .expect("an answer")
         };
-        let (direct, forwarded) = (ask(owner), ask(standby));
+        let direct = ask(owner);
+        let forwarded = ask(standby);
         let shown = [&direct, &forwarded].map(without_changing);
         assert_eq!(shown[0], shown[1], "{method} {path}");
         assert_eq!(
@@ -303,7 +305,8 @@ fn streams_and_long_polls_go_through_a_standby_and_end_with_their_clients() {
         return;
     }
     let cluster = start();
-    let (owner, standby) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let owner = &cluster.nodes[0];
+    let standby = &cluster.nodes[1];
     let key = owner.topic("orders", "EventGridSchema");
     // A server has a limit of streams.
     let tail = || {
@@ -409,7 +412,8 @@ fn handshake(address: SocketAddr, named: SocketAddr, side: &str) -> (BufReader<T
     let stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(LONG)).expect("a socket");
     let mut stream = BufReader::new(stream);
-    let (mut greeting, mut answer) = (String::new(), String::new());
+    let mut greeting = String::new();
+    let mut answer = String::new();
     stream.read_line(&mut greeting).expect("a line");
     let (protocol, owner_nonce) = greeting.trim_end().split_once(' ').expect("a nonce");
     let key = hmac::Key::new(hmac::HMAC_SHA256, super::SECRET.as_bytes());
@@ -465,7 +469,9 @@ fn a_standby_delays_guessed_tokens_and_answers_a_client_that_has_closed_its_side
 /// A publish as its head and its body.
 fn publish_request(node: &Server, key: &str) -> (String, Vec<u8>) {
     let body = load::body(&["e0".to_owned()], "s");
-    let (path, at, length) = (events_path("orders"), node.at(), body.len());
+    let path = events_path("orders");
+    let at = node.at();
+    let length = body.len();
     (
         format!(
             "POST {path} HTTP/1.1\r\nhost: {at}\r\naeg-sas-key: {key}\r\ncontent-length: \
@@ -527,7 +533,8 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
     if !has_nats() {
         return;
     }
-    let (cluster, sink) = (start(), Sink::start());
+    let cluster = start();
+    let sink = Sink::start();
     let key = cluster.nodes[2].topic("orders", "EventGridSchema");
     cluster.nodes[1].subscribe(
         "orders",
@@ -639,10 +646,8 @@ struct Impostor(Arc<Mutex<(u32, Vec<u8>)>>);
 impl Impostor {
     fn at(address: SocketAddr) -> Self {
         let seen = Arc::<Mutex<(u32, Vec<u8>)>>::default();
-        let (listener, shared) = (
-            TcpListener::bind(address).expect("the address is free"),
-            Arc::clone(&seen),
-        );
+        let listener = TcpListener::bind(address).expect("the address is free");
+        let shared = Arc::clone(&seen);
         // It ends with the process of the tests.
         thread::spawn(move || {
             for stream in listener.incoming() {

@@ -53,7 +53,8 @@ fn an_owner_with_a_full_disk_is_replaced_and_follows_when_there_is_space() {
     let Some(disk) = Mount::tmpfs(160) else {
         return;
     };
-    let (mut cluster, sink) = (Cluster::prepare(1, &[]), Sink::start());
+    let mut cluster = Cluster::prepare(1, &[]);
+    let sink = Sink::start();
     cluster.nodes[0].keep_data_in(&disk.path().join("data"));
     keep_token(&cluster.nodes[0]);
     cluster.join_all();
@@ -121,7 +122,8 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
     {
         return;
     }
-    let (mut cluster, sink) = (Cluster::prepare(1, &[]), Sink::start());
+    let mut cluster = Cluster::prepare(1, &[]);
+    let sink = Sink::start();
     for (index, wrong) in [(1, "+5h"), (2, "-5h")] {
         cluster.nodes[index].under(&[&FAKETIME[..], &[wrong]].concat());
     }
@@ -140,7 +142,8 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
     let held = SubscriptionSpec::of(&sink.url("/held")).also(&json!({}), &retries);
     cluster.nodes[0].subscribe("orders", "held", &held);
     cluster.nodes[0].operate("orders", "held", "hold");
-    let (mut ids, mut owner) = (Vec::new(), 0);
+    let mut ids = Vec::new();
+    let mut owner = 0;
     for round in 0..4_u32 {
         // Each next owner has events whose retries another clock has planned.
         sink.set("/retried", Behavior::Answer(503));
@@ -189,7 +192,8 @@ fn a_node_that_is_stopped_while_it_takes_the_store_ends_well_and_another_one_tak
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let mut cluster = Cluster::start(1, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
@@ -244,7 +248,8 @@ fn a_node_that_is_fenced_while_it_starts_to_serve_is_a_standby_again() {
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let mut cluster = Cluster::start(1, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
@@ -301,7 +306,8 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(1, &SMALL), Sink::start());
+    let mut cluster = Cluster::start(1, &SMALL);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     // The stream keeps what this node needs.
@@ -309,7 +315,8 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     let subject = |number: usize| {
         format!("/{}", fastrand::Rng::with_seed(number as u64).u128(..)).repeat(1_000)
     };
-    let (mut ids, mut number) = (Vec::new(), 0);
+    let mut ids = Vec::new();
+    let mut number = 0;
     wait_for("the stream to be full", START, || {
         let id = format!("large-{number}");
         let status = try_publish(&cluster.nodes[0], &key, &id, &subject(number));
@@ -564,7 +571,8 @@ fn strangers_at_the_address_for_nodes_keep_no_node_out_with_tls() {
     if !has_nats() {
         return;
     }
-    let (folder, authority) = (tempfile::tempdir().expect("a folder"), Authority::new());
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = Authority::new();
     let own = |node: &str| {
         write_node_files(folder.path(), node, &authority, &authority);
         let mut settings = node_tls(folder.path(), node);
@@ -591,13 +599,15 @@ fn a_connection_to_the_owner_that_was_idle_for_long_is_not_used() {
     let key = cluster.nodes[1].topic("orders", "EventGridSchema");
     let publish = || assert_eq!(try_publish(&cluster.nodes[1], &key, "e", "s"), 200);
     publish();
-    let (before, began) = (proxy.connections(), Instant::now());
+    let before = proxy.connections();
+    let began = Instant::now();
     publish();
     assert!(
         proxy.connections() == before || began.elapsed() > Duration::from_secs(1),
         "it is used again at once"
     );
-    let (before, began) = (proxy.connections(), Instant::now());
+    let before = proxy.connections();
+    let began = Instant::now();
     // Half of the time after which a server may close it.
     wait_for("it to be idle for long", LONG, || {
         began.elapsed() > Duration::from_millis(2_100)

@@ -197,7 +197,8 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     .expect("a backup");
     let folder = cluster.nodes[2].data_dir();
     fs::remove_dir_all(&folder).expect("a folder");
-    let (backup, folder_name) = (backup.display().to_string(), folder.display().to_string());
+    let backup = backup.display().to_string();
+    let folder_name = folder.display().to_string();
     let (status, reported) = say(&["restore", &backup, "--data-dir", &folder_name]);
     assert!(status.success(), "{reported}");
     fs::write(folder.join("admin-token"), TOKEN).expect("a file");

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use gridhook::cluster::{copies::chosen, shard_of};
+use gridhook::cluster::{copies::choose_nodes, shard_of};
 use serde_json::Value;
 
 use super::{Cluster, LONG, NAMES, START, TOKEN};
@@ -153,7 +153,7 @@ impl Placed {
 
     /// The names of the nodes that should have a copy of a shard, if these count.
     fn chosen(&self, shard: usize, nodes: &[usize]) -> BTreeSet<&'static str> {
-        chosen(shard, COPIES, nodes.iter().map(|node| NAMES[*node]))
+        choose_nodes(shard, COPIES, nodes.iter().map(|node| NAMES[*node]))
     }
 
     /// Waits until these nodes have the copies that they should have, and no others, as this node
@@ -222,10 +222,8 @@ impl Placed {
         for shard in 0..self.topics.len() {
             let chosen = self.chosen(shard, nodes);
             for node in nodes {
-                let (folder, is_there) = (
-                    self.store(*node, shard).join("rocksdb"),
-                    chosen.contains(NAMES[*node]),
-                );
+                let folder = self.store(*node, shard).join("rocksdb");
+                let is_there = chosen.contains(NAMES[*node]);
                 let what = format!(
                     "{} to have a copy of shard {shard}: {is_there}",
                     NAMES[*node]

@@ -103,7 +103,8 @@ impl Plant {
 
     /// Receives this number of events, through these nodes in turn.
     fn receive_all(&self, nodes: &[usize], count: usize) -> Vec<Received> {
-        let (mut all, mut turn) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut turn = 0;
         while all.len() < count {
             let received = self.receive(nodes[turn % nodes.len()], 10);
             assert!(
@@ -118,7 +119,8 @@ impl Plant {
     }
 
     fn settle(&self, node: usize, verb: &str, tokens: &[&str]) -> Value {
-        let (path, body) = (of_queue(verb), json!({"lockTokens": tokens}).to_string());
+        let path = of_queue(verb);
+        let body = json!({"lockTokens": tokens}).to_string();
         let (status, answer) = self.ask(node, &path, "application/json", &body);
         assert_eq!(status, 200, "{answer}");
         answer
@@ -173,10 +175,8 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
     if !has_nats() {
         return;
     }
-    let (plant, sink) = (
-        Plant::start(&[CALM, ("JOURNAL__RETENTION", "7d")]),
-        Sink::start(),
-    );
+    let plant = Plant::start(&[CALM, ("JOURNAL__RETENTION", "7d")]);
+    let sink = Sink::start();
     let nodes = plant.nodes();
     let heat = format!("{RG}/plant/topics/heat");
     let refused = nodes[1].admin(
@@ -403,7 +403,8 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
     let plant = Plant::start(&[CALM]);
     let mut seen = BTreeSet::new();
     for round in 0..9 {
-        let (waiting, publishing) = (round % 3, (round / 3 + 1) % 3);
+        let waiting = round % 3;
+        let publishing = (round / 3 + 1) % 3;
         thread::scope(|scope| {
             let waits = scope.spawn(|| (plant.receive(waiting, 5), Instant::now()));
             // Most of the time it waits in all shards by then.
@@ -502,7 +503,8 @@ fn clients_that_wait_at_a_node_have_their_responses_at_once_when_it_stops() {
     let queue = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}}});
     let queue_of_cold = format!("{cold}/eventSubscriptions/work");
     nodes[0].command("PUT", &queue_of_cold, &queue);
-    let (at, key) = (nodes[0].at(), plant.key.clone());
+    let at = nodes[0].at();
+    let key = plant.key.clone();
     let began = Instant::now();
     let waiting: Vec<_> = ["heat", "cold"]
         .into_iter()
@@ -556,7 +558,8 @@ fn clients_that_pull_lose_nothing_while_owners_are_killed_and_paused() {
         };
         plant.sharded.cluster.nodes[killed].kill_9();
         balancer.turn_to(&but(&plant.sharded.cluster, killed));
-        let (before, began) = (acknowledged(), Instant::now());
+        let before = acknowledged();
+        let began = Instant::now();
         wait_for("events without the killed node", LONG, || {
             acknowledged() >= before + 10
         });

@@ -35,11 +35,9 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
     if !has_nats() {
         return;
     }
-    let (mut sharded, sink, folder) = (
-        Sharded::start(&[CALM]),
-        Sink::start(),
-        tempfile::tempdir().expect("a folder"),
-    );
+    let mut sharded = Sharded::start(&[CALM]);
+    let sink = Sink::start();
+    let folder = tempfile::tempdir().expect("a folder");
     let nodes = &sharded.cluster.nodes;
     let mut topics: Vec<(String, String)> = names()
         .into_iter()
@@ -101,7 +99,8 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
     let stores = restored.cluster.nodes[0].data_dir().join("shards");
     fs::create_dir(&stores).expect("a folder");
     for shard in 0..SHARDS {
-        let (from, to) = (at(shard), stores.join(shard.to_string()));
+        let from = at(shard);
+        let to = stores.join(shard.to_string());
         let (status, report) = say(&[
             "restore",
             from.to_str().expect("text"),

@@ -46,7 +46,8 @@ fn a_stream_that_was_restored_from_an_older_backup_is_taken_by_no_node_that_is_b
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(3, &[]), Sink::start());
+    let mut cluster = Cluster::start(3, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
@@ -142,7 +143,8 @@ fn a_bucket_that_was_restored_from_an_older_backup_stops_deliveries_for_the_expi
     if !has_nats() {
         return;
     }
-    let (cluster, sink) = (Cluster::start(3, &[]), Sink::start());
+    let cluster = Cluster::start(3, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);

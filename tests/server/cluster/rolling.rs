@@ -35,7 +35,8 @@ fn a_rolling_restart_refuses_no_publisher_for_long_and_repeats_nothing() {
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let mut cluster = Cluster::start(1, &[]);
+    let sink = Sink::start();
     let key = topic_without_duplicates(&cluster.nodes[0], "orders");
     cluster.nodes[0].subscribe(
         "orders",

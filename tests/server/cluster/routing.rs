@@ -53,7 +53,8 @@ fn listed(list: &Value) -> Vec<String> {
 
 /// The names on all pages.
 fn pages(node: &Server, path: &str) -> Vec<String> {
-    let (mut all, mut next) = (Vec::new(), Some(path.to_owned()));
+    let mut all = Vec::new();
+    let mut next = Some(path.to_owned());
     while let Some(path) = next {
         let page = get(node, &path);
         all.extend(listed(&page));
@@ -84,7 +85,8 @@ fn every_node_answers_for_every_shard() {
     if !has_nats() {
         return;
     }
-    let ((sharded, topics), sink) = (start(), Sink::start());
+    let (sharded, topics) = start();
+    let sink = Sink::start();
     let nodes = &sharded.cluster.nodes;
     for (index, (name, _)) in topics.iter().enumerate() {
         nodes[(index + 1) % 3].subscribe(
@@ -144,7 +146,8 @@ fn every_node_answers_for_every_shard() {
         assert_eq!(nodes[1].counter(name, "all", "delivered"), 6);
     }
     // Each operation is in the trail once, page by page.
-    let (mut seen, mut query) = (Vec::new(), "top=3".to_owned());
+    let mut seen = Vec::new();
+    let mut query = "top=3".to_owned();
     loop {
         let page = get(&nodes[0], &format!("/audit?{query}"));
         let entries = page["value"].as_array().expect("entries");
@@ -197,14 +200,12 @@ fn the_commands_of_an_operator_work_at_any_node() {
     if !has_nats() {
         return;
     }
-    let (sharded, sink) = (
-        Sharded::start(&[
-            CALM,
-            ("CHAOS__ENABLED", "true"),
-            ("JOURNAL__RETENTION", "1h"),
-        ]),
-        Sink::start(),
-    );
+    let sharded = Sharded::start(&[
+        CALM,
+        ("CHAOS__ENABLED", "true"),
+        ("JOURNAL__RETENTION", "1h"),
+    ]);
+    let sink = Sink::start();
     let nodes = &sharded.cluster.nodes;
     let files = tempfile::tempdir().expect("a folder");
     let file = files.path().join("events.json");
@@ -255,7 +256,8 @@ fn the_commands_of_an_operator_work_at_any_node() {
     let shown = run(&["topics", "list"]);
     assert!(names().iter().all(|name| shown.contains(name)), "{shown}");
     // The actor of one topic, and a random one, whichever shard has it.
-    let (first, last) = (&names()[0], &names()[5]);
+    let first = &names()[0];
+    let last = &names()[5];
     let of_topic = |topic: &str| get(&nodes[2], &format!("/supervision?topic={topic}"));
     nodes[0].command(
         "POST",
@@ -448,7 +450,8 @@ fn namespaces_are_found_by_name_by_host_and_alone() {
         post_at(node, host, path, &headers, event(id).as_bytes())
     };
     let spaces = names();
-    let (first, second) = (&spaces[1], &spaces[4]);
+    let first = &spaces[1];
+    let second = &spaces[4];
     let key = create(first);
     // The only namespace needs no name.
     for (index, node) in nodes.iter().enumerate() {

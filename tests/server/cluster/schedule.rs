@@ -43,7 +43,8 @@ fn times_that_an_owner_has_set_are_those_of_the_next_owner() {
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let mut cluster = Cluster::start(1, &[]);
+    let sink = Sink::start();
     let first = &cluster.nodes[0];
     // The schedules of Event Grid: nothing is due before the end of the test.
     let mut waiting = Vec::new();

@@ -157,7 +157,8 @@ pub(super) fn assert_shards_sound(node: &Server) {
 /// A node is ready, says at how many shards it serves, and its log has when it began with each of
 /// them.
 fn assert_readiness(node: &Server, serves: usize) {
-    let (mut readiness, mut served) = (Value::Null, Vec::new());
+    let mut readiness = Value::Null;
+    let mut served = Vec::new();
     wait_for("the node to serve its shards", START, || {
         let answer = node.open("GET", "/readyz", &[]);
         readiness = answer.json();
@@ -220,7 +221,9 @@ fn each_node_delivers_a_part_and_the_others_take_it_over() {
     if !has_nats() {
         return;
     }
-    let (mut sharded, sink, names) = (Sharded::start(&[]), Sink::start(), names());
+    let mut sharded = Sharded::start(&[]);
+    let sink = Sink::start();
+    let names = names();
     let balancer = TcpProxy::start(&sharded.cluster.addresses());
     let mut clients = Clients::new();
     let mut published = BTreeMap::new();
@@ -336,7 +339,8 @@ fn an_operator_moves_shards_and_drains_a_node() {
     assert!(error.contains("gives everything up"), "{error}");
     operator(&nodes[2], &["cluster", "drain", "c", "--end"]).expect("it is asked");
     sharded.wait_for_shares(0, &[2, 2, 2]);
-    let (from, to) = (owner(0), if owner(0) == "b" { "a" } else { "b" });
+    let from = owner(0);
+    let to = if owner(0) == "b" { "a" } else { "b" };
     operator(&nodes[0], &["cluster", "move", "0", to]).expect("it is asked");
     // The node with the fewest takes one from the one with the most afterwards.
     wait_for("the move", LONG, || owner(0) == to);
@@ -422,10 +426,8 @@ fn each_shard_has_its_part_of_the_declared_topics_and_backups_of_its_own() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let (file, backups) = (
-        folder.path().join("topics.toml"),
-        folder.path().join("backups"),
-    );
+    let file = folder.path().join("topics.toml");
+    let backups = folder.path().join("backups");
     let names = names();
     let declared: String = names
         .iter()
@@ -485,7 +487,8 @@ fn shards_speak_tls_to_each_other_and_read_certificates_again_on_sighup() {
     if !has_nats() {
         return;
     }
-    let (folder, authority) = (tempfile::tempdir().expect("a folder"), Authority::new());
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = Authority::new();
     for node in ["0", "1", "2"] {
         write_node_files(folder.path(), node, &authority, &authority);
     }

@@ -89,7 +89,8 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
     if !has_nats() {
         return;
     }
-    let (sharded, sink) = (Sharded::start(&[CALM]), Sink::start());
+    let sharded = Sharded::start(&[CALM]);
+    let sink = Sink::start();
     let nodes = &sharded.cluster.nodes;
     let topic = format!("{SCOPE}/{NAME}");
     let refused = |path: &str, properties: Value, why: &str| {
@@ -236,10 +237,8 @@ fn a_spread_system_topic_has_the_events_about_topics_of_every_shard() {
         return;
     }
     let sharded = Sharded::start(&[CALM, ("SYSTEM_TOPIC__NAME", "server"), UNASKED]);
-    let (nodes, endpoint) = (
-        &sharded.cluster.nodes,
-        Endpoint::start(vec![answer(200, "", "")]),
-    );
+    let nodes = &sharded.cluster.nodes;
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let properties = json!({"partitionCount": SHARDS, "inputSchema": "CloudEventSchemaV1_0"});
     nodes[0].topic_of("server", &properties);
     let created = "Microsoft.EventGrid.SubscriptionCreated";
@@ -290,7 +289,8 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
         ("DEAD_LETTER__STORES__SHARED__URL", &*url),
         ("DEAD_LETTER__STORES__SHARED__ACCOUNTS", "*"),
     ];
-    let (sharded, sink) = (Sharded::start(&settings), Sink::start());
+    let sharded = Sharded::start(&settings);
+    let sink = Sink::start();
     let nodes = &sharded.cluster.nodes;
     // With its delay of minutes dead letters wait for their files.
     let key = nodes[0].topic_of(
@@ -315,7 +315,8 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
     wait_for("the events", LONG, || sink.taken("/good") == count);
     wait_until_settled(&nodes[0], NAME, "bad");
     let get = |node: usize, path: &str| nodes[node].command("GET", path, &Value::Null).json();
-    let (good, bad) = (subscription(NAME, "good"), subscription(NAME, "bad"));
+    let good = subscription(NAME, "good");
+    let bad = subscription(NAME, "bad");
 
     // Limits are divided: each part has its share of them.
     let status = get(0, &format!("{good}/status"));
@@ -385,7 +386,8 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
 
     // Dead letters: those in files and those that wait are listed once, whichever shard has them.
     let letters = |top: usize| {
-        let (mut keys, mut path) = (Vec::new(), format!("{bad}/deadLetters?$top={top}"));
+        let mut keys = Vec::new();
+        let mut path = format!("{bad}/deadLetters?$top={top}");
         loop {
             let page = get(1, &path);
             for one in page["value"].as_array().expect("letters") {
@@ -407,19 +409,27 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
         (count, count),
         "{listed:?}"
     );
-    nodes[1].command(
-        "PATCH",
-        &format!("{SCOPE}/{NAME}"),
-        &json!({"properties": {"edition": "test"}}),
-    );
+    let set_edition = |edition: &str| {
+        let topic = format!("{SCOPE}/{NAME}");
+        nodes[1].command(
+            "PATCH",
+            &topic,
+            &json!({"properties": {"edition": edition}}),
+        )
+    };
+    set_edition("test");
     spread(nodes, &key, "two", count);
+    // Those that wait are not longer due than new ones.
     wait_for("the dead letters in files", LONG, || {
         get(0, &format!("{bad}/deadLetters?stage=written&$top=1000"))["value"]
             .as_array()
             .map(Vec::len)
-            == Some(count)
+            == Some(2 * count)
     });
-    let count = 2 * count;
+    set_edition("current");
+    spread(nodes, &key, "three", count);
+    wait_until_settled(&nodes[0], NAME, "bad");
+    let count = 3 * count;
     let listed = letters(7);
     assert_eq!(
         (listed.len(), listed.iter().collect::<BTreeSet<_>>().len()),
@@ -440,7 +450,8 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
     });
 
     // The newest events of all shards, by page.
-    let (mut listed, mut next) = (Vec::new(), String::new());
+    let mut listed = Vec::new();
+    let mut next = String::new();
     loop {
         let page = get(0, &format!("{topic}/events?top=7{next}"));
         let events = page["events"].as_array().expect("events");
@@ -596,7 +607,8 @@ fn a_spread_topic_takes_events_while_an_owner_is_gone_and_loses_none() {
     if !has_nats() {
         return;
     }
-    let (mut sharded, sink) = (Sharded::start(&[]), Sink::start());
+    let mut sharded = Sharded::start(&[]);
+    let sink = Sink::start();
     let key = make(&sharded.cluster.nodes[0]);
     wait_until_known(&sharded.cluster.nodes);
     sharded.cluster.nodes[0].subscribe(
@@ -641,7 +653,8 @@ fn a_spread_topic_takes_events_while_an_owner_is_gone_and_loses_none() {
                 .collect::<Vec<_>>(),
         );
         // Before anyone owns the shards of the killed node.
-        let (before, began) = (acknowledged(), Instant::now());
+        let before = acknowledged();
+        let began = Instant::now();
         wait_for(
             "events without the killed node",
             Duration::from_secs(2),
@@ -694,7 +707,8 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
         return;
     }
     // Leases that no pause ends.
-    let (mut sharded, sink) = (Sharded::start(&[("CLUSTER__EXPIRY", "60s")]), Sink::start());
+    let mut sharded = Sharded::start(&[("CLUSTER__EXPIRY", "60s")]);
+    let sink = Sink::start();
     let topic = format!("{SCOPE}/{NAME}");
     let owners = |node: &Server| -> Vec<String> {
         let view = node
@@ -709,7 +723,8 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
             .map(|owner| owner.as_str().unwrap_or_default().to_owned())
             .collect()
     };
-    let (leader, names) = (shard_of(NAME, usize::from(SHARDS)), ["a", "b", "c"]);
+    let leader = shard_of(NAME, usize::from(SHARDS));
+    let names = ["a", "b", "c"];
     let leads = |owners: &[String]| {
         names
             .iter()

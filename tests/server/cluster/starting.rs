@@ -251,7 +251,8 @@ fn nodes_start_while_one_of_three_nats_servers_is_down_and_check_it_later() {
     if !has_nats() {
         return;
     }
-    let (mut cluster, sink) = (Cluster::start(3, &[]), Sink::start());
+    let mut cluster = Cluster::start(3, &[]);
+    let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);

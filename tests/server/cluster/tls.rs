@@ -74,8 +74,10 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     if !has_nats() {
         return;
     }
-    let (folder, sink) = (tempfile::tempdir().expect("a folder"), Sink::start());
-    let (authority, other) = (Authority::new(), Authority::new());
+    let folder = tempfile::tempdir().expect("a folder");
+    let sink = Sink::start();
+    let authority = Authority::new();
+    let other = Authority::new();
     let write = |node: &str, trusts: &Authority, issuer: &Authority| {
         write_node_files(folder.path(), node, trusts, issuer);
     };
@@ -276,7 +278,9 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     }
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| folder.path().join(name).display().to_string();
-    let (authority, of_clients, next) = (Authority::new(), Authority::new(), Authority::new());
+    let authority = Authority::new();
+    let of_clients = Authority::new();
+    let next = Authority::new();
     fs::write(file("ca.pem"), authority.pem()).expect("a file");
     fs::write(file("clients.pem"), of_clients.pem()).expect("a file");
     fs::write(file("other.pem"), next.pem()).expect("a file");
@@ -363,7 +367,8 @@ fn a_standby_reads_the_certificate_for_clients_again_on_sighup() {
     if !has_nats() {
         return;
     }
-    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().expect("a folder");
     let [first, second] = [30, 90].map(|days| authority.ending("127.0.0.1", days * DAY));
     first.write(folder.path(), "server");
     let [certificate, key] =

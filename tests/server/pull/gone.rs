@@ -33,10 +33,8 @@ fn ask(server: &Server, shown: &str, most: usize) -> Socket {
 fn established(server: &Server, port: u16) -> usize {
     let table =
         std::fs::read_to_string(format!("/proc/{}/net/tcp", server.id())).unwrap_or_default();
-    let (own, peer) = (
-        format!(":{:04X}", server.at().port()),
-        format!(":{port:04X}"),
-    );
+    let own = format!(":{:04X}", server.at().port());
+    let peer = format!(":{port:04X}");
     let line = |line: &&str| {
         let mut words = line.split_whitespace().skip(1);
         let mut ends = |end: &String| {

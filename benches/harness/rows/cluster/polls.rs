@@ -78,7 +78,8 @@ pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
     let pause = scale.time.min(IDLE);
     let queues = queues.map(|queue| {
         thread::sleep(pause);
-        let (before, began) = (spent(stage, &queue), now());
+        let before = spent(stage, &queue);
+        let began = now();
         thread::sleep(pause);
         let idle = (spent(stage, &queue) - before).as_secs_f64() * 1e9 / (now() - began) as f64;
         Queue { idle, ..queue }
@@ -104,7 +105,8 @@ pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
                 .map(|(_, target)| arrival(target))
                 .sum::<u64>()
         });
-        let (open, events) = (open as f64 * f64::from(queue.rounds), events as f64);
+        let open = open as f64 * f64::from(queue.rounds);
+        let events = events as f64;
         Spent {
             a_poll: a_poll / open,
             an_event: an_event / events,
@@ -177,11 +179,10 @@ fn spent(stage: &ClusterStage, queue: &Queue) -> Duration {
 
 /// Microseconds that `work` costs them, without what they spend when they have nothing to do.
 fn busy<T>(stage: &ClusterStage, queue: &Queue, work: impl FnOnce() -> T) -> (f64, T) {
-    let (before, began) = (spent(stage, queue), now());
+    let before = spent(stage, queue);
+    let began = now();
     let done = work();
-    let (spent, took) = (
-        (spent(stage, queue) - before).as_secs_f64() * 1e6,
-        (now() - began) as f64 / 1e3,
-    );
+    let spent = (spent(stage, queue) - before).as_secs_f64() * 1e6;
+    let took = (now() - began) as f64 / 1e3;
     ((spent - queue.idle * took).max(0.0), done)
 }

@@ -19,7 +19,6 @@ pub enum DeploymentError {
         listed(.problems)
     )]
     Resources {
-        /// The deployment.
         name: String,
         /// The error of each resource.
         problems: Vec<ErrorDetail>,
@@ -30,9 +29,7 @@ pub enum DeploymentError {
     /// The operation does not exist.
     #[error("The deployment '{deployment}' has no operation '{operation}'.")]
     NoOperation {
-        /// The deployment.
         deployment: String,
-        /// The operation.
         operation: String,
     },
     /// It runs.
@@ -41,19 +38,13 @@ pub enum DeploymentError {
          '{started}' is still active. Wait for its end, or cancel it."
     )]
     Active {
-        /// The deployment.
         name: String,
         /// When it began.
         started: Timestamp,
     },
     /// It does not run.
     #[error("The deployment '{name}' cannot be cancelled: its state is '{state}'.")]
-    Ended {
-        /// The deployment.
-        name: String,
-        /// Its state.
-        state: &'static str,
-    },
+    Ended { name: String, state: &'static str },
     /// The cluster has several shards.
     #[error(
         "There are no deployments in a cluster with {0} shards, because the resources of a \

@@ -91,7 +91,7 @@ impl ResourceCaller {
         } else {
             Method::POST
         };
-        let target = path::find(&path);
+        let target = path::find_route(&path);
         let operation = target
             .as_ref()
             .and_then(|target| target.route.operation(&method));
@@ -103,7 +103,7 @@ impl ResourceCaller {
             request: &self.request,
             input: self.input(target, &[], &lock),
         };
-        match operation.answer(call).await {
+        match operation.handle_call(call).await {
             Ok(response) => {
                 let body = response.into_body().try_into_bytes().ok();
                 Ok(body.and_then(|body| serde_json::from_slice(&body).ok()))
@@ -125,7 +125,7 @@ impl TemplateExpander {
         parameters: &Value,
     ) -> Result<Self, DeploymentError> {
         let control = &caller.control;
-        let mut options = TemplateOptions::at(control.clock.now().0);
+        let mut options = TemplateOptions::at_time(control.clock.now().0);
         options.deployment = name.to_owned();
         options.location.clone_from(&group.location);
         options.tags.clone_from(&group.tags);
@@ -168,7 +168,7 @@ impl TemplateExpander {
             Ok::<_, ComputeError>(read_template(&template, &group, &options))
         };
         let caller = &self.caller.permissions.caller;
-        let expansion = self.caller.control.compute(caller, work).await??;
+        let expansion = self.caller.control.compute_for(caller, work).await??;
         Ok(expansion.map_err(DeploymentError::Template)?)
     }
 

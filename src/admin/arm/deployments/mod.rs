@@ -78,14 +78,14 @@ struct DeploymentPath {
 impl DeploymentPath {
     fn from_call(call: Call<'_>) -> Result<Self, AdminError> {
         Ok(Self {
-            scope: call.path.scope()?,
+            scope: call.path.arm_scope()?,
             name: call.path.name("deploymentName")?.to_owned(),
         })
     }
 
     /// The resource group, which must exist.
     fn group(&self, control: &Control) -> Result<ResourceGroup, AdminError> {
-        resource_groups::find(control, &self.scope)
+        resource_groups::find_group(control, &self.scope)
             .ok_or_else(|| AdminError::NoResourceGroup(self.scope.resource_group.clone()))
     }
 
@@ -110,8 +110,8 @@ pub(super) fn get(call: Call<'_>) -> Result<HttpResponse, AdminError> {
 }
 
 pub(super) fn list(call: Call<'_>) -> Result<HttpResponse, AdminError> {
-    let scope = call.path.scope()?;
-    let (page, filter) = PageRequest::unfiltered(call.request, call.control)?;
+    let scope = call.path.arm_scope()?;
+    let (page, filter) = PageRequest::from_unfiltered_request(call.request, call.control)?;
     let state = read_state_filter(&filter)?;
     let mut records = call.control.registry.deployments().in_group(&scope);
     records.retain(|record| {
@@ -123,7 +123,7 @@ pub(super) fn list(call: Call<'_>) -> Result<HttpResponse, AdminError> {
         .into_iter()
         .map(|record| (record.key(), record))
         .collect();
-    Ok(page.answer(
+    Ok(page.into_response(
         keyed,
         |record| &record.name,
         |record| value_of(&view(call, record)),
@@ -161,8 +161,8 @@ struct DeploymentRequest {
 
 impl DeploymentRequest {
     fn from_call(call: Call<'_>) -> Result<Self, AdminError> {
-        if call.control.shards() > 1 {
-            return Err(DeploymentError::Sharded(call.control.shards()).into());
+        if call.control.shard_count() > 1 {
+            return Err(DeploymentError::Sharded(call.control.shard_count()).into());
         }
         let path = DeploymentPath::from_call(call)?;
         check_deployment_name(&path.name)?;
@@ -383,7 +383,7 @@ pub(super) async fn validate(call: Call<'_>) -> Result<HttpResponse, AdminError>
     view.properties.output_resources = None;
     let resources = declared.resources.iter();
     let resources = resources.map(|resource| ResourceReference {
-        id: resource.path(),
+        id: resource.control_path(),
     });
     view.properties.validated_resources = Some(resources.collect());
     Ok(HttpResponse::Ok().json(view))

@@ -28,7 +28,6 @@ pub(super) enum Preview {
         changes: Vec<ValueChange>,
         before: Option<Value>,
     },
-    /// It is refused.
     Refused(AdminError),
 }
 
@@ -41,7 +40,7 @@ pub(super) async fn compare_resources(
     let mut new = BTreeSet::new();
     for resource in &declared.resources {
         let is_below_new = resource
-            .parent()
+            .parent_path()
             .is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
         let target = ResourceTarget::new(resource)?;
         let difference = if is_below_new {
@@ -66,7 +65,7 @@ pub(super) async fn compare_resources(
             Err(error) => Preview::Refused(error),
         };
         if matches!(preview, Preview::Compared { exists: false, .. }) {
-            new.insert(resource.path().to_ascii_lowercase());
+            new.insert(resource.control_path().to_ascii_lowercase());
         }
         previews.push(preview);
     }
@@ -112,7 +111,7 @@ fn problem_of(
     };
     let message = format!("The {}: {error}", resource.display_name());
     Some(ErrorDetail {
-        code: error.code().to_owned(),
+        code: error.error_code().to_owned(),
         message: hide_secrets(message, &declared.template.secrets),
     })
 }
@@ -128,7 +127,7 @@ pub(super) fn preview_result(
     let mut changes = Vec::new();
     let mut named: BTreeSet<String> = BTreeSet::new();
     for (resource, preview) in declared.resources.iter().zip(previews) {
-        let id = resource.path();
+        let id = resource.control_path();
         named.insert(id.to_ascii_lowercase());
         let Preview::Compared {
             exists,

@@ -12,10 +12,9 @@ use super::expansion::ResourceCaller;
 use crate::{
     AdminError,
     arm::{
-        lock_key,
+        current_body, lock_key,
         operation::{Call, ChangeLock, Input, Operation},
         path::{self, ArmPath},
-        shown,
     },
     audit,
 };
@@ -37,9 +36,9 @@ pub(super) struct ResourceTarget {
 
 impl ResourceTarget {
     pub(super) fn new(resource: &DeclaredResource) -> Result<Self, AdminError> {
-        let path = resource.path();
+        let path = resource.control_path();
         let unknown = || AdminError::NoSuchPath(path.clone());
-        let target = path::find(&path).ok_or_else(unknown)?;
+        let target = path::find_route(&path).ok_or_else(unknown)?;
         let operation = target.route.operation(&Method::PUT).ok_or_else(unknown)?;
         Ok(Self {
             path: target,
@@ -54,7 +53,9 @@ impl ResourceTarget {
         caller: &ResourceCaller,
     ) -> Result<Difference, AdminError> {
         let lock = ChangeLock::default();
-        self.operation.difference(self.input(caller, &lock)).await
+        self.operation
+            .compute_difference(self.input(caller, &lock))
+            .await
     }
 
     /// The body of the resource's GET.
@@ -74,7 +75,7 @@ impl ResourceTarget {
             request: &caller.request,
             input,
         };
-        shown(get, call).await
+        current_body(get, call).await
     }
 
     fn input<'a>(&'a self, caller: &'a ResourceCaller, lock: &'a ChangeLock) -> Input<'a> {
@@ -90,10 +91,10 @@ impl ResourceTarget {
     ) -> Result<AppliedResource, AdminError> {
         let lock = ChangeLock::default();
         if let Some(key) = lock_key(&self.path) {
-            lock.hold(caller.control.lock(&key).await);
+            lock.hold_lock(caller.control.lock_topic(&key).await);
         }
         let input = self.input(caller, &lock);
-        match self.operation.difference(input).await {
+        match self.operation.compute_difference(input).await {
             Ok(difference) if difference.exists && difference.changes.is_empty() => {
                 return Ok(AppliedResource {
                     status: StatusCode::OK,
@@ -117,16 +118,16 @@ impl ResourceTarget {
             id,
         );
         let Some(operation) = operation else {
-            return applied(self.operation.put(input).await?);
+            return applied(self.operation.put_resource(input).await?);
         };
         let result = Arc::clone(&operation)
-            .execute(self.operation.put(input))
+            .execute(self.operation.put_resource(input))
             .await;
         let status = match &result {
             Ok(response) => response.status(),
             Err(error) => actix_web::ResponseError::status_code(error),
         };
-        audit::finish(operation, &caller.request, status).await;
+        audit::finish_operation(operation, &caller.request, status).await;
         applied(result?)
     }
 }

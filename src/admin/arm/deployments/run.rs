@@ -33,11 +33,10 @@ impl DeploymentEnd {
 
 impl From<AdminError> for DeploymentEnd {
     fn from(error: AdminError) -> Self {
-        Self::failed(error.code(), error.to_string())
+        Self::failed(error.error_code(), error.to_string())
     }
 }
 
-/// A deployment that runs.
 pub(super) struct DeploymentRun {
     pub(super) expander: TemplateExpander,
     pub(super) running: RunningDeployment,
@@ -62,7 +61,8 @@ impl DeploymentRun {
                 record.problem = Some(problem);
             }
         }
-        let (deployment, state) = (record.key(), record.state.name());
+        let deployment = record.key();
+        let state = record.state.name();
         match self.running.finish().await {
             Ok(()) => info!(deployment, state, "deployment ended"),
             Err(error) => error!(%error, deployment, state, "end of a deployment not stored"),
@@ -94,7 +94,7 @@ impl DeploymentRun {
     async fn apply_resources(&mut self, declared: &Declared) -> Result<(), DeploymentEnd> {
         self.secrets.clone_from(&declared.template.secrets);
         for resource in &declared.resources {
-            let id = resource.path();
+            let id = resource.control_path();
             if self.done.contains(&id.to_ascii_lowercase()) {
                 continue;
             }
@@ -137,7 +137,7 @@ impl DeploymentRun {
                 step.state = DeploymentState::Failed;
                 step.status = error.status_code().as_u16();
                 step.problem = Some(DeploymentProblem {
-                    code: error.code().to_owned(),
+                    code: error.error_code().to_owned(),
                     message: hide_secrets(error.to_string(), &self.secrets),
                 });
                 Err(DeploymentEnd::Failed(failed_resource()))
@@ -186,7 +186,7 @@ fn is_to_be_changed(declared: &Declared, done: &BTreeSet<String>, id: &str) -> b
         declared
             .resources
             .iter()
-            .any(|resource| resource.path().eq_ignore_ascii_case(&id))
+            .any(|resource| resource.control_path().eq_ignore_ascii_case(&id))
     };
     !done.contains(&id) && (is_declared() || is_pending())
 }

@@ -35,30 +35,30 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
     (
         "/tenants",
         &[get(
-            answer!(_c => Ok(account::tenants())),
-            describe("listTenants", "List tenants").lists(SchemaRegistry::of::<Tenant>),
+            answer!(_c => Ok(account::list_tenants())),
+            describe("listTenants", "List tenants").lists(SchemaRegistry::reference_to::<Tenant>),
         )],
     ),
     (
         "/subscriptions",
         &[get(
-            answer!(c => account::subscriptions(c.control, c.request)),
+            answer!(c => account::list_subscriptions(c.control, c.request)),
             describe(
                 "listAzureSubscriptions",
                 "List the Azure subscriptions with resources",
             )
-            .pages(SchemaRegistry::of::<AzureSubscription>),
+            .pages(SchemaRegistry::reference_to::<AzureSubscription>),
         )
-        .merged(Merge::List)],
+        .merged_by(Merge::List)],
     ),
     (
         "/subscriptions/{subscriptionId}",
         &[get(
-            answer!(c => account::subscription(c.control, c.path.name("subscriptionId")?)),
+            answer!(c => account::get_subscription(c.control, c.path.name("subscriptionId")?)),
             describe("getAzureSubscription", "Get an Azure subscription")
                 .returns::<AzureSubscription>(200, "The Azure subscription"),
         )
-        .merged(Merge::Found)],
+        .merged_by(Merge::Found)],
     ),
     (
         "/subscriptions/{subscriptionId}/resourceGroups",
@@ -70,72 +70,72 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "listResourceGroups",
                 "List the resource groups with resources",
             )
-            .pages(SchemaRegistry::of::<ResourceGroup>),
+            .pages(SchemaRegistry::reference_to::<ResourceGroup>),
         )
-        .merged(Merge::List)],
+        .merged_by(Merge::List)],
     ),
     (
         "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}",
         &[
             get(
-                answer!(c => resource_groups::get(c.control, c.request, &c.path.scope()?)),
+                answer!(c => resource_groups::get(c.control, c.request, &c.path.arm_scope()?)),
                 describe("getResourceGroup", "Get a resource group")
                     .returns::<ResourceGroup>(200, "The resource group"),
             )
-            .merged(Merge::Found),
+            .merged_by(Merge::Found),
             put(
                 answer!(c => resource_groups::put(c).await),
                 answer!(c => resource_groups::difference(c)),
                 describe("putResourceGroup", "Create or change a resource group")
                     .takes(
                         true,
-                        SchemaRegistry::of::<ResourceGroupBody>,
+                        SchemaRegistry::reference_to::<ResourceGroupBody>,
                         r#"{"location": "local", "tags": {"team": "shop"}}"#,
                     )
                     .returns::<ResourceGroup>(201, "The created or changed resource group"),
             )
-            .merged(Merge::Each),
+            .merged_by(Merge::Each),
             patch(
                 answer!(c => resource_groups::patch(c).await),
                 describe("patchResourceGroup", "Change the tags of a resource group")
                     .takes(
                         true,
-                        SchemaRegistry::of::<ResourceGroupBody>,
+                        SchemaRegistry::reference_to::<ResourceGroupBody>,
                         r#"{"tags": {"team": "shop"}}"#,
                     )
                     .returns::<ResourceGroup>(200, "The resource group"),
             )
-            .merged(Merge::Each),
+            .merged_by(Merge::Each),
             delete(
-                answer!(c => resource_groups::delete(c.control, &c.path.scope()?).await),
+                answer!(c => resource_groups::delete(c.control, &c.path.arm_scope()?).await),
                 describe(
                     "deleteResourceGroup",
                     "Delete a resource group with all topics, domains and namespaces in it",
                 )
                 .returns_nothing(200, "The resource group does not exist any more"),
             )
-            .merged(Merge::Each),
+            .merged_by(Merge::Each),
         ],
     ),
     (
         "/subscriptions/{subscriptionId}/resources",
         &[list(
-            answer!(c => resource_groups::resources(c, &c.path.azure_scope()?)),
+            answer!(c => resource_groups::list_resources(c, &c.path.azure_scope()?)),
             describe("listResources", "List topics, domains and namespaces")
                 .with(RESOURCES)
-                .returns_page(SchemaRegistry::of::<GenericResource>),
+                .returns_page(SchemaRegistry::reference_to::<GenericResource>),
         )],
     ),
     (
         "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/resources",
         &[list(
-            answer!(c => resource_groups::resources(c, &c.path.azure_scope()?)),
+            answer!(c => resource_groups::list_resources(c, &c.path.azure_scope()?)),
             describe(
                 "listResourcesOfGroup",
                 "List topics, domains and namespaces of a resource group",
             )
             .with(RESOURCES)
-            .returns_page(SchemaRegistry::of::<GenericResource>),
+            .returns_page(SchemaRegistry::reference_to::<GenericResource>),
         )],
     ),
     (
@@ -147,49 +147,50 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
             }),
             describe("listTagNames", "List the names and values of tags").lists(any_object),
         )
-        .merged(Merge::Union)],
+        .merged_by(Merge::Union)],
     ),
     (
         "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/register",
         &[post(
             Access::ADMIN,
-            answer!(c => Ok(account::provider(c.control, c.path.name("subscriptionId")?))),
+            answer!(c => Ok(account::get_provider(c.control, c.path.name("subscriptionId")?))),
             describe(
                 "registerProvider",
                 "Register the resource provider, which always is registered (no effect)",
             )
             .returns::<Provider>(200, "The resource provider"),
         )
-        .merged(Merge::Union)],
+        .merged_by(Merge::Union)],
     ),
     (
         "/subscriptions/{subscriptionId}/providers",
         &[get(
-            answer!(c => Ok(account::providers(c.control, c.path.name("subscriptionId")?))),
+            answer!(c => Ok(account::list_providers(c.control, c.path.name("subscriptionId")?))),
             describe("listProviders", "List resource providers")
-                .lists(SchemaRegistry::of::<Provider>),
+                .lists(SchemaRegistry::reference_to::<Provider>),
         )
-        .merged(Merge::Union)],
+        .merged_by(Merge::Union)],
     ),
     (
         "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid",
         &[get(
-            answer!(c => Ok(account::provider(c.control, c.path.name("subscriptionId")?))),
+            answer!(c => Ok(account::get_provider(c.control, c.path.name("subscriptionId")?))),
             describe(
                 "getProvider",
                 "Get the resource provider Microsoft.EventGrid",
             )
             .returns::<Provider>(200, "The resource provider"),
         )
-        .merged(Merge::Union)],
+        .merged_by(Merge::Union)],
     ),
     (
         "/subscriptions/{subscriptionId}/locations",
         &[get(
-            answer!(c => Ok(account::locations(c.control, c.path.name("subscriptionId")?))),
-            describe("listLocations", "List locations").lists(SchemaRegistry::of::<Location>),
+            answer!(c => Ok(account::list_locations(c.control, c.path.name("subscriptionId")?))),
+            describe("listLocations", "List locations")
+                .lists(SchemaRegistry::reference_to::<Location>),
         )
-        .merged(Merge::Union)],
+        .merged_by(Merge::Union)],
     ),
 ];
 
@@ -199,14 +200,15 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
         &[get(
             answer!(_c => Ok(provider::operations())),
             describe("listOperations", "List the operations of the provider")
-                .lists(SchemaRegistry::of::<ProviderOperation>),
+                .lists(SchemaRegistry::reference_to::<ProviderOperation>),
         )],
     ),
     (
         "/topicTypes",
         &[get(
             answer!(_c => Ok(provider::topic_types())),
-            describe("listTopicTypes", "List topic types").lists(SchemaRegistry::of::<TopicType>),
+            describe("listTopicTypes", "List topic types")
+                .lists(SchemaRegistry::reference_to::<TopicType>),
         )],
     ),
     (
@@ -225,7 +227,7 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
                 "listEventTypes",
                 "List the event types of a topic type (always empty)",
             )
-            .lists(SchemaRegistry::of::<EventType>),
+            .lists(SchemaRegistry::reference_to::<EventType>),
         )],
     ),
 ];

@@ -86,7 +86,6 @@ const fn command(id: &'static str, summary: &'static str) -> Description {
         .fails(CHANGING)
 }
 
-/// A command to a replay.
 const fn replay_command(id: &'static str, summary: &'static str) -> Description {
     describe(id, summary)
         .returns::<ReplayView>(200, "The changed replay")
@@ -120,7 +119,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             )
             .takes(
                 true,
-                SchemaRegistry::of::<RedriveBody>,
+                SchemaRegistry::reference_to::<RedriveBody>,
                 r#"{"filter": {"reason": "TimeToLiveExceeded"}, "rate": 100}"#,
             )
             .returns::<PurgedView>(200, "The count of a dry run")
@@ -141,7 +140,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             )
             .takes(
                 true,
-                SchemaRegistry::of::<PurgeBody>,
+                SchemaRegistry::reference_to::<PurgeBody>,
                 r#"{"all": true, "dryRun": true}"#,
             )
             .returns::<PurgedView>(
@@ -161,7 +160,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 .fails(UNREADABLE_DEAD_LETTER)
                 .fails(READING),
         )
-        .one()
+        .served_by_named_shard()
         .or_portal()],
     ),
     (
@@ -181,9 +180,9 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/replays",
         &[
             get(
-                on_subscription!(replay::list),
+                on_subscription!(replay::list_replays),
                 describe("listReplays", "List running and recently ended replays")
-                    .lists(SchemaRegistry::of::<ReplayView>)
+                    .lists(SchemaRegistry::reference_to::<ReplayView>)
                     .fails(READING),
             )
             .in_parts(PartsMerge::Replays)
@@ -197,7 +196,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 )
                 .takes(
                     false,
-                    SchemaRegistry::of::<ReplayBody>,
+                    SchemaRegistry::reference_to::<ReplayBody>,
                     r#"{"from": "2026-01-01T00:00:00Z", "dryRun": true}"#,
                 )
                 .returns::<DryRun>(200, "The count of a dry run")
@@ -285,13 +284,17 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         "/retry",
         &[post(
             Access::OPERATE,
-            on_subscription!(retry::retry),
+            on_subscription!(retry::retry_deliveries),
             describe(
                 "retry",
                 "Retry pending deliveries now, all of them a part at a time; 409 if the event \
                  subscription is held",
             )
-            .takes(true, SchemaRegistry::of::<RetryNowBody>, r#"{"all": true}"#)
+            .takes(
+                true,
+                SchemaRegistry::reference_to::<RetryNowBody>,
+                r#"{"all": true}"#,
+            )
             .returns::<RetriedView>(
                 200,
                 "The number of retries that are brought forward; `next` is the start of the rest",
@@ -323,7 +326,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             )
             .takes(
                 false,
-                SchemaRegistry::of::<UnblockBody>,
+                SchemaRegistry::reference_to::<UnblockBody>,
                 r#"{"key": "orders/1"}"#,
             ),
         )

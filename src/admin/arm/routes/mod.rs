@@ -52,7 +52,6 @@ pub struct Route {
     pub(crate) id: String,
 }
 
-/// All routes.
 pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(routes);
 
 const PROVIDER: &str = "/providers/Microsoft.EventGrid";
@@ -111,7 +110,7 @@ use on_delivery;
 /// A handler of a command to a replay.
 macro_rules! on_replay {
     ($command:expr) => {
-        on_subscription!(c, topic, name => replay::command(c, topic, name, $command).await)
+        on_subscription!(c, topic, name => replay::command_job(c, topic, name, $command).await)
     };
 }
 use on_replay;
@@ -123,7 +122,8 @@ impl Route {
         tag: &'static str,
         id: String,
     ) -> Self {
-        let (kind, form) = (TopicKind::Topic, PathForm::Nested);
+        let kind = TopicKind::Topic;
+        let form = PathForm::Nested;
         Self {
             template: template.into(),
             operations,
@@ -230,10 +230,8 @@ fn routes() -> Vec<Route> {
     routes.extend(PROVIDERS.iter().map(provider));
     for (scope, of) in [(&whole, ""), (&group, "OfGroup")] {
         for (kind, id) in [(TopicKind::Topic, "Topics"), (TopicKind::Domain, "Domains")] {
-            let (path, resource) = (
-                format!("{scope}/{}", kind.path_segment()),
-                kind.path_segment(),
-            );
+            let path = format!("{scope}/{}", kind.path_segment());
+            let resource = kind.path_segment();
             let list = Route::new(path, &TOPIC_LIST, resource, format!("{id}{of}"));
             routes.push(Route {
                 kind,
@@ -329,7 +327,8 @@ fn add_unsupported(routes: &mut Vec<Route>, whole: &str, group: &str) {
             format!("One{resource}"),
         );
     }
-    let (resource, all) = ("verifiedPartners", format!("{PROVIDER}/verifiedPartners"));
+    let resource = "verifiedPartners";
+    let all = format!("{PROVIDER}/verifiedPartners");
     add(
         all.clone(),
         &UNSUPPORTED_LIST,

@@ -26,7 +26,7 @@ const EXAMPLE: &str = r#"{"location": "local", "sku": {"name": "Standard", "capa
 
 /// A reference to the schema of an event subscription of a namespace topic.
 fn subscription(schemas: &mut SchemaRegistry) -> Value {
-    schemas.of::<NamespaceSubscriptionProperties>();
+    schemas.reference_to::<NamespaceSubscriptionProperties>();
     schemas.named::<EventSubscription<NamespaceSubscriptionProperties>>("NamespaceSubscription")
 }
 
@@ -38,7 +38,7 @@ fn subscription_patch(_: &mut SchemaRegistry) -> Value {
 
 pub(super) static NAMESPACES: [Operation; 1] = [list(
     answer!(c => namespaces::list(c.control, c.request, &c.path.azure_scope()?)),
-    describe("list", "List namespaces").pages(SchemaRegistry::of::<Namespace>),
+    describe("list", "List namespaces").pages(SchemaRegistry::reference_to::<Namespace>),
 )];
 
 pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
@@ -54,13 +54,13 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
                 answer!(c => namespaces::put(c, c.path.namespace()?).await),
                 answer!(c => namespaces::difference(c, c.path.namespace()?)),
                 describe("put", "Create or replace a namespace")
-                    .takes(false, SchemaRegistry::of::<Namespace>, EXAMPLE)
+                    .takes(false, SchemaRegistry::reference_to::<Namespace>, EXAMPLE)
                     .returns::<Namespace>(201, "The created or changed resource"),
             ),
             patch(
                 answer!(c => namespaces::patch(c, &c.path.namespace()?).await),
                 describe("patch", "Change a namespace with a JSON merge patch")
-                    .takes(false, SchemaRegistry::of::<Namespace>, EXAMPLE)
+                    .takes(false, SchemaRegistry::reference_to::<Namespace>, EXAMPLE)
                     .returns::<Namespace>(200, "The changed resource"),
             ),
             delete(
@@ -93,7 +93,8 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
 
 pub(super) static NAMESPACE_TOPICS: [Operation; 1] = [list(
     answer!(c => topics::list_in_namespace(c, &c.path.namespace()?)),
-    describe("list", "List the topics of a namespace").pages(SchemaRegistry::of::<NamespaceTopic>),
+    describe("list", "List the topics of a namespace")
+        .pages(SchemaRegistry::reference_to::<NamespaceTopic>),
 )];
 
 pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
@@ -108,7 +109,7 @@ pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
         describe("put", "Create or replace a topic of a namespace")
             .takes(
                 false,
-                SchemaRegistry::of::<NamespaceTopic>,
+                SchemaRegistry::reference_to::<NamespaceTopic>,
                 r#"{"properties": {"eventRetentionInDays": 1}}"#,
             )
             .returns::<NamespaceTopic>(201, "The created or changed resource"),
@@ -121,7 +122,7 @@ pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
         )
         .takes(
             false,
-            SchemaRegistry::of::<NamespaceTopic>,
+            SchemaRegistry::reference_to::<NamespaceTopic>,
             r#"{"properties": {"eventRetentionInDays": 1}}"#,
         )
         .returns::<NamespaceTopic>(200, "The changed resource"),

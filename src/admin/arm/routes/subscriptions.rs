@@ -15,7 +15,7 @@ use crate::{
     explain,
     merge::PartsMerge,
     metrics::{self, MetricsView},
-    openapi::{Description, READING, SchemaRegistry, any_text, describe, error},
+    openapi::{Description, READING, SchemaRegistry, any_text, describe, error_reference},
     operate, test_filter,
 };
 use gridhook_api::{
@@ -32,11 +32,11 @@ use gridhook_api::{
 type SubscriptionView = EventSubscription<SubscriptionProperties>;
 
 fn event_not_found(schemas: &mut SchemaRegistry) -> Value {
-    json!({"anyOf": [error(), schemas.of::<NotFoundView>()]})
+    json!({"anyOf": [error_reference(), schemas.reference_to::<NotFoundView>()]})
 }
 
 fn filter_test(schemas: &mut SchemaRegistry) -> Value {
-    let filter = schemas.of::<FilterBody>();
+    let filter = schemas.reference_to::<FilterBody>();
     let description = "Filter to test instead of the stored one";
     test_body(
         "filter",
@@ -45,7 +45,7 @@ fn filter_test(schemas: &mut SchemaRegistry) -> Value {
 }
 
 fn transform_test(schemas: &mut SchemaRegistry) -> Value {
-    let transform = schemas.of::<TransformSchema>();
+    let transform = schemas.reference_to::<TransformSchema>();
     let description = "Transformation to test instead of the stored one";
     test_body(
         "transform",
@@ -84,7 +84,7 @@ pub(super) static ALL_SUBSCRIPTIONS: [Operation; 1] = [list(
         "list",
         "List event subscriptions by subscription, resource group, location or topic type",
     )
-    .pages(SchemaRegistry::of::<SubscriptionView>),
+    .pages(SchemaRegistry::reference_to::<SubscriptionView>),
 )];
 
 pub(super) static SUBSCRIPTION_LIST: [Operation; 1] = [list(
@@ -93,7 +93,7 @@ pub(super) static SUBSCRIPTION_LIST: [Operation; 1] = [list(
         "list",
         "List the event subscriptions of a topic, a domain or a domain topic",
     )
-    .pages(SchemaRegistry::of::<SubscriptionView>),
+    .pages(SchemaRegistry::reference_to::<SubscriptionView>),
 )];
 
 pub(super) static SUBSCRIPTION: [Operation; 4] = [
@@ -111,7 +111,7 @@ pub(super) static SUBSCRIPTION: [Operation; 4] = [
         describe("put", "Create or replace an event subscription")
             .takes(
                 true,
-                SchemaRegistry::of::<SubscriptionView>,
+                SchemaRegistry::reference_to::<SubscriptionView>,
                 r#"{"properties": {"destination": {"endpointType": "WebHook",
                     "properties": {"endpointUrl": "http://127.0.0.1:9/orders"}}}}"#,
             )
@@ -129,7 +129,7 @@ pub(super) static SUBSCRIPTION: [Operation; 4] = [
         )
         .takes(
             false,
-            SchemaRegistry::of::<SubscriptionProperties>,
+            SchemaRegistry::reference_to::<SubscriptionProperties>,
             r#"{"labels": ["shop"]}"#,
         )
         .returns::<SubscriptionView>(201, "The changed resource"),
@@ -168,7 +168,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
                 "getDeliveryAttributes",
                 "List the delivery properties with their secrets",
             )
-            .lists(SchemaRegistry::of::<AttributeMappingBody>),
+            .lists(SchemaRegistry::reference_to::<AttributeMappingBody>),
         )],
     ),
     (
@@ -220,7 +220,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
     (
         "/metrics",
         &[get(
-            on_subscription!(metrics::subscription),
+            on_subscription!(metrics::get_subscription_metrics),
             describe(
                 "metrics",
                 "Get the metrics of an event subscription, as JSON, Prometheus text or OpenMetrics",
@@ -228,7 +228,10 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
             .returns_types(
                 "The metrics of the event subscription",
                 &[
-                    ("application/json", SchemaRegistry::of::<MetricsView>),
+                    (
+                        "application/json",
+                        SchemaRegistry::reference_to::<MetricsView>,
+                    ),
                     ("text/plain", any_text),
                     ("application/openmetrics-text", any_text),
                 ],
@@ -254,6 +257,6 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
             )
             .fails(READING),
         )
-        .found()],
+        .served_where_found()],
     ),
 ];

@@ -74,7 +74,6 @@ const EVENTS: &[Query] = &[
     Query("id", QueryType::Text, "Id of the listed events"),
 ];
 
-/// Errors of a publish.
 const PUBLISHING: Errors = &[
     (400, "Event not accepted"),
     (429, "Too many events"),
@@ -88,7 +87,7 @@ fn events_to_publish(_: &mut SchemaRegistry) -> Value {
 
 pub(super) static TOPIC_LIST: [Operation; 1] = [list(
     answer!(c => topics::list(c, &c.path.azure_scope()?)),
-    describe("list", "List {resource}").pages(SchemaRegistry::of::<Topic>),
+    describe("list", "List {resource}").pages(SchemaRegistry::reference_to::<Topic>),
 )];
 
 pub(super) static TOPIC: [Operation; 4] = [
@@ -102,7 +101,7 @@ pub(super) static TOPIC: [Operation; 4] = [
         describe("put", "Create or replace a {noun}")
             .takes(
                 false,
-                SchemaRegistry::of::<Topic>,
+                SchemaRegistry::reference_to::<Topic>,
                 r#"{"location": "local", "tags": {"team": "shop"}}"#,
             )
             .returns::<Topic>(201, "The created or changed resource"),
@@ -112,7 +111,7 @@ pub(super) static TOPIC: [Operation; 4] = [
         describe("patch", "Change a {noun} with a JSON merge patch")
             .takes(
                 false,
-                SchemaRegistry::of::<Topic>,
+                SchemaRegistry::reference_to::<Topic>,
                 r#"{"location": "local", "tags": {"team": "shop"}}"#,
             )
             .returns::<Topic>(201, "The changed resource"),
@@ -134,7 +133,7 @@ pub(super) const REGENERATE_KEY: Description =
     describe("regenerateKey", "Replace one of the access keys")
         .takes(
             true,
-            SchemaRegistry::of::<RegenerateKeyBody>,
+            SchemaRegistry::reference_to::<RegenerateKeyBody>,
             r#"{"keyName": "key1"}"#,
         )
         .returns::<SharedAccessKeys>(200, "Both access keys")
@@ -174,7 +173,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/trace",
         &[get(
-            on_topic!(trace::trace),
+            on_topic!(trace::trace_event),
             describe(
                 "trace",
                 "Trace an event through all event subscriptions, by id or sequence number",
@@ -189,7 +188,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/events",
         &[get(
-            on_topic!(events::list),
+            on_topic!(events::list_events),
             describe("events", "List the stored events of a topic, newest first")
                 .with(EVENTS)
                 .returns::<EventList>(200, "The page of events")
@@ -214,13 +213,13 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
             )
             .fails(READING),
         )
-        .one()],
+        .served_by_named_shard()],
     ),
     (
         "/publish",
         &[post(
             Access::OPERATE,
-            on_topic!(events::publish),
+            on_topic!(events::publish_events),
             describe(
                 "publish",
                 "Publish events with the token of an operator, in the input schema of the topic",
@@ -235,7 +234,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
             .returns_nothing(200, "The events are stored")
             .fails(PUBLISHING),
         )
-        .near()],
+        .served_nearby()],
     ),
     (
         "/testFilter",
@@ -258,7 +257,7 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
                 "listEventTypes",
                 "List the event types of a topic with their schemas and examples",
             )
-            .lists(SchemaRegistry::of::<DeclaredEventType>),
+            .lists(SchemaRegistry::reference_to::<DeclaredEventType>),
         )],
     ),
     (
@@ -275,7 +274,7 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
                 describe("putEventType", "Create or replace an event type of a topic")
                     .takes(
                         true,
-                        SchemaRegistry::of::<DeclaredEventType>,
+                        SchemaRegistry::reference_to::<DeclaredEventType>,
                         r#"{"properties": {"description": "An order was placed", "versions":
                             {"1": {"schema": {"type": "object", "required": ["total"]},
                                 "examples": [{"total": 5}]}}}}"#,
@@ -298,7 +297,7 @@ pub(super) static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
         &[get(
             on_topic!(c, topic => topics::event_types(c.control, topic)),
             describe("eventTypes", "List the event types that a topic declares")
-                .lists(SchemaRegistry::of::<EventType>),
+                .lists(SchemaRegistry::reference_to::<EventType>),
         )],
     ),
     (
@@ -320,7 +319,7 @@ pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
         &[list(
             on_topic!(c, topic => domain_topics::list(c, topic)),
             describe("list", "List the topics of a domain")
-                .pages(SchemaRegistry::of::<DomainTopic>),
+                .pages(SchemaRegistry::reference_to::<DomainTopic>),
         )],
     ),
     (
@@ -335,7 +334,7 @@ pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
                 on_topic!(domain_topics::put),
                 answer!(c => domain_topics::difference(c, &c.path.topic()?)),
                 describe("put", "Create a topic of a domain")
-                    .takes(false, SchemaRegistry::of::<DomainTopic>, "{}")
+                    .takes(false, SchemaRegistry::reference_to::<DomainTopic>, "{}")
                     .returns::<DomainTopic>(201, "The created or existing domain topic"),
             ),
             delete(

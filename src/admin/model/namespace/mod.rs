@@ -10,7 +10,7 @@ use serde_json::Value;
 pub use self::view::namespace_view;
 use super::{
     Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, check_tags,
-    drop_read_only, merge_resource, parse, read, refuse_unsupported,
+    drop_read_only, merge_resource, parse_body, read, refuse_unsupported,
     tolerance::{FORMER_IDENTITY, Tolerance},
     topic::{
         IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part,
@@ -92,20 +92,20 @@ pub struct NamespaceSpec {
 
 impl NamespaceSpec {
     /// Reads the body of a PUT of the namespace `name`.
-    pub fn put(name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
-        Self::of(name, parse(body)?)
+    pub fn from_put(name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
+        Self::from_value(name, parse_body(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
-    pub fn patch(record: &NamespaceRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
-        let mut whole = value_of(&settable(record));
-        merge_resource(&mut whole, parse(body)?);
-        Self::of(record.name.as_str(), whole)
+    pub fn from_patch(record: &NamespaceRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
+        let mut whole = value_of(&settable_body(record));
+        merge_resource(&mut whole, parse_body(body)?);
+        Self::from_value(record.name.as_str(), whole)
     }
 
-    fn of(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
+    fn from_value(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
-        TOLERANCE.apply(&mut value);
+        TOLERANCE.apply_to(&mut value);
         canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: Namespace = read(value)?;
@@ -113,7 +113,9 @@ impl NamespaceSpec {
         let properties = body.properties.unwrap_or_default();
         let sku = body.sku.unwrap_or_default();
         if !UNITS.contains(&sku.capacity) {
-            let (given, least, most) = (sku.capacity, UNITS.start(), UNITS.end());
+            let given = sku.capacity;
+            let least = UNITS.start();
+            let most = UNITS.end();
             return Err(InvalidRequest::new(
                 "sku.capacity",
                 format!("is {given}; allowed is {least} to {most}"),
@@ -145,7 +147,7 @@ impl NamespaceSpec {
     }
 
     /// A new namespace.
-    pub fn create(
+    pub fn create_record(
         self,
         name: &str,
         scope: ArmScope,
@@ -176,7 +178,7 @@ impl NamespaceSpec {
 
     /// `existing` with the changes. Keys, name and scope never change; the location is kept if the
     /// body omits it.
-    pub fn update(self, existing: &NamespaceRecord) -> NamespaceRecord {
+    pub fn update_record(self, existing: &NamespaceRecord) -> NamespaceRecord {
         let Self {
             location,
             tags,
@@ -195,12 +197,12 @@ impl NamespaceSpec {
 }
 
 /// The settable properties as JSON.
-pub(crate) fn set(record: &NamespaceRecord) -> Value {
-    value_of(&settable(record))
+pub(crate) fn settable_json(record: &NamespaceRecord) -> Value {
+    value_of(&settable_body(record))
 }
 
 /// The settable properties of a record.
-fn settable(record: &NamespaceRecord) -> Namespace {
+fn settable_body(record: &NamespaceRecord) -> Namespace {
     let StoredNamespaceProperties {
         sku,
         identity,

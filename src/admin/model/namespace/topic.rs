@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::model::system_data::system_data_view;
 use crate::model::{
     Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
-    drop_read_only, merge, parse, read,
+    drop_read_only, merge_patch, parse_body, read,
     tolerance::{FORMER_CLOUD_EVENTS, Tolerance},
     topic::{
         check_duplicate_window, check_partition_count, ingress::duplicate_window, schema_name,
@@ -74,20 +74,20 @@ pub struct NamespaceTopicSpec {
 
 impl NamespaceTopicSpec {
     /// Reads the body of a PUT of the topic `name`.
-    pub fn put(name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
-        Self::of(name, parse(body)?)
+    pub fn from_put(name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
+        Self::from_value(name, parse_body(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
-    pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
-        let mut whole = set(record);
-        merge(&mut whole, parse(body)?);
-        Self::of(record.name.as_str(), whole)
+    pub fn from_patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
+        let mut whole = settable_json(record);
+        merge_patch(&mut whole, parse_body(body)?);
+        Self::from_value(record.name.as_str(), whole)
     }
 
-    fn of(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
+    fn from_value(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
-        TOLERANCE.apply(&mut value);
+        TOLERANCE.apply_to(&mut value);
         canonicalize(&mut value, &ENUMERATIONS);
         let body: NamespaceTopic = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
@@ -112,11 +112,12 @@ impl NamespaceTopicSpec {
             }
         }
         let at = "properties.eventRetentionInDays";
-        let retention_days = RETENTION_DAYS.check(at, properties.event_retention_in_days)?;
+        let retention_days = RETENTION_DAYS.check_value(at, properties.event_retention_in_days)?;
         let window = properties.duplicate_detection_history_time_window;
         let duplicate_window_s = window.map(|given| duplicate_window(&given)).transpose()?;
         let schema_validation = properties.schema_validation.unwrap_or_default();
-        let (partition_count, edition) = (properties.partition_count, properties.edition);
+        let partition_count = properties.partition_count;
+        let edition = properties.edition;
         Ok(Self {
             retention_days,
             duplicate_window_s,
@@ -141,7 +142,7 @@ impl NamespaceTopicSpec {
     }
 
     /// A new topic of `namespace`.
-    pub fn create(
+    pub fn create_record(
         self,
         name: &str,
         namespace: &NamespaceRecord,
@@ -150,14 +151,14 @@ impl NamespaceTopicSpec {
     ) -> Result<TopicRecord, InvalidRequest> {
         check_name("the topic's name", name, 50)?;
         let edition = self.edition.clone().unwrap_or_else(|| EDITION.to_owned());
-        editions.ranges(&edition)?;
+        editions.edition_ranges(&edition)?;
         check_duplicate_window(TopicRecord {
             name: Name::new(name),
             scope: namespace.scope.clone(),
             partitions: Vec::new(),
             input_schema: Schema::CloudEvents,
             keys,
-            ingress: self.ingress(IngressSettings::default()),
+            ingress: self.ingress_settings(IngressSettings::default()),
             edition,
             location: namespace.location.clone(),
             tags: Default::default(),
@@ -174,7 +175,7 @@ impl NamespaceTopicSpec {
         })
     }
 
-    fn ingress(&self, of: IngressSettings) -> IngressSettings {
+    fn ingress_settings(&self, of: IngressSettings) -> IngressSettings {
         let Self {
             duplicate_window_s,
             schema_validation,
@@ -188,7 +189,7 @@ impl NamespaceTopicSpec {
     }
 
     /// `existing` with the changes of retention, duplicate detection, validation and edition.
-    pub fn update(
+    pub fn update_record(
         self,
         existing: &TopicRecord,
         editions: &Editions,
@@ -197,13 +198,13 @@ impl NamespaceTopicSpec {
             .edition
             .clone()
             .unwrap_or_else(|| existing.edition.clone());
-        editions.ranges(&edition)?;
+        editions.edition_ranges(&edition)?;
         let namespace = existing.namespace.clone();
         let namespace = namespace.map(|of| NamespaceMembership {
             retention_days: self.retention_days,
             ..of
         });
-        let ingress = self.ingress(existing.ingress.clone());
+        let ingress = self.ingress_settings(existing.ingress.clone());
         check_duplicate_window(TopicRecord {
             edition,
             namespace,
@@ -214,7 +215,7 @@ impl NamespaceTopicSpec {
 }
 
 /// The settable properties as JSON.
-pub(crate) fn set(record: &TopicRecord) -> Value {
+pub(crate) fn settable_json(record: &TopicRecord) -> Value {
     value_of(&settable(record))
 }
 
@@ -249,15 +250,17 @@ pub fn minutes_max(topic: &TopicRecord) -> u32 {
 }
 
 /// Checks that the time to live of an event subscription fits a new retention of its topic.
-pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<(), InvalidRequest> {
-    let (asked, most) = (
-        subscription.retry.event_time_to_live_in_minutes,
-        minutes_max(topic),
-    );
+pub fn check_retention(
+    subscription: &SubscriptionRecord,
+    topic: &TopicRecord,
+) -> Result<(), InvalidRequest> {
+    let asked = subscription.retry.event_time_to_live_in_minutes;
+    let most = minutes_max(topic);
     if asked <= most {
         return Ok(());
     }
-    let (days, name) = (retention_days(topic), &subscription.name);
+    let days = retention_days(topic);
+    let name = &subscription.name;
     let problem = format!(
         "is {days}; the eventTimeToLive of the event subscription {name} is {asked} minutes, and \
          allowed is {most}"

@@ -1,6 +1,6 @@
 //! The view of a namespace, without its keys.
 
-use super::settable;
+use super::settable_body;
 use crate::model::system_data::system_data_view;
 use gridhook_api::{
     namespace::{Namespace, TopicsConfiguration},
@@ -16,7 +16,7 @@ pub fn namespace_view(record: &NamespaceRecord, public_url: &str) -> Namespace {
         .split_once("://")
         .map_or(endpoint.as_str(), |(_, rest)| rest)
         .to_owned();
-    let mut namespace = settable(record);
+    let mut namespace = settable_body(record);
     namespace.id = record.resource_id().into();
     namespace.name = Some(record.name.to_string());
     namespace.kind = "Microsoft.EventGrid/namespaces".to_owned().into();

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::check::length;
+use super::check::check_length;
 use crate::model::{EditionRanges, InvalidRequest, canonical_name};
 use gridhook_event::Schema;
 use gridhook_policy::filter::{
@@ -68,7 +68,7 @@ pub(super) fn read(
             text_max: ranges.filter_text_max,
             members,
         }
-        .filter(schema)
+        .read_filter(schema)
     });
     let filters = read.collect::<Result<Vec<_>, _>>()?;
     let values: usize = filters
@@ -93,82 +93,82 @@ struct AdvancedFilterReader {
 }
 
 impl AdvancedFilterReader {
-    fn filter(mut self, schema: Schema) -> Result<AdvancedFilter, InvalidRequest> {
+    fn read_filter(mut self, schema: Schema) -> Result<AdvancedFilter, InvalidRequest> {
         let name = self.string_member("operatorType", &allowed_operators())?;
         let name = canonical_name(&name, &OPERATORS).to_owned();
         let key = FilterKey::from(
             self.string_member("key", "the name of a property, such as data.total")?,
         );
         key.check_schema(schema)
-            .map_err(|error| InvalidRequest::new(self.under("key"), error.to_string()))?;
-        let operator = self.operator(&name)?;
+            .map_err(|error| InvalidRequest::new(self.member_path("key"), error.to_string()))?;
+        let operator = self.read_operator(&name)?;
         // Some clients write an omitted member as null.
         match self.members.iter().find(|(_, value)| !value.is_null()) {
             Some((member, _)) => Err(InvalidRequest::new(
-                self.under(member),
+                self.member_path(member),
                 format!("is no member of {name}; leave it out"),
             )),
             None => Ok(AdvancedFilter { key, operator }),
         }
     }
 
-    fn operator(&mut self, name: &str) -> Result<Operator, InvalidRequest> {
+    fn read_operator(&mut self, name: &str) -> Result<Operator, InvalidRequest> {
         Ok(match name {
             "NumberIn" => Operator::NumberIn {
-                values: self.numbers(name)?,
+                values: self.read_numbers(name)?,
             },
             "NumberNotIn" => Operator::NumberNotIn {
-                values: self.numbers(name)?,
+                values: self.read_numbers(name)?,
             },
             "NumberLessThan" => Operator::NumberLessThan {
-                value: self.number(name)?,
+                value: self.read_number(name)?,
             },
             "NumberGreaterThan" => Operator::NumberGreaterThan {
-                value: self.number(name)?,
+                value: self.read_number(name)?,
             },
             "NumberLessThanOrEquals" => Operator::NumberLessThanOrEquals {
-                value: self.number(name)?,
+                value: self.read_number(name)?,
             },
             "NumberGreaterThanOrEquals" => Operator::NumberGreaterThanOrEquals {
-                value: self.number(name)?,
+                value: self.read_number(name)?,
             },
             "NumberInRange" => Operator::NumberInRange {
-                values: self.ranges(name)?,
+                values: self.read_ranges(name)?,
             },
             "NumberNotInRange" => Operator::NumberNotInRange {
-                values: self.ranges(name)?,
+                values: self.read_ranges(name)?,
             },
             "BoolEquals" => Operator::BoolEquals {
-                value: self.boolean(name)?,
+                value: self.read_boolean(name)?,
             },
             "StringContains" => Operator::StringContains {
-                values: self.texts(name)?,
+                values: self.read_texts(name)?,
             },
             "StringBeginsWith" => Operator::StringBeginsWith {
-                values: self.texts(name)?,
+                values: self.read_texts(name)?,
             },
             "StringEndsWith" => Operator::StringEndsWith {
-                values: self.texts(name)?,
+                values: self.read_texts(name)?,
             },
             "StringIn" => Operator::StringIn {
-                values: self.texts(name)?,
+                values: self.read_texts(name)?,
             },
             "StringNotContains" => Operator::StringNotContains {
-                values: self.texts(name)?,
+                values: self.read_texts(name)?,
             },
             "StringNotBeginsWith" => Operator::StringNotBeginsWith {
-                values: self.texts(name)?,
+                values: self.read_texts(name)?,
             },
             "StringNotEndsWith" => Operator::StringNotEndsWith {
-                values: self.texts(name)?,
+                values: self.read_texts(name)?,
             },
             "StringNotIn" => Operator::StringNotIn {
-                values: self.texts(name)?,
+                values: self.read_texts(name)?,
             },
             "IsNullOrUndefined" => Operator::IsNullOrUndefined,
             "IsNotNull" => Operator::IsNotNull,
             _ => {
-                let at = self.under("operatorType");
+                let at = self.member_path("operatorType");
                 return Err(InvalidRequest::new(
                     at,
                     format!(
@@ -181,7 +181,7 @@ impl AdvancedFilterReader {
         })
     }
 
-    fn under(&self, member: &str) -> String {
+    fn member_path(&self, member: &str) -> String {
         format!("{}.{member}", self.at)
     }
 
@@ -191,64 +191,78 @@ impl AdvancedFilterReader {
             Some(Value::String(text)) => text,
             Some(Value::Null) | None => {
                 return Err(InvalidRequest::new(
-                    self.under(member),
+                    self.member_path(member),
                     format!("is missing; allowed is {allowed}"),
                 ));
             }
             Some(other) => {
                 return Err(InvalidRequest::new(
-                    self.under(member),
+                    self.member_path(member),
                     format!("is {other}; allowed is {allowed}"),
                 ));
             }
         };
-        length(&self.under(member), &text, self.text_max)?;
+        check_length(&self.member_path(member), &text, self.text_max)?;
         Ok(text)
     }
 
-    fn number(&mut self, name: &str) -> Result<ExactNumber, InvalidRequest> {
-        match self.value(name, "a number")? {
+    fn read_number(&mut self, name: &str) -> Result<ExactNumber, InvalidRequest> {
+        match self.read_value(name, "a number")? {
             Value::Number(number) => Ok(ExactNumber::from(&number)),
-            other => Err(wrong(self.under("value"), &other, name, "a number")),
+            other => Err(wrong_type(
+                self.member_path("value"),
+                &other,
+                name,
+                "a number",
+            )),
         }
     }
 
-    fn boolean(&mut self, name: &str) -> Result<bool, InvalidRequest> {
-        match self.value(name, "true or false")? {
+    fn read_boolean(&mut self, name: &str) -> Result<bool, InvalidRequest> {
+        match self.read_value(name, "true or false")? {
             Value::Bool(value) => Ok(value),
-            other => Err(wrong(self.under("value"), &other, name, "true or false")),
+            other => Err(wrong_type(
+                self.member_path("value"),
+                &other,
+                name,
+                "true or false",
+            )),
         }
     }
 
-    fn numbers(&mut self, name: &str) -> Result<Vec<ExactNumber>, InvalidRequest> {
+    fn read_numbers(&mut self, name: &str) -> Result<Vec<ExactNumber>, InvalidRequest> {
         let number = |at: String, value: Value| match value {
             Value::Number(number) => Ok(ExactNumber::from(&number)),
-            other => Err(wrong(at, &other, name, "numbers")),
+            other => Err(wrong_type(at, &other, name, "numbers")),
         };
-        self.values(name, "numbers")?
+        self.read_values(name, "numbers")?
             .map(|(at, value)| number(at, value))
             .collect()
     }
 
-    fn texts(&mut self, name: &str) -> Result<Vec<FoldedText>, InvalidRequest> {
+    fn read_texts(&mut self, name: &str) -> Result<Vec<FoldedText>, InvalidRequest> {
         let max = self.text_max;
         let text = |at: String, value: Value| match value {
-            Value::String(text) => length(&at, &text, max).map(|()| FoldedText::from(text)),
-            other => Err(wrong(at, &other, name, "strings")),
+            Value::String(text) => check_length(&at, &text, max).map(|()| FoldedText::from(text)),
+            other => Err(wrong_type(at, &other, name, "strings")),
         };
-        self.values(name, "strings")?
+        self.read_values(name, "strings")?
             .map(|(at, value)| text(at, value))
             .collect()
     }
 
-    fn ranges(&mut self, name: &str) -> Result<Vec<(ExactNumber, ExactNumber)>, InvalidRequest> {
+    fn read_ranges(
+        &mut self,
+        name: &str,
+    ) -> Result<Vec<(ExactNumber, ExactNumber)>, InvalidRequest> {
         const PAIRS: &str = "pairs of numbers, such as [[1, 5], [10, 20]]";
         let range = |at: String, value: Value| {
             let ends = value.as_array().map(Vec::as_slice).unwrap_or_default();
             let [Value::Number(least), Value::Number(most)] = ends else {
-                return Err(wrong(at, &value, name, PAIRS));
+                return Err(wrong_type(at, &value, name, PAIRS));
             };
-            let (least, most) = (ExactNumber::from(least), ExactNumber::from(most));
+            let least = ExactNumber::from(least);
+            let most = ExactNumber::from(most);
             if least > most {
                 return Err(InvalidRequest::new(
                     at,
@@ -259,36 +273,36 @@ impl AdvancedFilterReader {
             }
             Ok((least, most))
         };
-        self.values(name, PAIRS)?
+        self.read_values(name, PAIRS)?
             .map(|(at, value)| range(at, value))
             .collect()
     }
 
     /// The value of an operator with one value.
-    fn value(&mut self, name: &str, takes: &str) -> Result<Value, InvalidRequest> {
+    fn read_value(&mut self, name: &str, takes: &str) -> Result<Value, InvalidRequest> {
         let value = self
             .members
             .remove("value")
             .filter(|value| !value.is_null());
         value.ok_or_else(|| {
             InvalidRequest::new(
-                self.under("value"),
+                self.member_path("value"),
                 format!("is missing; {name} takes {takes}"),
             )
         })
     }
 
     /// The values of an operator with several values, each with its path.
-    fn values(
+    fn read_values(
         &mut self,
         name: &str,
         takes: &str,
     ) -> Result<impl Iterator<Item = (String, Value)> + use<>, InvalidRequest> {
-        let at = self.under("values");
+        let at = self.member_path("values");
         let values = match self.members.remove("values") {
             Some(Value::Array(values)) => values,
             Some(Value::Null) | None => Vec::new(),
-            Some(other) => return Err(wrong(at, &other, name, &format!("a list of {takes}"))),
+            Some(other) => return Err(wrong_type(at, &other, name, &format!("a list of {takes}"))),
         };
         if values.is_empty() {
             return Err(InvalidRequest::new(
@@ -303,6 +317,6 @@ impl AdvancedFilterReader {
     }
 }
 
-fn wrong(at: String, given: &Value, name: &str, takes: &str) -> InvalidRequest {
+fn wrong_type(at: String, given: &Value, name: &str, takes: &str) -> InvalidRequest {
     InvalidRequest::new(at, format!("is {given}; {name} takes {takes}"))
 }

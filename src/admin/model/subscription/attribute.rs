@@ -35,7 +35,8 @@ pub(super) fn read(
     let mut read: Vec<DeliveryProperty> = Vec::new();
     for (index, mapping) in given.into_iter().enumerate() {
         let at = format!("{at}[{index}]");
-        let property = property(mapping, input, delivery).map_err(|invalid| invalid.under(&at))?;
+        let property = read_property(mapping, input, delivery)
+            .map_err(|invalid| invalid.prefixed_with(&at))?;
         if read
             .iter()
             .any(|other| other.name.eq_ignore_ascii_case(&property.name))
@@ -51,7 +52,7 @@ pub(super) fn read(
     Ok(read)
 }
 
-fn property(
+fn read_property(
     mapping: Value,
     input: Schema,
     delivery: Schema,

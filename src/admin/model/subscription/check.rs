@@ -7,7 +7,7 @@ use url::Url;
 
 use super::{STORAGE_BLOB, advanced, is_namespaced};
 use crate::model::{
-    EditionRanges, InvalidRequest, ValueRange, instant, namespace::topic::minutes_max,
+    EditionRanges, InvalidRequest, ValueRange, namespace::topic::minutes_max, parse_instant,
     tolerance::FORMER_CLOUD_EVENTS, topic::schema_name as input_schema_name,
 };
 use gridhook_api::{
@@ -75,16 +75,17 @@ pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidReque
 }
 
 /// Reads a filter for events in `schema`, which determines the known keys.
-pub(super) fn filter(
+pub(super) fn read_filter(
     given: FilterBody,
     schema: Schema,
     ranges: &EditionRanges,
 ) -> Result<Filter, InvalidRequest> {
-    let check = |at: &str, text: &str| length(at, text, ranges.filter_text_max);
+    let check = |at: &str, text: &str| check_length(at, text, ranges.filter_text_max);
     if let Some(types) = &given.included_event_types {
         let at = "filter.includedEventTypes";
         if types.len() > ranges.event_types_max {
-            let (count, most) = (types.len(), ranges.event_types_max);
+            let count = types.len();
+            let most = ranges.event_types_max;
             return Err(InvalidRequest::new(
                 at,
                 format!("has {count} entries; allowed are at most {most}"),
@@ -124,7 +125,7 @@ pub(super) fn filter(
 }
 
 /// Checks the length of a string of a filter.
-pub(super) fn length(at: &str, text: &str, max: usize) -> Result<(), InvalidRequest> {
+pub(super) fn check_length(at: &str, text: &str, max: usize) -> Result<(), InvalidRequest> {
     match text.chars().count() {
         length if length > max => Err(InvalidRequest::new(
             at,
@@ -153,8 +154,9 @@ pub(super) fn delivery_schema(
     {
         return Ok(*requested);
     }
-    let allowed: Vec<_> = possible.iter().map(|schema| schema_name(*schema)).collect();
-    let (input, allowed) = (input_schema_name(input), allowed.join(", "));
+    let allowed_schemas: Vec<_> = possible.iter().map(|schema| schema_name(*schema)).collect();
+    let input = input_schema_name(input);
+    let allowed = allowed_schemas.join(", ");
     Err(InvalidRequest::new(
         "eventDeliverySchema",
         format!(
@@ -167,7 +169,7 @@ pub(super) fn delivery_schema(
 /// Either setting enables batching, and the other one gets its default; without both a request has
 /// one event (Event Grid documentation, 2023 edition). Views have both settings, and mean the same
 /// when a client sends them back.
-pub(super) fn batch(
+pub(super) fn read_batch(
     events: Option<i64>,
     kilobytes: Option<i64>,
     ranges: &EditionRanges,
@@ -176,14 +178,17 @@ pub(super) fn batch(
         (None, Some(_)) => ranges.events_where_only_kilobytes,
         (events, _) => ranges
             .events_per_batch
-            .check("destination.properties.maxEventsPerBatch", events)?,
+            .check_value("destination.properties.maxEventsPerBatch", events)?,
     };
     let at = "destination.properties.preferredBatchSizeInKilobytes";
-    Ok((events, ranges.kilobytes_per_batch.check(at, kilobytes)?))
+    Ok((
+        events,
+        ranges.kilobytes_per_batch.check_value(at, kilobytes)?,
+    ))
 }
 
 /// An optional limit of a webhook, from 1 to `max`.
-pub(super) fn limit(
+pub(super) fn read_limit(
     key: &str,
     given: Option<i64>,
     max: u32,
@@ -193,9 +198,10 @@ pub(super) fn limit(
         max,
         default: 0,
     };
-    Ok(NonZeroU32::new(
-        range.check(&format!("destination.properties.{key}"), given)?,
-    ))
+    Ok(NonZeroU32::new(range.check_value(
+        &format!("destination.properties.{key}"),
+        given,
+    )?))
 }
 
 /// The application and the tenant that access tokens are for. Azure's clients send empty strings
@@ -241,7 +247,7 @@ pub(super) fn queue(given: PullSettings) -> Result<QueueSettings, InvalidRequest
     let seconds = given.receive_lock_duration_in_seconds;
     Ok(QueueSettings {
         receive_lock_duration_in_seconds: LOCK_SECONDS
-            .check("queue.receiveLockDurationInSeconds", seconds)?,
+            .check_value("queue.receiveLockDurationInSeconds", seconds)?,
     })
 }
 
@@ -253,7 +259,7 @@ pub(super) fn time_to_live(
 ) -> Result<u32, InvalidRequest> {
     let at = "retryPolicy.eventTimeToLiveInMinutes";
     if !is_namespaced(topic) {
-        return ranges.time_to_live_minutes.check(at, given);
+        return ranges.time_to_live_minutes.check_value(at, given);
     }
     let ValueRange { min, max, default } = ranges.time_to_live_minutes;
     let max = max.min(minutes_max(topic));
@@ -327,7 +333,8 @@ pub(super) fn dead_letter(
             (account, (CONTAINER_NAME, named))
         }
         (Some((_, container)), Some(named)) => {
-            let (named, container) = (named.escape_debug(), container.escape_debug());
+            let named = named.escape_debug();
+            let container = container.escape_debug();
             let problem = format!(
                 "is \"{named}\", but resourceId ends with the container \"{container}\"; allowed \
                  is one"
@@ -455,7 +462,7 @@ const NO_ORDER_KEYS: [&str; 10] = [
 ];
 
 /// Reads `ordering` for events in schema `input`: the key, and whether dead letters block it.
-pub(super) fn ordering(
+pub(super) fn read_ordering(
     given: Option<OrderingBody>,
     input: Schema,
 ) -> Result<(Option<FilterKey>, bool), InvalidRequest> {
@@ -502,21 +509,21 @@ pub(super) fn ordering_body(key: Option<&FilterKey>, blocks: bool) -> Option<Ord
 }
 
 /// Reads `expirationTimeUtc`; the caller checks that it is in the future.
-pub(super) fn expiration(given: &str) -> Result<Timestamp, InvalidRequest> {
-    instant("expirationTimeUtc", given)
+pub(super) fn read_expiration(given: &str) -> Result<Timestamp, InvalidRequest> {
+    parse_instant("expirationTimeUtc", given)
 }
 
 /// Reads `startsFrom`; the caller checks that it is in the past.
 pub(super) fn starts_from(given: &str) -> Result<StartsFrom, InvalidRequest> {
     Ok(StartsFrom {
-        at: instant("startsFrom", given)?,
+        at: parse_instant("startsFrom", given)?,
         made: Timestamp::default(),
     })
 }
 
 /// Checks that a schedule of its own has no wait that is shorter than the edition's least wait,
 /// which would apply instead.
-pub(super) fn schedule(
+pub(super) fn check_schedule(
     at: &str,
     record: &SubscriptionRecord,
     ranges: &EditionRanges,
@@ -576,18 +583,21 @@ fn waits_after(LongerWaits { statuses, waits }: &LongerWaits) -> String {
 }
 
 /// Checks `record` against the limits of a new edition of its topic.
-pub fn fits(record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), InvalidRequest> {
+pub fn check_limits(
+    record: &SubscriptionRecord,
+    ranges: &EditionRanges,
+) -> Result<(), InvalidRequest> {
     let RetryPolicy {
         max_delivery_attempts: attempts,
         event_time_to_live_in_minutes: minutes,
     } = record.retry;
     ranges
         .attempts
-        .check("maxDeliveryAttempts", Some(attempts.into()))
+        .check_value("maxDeliveryAttempts", Some(attempts.into()))
         .and_then(|_| {
             ranges
                 .time_to_live_minutes
-                .check("eventTimeToLiveInMinutes", Some(minutes.into()))
+                .check_value("eventTimeToLiveInMinutes", Some(minutes.into()))
         })
         .and_then(|_| {
             let days = record
@@ -596,7 +606,7 @@ pub fn fits(record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), I
                 .and_then(|destination| destination.retry_period_days);
             retry_period(days.map(i64::from), ranges)
         })
-        .and_then(|_| schedule("schedule", record, ranges))
+        .and_then(|_| check_schedule("schedule", record, ranges))
         .map_err(|invalid| {
             let name = &record.name;
             InvalidRequest::new(
@@ -621,7 +631,7 @@ const LABELS_MAX: usize = 50;
 /// Maximum length of a label.
 const LABEL_CHARS_MAX: usize = 256;
 
-pub(super) fn labels(given: Vec<String>) -> Result<Vec<String>, InvalidRequest> {
+pub(super) fn read_labels(given: Vec<String>) -> Result<Vec<String>, InvalidRequest> {
     let invalid = |problem: String| Err(InvalidRequest::new("labels", problem));
     if given.len() > LABELS_MAX {
         return invalid(format!(

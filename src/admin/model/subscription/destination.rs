@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{WEBHOOK, attribute, check, is_namespaced, secrets, value_of};
 use crate::model::{
-    EditionRanges, InvalidRequest, canonical_name, canonicalize, read, take, text_at,
+    EditionRanges, InvalidRequest, canonical_name, canonicalize, read, take_value, text_at,
     tolerance::read_booleans,
 };
 use gridhook_api::{
@@ -68,8 +68,8 @@ pub(super) fn read_destination(
         &mut value,
         "deliveryAttributeMappings.[].properties.isSecret",
     );
-    secrets::restore(&endpoint_type, &mut value, existing)?;
-    let under = |invalid: InvalidRequest| invalid.under(PROPERTIES);
+    secrets::restore_secrets(&endpoint_type, &mut value, existing)?;
+    let under = |invalid: InvalidRequest| invalid.prefixed_with(PROPERTIES);
     if endpoint_type == WEBHOOK {
         let given: WebhookProperties = read(value).map_err(under)?;
         let endpoint_url = check::endpoint_url(given.endpoint_url.clone())?;
@@ -106,7 +106,7 @@ pub(super) fn read_destination(
         ("properties".to_owned(), Value::Object(properties)),
     ]);
     let resource: Resource =
-        read(Value::Object(resource)).map_err(|invalid| invalid.under("destination"))?;
+        read(Value::Object(resource)).map_err(|invalid| invalid.prefixed_with("destination"))?;
     resource.check(delivery).map_err(|invalid| {
         InvalidRequest::new(format!("{PROPERTIES}.{}", invalid.key), invalid.problem)
     })?;
@@ -129,7 +129,7 @@ pub(super) fn destination(record: &SubscriptionRecord) -> Destination {
         };
     };
     let mut value = value_of(resource);
-    let Some(Value::Object(mut properties)) = take(&mut value, "properties") else {
+    let Some(Value::Object(mut properties)) = take_value(&mut value, "properties") else {
         unreachable!("the properties of a destination are an object")
     };
     if Resource::has_batches(resource.name()) {
@@ -156,7 +156,7 @@ pub(super) fn give_way(current: &mut Value, patch: &Value) {
         .as_str()
         .is_some_and(|given| !now.eq_ignore_ascii_case(given))
     {
-        drop(take(current, "destination.properties"));
+        drop(take_value(current, "destination.properties"));
     }
 }
 
@@ -191,7 +191,7 @@ fn webhook_from_properties(
     delivery: Schema,
     ranges: &EditionRanges,
 ) -> Result<Webhook, InvalidRequest> {
-    let (max_events_per_batch, preferred_batch_size_in_kilobytes) = check::batch(
+    let (max_events_per_batch, preferred_batch_size_in_kilobytes) = check::read_batch(
         body.max_events_per_batch,
         body.preferred_batch_size_in_kilobytes,
         ranges,
@@ -201,12 +201,12 @@ fn webhook_from_properties(
         max_events_per_batch,
         preferred_batch_size_in_kilobytes,
         allowed_rate: None,
-        max_requests_per_second: check::limit(
+        max_requests_per_second: check::read_limit(
             "maxRequestsPerSecond",
             body.max_requests_per_second,
             10_000,
         )?,
-        response_timeout_in_seconds: check::limit(
+        response_timeout_in_seconds: check::read_limit(
             "responseTimeoutInSeconds",
             body.response_timeout_in_seconds,
             230,

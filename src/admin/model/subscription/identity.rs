@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::model::{InvalidRequest, canonicalize, read, take};
+use crate::model::{InvalidRequest, canonicalize, read, take_value};
 use gridhook_deliver::resource::Resource;
 use gridhook_record::subscription::{
     ManagedIdentities, ResourceIdentity, ResourceIdentityKind, SubscriptionRecord, Webhook,
@@ -37,14 +37,14 @@ const DEAD_LETTER: Pair = Pair {
 impl Pair {
     /// Moves the destination out of `value`'s property with an identity, and returns the identity:
     /// that of `existing`, if `value` has neither that property nor another destination.
-    pub(super) fn settle(
+    pub(super) fn unwrap_destination(
         self,
         value: &mut Value,
         existing: Option<&ResourceIdentity>,
     ) -> Result<Option<ResourceIdentity>, InvalidRequest> {
         let Self { plain, identified } = self;
         let is_given = value.get(plain).is_some_and(|given| !given.is_null());
-        let Some(mut given) = take(value, identified) else {
+        let Some(mut given) = take_value(value, identified) else {
             let is_replaced = |given: &Value| given.is_null() || given["endpointType"].is_string();
             return Ok(existing
                 .filter(|_| !value.get(plain).is_some_and(is_replaced))
@@ -66,7 +66,8 @@ impl Pair {
             return Err(InvalidRequest::new(identified, problem));
         }
         canonicalize(&mut given, &[("identity.type", &IDENTITY_TYPES)]);
-        let (destination, identity) = (take(&mut given, plain), take(&mut given, "identity"));
+        let destination = take_value(&mut given, plain);
+        let identity = take_value(&mut given, "identity");
         if let Some(other) = given.as_object().and_then(|rest| rest.keys().next()) {
             let problem = format!("is not known; allowed are identity and {plain}");
             return Err(InvalidRequest::new(
@@ -88,21 +89,21 @@ impl Pair {
         let Some(identity) = identity else {
             return Ok(existing.cloned());
         };
-        read(identity).map_err(|invalid| invalid.under(&format!("{identified}.identity")))
+        read(identity).map_err(|invalid| invalid.prefixed_with(&format!("{identified}.identity")))
     }
 }
 
 /// [`Pair::settle`] for both destinations.
-pub(super) fn settle(
+pub(super) fn unwrap_destinations(
     value: &mut Value,
     existing: Option<&SubscriptionRecord>,
 ) -> Result<ManagedIdentities, InvalidRequest> {
     Ok(ManagedIdentities {
-        delivery: DELIVERY.settle(
+        delivery: DELIVERY.unwrap_destination(
             value,
             existing.and_then(SubscriptionRecord::delivery_identity),
         )?,
-        dead_letter: DEAD_LETTER.settle(
+        dead_letter: DEAD_LETTER.unwrap_destination(
             value,
             existing.and_then(SubscriptionRecord::dead_letter_identity),
         )?,
@@ -110,7 +111,7 @@ pub(super) fn settle(
 }
 
 /// Checks that events can be delivered in the name of `identity`.
-pub(super) fn check(
+pub(super) fn check_identity(
     identity: Option<&ResourceIdentity>,
     webhook: &Webhook,
     resource: Option<&Resource>,

@@ -13,14 +13,14 @@ mod view;
 
 use serde_json::{Value, json};
 
-pub use self::check::fits;
+pub use self::check::check_limits;
 pub(crate) use self::check::longer_waits_warning;
 pub use self::view::{
     PathForm, SubscriptionView, provisioned_subscription_view, subscription_view,
 };
 use super::{
-    BODY, EditionRanges, InvalidRequest, check_name, check_same_name, drop_read_only, merge, parse,
-    read, take, text_at, value_of,
+    BODY, EditionRanges, InvalidRequest, check_name, check_same_name, drop_read_only, merge_patch,
+    parse_body, read, take_value, text_at, value_of,
 };
 use gridhook_api::subscription::{
     AnySubscriptionProperties, BlobBody, DeadLetterBody, DeadLetterWithIdentity,
@@ -47,7 +47,7 @@ const STORAGE_BLOB: &str = "StorageBlob";
 
 /// Reads the body of a PUT of the event subscription `name` of `topic`; number and version are not
 /// set. A secret of `existing` is kept if the body omits it or has it as GET shows it.
-pub fn put(
+pub fn read_put(
     name: &Name,
     topic: &TopicRecord,
     existing: Option<&SubscriptionRecord>,
@@ -56,30 +56,30 @@ pub fn put(
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     let name_chars_max = if is_namespaced(topic) { 50 } else { 64 };
     check_name("the subscription's name", name.as_str(), name_chars_max)?;
-    let mut properties = read_properties(name, parse(body)?)?;
+    let mut properties = read_properties(name, parse_body(body)?)?;
     let read_record = || {
         let identities = settle_identities(&mut properties, topic, None)?;
         read_record(name, topic, existing, ranges, properties, identities)
     };
-    read_record().map_err(|invalid| invalid.under("properties"))
+    read_record().map_err(|invalid| invalid.prefixed_with("properties"))
 }
 
 /// Reads the body of a PATCH of `existing`. It has no `properties` object: Azure's clients send a
 /// flat body, except for namespaces.
-pub fn patch(
+pub fn read_patch(
     existing: &SubscriptionRecord,
     topic: &TopicRecord,
     ranges: &EditionRanges,
     body: &[u8],
 ) -> Result<SubscriptionRecord, InvalidRequest> {
-    let mut patch = parse(body)?;
+    let mut patch = parse_body(body)?;
     if is_namespaced(topic) {
         if patch.get("properties").is_none() {
             patch["properties"] = json!({});
         }
         let properties = read_properties(&existing.name, patch)?;
         return patch_properties(existing, topic, ranges, properties)
-            .map_err(|invalid| invalid.under("properties"));
+            .map_err(|invalid| invalid.prefixed_with("properties"));
     }
     drop_read_only(&mut patch, &IGNORED);
     if patch.get("properties").is_some() {
@@ -118,7 +118,7 @@ fn patch_properties(
     } else {
         give_way(&mut properties, &patch);
     }
-    merge(&mut properties, patch);
+    merge_patch(&mut properties, patch);
     read_record(
         &existing.name,
         topic,
@@ -138,7 +138,7 @@ fn settle_identities(
     if is_namespaced(topic) {
         namespace::settle_identity(properties, existing)
     } else {
-        identity::settle(properties, existing)
+        identity::unwrap_destinations(properties, existing)
     }
 }
 
@@ -148,13 +148,16 @@ fn give_way(value: &mut Value, patch: &Value) {
     let webhook = &patch["destination"]["properties"];
     let is_unbatched = value["destination"]["properties"]["maxEventsPerBatch"] == 1;
     if is_unbatched && webhook["preferredBatchSizeInKilobytes"].is_number() {
-        drop(take(value, "destination.properties.maxEventsPerBatch"));
+        drop(take_value(
+            value,
+            "destination.properties.maxEventsPerBatch",
+        ));
     }
     let resource_id = &patch["deadLetterDestination"]["properties"]["resourceId"];
     if resource_id.as_str().is_some_and(|id| {
         StorageBlobDestination::is_address(id) || check::container_of(id).is_some()
     }) {
-        drop(take(
+        drop(take_value(
             value,
             "deadLetterDestination.properties.blobContainerName",
         ));
@@ -228,8 +231,8 @@ impl RecordReader<'_> {
                 return Err(InvalidRequest::new(BODY, problem));
             }
         };
-        let (order_key, order_blocks) = check::ordering(properties.ordering, input_schema)?;
-        identity::check(identities.delivery.as_ref(), &webhook, resource.as_ref())?;
+        let (order_key, order_blocks) = check::read_ordering(properties.ordering, input_schema)?;
+        identity::check_identity(identities.delivery.as_ref(), &webhook, resource.as_ref())?;
         let record = SubscriptionRecord {
             number: SubscriptionId(0),
             version: 0,
@@ -237,11 +240,15 @@ impl RecordReader<'_> {
             queue,
             webhook,
             resource: resource.map(Box::new),
-            filter: check::filter(properties.filter.unwrap_or_default(), input_schema, ranges)?,
+            filter: check::read_filter(
+                properties.filter.unwrap_or_default(),
+                input_schema,
+                ranges,
+            )?,
             delivery_schema,
             transform: properties.transform.map(Box::new),
             retry: RetryPolicy {
-                max_delivery_attempts: ranges.attempts.check(
+                max_delivery_attempts: ranges.attempts.check_value(
                     "retryPolicy.maxDeliveryAttempts",
                     retry.max_delivery_attempts,
                 )?,
@@ -261,7 +268,7 @@ impl RecordReader<'_> {
             order_blocks,
             dead_letter: dead_letter.map(Box::new),
             identities: identities.into_stored(),
-            labels: check::labels(properties.labels.unwrap_or_default())?,
+            labels: check::read_labels(properties.labels.unwrap_or_default())?,
             starts_from: properties
                 .starts_from
                 .as_deref()
@@ -271,22 +278,22 @@ impl RecordReader<'_> {
             expires: properties
                 .expiration_time_utc
                 .as_deref()
-                .map(check::expiration)
+                .map(check::read_expiration)
                 .transpose()?,
             system_data: None,
         };
-        check::schedule("retryPolicy.schedule", &record, ranges)?;
+        check::check_schedule("retryPolicy.schedule", &record, ranges)?;
         record
             .transform
             .as_deref()
-            .map(|given| transform::program(given, &record))
+            .map(|given| transform::compile_program(given, &record))
             .transpose()?;
         Ok(record)
     }
 }
 
 /// The settable properties as JSON, with secrets.
-pub(crate) fn set(record: &SubscriptionRecord, topic: &TopicRecord) -> Value {
+pub(crate) fn settable_json(record: &SubscriptionRecord, topic: &TopicRecord) -> Value {
     value_of(&in_form_of(topic, properties(record)))
 }
 

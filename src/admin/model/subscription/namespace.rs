@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{RecordReader, destination, identity};
-use crate::model::{BODY, Enumeration, InvalidRequest, canonicalize, read, take};
+use crate::model::{BODY, Enumeration, InvalidRequest, canonicalize, read, take_value};
 use gridhook_api::subscription::{
     SubscriptionProperties,
     namespace::{NamespaceSubscriptionProperties, PUSH, QUEUE, translate_path},
@@ -34,20 +34,20 @@ pub(super) fn settle_identity(
     let push = properties
         .pointer_mut("/deliveryConfiguration/push")
         .filter(|push| push.is_object());
-    let delivery = match push {
+    let delivery_view = match push {
         Some(push) => identity::DELIVERY
-            .settle(push, existing)
-            .map_err(|invalid| invalid.under("deliveryConfiguration.push"))?,
+            .unwrap_destination(push, existing)
+            .map_err(|invalid| invalid.prefixed_with("deliveryConfiguration.push"))?,
         None => existing.cloned(),
     };
     Ok(ManagedIdentities {
-        delivery,
+        delivery: delivery_view,
         dead_letter: None,
     })
 }
 
 /// The `deliveryMode` of an event subscription.
-pub(crate) fn mode(record: &SubscriptionRecord) -> &'static str {
+pub(crate) fn delivery_mode(record: &SubscriptionRecord) -> &'static str {
     if record.is_pulled() { QUEUE } else { PUSH }
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn check_mode(
     if before.is_pulled() == requested.is_pulled() {
         return Ok(());
     }
-    let is = mode(before);
+    let is = delivery_mode(before);
     let problem = format!(
         "cannot be changed; allowed is {is}, or delete the event subscription and create it again"
     );
@@ -77,14 +77,14 @@ pub(super) fn give_way(properties: &mut Value, patch: &Value) {
         return;
     };
     if !given[DEAD_LETTER]["StorageBlob"].is_null() {
-        drop(take(push, DEAD_LETTER));
+        drop(take_value(push, DEAD_LETTER));
     }
     destination::give_way(push, &given["destination"]);
 }
 
 /// Reads the properties of an event subscription. Errors have the keys of this form.
 pub(super) fn read_record(
-    record: &RecordReader<'_>,
+    build_record: &RecordReader<'_>,
     mut properties: Value,
     identities: ManagedIdentities,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
@@ -109,5 +109,7 @@ pub(super) fn read_record(
         }
         InvalidRequest { target, ..invalid }
     };
-    record.read(properties, identities).map_err(translated)
+    build_record
+        .read(properties, identities)
+        .map_err(translated)
 }

@@ -95,7 +95,7 @@ fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, Str
 ///
 /// # Errors
 /// If it has the hidden form of a signing secret that does not stand for exactly one of them.
-pub(super) fn restore(
+pub(super) fn restore_secrets(
     endpoint_type: &str,
     properties: &mut Value,
     existing: Option<&SubscriptionRecord>,

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::check;
-use crate::model::{EditionRanges, InvalidRequest, exact, read as read_value};
+use crate::model::{EditionRanges, InvalidRequest, check_exact, read as read_value};
 use gridhook_api::subscription::FilterBody;
 use gridhook_policy::{filter::Filter, transform::Transform};
 use gridhook_record::topic::TopicRecord;
@@ -23,11 +23,9 @@ const LAST_MAX: u64 = 1000;
 pub struct TestRequest<D> {
     /// The draft to test; [`None`] for what the event subscription has.
     pub draft: Option<D>,
-    /// Events to test.
     pub sample: TestEvents,
 }
 
-/// Events to test.
 #[derive(Debug)]
 pub enum TestEvents {
     /// An event or a list of events in the topic's input schema.
@@ -37,18 +35,18 @@ pub enum TestEvents {
 }
 
 /// Reads the body of `testFilter` for an event subscription of `topic`.
-pub fn filter(
+pub fn read_filter_test(
     topic: &TopicRecord,
     ranges: &EditionRanges,
     body: &[u8],
 ) -> Result<TestRequest<Filter>, InvalidRequest> {
     read(body, "filter", |given: FilterBody| {
-        check::filter(given, topic.input_schema, ranges)
+        check::read_filter(given, topic.input_schema, ranges)
     })
 }
 
 /// Reads the body of `testTransform`.
-pub fn transform(body: &[u8]) -> Result<TestRequest<Transform>, InvalidRequest> {
+pub fn read_transform_test(body: &[u8]) -> Result<TestRequest<Transform>, InvalidRequest> {
     read(body, "transform", Ok)
 }
 
@@ -82,8 +80,8 @@ fn read<B: DeserializeOwned, D>(
     let draft = members.remove(key).map(|draft| {
         let value = serde_json::from_str(draft.get())
             .map_err(|error| InvalidRequest::new(key, format!("cannot be read: {error}")))?;
-        exact(draft.get()).map_err(|invalid| invalid.under(key))?;
-        check(read_value(value).map_err(|invalid| invalid.under(key))?)
+        check_exact(draft.get()).map_err(|invalid| invalid.prefixed_with(key))?;
+        check(read_value(value).map_err(|invalid| invalid.prefixed_with(key))?)
     });
     let draft = draft.transpose()?;
     let sample = match (members.remove("events"), members.remove("last")) {

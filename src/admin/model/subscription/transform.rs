@@ -5,7 +5,7 @@ use gridhook_policy::transform::{Program, Transform};
 use gridhook_record::subscription::SubscriptionRecord;
 
 /// Checks `transform` for an event subscription with these other properties.
-pub(crate) fn program(
+pub(crate) fn compile_program(
     transform: &Transform,
     record: &SubscriptionRecord,
 ) -> Result<Program, InvalidRequest> {
@@ -24,6 +24,7 @@ pub(crate) fn program(
         return Err(InvalidRequest::new("transform", problem));
     }
     let batched = record.webhook.max_events_per_batch > 1;
-    Program::new(transform, batched, record.delivery_schema)
-        .map_err(|invalid| InvalidRequest::new(invalid.at, invalid.problem).under("transform"))
+    Program::new(transform, batched, record.delivery_schema).map_err(|invalid| {
+        InvalidRequest::new(invalid.at, invalid.problem).prefixed_with("transform")
+    })
 }

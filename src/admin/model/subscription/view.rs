@@ -59,7 +59,7 @@ fn view_in_state(
     provisioning_state: &str,
     endpoint_in_service: ReadOnly<Option<String>>,
 ) -> SubscriptionView {
-    let nested = match (topic.kind(), &record.filter.domain_topic) {
+    let type_and_name = match (topic.kind(), &record.filter.domain_topic) {
         (TopicKind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
         (TopicKind::NamespaceTopic, _) => {
             "Microsoft.EventGrid/namespaces/topics/eventSubscriptions"
@@ -68,7 +68,7 @@ fn view_in_state(
         (TopicKind::Domain, Some(_)) => "Microsoft.EventGrid/domains/topics/eventSubscriptions",
     };
     let (between, kind) = match form {
-        PathForm::Nested => ("eventSubscriptions", nested),
+        PathForm::Nested => ("eventSubscriptions", type_and_name),
         PathForm::Scoped => (
             "providers/Microsoft.EventGrid/eventSubscriptions",
             "Microsoft.EventGrid/eventSubscriptions",
@@ -76,14 +76,14 @@ fn view_in_state(
     };
     let topic_id = topic.resource_id_of(record.filter.domain_topic.as_deref());
     let id = format!("{topic_id}/{between}/{}", record.name);
-    let mut properties = properties(record);
-    hide_secrets(&mut properties, &record.webhook);
-    properties.topic = topic_id.into();
-    properties.provisioning_state = provisioning_state.to_owned().into();
-    properties.endpoint_in_service = endpoint_in_service;
+    let mut properties_view = properties(record);
+    hide_secrets(&mut properties_view, &record.webhook);
+    properties_view.topic = topic_id.into();
+    properties_view.provisioning_state = provisioning_state.to_owned().into();
+    properties_view.endpoint_in_service = endpoint_in_service;
     EventSubscription {
         name: Some(record.name.to_string()),
-        properties: in_form_of(topic, properties),
+        properties: in_form_of(topic, properties_view),
         id: id.into(),
         kind: kind.to_owned().into(),
         system_data: ReadOnly(record.system_data.as_ref().map(system_data_view)),

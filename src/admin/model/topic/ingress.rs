@@ -52,7 +52,7 @@ pub(crate) fn settle_ingress(
     }
     let requested = body.input_schema_mapping.map(|body| body.properties);
     let mapping = match (schema, requested) {
-        (Schema::Custom, requested) => Some(checked(
+        (Schema::Custom, requested) => Some(check_mapping(
             kind,
             requested.or_else(|| existing.cloned()).unwrap_or_default(),
         )?),
@@ -78,7 +78,7 @@ pub(crate) fn settle_ingress(
     })
 }
 
-fn checked(
+fn check_mapping(
     kind: TopicKind,
     mapping: InputSchemaMapping,
 ) -> Result<InputSchemaMapping, InvalidRequest> {
@@ -95,7 +95,7 @@ fn checked(
             source_field: Some(field),
         }) = source
         {
-            text(name, "sourceField", field)?;
+            check_text(name, "sourceField", field)?;
         }
     }
     for (name, source) in [
@@ -111,10 +111,10 @@ fn checked(
             continue;
         };
         if let Some(field) = source_field {
-            text(name, "sourceField", field)?;
+            check_text(name, "sourceField", field)?;
         }
         if let Some(value) = default_value {
-            text(name, "defaultValue", value)?;
+            check_text(name, "defaultValue", value)?;
         }
     }
     let says_a_topic = |source: &MappedField| source.source_field.is_some();
@@ -138,7 +138,7 @@ fn checked(
     ))
 }
 
-fn text(property: &str, part: &str, given: &str) -> Result<(), InvalidRequest> {
+fn check_text(property: &str, part: &str, given: &str) -> Result<(), InvalidRequest> {
     let at = format!("properties.inputSchemaMapping.properties.{property}.{part}");
     match given.chars().count() {
         // Azure's clients send an empty default instead of none.

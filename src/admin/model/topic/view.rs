@@ -1,6 +1,6 @@
 //! The view of a topic or a domain.
 
-use super::settable;
+use super::settable_body;
 use crate::model::system_data::system_data_view;
 use gridhook_api::{resource::ReadOnly, topic::Topic};
 use gridhook_record::{
@@ -16,7 +16,7 @@ pub fn topic_view(record: &TopicRecord, public_url: &str) -> Topic {
         TopicKind::Topic | TopicKind::NamespaceTopic => "Microsoft.EventGrid/topics",
         TopicKind::Domain => "Microsoft.EventGrid/domains",
     };
-    let mut topic = settable(record);
+    let mut topic = settable_body(record);
     topic.id = record.resource_id().into();
     topic.name = Some(record.name.to_string());
     topic.kind_of_resource = kind.to_owned().into();

@@ -55,7 +55,6 @@ pub struct SubscriptionStatus {
     pub oldest_unread: Option<Timestamp>,
     /// Supervision of its actor.
     pub supervision: Supervision,
-    /// Events that were quarantined.
     pub quarantined: QuarantinedEvents,
 }
 

@@ -44,7 +44,6 @@ const EARLY_POLLS: u32 = 250;
 pub struct ValidationRefusal {
     /// The endpoint's URL without secrets.
     pub endpoint: String,
-    /// The handshake that was used.
     pub handshake: Handshake,
     /// The HTTP status, if there was a response.
     pub status: Option<u16>,
