@@ -231,7 +231,7 @@ impl Point {
         }
     }
 
-    fn to_step(&self) -> Option<Step> {
+    fn to_step(self) -> Option<Step> {
         let (counters, rest) = self.values.split_first_chunk()?;
         let (gauges, rest) = rest.split_first_chunk()?;
         let percentile = |value: u32| (value != u32::MAX).then_some(value);
@@ -240,7 +240,7 @@ impl Point {
             gauges: *gauges,
             percentiles: [percentile(rest[0]), percentile(rest[1])],
         };
-        (*self != GAP).then_some(step)
+        (self != GAP).then_some(step)
     }
 }
 
