@@ -265,7 +265,7 @@ fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_
 fn a_clock_goes_on_from_that_of_another_machine_and_expiry_stays_paused() {
     let day = seconds(86_400);
     let at = |past: &ClockRecord, wall| begin_reading(Some(past), wall, &machine("b", 3), LIMITS);
-    let confirmed = ClockRecord::of_other_machine(NOON, false, LIMITS);
+    let confirmed = ClockRecord::on_other_machine(NOON, false, LIMITS);
     assert_eq!(at(&confirmed, NOON.after(seconds(5))).unconfirmed, None);
     let behind = at(&confirmed, NOON.before(day));
     assert_eq!((behind.reported, behind.unconfirmed), (NOON, None));
@@ -273,7 +273,7 @@ fn a_clock_goes_on_from_that_of_another_machine_and_expiry_stays_paused() {
     assert_eq!(ahead.jump, Some(ClockJump::Ahead(day)));
     assert!(ahead.unconfirmed.is_some());
     // It is not known which of the two wall clocks is right.
-    let unconfirmed = ClockRecord::of_other_machine(NOON, true, LIMITS);
+    let unconfirmed = ClockRecord::on_other_machine(NOON, true, LIMITS);
     for wall in [NOON.before(day), NOON.after(seconds(5)), NOON.after(day)] {
         let next = at(&unconfirmed, wall);
         assert!(
@@ -304,7 +304,7 @@ fn a_node_continues_the_clock_of_the_last_owner_and_its_own_file_if_it_was_that_
     );
     // The clock of this node may have been wrong, and an operator has confirmed that of a later
     // owner.
-    let of_owner = Some(ClockRecord::of_other_machine(
+    let of_owner = Some(ClockRecord::on_other_machine(
         NOON.before(seconds(18_000)),
         true,
         LIMITS,

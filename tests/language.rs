@@ -1,4 +1,5 @@
-//! The words of the project: retired words do not come back, and no name has many meanings.
+//! The words of the project: retired words do not come back, no name has many meanings, functions
+//! have a verb and an object, and statements one idea.
 
 use std::{
     collections::BTreeMap,
@@ -222,4 +223,82 @@ fn no_name_belongs_to_many_types() {
     );
     owners.retain(|_, files| files.len() > OWNERS_MAX);
     assert!(owners.is_empty(), "one name, many things: {owners:#?}");
+}
+
+/// Functions of one word that need no object: those of std and of traits of others.
+const PLAIN: &str = "new default fmt from into try_from drop next len get push pop insert remove \
+    iter clone eq cmp hash deref index add sub poll clear contains extend main build name start \
+    stop handle started stopped serialize deserialize borrow read write flush close open run";
+
+/// The share of functions of one word that a source may have, in per cent.
+const ONE_WORD_PERCENT_MAX: usize = 15;
+
+/// How many statements may bind several values at once (`let (a, b) = (c, d)`).
+const TUPLE_LETS_MAX: usize = 10;
+
+/// The lines of the sources without comments.
+fn code() -> Vec<(String, String)> {
+    let sources = written()
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("src/") && name.ends_with(".rs"));
+    let code = sources.map(|(name, text)| {
+        let lines = text.lines().map(|line| match line.find("//") {
+            Some(start) if !line[..start].contains('"') => &line[..start],
+            Some(_) | None => line,
+        });
+        (name, lines.collect::<Vec<_>>().join("\n"))
+    });
+    code.collect()
+}
+
+fn function_names(code: &str) -> impl Iterator<Item = &str> {
+    code.split("fn ").skip(1).map(|rest| {
+        let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        &rest[..end.unwrap_or(rest.len())]
+    })
+}
+
+#[test]
+fn functions_have_a_verb_and_an_object() {
+    let plain: Vec<&str> = PLAIN.split_whitespace().collect();
+    let mut total = 0;
+    let mut one_word = Vec::new();
+    for (name, text) in code() {
+        for function in function_names(&text).filter(|function| !function.is_empty()) {
+            assert!(
+                function != "of" && !function.starts_with("of_"),
+                "{name}: {function}; expected, for example, from_record, with_limits or parse"
+            );
+            total += 1;
+            if !function.contains('_') && !plain.contains(&function) {
+                one_word.push(format!("{name}: {function}"));
+            }
+        }
+    }
+    assert!(total > 5_000, "{total} functions were found");
+    assert!(
+        one_word.len() * 100 <= total * ONE_WORD_PERCENT_MAX,
+        "{} of {total}:\n{}",
+        one_word.len(),
+        one_word.join("\n")
+    );
+}
+
+/// The patterns of statements such as `let (a, b) = (c, d)`.
+fn tuple_lets(code: &str) -> impl Iterator<Item = &str> {
+    code.split("let (").skip(1).filter_map(|rest| {
+        let (pattern, value) = rest.split_once(')')?;
+        let value = value.trim_start().strip_prefix('=')?;
+        let binds_several = pattern.contains(',') && !pattern.contains('(');
+        (binds_several && value.trim_start().starts_with('(')).then_some(pattern)
+    })
+}
+
+#[test]
+fn statements_have_one_idea() {
+    let mut all = Vec::new();
+    for (name, text) in code() {
+        all.extend(tuple_lets(&text).map(|pattern| format!("{name}: let ({pattern}) = (…)")));
+    }
+    assert!(all.len() <= TUPLE_LETS_MAX, "{}", all.join("\n"));
 }

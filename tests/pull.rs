@@ -30,7 +30,7 @@ fn lease(seq: u64) -> Lease {
 
 /// The sealer of a shard, each with a key of its own.
 fn sealer(shard: u8) -> LockTokenSealer {
-    LockTokenSealer::new(&[shard; 32]).of_shard(shard.into())
+    LockTokenSealer::new(&[shard; 32]).with_shard(shard.into())
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_lock_token_of_a_spread_topic_says_its_shard_and_holds_only_there() {
     // Shards do not share keys; but if they did, a token would still hold in one of them only.
     for sealer in [
         sealer(3),
-        LockTokenSealer::new(&[2; 32]).of_shard(3),
+        LockTokenSealer::new(&[2; 32]).with_shard(3),
         LockTokenSealer::new(&[2; 32]),
     ] {
         assert_eq!(sealer.read(&token), None);

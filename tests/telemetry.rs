@@ -48,7 +48,7 @@ fn a_place_is_read_and_written_as_w3c_has_it() {
         place.state.as_deref(),
         Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")
     );
-    assert_eq!(SpanContext::of_stored(&place.to_stored()), Some(place));
+    assert_eq!(SpanContext::parse_stored(&place.to_stored()), Some(place));
     let later = SpanContext::parse(
         &PARENT
             .replacen("00", "cc", 1)
@@ -81,13 +81,13 @@ fn an_event_says_its_place_where_cloud_events_has_it() {
     let event = format!(
         "{{\"id\":\"1\",\"data\":{{\"traceparent\":\"x\"}},\"traceparent\":\"{PARENT}\",\"tracestate\":\"a=b\"}}"
     );
-    let place = carrier::of_event(event.as_bytes()).expect("a place");
+    let place = carrier::event_context(event.as_bytes()).expect("a place");
     assert_eq!(
         (place.to_traceparent().as_str(), place.state.as_deref()),
         (PARENT, Some("a=b"))
     );
     assert_eq!(
-        carrier::of_first(format!("[{{}},{event}]").as_bytes()),
+        carrier::first_context(format!("[{{}},{event}]").as_bytes()),
         Some(place)
     );
     for nothing in [
@@ -97,7 +97,11 @@ fn an_event_says_its_place_where_cloud_events_has_it() {
         "nonsense",
         "[]",
     ] {
-        assert_eq!(carrier::of_event(nothing.as_bytes()), None, "{nothing}");
+        assert_eq!(
+            carrier::event_context(nothing.as_bytes()),
+            None,
+            "{nothing}"
+        );
     }
 }
 

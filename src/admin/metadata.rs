@@ -96,30 +96,30 @@ pub(super) async fn get_endpoints(
     let mut response = HttpResponse::Ok();
     match version.as_deref() {
         Some(version) if version < "2019-05-01" => {
-            response.json(EarlyCloudEndpoints::of(&control, &request))
+            response.json(EarlyCloudEndpoints::from_request(&control, &request))
         }
         Some(version) if version < "2022-09-01" => {
-            response.json([CloudEndpoints::of(&control, &request)])
+            response.json([CloudEndpoints::from_request(&control, &request)])
         }
-        Some(_) | None => response.json(CloudEndpoints::of(&control, &request)),
+        Some(_) | None => response.json(CloudEndpoints::from_request(&control, &request)),
     }
 }
 
 impl Control {
     /// The cloud as templates see it (`environment()`).
     pub(super) fn environment(&self, request: &HttpRequest) -> Value {
-        value_of(&CloudEndpoints::of(self, request))
+        value_of(&CloudEndpoints::from_request(self, request))
     }
 }
 
 impl CloudEndpoints {
-    fn of(control: &Control, request: &HttpRequest) -> Self {
+    fn from_request(control: &Control, request: &HttpRequest) -> Self {
         let address = control_address(control, request);
         Self {
             name: "gridhook",
             portal: format!("{address}ui/"),
             resource_manager: address.clone(),
-            authentication: CloudAuthentication::of(control, request),
+            authentication: CloudAuthentication::from_request(control, request),
             graph_audience: address.clone(),
             microsoft_graph_resource_id: address.clone(),
             batch: address.clone(),
@@ -133,20 +133,20 @@ impl CloudEndpoints {
 }
 
 impl EarlyCloudEndpoints {
-    fn of(control: &Control, request: &HttpRequest) -> Self {
+    fn from_request(control: &Control, request: &HttpRequest) -> Self {
         let address = control_address(control, request);
         Self {
             portal_endpoint: format!("{address}ui/"),
             gallery_endpoint: address.clone(),
             graph_endpoint: address,
-            authentication: CloudAuthentication::of(control, request),
+            authentication: CloudAuthentication::from_request(control, request),
         }
     }
 }
 
 impl CloudAuthentication {
     /// Clients append the tenant to the address of the issuer, so it is the issuer's origin.
-    fn of(control: &Control, request: &HttpRequest) -> Self {
+    fn from_request(control: &Control, request: &HttpRequest) -> Self {
         let issuer = control.operators.as_ref();
         let origin = issuer.and_then(|issuer| Url::parse(&issuer.name).ok()?.join("/").ok());
         Self {

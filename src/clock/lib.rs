@@ -374,7 +374,7 @@ pub struct ClockRecord {
 impl ClockRecord {
     /// The clock of a process on another machine, by which nothing may have expired. No wall clock
     /// undoes that: which of the two is right is not known.
-    pub fn of_other_machine(
+    pub fn on_other_machine(
         reported: Timestamp,
         expiry_is_paused: bool,
         limits: ClockLimits,
@@ -411,7 +411,7 @@ impl ClockRecord {
         else {
             return saved;
         };
-        let of_owner = || Self::of_other_machine(time, expiry_is_paused, limits);
+        let of_owner = || Self::on_other_machine(time, expiry_is_paused, limits);
         Some(saved.filter(|_| is_here).unwrap_or_else(of_owner))
     }
 }

@@ -82,7 +82,7 @@ impl Owner {
 }
 
 /// The owner of a file in the folder of `owner`, into which `others` write too.
-pub(super) fn of_file(owner: &Owner, others: &[Owner], file: &str) -> FileOwner {
+pub(super) fn file_owner(owner: &Owner, others: &[Owner], file: &str) -> FileOwner {
     match owner.has_written(file) {
         None => FileOwner::Unnamed,
         Some(true) => FileOwner::Own,
@@ -102,7 +102,7 @@ pub(super) fn of_file(owner: &Owner, others: &[Owner], file: &str) -> FileOwner 
 }
 
 /// The owner of a dead letter in a file with owner `file`.
-pub(super) fn of_dead_letter(
+pub(super) fn dead_letter_owner(
     owner: &Owner,
     others: &[Owner],
     file: &FileOwner,

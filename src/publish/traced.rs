@@ -46,7 +46,7 @@ impl TracedRequest {
         let of_header =
             text("traceparent").and_then(|parent| SpanContext::parse(parent, text("tracestate")));
         let parent = of_header.or_else(|| match schema {
-            Schema::CloudEvents => of_events(content, body),
+            Schema::CloudEvents => events_context(content, body),
             Schema::EventGrid | Schema::Custom => None,
         });
         let context = tracer.new_context(parent.as_ref())?;
@@ -118,7 +118,7 @@ impl TracedRequest {
 }
 
 /// In binary mode the attributes are headers.
-fn of_events(content: &RequestContent<'_>, body: &[u8]) -> Option<SpanContext> {
+fn events_context(content: &RequestContent<'_>, body: &[u8]) -> Option<SpanContext> {
     let attribute = |wanted: &str| {
         let (_, value) = content
             .attributes
@@ -130,7 +130,7 @@ fn of_events(content: &RequestContent<'_>, body: &[u8]) -> Option<SpanContext> {
         return SpanContext::parse(attribute("traceparent")?, attribute("tracestate"));
     }
     match body.trim_ascii_start().first() {
-        Some(b'[') => carrier::of_first(body),
-        Some(_) | None => carrier::of_event(body),
+        Some(b'[') => carrier::first_context(body),
+        Some(_) | None => carrier::event_context(body),
     }
 }

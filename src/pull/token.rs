@@ -48,7 +48,7 @@ impl LockTokenSealer {
 
     /// The same for a shard of a cluster with several.
     #[must_use]
-    pub fn of_shard(self, shard: usize) -> Self {
+    pub fn with_shard(self, shard: usize) -> Self {
         Self {
             shard: u16::try_from(shard).ok(),
             ..self

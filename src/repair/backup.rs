@@ -167,7 +167,7 @@ fn remedy_hint(error: &io::Error) -> &'static str {
     }
 }
 
-fn of_io(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
+fn backup_io_error(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
     let path = path.to_owned();
     |source| BackupError::Io { path, source }
 }
@@ -244,7 +244,7 @@ impl Backups {
 
     /// The store is one of several in the data folder of the process. No backup is made in that.
     #[must_use]
-    pub fn of_process(self, process_dir: Option<PathBuf>) -> Self {
+    pub fn with_process_dir(self, process_dir: Option<PathBuf>) -> Self {
         Self {
             process_dir,
             ..self
@@ -298,7 +298,7 @@ impl Backups {
         self.check_outside(folder)?;
         match folders::new_folder(folder) {
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(of_io(folder)(source));
+                return Err(backup_io_error(folder)(source));
             }
             Ok(()) | Err(_) => {}
         }
@@ -352,7 +352,8 @@ impl Backups {
         let store = target.register_name(STORE);
         let mut files = copy::copy_all(&guard.0, &store, STORE, &mut pace, watch)?;
         drop(guard);
-        Watermark::create(&target.register_name(WATERMARK), sequence).map_err(of_io(folder))?;
+        Watermark::create(&target.register_name(WATERMARK), sequence)
+            .map_err(backup_io_error(folder))?;
         files.push(copy::measure_file(folder, WATERMARK, u64::MAX)?);
         if let Some(token) = self.admin_token_file()? {
             files.push(copy::copy_file(
@@ -367,7 +368,7 @@ impl Backups {
         let report = self.check_frozen(&ReadOnlyStore::open(folder, &self.options)?, watch)?;
         let manifest = Manifest::new(made, sequence, report.is_sound(), files);
         folders::write_whole(&target.register_name(MANIFEST), &manifest.to_bytes()?)
-            .map_err(of_io(folder))?;
+            .map_err(backup_io_error(folder))?;
         target.keep_contents()?;
         let at = folder.display().to_string();
         let written = manifest.total_bytes();
@@ -472,7 +473,7 @@ impl Backups {
             files_by_name.push((path.clone(), format!("{STORE}/{name}"), bytes));
         }
         let watermark = guard.0.join(WATERMARK);
-        Watermark::create(&watermark, sequence).map_err(of_io(&watermark))?;
+        Watermark::create(&watermark, sequence).map_err(backup_io_error(&watermark))?;
         files_by_name.push((watermark, WATERMARK.to_owned(), 0));
         files_by_name.extend(
             self.admin_token_file()?
@@ -527,14 +528,15 @@ impl Backups {
         match fs::read_to_string(&path) {
             Ok(id) => return Ok(id.trim().to_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(of_io(&path)(error)),
+            Err(error) => return Err(backup_io_error(&path)(error)),
         }
         let mut random = [0; 16];
         getrandom::fill(&mut random)
-            .map_err(|error| of_io(&path)(io::Error::other(error.to_string())))?;
+            .map_err(|error| backup_io_error(&path)(io::Error::other(error.to_string())))?;
         let id = HEXLOWER.encode(&random);
         folders::remove(&path.with_extension("new"))?;
-        folders::write_whole(&path, format!("{id}\n").as_bytes()).map_err(of_io(&path))?;
+        folders::write_whole(&path, format!("{id}\n").as_bytes())
+            .map_err(backup_io_error(&path))?;
         folders::sync_folder(&self.data_dir)?;
         Ok(id)
     }
@@ -542,7 +544,10 @@ impl Backups {
     /// The file of the admin token, if there is one.
     fn admin_token_file(&self) -> Result<Option<PathBuf>, BackupError> {
         let token = self.data_dir.join(TOKEN);
-        Ok(token.try_exists().map_err(of_io(&token))?.then_some(token))
+        Ok(token
+            .try_exists()
+            .map_err(backup_io_error(&token))?
+            .then_some(token))
     }
 
     /// Reports the progress, unless the server is stopping.

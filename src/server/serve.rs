@@ -665,7 +665,7 @@ async fn write_first(
         startup::apply_declared(control, launch.declared.clone()).await?;
         let tokens = LockTokenSealer::load_or_create(&recovered.core.journal).await?;
         Ok(match &launch.core {
-            Some(core) => tokens.of_shard(core.others.own),
+            Some(core) => tokens.with_shard(core.others.own),
             None => tokens,
         })
     };

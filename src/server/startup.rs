@@ -176,7 +176,7 @@ pub(super) fn build_backups(
     );
     // Whichever node is the owner makes the backups of a cluster.
     let backups = backups
-        .of_process(process_dir)
+        .with_process_dir(process_dir)
         .with_destination(destination)
         .owned_by(cluster);
     let rate = config

@@ -203,7 +203,7 @@ pub fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
 
 /// The lines of an event from `from` on. Reads at most `looks` lines of its block, and the rest of
 /// their last record.
-pub fn of_event(
+pub fn read_event_lines(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
     seq: Seq,

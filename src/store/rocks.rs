@@ -217,7 +217,9 @@ impl RocksStore {
 
     /// The free bytes on the disk of the data folder.
     pub fn free_bytes(&self) -> Result<u64, StoreError> {
-        self.folder.free_bytes().map_err(|error| of_io(&error))
+        self.folder
+            .free_bytes()
+            .map_err(|error| store_io_error(&error))
     }
 
     /// Frees at once the space that [`Store::drop_log`] frees over time. It may take long.
@@ -228,7 +230,7 @@ impl RocksStore {
     /// Rewrites the tables of a family, without the records that may be removed. It may take long.
     pub fn compact_family(&self, family: Family) -> Result<(), StoreError> {
         let family = self.column_family(family);
-        self.db.flush_cf(family).map_err(of_rocksdb)?;
+        self.db.flush_cf(family).map_err(rocksdb_error)?;
         self.db
             .compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
         Ok(())
@@ -241,13 +243,13 @@ impl RocksStore {
     /// A snapshot would not do: records that a compaction filter or [`Store::drop_log`] removes are
     /// gone for snapshots too.
     pub fn freeze_to(&self, to: &Path) -> Result<ReadOnlyStore, OpenError> {
-        let refuse = |error| open::of_store(to, error);
+        let refuse = |error| open::open_error(to, error);
         let sequence = self.acknowledged.load(Ordering::Acquire);
-        let checkpoint = Checkpoint::new(&self.db).map_err(|error| refuse(of_rocksdb(error)))?;
+        let checkpoint = Checkpoint::new(&self.db).map_err(|error| refuse(rocksdb_error(error)))?;
         // Never flush for a checkpoint: frequent checkpoints would leave many small files.
         checkpoint
             .create_checkpoint_with_log_size(to, u64::MAX)
-            .map_err(|error| refuse(of_rocksdb(error)))?;
+            .map_err(|error| refuse(rocksdb_error(error)))?;
         ReadOnlyStore::open_at(to, sequence, &self.options, None)
     }
 
@@ -533,7 +535,7 @@ impl Store for RocksStore {
             .unwrap_or_else(PoisonError::into_inner);
         watermark
             .store_sequence(sequence)
-            .map_err(|error| of_io(&error))?;
+            .map_err(|error| store_io_error(&error))?;
         if self.full.load(Ordering::Acquire) {
             match self.probe_space() {
                 // The disk is still full.
@@ -542,7 +544,10 @@ impl Store for RocksStore {
             }
         }
         if !self.full.load(Ordering::Acquire) {
-            let room = self.folder.take_ballast().map_err(|error| of_io(&error))?;
+            let room = self
+                .folder
+                .take_ballast()
+                .map_err(|error| store_io_error(&error))?;
             self.short.store(!room, Ordering::Release);
         }
         Ok(())
@@ -562,7 +567,7 @@ impl Store for RocksStore {
 }
 
 /// RocksDB reports a full disk only in the text of its error.
-fn of_rocksdb(error: rocksdb::Error) -> StoreError {
+fn rocksdb_error(error: rocksdb::Error) -> StoreError {
     let text = error.to_string();
     if text.contains("No space left on device") {
         return StoreError::Full;
@@ -573,7 +578,7 @@ fn of_rocksdb(error: rocksdb::Error) -> StoreError {
     }
 }
 
-fn of_io(error: &io::Error) -> StoreError {
+fn store_io_error(error: &io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::StorageFull => StoreError::Full,
         _ => StoreError::Failed(error.to_string()),

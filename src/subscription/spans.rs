@@ -154,9 +154,9 @@ impl AttemptSpan {
 /// The parent of an event's spans: the span that published it, unless the event has a trace context
 /// of its own.
 fn context_of(event: &Event) -> Option<SpanContext> {
-    let stored_context = event.trace().and_then(SpanContext::of_stored);
+    let stored_context = event.trace().and_then(SpanContext::parse_stored);
     let own = match event.schema {
-        Schema::CloudEvents => carrier::of_event(event.wire_bytes()),
+        Schema::CloudEvents => carrier::event_context(event.wire_bytes()),
         Schema::EventGrid | Schema::Custom => None,
     };
     match (stored_context, own) {

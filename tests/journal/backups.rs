@@ -393,7 +393,7 @@ fn nothing_that_is_there_is_written_over() {
         record_decoders(),
         Clock::system(),
     )
-    .of_process(Some(queue.folder.path().to_owned()));
+    .with_process_dir(Some(queue.folder.path().to_owned()));
     let beside = queue.path("beside");
     let errors = [
         of_shard.check_target(Some(&beside)),

@@ -191,7 +191,7 @@ impl<'a> Walk<'a> {
         let (Some(folder), Some(owner)) = (folder, owner) else {
             return Ok(Step::default());
         };
-        let file_owner = owner::of_file(owner, others, file);
+        let file_owner = owner::file_owner(owner, others, file);
         match &file_owner {
             FileOwner::Own | FileOwner::Unnamed => {}
             FileOwner::Others => return Ok(Step::default()),
@@ -238,7 +238,7 @@ impl<'a> Walk<'a> {
             };
             match dead_letter {
                 Ok(dead_letter) if self.query.matches(&key, &dead_letter) => {
-                    match owner::of_dead_letter(owner, others, &file_owner, &dead_letter) {
+                    match owner::dead_letter_owner(owner, others, &file_owner, &dead_letter) {
                         FileOwner::Own => step.found.push(FoundDeadLetter { key, dead_letter }),
                         FileOwner::Others | FileOwner::Unnamed => {}
                         FileOwner::Unknown(why) => step.problems.push(BrowseProblem {

@@ -437,7 +437,7 @@ impl<'a> BoundedSchema<'a, '_> {
             }
             ("const" | "enum", _) => {
                 self.count_schema(depth)?;
-                CheckCost::of_values(value)
+                CheckCost::from_values(value)
             }
             ("$defs" | "definitions", Value::Object(named)) => {
                 self.named_costs(named, depth)?;

@@ -59,7 +59,7 @@ pub async fn read_versions(
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn of_next(
+pub async fn next_version(
     journal: &Journal,
     partition: PartitionId,
     behind: Option<SubscriptionId>,

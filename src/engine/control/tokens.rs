@@ -60,7 +60,7 @@ impl Token {
     }
 
     /// A token of another store, whose owner vouches for the record.
-    pub fn of_other_store(record: TokenRecord) -> Self {
+    pub fn from_other_store(record: TokenRecord) -> Self {
         Self::new(record)
     }
 

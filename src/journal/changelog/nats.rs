@@ -520,7 +520,7 @@ impl NatsChangelog {
             .map_err(|error| ChangelogError::Unavailable(error.to_string()))?
         {
             Response::Ok(Info { state, .. }) => Ok(state),
-            Response::Err { error } => Err(of_jetstream(&error)),
+            Response::Err { error } => Err(jetstream_error(&error)),
         }
     }
 
@@ -569,7 +569,7 @@ impl Changelog for NatsChangelog {
             };
             acknowledged
                 .map(|acknowledged| acknowledged.sequence)
-                .map_err(|error| of_publish(&error))
+                .map_err(|error| publish_error(&error))
         })
     }
 
@@ -614,7 +614,9 @@ impl Changelog for NatsChangelog {
                     Ok(message) => records.push(message.payload),
                     Err(error) => match error.kind() {
                         RawMessageErrorKind::NoMessageFound => break,
-                        RawMessageErrorKind::JetStream(error) => return Err(of_jetstream(&error)),
+                        RawMessageErrorKind::JetStream(error) => {
+                            return Err(jetstream_error(&error));
+                        }
                         _ => return Err(ChangelogError::Unavailable(error.to_string())),
                     },
                 }
@@ -631,7 +633,7 @@ impl Changelog for NatsChangelog {
     }
 }
 
-fn of_publish(error: &PublishError) -> ChangelogError {
+fn publish_error(error: &PublishError) -> ChangelogError {
     use std::error::Error as _;
     match error.kind() {
         PublishErrorKind::WrongLastSequence => ChangelogError::WrongLast,
@@ -642,7 +644,7 @@ fn of_publish(error: &PublishError) -> ChangelogError {
                 .and_then(|cause| cause.downcast_ref::<jetstream::Error>());
             cause.map_or_else(
                 || ChangelogError::Unavailable(error.to_string()),
-                of_jetstream,
+                jetstream_error,
             )
         }
         // Without a leader no server takes the subject, as if there were no stream.
@@ -653,7 +655,7 @@ fn of_publish(error: &PublishError) -> ChangelogError {
     }
 }
 
-fn of_jetstream(error: &jetstream::Error) -> ChangelogError {
+fn jetstream_error(error: &jetstream::Error) -> ChangelogError {
     match error.error_code() {
         ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
             ChangelogError::WrongLast

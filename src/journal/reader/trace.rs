@@ -32,7 +32,15 @@ impl ReaderPool {
         seq: Seq,
         from: Option<Vec<u8>>,
     ) -> PendingResult<LedgerPage> {
-        self.run(move |store| Ok(ledger::of_event(store, subscription_key, seq, from, LOOKS)?))
+        self.run(move |store| {
+            Ok(ledger::read_event_lines(
+                store,
+                subscription_key,
+                seq,
+                from,
+                LOOKS,
+            )?)
+        })
     }
 
     /// Reads the lines in a range of keys ([`keys::ledger_between`]) for which `wanted` returns

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackupError, BackupObserver, BackupProgress, CopyPace, folders, of_io};
+use super::{BackupError, BackupObserver, BackupProgress, CopyPace, backup_io_error, folders};
 use crate::fsck::CheckStop;
 use gridhook_dead_letter::sink::open_regular;
 
@@ -43,7 +43,7 @@ pub(super) fn copy_all(
     let files = files_in(from)?;
     let of = files.iter().map(|(_, bytes)| bytes).sum();
     folders::check_room(to.parent().unwrap_or(to), of)?;
-    folders::new_folder(to).map_err(of_io(to))?;
+    folders::new_folder(to).map_err(backup_io_error(to))?;
     let mut copied = Vec::new();
     let mut done = 0;
     for (path, _) in files {
@@ -70,10 +70,10 @@ pub(super) fn copy_all(
 /// Lists the files of a store, without its lock and RocksDB's log for people.
 pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, BackupError> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(of_io(folder))? {
-        let entry = entry.map_err(of_io(folder))?;
+    for entry in fs::read_dir(folder).map_err(backup_io_error(folder))? {
+        let entry = entry.map_err(backup_io_error(folder))?;
         let name = entry.file_name();
-        let meta = entry.metadata().map_err(of_io(&entry.path()))?;
+        let meta = entry.metadata().map_err(backup_io_error(&entry.path()))?;
         if meta.is_file() && name != "LOCK" && !name.to_string_lossy().starts_with("LOG") {
             files.push((entry.path(), meta.len()));
         }
@@ -91,15 +91,15 @@ pub(super) fn copy_file(
     bytes_max: u64,
     piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<CopiedFile, BackupError> {
-    let mut target = folders::new_file(to).map_err(of_io(to))?;
+    let mut target = folders::new_file(to).map_err(backup_io_error(to))?;
     let copy = read(from, name, bytes_max, &mut |bytes| {
-        target.write_all(bytes).map_err(of_io(to))?;
+        target.write_all(bytes).map_err(backup_io_error(to))?;
         match piece(bytes.len() as u64) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(CheckStop::Canceled.into()),
         }
     })?;
-    target.sync_all().map_err(of_io(to))?;
+    target.sync_all().map_err(backup_io_error(to))?;
     Ok(copy)
 }
 
@@ -119,7 +119,7 @@ fn read(
     take: &mut dyn FnMut(&[u8]) -> Result<(), BackupError>,
 ) -> Result<CopiedFile, BackupError> {
     let mut source = open_regular(from)
-        .map_err(of_io(from))?
+        .map_err(backup_io_error(from))?
         .take(bytes_max.saturating_add(1));
     let mut buffer = vec![0; PIECE];
     let mut crc = crc32fast::Hasher::new();
@@ -129,7 +129,7 @@ fn read(
             Ok(0) => break,
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(of_io(from)(error)),
+            Err(error) => return Err(backup_io_error(from)(error)),
         };
         crc.update(&buffer[..read]);
         bytes += read as u64;

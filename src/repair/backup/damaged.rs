@@ -9,9 +9,9 @@ use std::{
 };
 
 use super::{
-    BackupError, BackupObserver, CopyPace, STORE, TOKEN, WATERMARK, copy,
+    BackupError, BackupObserver, CopyPace, STORE, TOKEN, WATERMARK, backup_io_error, copy,
     folders::{self, TemporaryFolder},
-    of_io, restore,
+    restore,
 };
 use gridhook_clock::Clock;
 use gridhook_store::{
@@ -54,7 +54,7 @@ pub(crate) fn copy_damaged(
     let source_lock = FolderLock::take_if_there(from)?;
     let (mut target, lock) = restore::create_and_lock(data_dir)?;
     let watermark_value =
-        watermark::read(&from.join(WATERMARK)).map_err(of_io(&from.join(WATERMARK)))?;
+        watermark::read(&from.join(WATERMARK)).map_err(backup_io_error(&from.join(WATERMARK)))?;
     let acknowledged = match watermark_value {
         WatermarkValue::Whole(sequence) => Some(sequence),
         WatermarkValue::Missing | WatermarkValue::Damaged => None,
@@ -63,9 +63,9 @@ pub(crate) fn copy_damaged(
         &target.register_name(WATERMARK),
         acknowledged.unwrap_or(0).max(1),
     )
-    .map_err(of_io(data_dir))?;
+    .map_err(backup_io_error(data_dir))?;
     let scratch = target.register_name(SCRATCH);
-    folders::new_folder(&scratch).map_err(of_io(&scratch))?;
+    folders::new_folder(&scratch).map_err(backup_io_error(&scratch))?;
     copy::copy_all(
         &store,
         &scratch.join(STORE),
@@ -74,7 +74,7 @@ pub(crate) fn copy_damaged(
         watch,
     )?;
     let token = from.join(TOKEN);
-    if token.try_exists().map_err(of_io(&token))? {
+    if token.try_exists().map_err(backup_io_error(&token))? {
         copy::copy_file(
             &token,
             &target.register_name(TOKEN),
@@ -115,7 +115,7 @@ impl DamagedCopy {
         let store = self.scratch.join(STORE);
         let readable = self.new_store_folder();
         folders::remove(&store)?;
-        fs::rename(readable.join(STORE), &store).map_err(of_io(&store))?;
+        fs::rename(readable.join(STORE), &store).map_err(backup_io_error(&store))?;
         folders::remove(&readable)
     }
 
@@ -128,9 +128,9 @@ impl DamagedCopy {
     /// watermark.
     pub(crate) fn keep_as_store(mut self, sequence: u64) -> Result<(), BackupError> {
         let store = self.target.register_name(STORE);
-        fs::rename(self.scratch.join(STORE), &store).map_err(of_io(&store))?;
+        fs::rename(self.scratch.join(STORE), &store).map_err(backup_io_error(&store))?;
         Watermark::create(&self.data_dir.join(WATERMARK), sequence)
-            .map_err(of_io(&self.data_dir))?;
+            .map_err(backup_io_error(&self.data_dir))?;
         folders::remove(&self.scratch)?;
         self.target.keep_contents()
     }

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::statvfs;
 
-use super::{BackupError, of_io};
+use super::{BackupError, backup_io_error};
 
 /// A store contains keys and tokens: only the server's own user may read a copy.
 const PRIVATE_FOLDER: u32 = 0o700;
@@ -20,7 +20,7 @@ const MARGIN: u64 = 64 << 20;
 
 pub(super) fn list_subfolders(folder: &Path) -> Result<Vec<PathBuf>, BackupError> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let entries = entries.map_err(of_io(folder))?;
+    let entries = entries.map_err(backup_io_error(folder))?;
     Ok(entries
         .iter()
         .map(fs::DirEntry::path)
@@ -41,7 +41,7 @@ impl TemporaryFolder {
         let was_there = match DirBuilder::new().mode(PRIVATE_FOLDER).create(folder) {
             Ok(()) => false,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
-            Err(source) => return Err(of_io(folder)(source)),
+            Err(source) => return Err(backup_io_error(folder)(source)),
         };
         Ok(Self {
             folder: folder.to_owned(),
@@ -78,7 +78,7 @@ impl Drop for TemporaryFolder {
             if self.was_there {
                 Ok(())
             } else {
-                fs::remove_dir(&self.folder).map_err(of_io(&self.folder))
+                fs::remove_dir(&self.folder).map_err(backup_io_error(&self.folder))
             }
         });
         if let Err(error) = removal {
@@ -95,7 +95,7 @@ pub(super) fn check_empty(folder: &Path) -> Result<(), BackupError> {
             Some(_) => unusable_folder(folder, "is not empty; choose an empty or a new folder"),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(of_io(folder)(source)),
+        Err(source) => Err(backup_io_error(folder)(source)),
     }
 }
 
@@ -110,8 +110,8 @@ pub(super) fn check_outside(folder: &Path, data_dir: &Path) -> Result<(), Backup
     let Some(parent) = folder.parent() else {
         return unusable_folder(folder, "has no parent folder");
     };
-    let parent = fs::canonicalize(parent).map_err(of_io(parent))?;
-    let data_dir = fs::canonicalize(data_dir).map_err(of_io(data_dir))?;
+    let parent = fs::canonicalize(parent).map_err(backup_io_error(parent))?;
+    let data_dir = fs::canonicalize(data_dir).map_err(backup_io_error(data_dir))?;
     if parent.starts_with(&data_dir) {
         return unusable_folder(
             folder,
@@ -130,7 +130,7 @@ fn unusable_folder(folder: &Path, problem: &str) -> Result<(), BackupError> {
 
 /// Checks that there is space for `bytes` and the margin.
 pub(super) fn check_room(folder: &Path, bytes: u64) -> Result<(), BackupError> {
-    let volume = statvfs(folder).map_err(|error| of_io(folder)(error.into()))?;
+    let volume = statvfs(folder).map_err(|error| backup_io_error(folder)(error.into()))?;
     let free = volume.f_bavail.saturating_mul(volume.f_frsize);
     if free >= bytes.saturating_add(MARGIN) {
         return Ok(());
@@ -177,7 +177,7 @@ pub(super) fn remove(path: &Path) -> Result<(), BackupError> {
         Err(error) => Err(error),
     };
     match removal {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(of_io(path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(backup_io_error(path)(error)),
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -185,5 +185,5 @@ pub(super) fn remove(path: &Path) -> Result<(), BackupError> {
 pub(super) fn sync_folder(folder: &Path) -> Result<(), BackupError> {
     File::open(folder)
         .and_then(|folder| folder.sync_all())
-        .map_err(of_io(folder))
+        .map_err(backup_io_error(folder))
 }

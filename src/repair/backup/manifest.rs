@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackupError, CopiedFile, MANIFEST, of_io};
+use super::{BackupError, CopiedFile, MANIFEST, backup_io_error};
 use gridhook_dead_letter::sink::read_regular;
 use gridhook_event::Timestamp;
 
@@ -65,7 +65,7 @@ impl Manifest {
                     "has no {MANIFEST}: it is not a backup, or an unfinished one"
                 )));
             }
-            Err(source) => return Err(of_io(&folder.join(MANIFEST))(source)),
+            Err(source) => return Err(backup_io_error(&folder.join(MANIFEST))(source)),
         };
         Self::parse(folder, MANIFEST, &bytes)
     }
@@ -103,6 +103,6 @@ impl Manifest {
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, BackupError> {
         serde_json::to_vec_pretty(self)
             .map_err(io::Error::other)
-            .map_err(of_io(Path::new(MANIFEST)))
+            .map_err(backup_io_error(Path::new(MANIFEST)))
     }
 }

@@ -36,9 +36,8 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
-    BackupError, CopiedFile, MANIFEST, Manifest, folders,
+    BackupError, CopiedFile, MANIFEST, Manifest, backup_io_error, folders,
     manifest::MANIFEST_MAX,
-    of_io,
     restore::Source,
     seal::{HEAD, SealKey},
 };
@@ -197,7 +196,7 @@ impl Repository {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(of_io(Path::new("a runtime")))?;
+            .map_err(backup_io_error(Path::new("a runtime")))?;
         let sink = {
             let _entered = runtime.enter();
             (destination.open)().map_err(|error| {
@@ -235,7 +234,7 @@ impl Repository {
                     .map(|owner| serde_json::to_vec(&owner))
                     .transpose()
                     .map_err(std::io::Error::other);
-                return match bytes.map_err(of_io(Path::new(OWNER)))? {
+                return match bytes.map_err(backup_io_error(Path::new(OWNER)))? {
                     Some(bytes) => self.put_stored(OWNER, bytes),
                     None => Ok(()),
                 };
@@ -434,7 +433,7 @@ impl Repository {
         known: &mut BTreeMap<String, u64>,
         piece: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<CopiedFile, BackupError> {
-        let mut source = File::open(from).map_err(of_io(from))?;
+        let mut source = File::open(from).map_err(backup_io_error(from))?;
         let mut crc = crc32fast::Hasher::new();
         let mut bytes = 0;
         let mut pieces = Vec::new();
@@ -443,7 +442,7 @@ impl Repository {
             Read::by_ref(&mut source)
                 .take(PIECE as u64)
                 .read_to_end(&mut buffer)
-                .map_err(of_io(from))?;
+                .map_err(backup_io_error(from))?;
             if buffer.is_empty() {
                 break;
             }
@@ -698,7 +697,7 @@ impl Source for StoredSource<'_> {
         piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<CopiedFile, BackupError> {
         let mut target = to
-            .map(|to| folders::new_file(to).map_err(of_io(to)))
+            .map(|to| folders::new_file(to).map_err(backup_io_error(to)))
             .transpose()?;
         let mut crc = crc32fast::Hasher::new();
         let mut bytes = 0;
@@ -743,14 +742,14 @@ impl Source for StoredSource<'_> {
                 return Err(of_file("is beyond its length"));
             }
             if let (Some(target), Some(to)) = (&mut target, to) {
-                target.write_all(&content).map_err(of_io(to))?;
+                target.write_all(&content).map_err(backup_io_error(to))?;
             }
             if piece(content.len() as u64).is_break() {
                 return Err(CheckStop::Canceled.into());
             }
         }
         if let (Some(target), Some(to)) = (target, to) {
-            target.sync_all().map_err(of_io(to))?;
+            target.sync_all().map_err(backup_io_error(to))?;
         }
         Ok(CopiedFile {
             bytes,

@@ -7,9 +7,9 @@ use std::{fs, io, ops::ControlFlow, path::Path};
 
 use super::{
     BackupError, BackupObserver, BackupProgress, FolderGuard, Manifest, STORE, TOKEN, WATERMARK,
+    backup_io_error,
     copy::{self, CopiedFile},
     folders::{self, TemporaryFolder},
-    of_io,
     repository::{BackupAt, StoredSource},
 };
 use crate::fsck::{self, CheckReport, RecordDecoders};
@@ -124,10 +124,10 @@ pub fn with_readable_copy<T>(
     let mut name = data_dir.components().as_path().as_os_str().to_owned();
     name.push(format!("-damaged-{}", std::process::id()));
     let folder = Path::new(&name);
-    folders::new_folder(folder).map_err(of_io(folder))?;
+    folders::new_folder(folder).map_err(backup_io_error(folder))?;
     let guard = FolderGuard(folder.to_owned());
     folders::check_room(folder, backup.manifest.total_bytes())?;
-    folders::new_folder(&folder.join(STORE)).map_err(of_io(folder))?;
+    folders::new_folder(&folder.join(STORE)).map_err(backup_io_error(folder))?;
     let mut done = 0;
     let of = backup.manifest.total_bytes();
     for file in &backup.manifest.files {
@@ -148,7 +148,7 @@ pub fn rehearse_restore(
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
     let folder = scratch.join(format!("gridhook-rehearsal-{}", std::process::id()));
-    if folder.try_exists().map_err(of_io(&folder))? {
+    if folder.try_exists().map_err(backup_io_error(&folder))? {
         let problem = "already exists; remove it, or choose another scratch folder".to_owned();
         return Err(BackupError::Target { folder, problem });
     }
@@ -169,9 +169,9 @@ fn restore_source(
     let (mut target, _lock) = create_and_lock(data_dir)?;
     folders::check_room(data_dir, manifest.total_bytes())?;
     Watermark::create(&target.register_name(WATERMARK), manifest.sequence)
-        .map_err(of_io(data_dir))?;
+        .map_err(backup_io_error(data_dir))?;
     let draft = target.register_name("rocksdb.new");
-    folders::new_folder(&draft).map_err(of_io(&draft))?;
+    folders::new_folder(&draft).map_err(backup_io_error(&draft))?;
     let mut done = 0;
     let of = manifest.total_bytes();
     for file in &manifest.files {
@@ -195,7 +195,7 @@ fn restore_source(
     let tokens = token_names(&frozen)?;
     drop(frozen);
     let store = target.register_name(STORE);
-    fs::rename(&draft, &store).map_err(of_io(&store))?;
+    fs::rename(&draft, &store).map_err(backup_io_error(&store))?;
     target.keep_contents()?;
     Ok(RestoreReport {
         manifest,
@@ -278,11 +278,11 @@ pub(super) fn create_and_lock(
     let had_lock = data_dir
         .join("lock")
         .try_exists()
-        .map_err(of_io(data_dir))?;
+        .map_err(backup_io_error(data_dir))?;
     let mut target = TemporaryFolder::create_folder(data_dir)?;
     for name in OURS {
         let path = data_dir.join(name);
-        if path.try_exists().map_err(of_io(&path))? {
+        if path.try_exists().map_err(backup_io_error(&path))? {
             let problem = format!(
                 "already has a {name}; choose a folder without a store, because nothing is \
                  overwritten"

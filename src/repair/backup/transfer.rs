@@ -19,8 +19,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BackupError, BackupPermit, Backups, CopyPace, FolderGuard, STORE, WATERMARK, copy, folders,
-    of_io,
+    BackupError, BackupPermit, Backups, CopyPace, FolderGuard, STORE, WATERMARK, backup_io_error,
+    copy, folders,
 };
 use crate::fsck::CheckStop;
 use gridhook_clock::Clock;
@@ -152,8 +152,9 @@ impl Backups {
         to: &mut dyn Write,
     ) -> Result<(), BackupError> {
         let mut write = |bytes: &[u8]| {
-            to.write_all(bytes)
-                .map_err(of_io(Path::new("the connection of the other node")))
+            to.write_all(bytes).map_err(backup_io_error(Path::new(
+                "the connection of the other node",
+            )))
         };
         let mut head =
             serde_json::to_vec(sent).expect("a head has no maps with other keys than text");
@@ -170,13 +171,13 @@ impl Backups {
         let mut buffer = vec![0; PIECE];
         for SentFile { name, bytes } in &sent.files {
             let path = frozen.0.join(name);
-            let mut file = File::open(&path).map_err(of_io(&path))?;
+            let mut file = File::open(&path).map_err(backup_io_error(&path))?;
             let mut left = *bytes;
             let mut crc = crc32fast::Hasher::new();
             while left > 0 {
                 let piece = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
                 let piece = &mut buffer[..piece];
-                file.read_exact(piece).map_err(of_io(&path))?;
+                file.read_exact(piece).map_err(backup_io_error(&path))?;
                 crc.update(piece);
                 left -= piece.len() as u64;
                 pace.pause_after_work();
@@ -210,11 +211,11 @@ pub fn receive_store(
     let folder = received::arriving_folder(data_dir);
     folders::remove(&folder)?;
     folders::check_room(data_dir, head.total_bytes())?;
-    folders::new_folder(&folder).map_err(of_io(&folder))?;
+    folders::new_folder(&folder).map_err(backup_io_error(&folder))?;
     let guard = FolderGuard(folder.clone());
-    Watermark::create(&folder.join(WATERMARK), head.sequence).map_err(of_io(&folder))?;
+    Watermark::create(&folder.join(WATERMARK), head.sequence).map_err(backup_io_error(&folder))?;
     let store = folder.join(STORE);
-    folders::new_folder(&store).map_err(of_io(&store))?;
+    folders::new_folder(&store).map_err(backup_io_error(&store))?;
     let mut bytes_done = 0;
     for file in &head.files {
         receive_file(&mut from, file, &store.join(&file.name), &mut |bytes| {
@@ -273,7 +274,7 @@ fn receive_file(
     to: &Path,
     arrived: &mut dyn FnMut(u64),
 ) -> Result<(), TransferError> {
-    let mut target = folders::new_file(to).map_err(of_io(to))?;
+    let mut target = folders::new_file(to).map_err(backup_io_error(to))?;
     let mut left = file.bytes;
     let mut crc = crc32fast::Hasher::new();
     let mut buffer = vec![0; PIECE];
@@ -286,12 +287,14 @@ fn receive_file(
             return Err(TransferError::Early(io::ErrorKind::UnexpectedEof.into()));
         }
         crc.update(&buffer[..read]);
-        target.write_all(&buffer[..read]).map_err(of_io(to))?;
+        target
+            .write_all(&buffer[..read])
+            .map_err(backup_io_error(to))?;
         left -= read as u64;
         arrived(read as u64);
     }
     check_crc(from, crc.finalize(), &file.name)?;
-    target.sync_all().map_err(of_io(to))?;
+    target.sync_all().map_err(backup_io_error(to))?;
     Ok(())
 }
 

@@ -527,7 +527,7 @@ pub(super) fn adopt_client(request: &mut ServiceRequest) {
     let token = request.headers_mut().remove(TOKEN_NAME).next();
     let record = token.and_then(|record| serde_json::from_slice(record.as_bytes()).ok());
     if let Some(record) = record {
-        let token = ForwardedToken(Arc::new(Token::of_other_store(record)));
+        let token = ForwardedToken(Arc::new(Token::from_other_store(record)));
         request.extensions_mut().insert(token);
     }
     if let Some(part) = request.headers_mut().remove(PART_NAME).next() {

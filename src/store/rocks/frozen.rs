@@ -12,11 +12,10 @@ use super::{
     OpenError, RocksOptions,
     floors::PartitionFloors,
     folder::FolderLock,
-    of_rocksdb,
     open::{self, STORE},
     options,
     pages::Pages,
-    read,
+    read, rocksdb_error,
 };
 use crate::{
     Batch, Family, Store, StoreError, Visit, damage, keys,
@@ -74,7 +73,7 @@ impl ReadOnlyStore {
         wanted: &RocksOptions,
         lock: Option<FolderLock>,
     ) -> Result<Self, OpenError> {
-        let refuse = |error| open::of_store(store, error);
+        let refuse = |error| open::open_error(store, error);
         let db = open_db(store, wanted).map_err(refuse)?;
         let last_sequence = db.latest_sequence_number();
         if last_sequence < acknowledged {
@@ -126,22 +125,22 @@ impl ReadOnlyStore {
 }
 
 fn open_db(store: &Path, wanted: &RocksOptions) -> Result<DB, StoreError> {
-    let of_all = options::store_options(wanted).map_err(of_rocksdb)?;
+    let of_all = options::store_options(wanted).map_err(rocksdb_error)?;
     let cache = Cache::new_lru_cache(wanted.cache_bytes);
     let mut families = Vec::new();
-    for name in DB::list_cf(&of_all, store).map_err(of_rocksdb)? {
+    for name in DB::list_cf(&of_all, store).map_err(rocksdb_error)? {
         let ours = Family::ALL.into_iter().find(|family| family.name() == name);
         let options = match ours {
             // Nothing is compacted here, so the filter needs no floors.
             Some(family) => {
                 options::family_options(family, wanted, &cache, &PartitionFloors::default())
-                    .map_err(of_rocksdb)?
+                    .map_err(rocksdb_error)?
             }
             None => options::unused_family_options(),
         };
         families.push(ColumnFamilyDescriptor::new(name, options));
     }
-    DB::open_cf_descriptors_read_only(&of_all, store, families, false).map_err(of_rocksdb)
+    DB::open_cf_descriptors_read_only(&of_all, store, families, false).map_err(rocksdb_error)
 }
 
 impl Store for ReadOnlyStore {

@@ -16,10 +16,9 @@ use super::{
     FORMAT, OpenError, RocksOptions, RocksStore, WriteModes,
     floors::PartitionFloors,
     folder::DataFolder,
-    of_rocksdb,
     options::{self, synced_writes},
     pages::Pages,
-    received,
+    received, rocksdb_error,
     trim::Trimmer,
 };
 use crate::{
@@ -50,13 +49,13 @@ const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
 
 pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, OpenError> {
     let folder = DataFolder::create_and_lock(path)?;
-    received::finish_arrival(path).map_err(|source| of_io(&folder, source))?;
+    received::finish_arrival(path).map_err(|source| open_io_error(&folder, source))?;
     let watermark = find_watermark(&folder, wanted)?;
     let floors = PartitionFloors::default();
     let uncompacted = folder.uncompacted_families();
     let store = path.join(STORE);
-    remove(&path.join(FROZEN)).map_err(|source| of_io(&folder, source))?;
-    sync_logs(&store).map_err(|source| of_io(&folder, source))?;
+    remove(&path.join(FROZEN)).map_err(|source| open_io_error(&folder, source))?;
+    sync_logs(&store).map_err(|source| open_io_error(&folder, source))?;
     let open_store = || {
         open_db(
             options::store_options(wanted),
@@ -71,13 +70,13 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
         Err(StoreError::Full)
             if folder
                 .drop_ballast()
-                .map_err(|source| of_io(&folder, source))? =>
+                .map_err(|source| open_io_error(&folder, source))? =>
         {
             open_store()
         }
         opened => opened,
     };
-    let db = db.map_err(|error| of_store(path, error))?;
+    let db = db.map_err(|error| open_error(path, error))?;
     let recovered = db.latest_sequence_number();
     let acknowledged = watermark.last_sequence();
     if recovered < acknowledged {
@@ -91,17 +90,19 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
         Err(OpenError::Older { found, .. }) => Some(found),
         checked => checked.map(|()| None)?,
     };
-    rocks.load_pages().map_err(|error| of_store(path, error))?;
+    rocks
+        .load_pages()
+        .map_err(|error| open_error(path, error))?;
     if let Some(found) = older {
         migrate_store(&rocks, found, migrate::OLDEST, &migrate::STEPS)
-            .map_err(|error| of_store(path, error))?;
+            .map_err(|error| open_error(path, error))?;
     }
     check_families(&store)?;
     load_floors(&rocks)?;
     let room = rocks
         .folder
         .take_ballast()
-        .map_err(|source| of_io(&rocks.folder, source))?;
+        .map_err(|source| open_io_error(&rocks.folder, source))?;
     match rocks.folder.is_copied() {
         Ok(true) => tracing::warn!(
             folder = %path.display(),
@@ -166,10 +167,10 @@ pub(super) fn open_damaged(
         &floors,
         &Family::ALL.into(),
     );
-    let db = db.map_err(|error| of_store(path, error))?;
+    let db = db.map_err(|error| open_error(path, error))?;
     let last_sequence = db.latest_sequence_number();
     let watermark = Watermark::create(&path.join("watermark"), last_sequence)
-        .map_err(|source| of_io(&folder, source))?;
+        .map_err(|source| open_io_error(&folder, source))?;
     let rocks = wrap_database(db, wanted, floors, watermark, last_sequence, folder);
     match check_format(&rocks, path) {
         // An unreadable format record is taken for one of the formats that a store with these
@@ -180,7 +181,7 @@ pub(super) fn open_damaged(
     }
     rocks
         .store_readable_pages()
-        .map_err(|error| of_store(path, error))?;
+        .map_err(|error| open_error(path, error))?;
     check_families(&path.join(STORE))?;
     Ok((rocks, last_sequence))
 }
@@ -193,8 +194,8 @@ fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermar
         .path()
         .join(STORE)
         .try_exists()
-        .map_err(|source| of_io(folder, source))?;
-    let watermark_file = Watermark::open(&file).map_err(|source| of_io(folder, source))?;
+        .map_err(|source| open_io_error(folder, source))?;
+    let watermark_file = Watermark::open(&file).map_err(|source| open_io_error(folder, source))?;
     match (watermark_file, exists) {
         (WatermarkFile::Whole(watermark), true) => Ok(watermark),
         (WatermarkFile::Missing, true) => Err(OpenError::NoWatermark {
@@ -213,8 +214,9 @@ fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermar
         }
         (WatermarkFile::Missing | WatermarkFile::Whole(_), false) => {
             make_draft(folder, wanted)?;
-            let watermark = Watermark::create(&file, 0).map_err(|source| of_io(folder, source))?;
-            adopt_draft(folder.path()).map_err(|source| of_io(folder, source))?;
+            let watermark =
+                Watermark::create(&file, 0).map_err(|source| open_io_error(folder, source))?;
+            adopt_draft(folder.path()).map_err(|source| open_io_error(folder, source))?;
             Ok(watermark)
         }
     }
@@ -223,8 +225,8 @@ fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermar
 /// Makes a store that contains nothing but its format.
 fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenError> {
     let draft = folder.path().join(DRAFT);
-    remove(&draft).map_err(|source| of_io(folder, source))?;
-    let refuse = |error| of_store(folder.path(), error);
+    remove(&draft).map_err(|source| open_io_error(folder, source))?;
+    let refuse = |error| open_error(folder.path(), error);
     let db = open_db(
         options::new_store(wanted),
         &draft,
@@ -238,7 +240,7 @@ fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenErro
         .expect("every family was opened with the store");
     let key = keys::meta_key(MetaKind::Format, b"");
     db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced_writes())
-        .map_err(|error| refuse(of_rocksdb(error)))
+        .map_err(|error| refuse(rocksdb_error(error)))
 }
 
 /// Removes a folder, if it exists.
@@ -277,7 +279,7 @@ fn open_db(
     floors: &PartitionFloors,
     spared: &BTreeSet<Family>,
 ) -> Result<DB, StoreError> {
-    let options_of_all = options.map_err(of_rocksdb)?;
+    let options_of_all = options.map_err(rocksdb_error)?;
     let cache = Cache::new_lru_cache(wanted.cache_bytes);
     let mut families = vec![ColumnFamilyDescriptor::new(
         UNUSED,
@@ -285,7 +287,7 @@ fn open_db(
     )];
     for family in Family::ALL {
         let mut options =
-            options::family_options(family, wanted, &cache, floors).map_err(of_rocksdb)?;
+            options::family_options(family, wanted, &cache, floors).map_err(rocksdb_error)?;
         options.set_disable_auto_compactions(spared.contains(&family));
         families.push(ColumnFamilyDescriptor::new(family.name(), options));
     }
@@ -298,7 +300,7 @@ fn open_db(
         }
     }
     run_with_low_priority(|| DB::open_cf_descriptors(&options_of_all, store, families))
-        .map_err(of_rocksdb)
+        .map_err(rocksdb_error)
 }
 
 /// Runs `open` on a thread whose priority is lower by [`NICENESS`]. The threads that RocksDB starts
@@ -331,7 +333,7 @@ fn lower_priority() {
 }
 
 fn unknown_families(store: &Path) -> Result<Vec<String>, StoreError> {
-    let mut names = DB::list_cf(&Options::default(), store).map_err(of_rocksdb)?;
+    let mut names = DB::list_cf(&Options::default(), store).map_err(rocksdb_error)?;
     names.retain(|name| name != UNUSED && Family::ALL.iter().all(|family| family.name() != name));
     Ok(names)
 }
@@ -339,7 +341,7 @@ fn unknown_families(store: &Path) -> Result<Vec<String>, StoreError> {
 pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenError> {
     let format_bytes = store
         .get(Family::Meta, &keys::meta_key(MetaKind::Format, b""))
-        .map_err(|error| of_store(folder, error))?
+        .map_err(|error| open_error(folder, error))?
         .ok_or_else(|| OpenError::Damaged("its format is missing".to_owned()))?;
     // These four bytes are the same in every format, because they identify it.
     let format_number = <[u8; 4]>::try_from(&format_bytes[..]).map(u32::from_be_bytes);
@@ -358,7 +360,7 @@ pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenE
 }
 
 pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
-    let others = unknown_families(store).map_err(|error| of_store(store, error))?;
+    let others = unknown_families(store).map_err(|error| open_error(store, error))?;
     match others.first() {
         None => Ok(()),
         Some(name) => Err(OpenError::Damaged(format!(
@@ -386,11 +388,11 @@ fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
             }
         },
     );
-    result.map_err(|error| of_store(rocks.folder.path(), error))?;
+    result.map_err(|error| open_error(rocks.folder.path(), error))?;
     problem.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
 }
 
-pub(super) fn of_store(folder: &Path, error: StoreError) -> OpenError {
+pub(super) fn open_error(folder: &Path, error: StoreError) -> OpenError {
     match error {
         StoreError::Full => OpenError::Full {
             folder: folder.to_owned(),
@@ -400,7 +402,7 @@ pub(super) fn of_store(folder: &Path, error: StoreError) -> OpenError {
     }
 }
 
-fn of_io(folder: &DataFolder, source: io::Error) -> OpenError {
+fn open_io_error(folder: &DataFolder, source: io::Error) -> OpenError {
     match source.kind() {
         io::ErrorKind::StorageFull => OpenError::Full {
             folder: folder.path().to_owned(),

@@ -34,7 +34,7 @@ use bytes::Bytes;
 use rocksdb::WriteOptions;
 
 use self::state::{PagesState, Unstored};
-use super::{RocksStore, of_rocksdb};
+use super::{RocksStore, rocksdb_error};
 use crate::{
     Batch, Family, Store, StoreError, Visit, WriteOp, damage, keys,
     records::{EncodedLines, OutcomePage, PageEntry, StoredRecord},
@@ -373,7 +373,7 @@ impl RocksStore {
         let written = self
             .db
             .write_opt(self.encode_write(&planned), mode)
-            .map_err(of_rocksdb);
+            .map_err(rocksdb_error);
         let write = || {
             self.folder
                 .check_writable()

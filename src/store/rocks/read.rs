@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use rocksdb::{ColumnFamily, DB, DBPinnableSlice, ReadOptions};
 
-use super::of_rocksdb;
+use super::rocksdb_error;
 use crate::{StoreError, Visit};
 
 pub(super) fn get(db: &DB, family: &ColumnFamily, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-    let pinned_value = db.get_pinned_cf(family, key).map_err(of_rocksdb)?;
+    let pinned_value = db.get_pinned_cf(family, key).map_err(rocksdb_error)?;
     Ok(pinned_value.map(|value| Bytes::copy_from_slice(&value)))
 }
 
@@ -22,7 +22,7 @@ pub(super) fn get_all(
     let records = db.batched_multi_get_cf(family, keys, false).into_iter();
     let copy = |record: Result<Option<DBPinnableSlice<'_>>, rocksdb::Error>| {
         Ok(record
-            .map_err(of_rocksdb)?
+            .map_err(rocksdb_error)?
             .map(|value| Bytes::copy_from_slice(&value)))
     };
     records.map(copy).collect()
@@ -53,7 +53,7 @@ pub(super) fn scan_records(
         }
         records.next();
     }
-    records.status().map_err(of_rocksdb)
+    records.status().map_err(rocksdb_error)
 }
 
 pub(super) fn last_record(
@@ -73,6 +73,6 @@ pub(super) fn last_record(
     if let Some((key, value)) = records.item() {
         return Ok(Some((key.to_vec(), Bytes::copy_from_slice(value))));
     }
-    records.status().map_err(of_rocksdb)?;
+    records.status().map_err(rocksdb_error)?;
     Ok(None)
 }

@@ -12,7 +12,7 @@ use std::{
 
 use rocksdb::DB;
 
-use super::{of_rocksdb, read};
+use super::{read, rocksdb_error};
 use crate::{Family, StoreError, keys};
 use gridhook_event::{PartitionId, Seq, chunk};
 
@@ -120,5 +120,5 @@ fn drop_files(db: &DB, partition: PartitionId, floor: Seq) -> Result<(), StoreEr
     };
     let last = keys::log(partition, Seq(last));
     db.delete_file_in_range_cf(log, below.start, last)
-        .map_err(of_rocksdb)
+        .map_err(rocksdb_error)
 }

@@ -22,14 +22,14 @@ impl TraceContextAttributes<'_> {
 }
 
 /// The context of an event in the JSON form of CloudEvents.
-pub fn of_event(event: &[u8]) -> Option<SpanContext> {
+pub fn event_context(event: &[u8]) -> Option<SpanContext> {
     serde_json::from_slice::<TraceContextAttributes<'_>>(event)
         .ok()?
         .read_context()
 }
 
 /// The context of the first event in an array that has one.
-pub fn of_first(events: &[u8]) -> Option<SpanContext> {
+pub fn first_context(events: &[u8]) -> Option<SpanContext> {
     let events: Vec<TraceContextAttributes<'_>> = serde_json::from_slice(events).ok()?;
     events.iter().find_map(TraceContextAttributes::read_context)
 }

@@ -87,7 +87,7 @@ impl SpanContext {
     }
 
     /// Parses the stored form.
-    pub fn of_stored(text: &str) -> Option<Self> {
+    pub fn parse_stored(text: &str) -> Option<Self> {
         match text.split_once(' ') {
             Some((parent, state)) => Self::parse(parent, Some(state)),
             None => Self::parse(text, None),

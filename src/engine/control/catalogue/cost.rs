@@ -38,7 +38,7 @@ impl CheckCost {
     };
 
     /// Of a comparison with all values in `value`.
-    pub(super) fn of_values(value: &Value) -> Self {
+    pub(super) fn from_values(value: &Value) -> Self {
         Self {
             times: 0.0,
             plus: count_values(value) as f64,

@@ -311,7 +311,8 @@ impl TopicHandle {
         behind: Option<SubscriptionId>,
         max: usize,
     ) -> Result<(Vec<Subscriber>, Option<SubscriptionId>), journal::Error> {
-        let filters = filter_version::of_next(&self.journal, self.partition(), behind, max).await?;
+        let filters =
+            filter_version::next_version(&self.journal, self.partition(), behind, max).await?;
         let last = filters
             .keys()
             .next_back()
