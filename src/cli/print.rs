@@ -39,7 +39,7 @@ pub fn print_lines(lines: &str) -> Result<PipeState, PrintError> {
 /// Prints text of the program itself, such as a shell script, without escaping.
 ///
 /// # Errors
-/// As [`out`].
+/// As [`print_lines`].
 pub fn print_unescaped(text: &str) -> Result<PipeState, PrintError> {
     let mut out = io::stdout().lock();
     let written = out

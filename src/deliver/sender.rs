@@ -74,7 +74,7 @@ pub trait Encode: Send + Sync {
     }
 
     /// Whether a status of success says that all events were accepted, so that a late one counts
-    /// without its body. If not, [`Encode::settle`] has the events.
+    /// without its body. If not, [`Encode::correct_result`] has the events.
     fn status_decides(&self) -> bool {
         true
     }

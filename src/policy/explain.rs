@@ -1,6 +1,6 @@
 //! Explains why an event waits, and when each of its next attempts would be.
 //!
-//! The forecast uses the functions that will make the decisions ([`retry::judge`] above all), so it
+//! The forecast uses the functions that will make the decisions ([`retry::judge_failure`] above all), so it
 //! says what would happen. It assumes that each further attempt fails like the last one, that the
 //! endpoint is not suspended meanwhile, and that it requests no longer wait. A pace is named but
 //! not included, because it depends on all other waiting events.

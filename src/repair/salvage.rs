@@ -9,7 +9,7 @@
 //! Any set of whole writes may be missing, and of a write those families that were not in a file
 //! yet. So each record may be intact, an older version, or missing. The repairs:
 //! - Unreadable records are deleted and listed.
-//! - Logs have gaps where chunks are missing. The gaps are stored ([`keys::loss`]), so that a check
+//! - Logs have gaps where chunks are missing. The gaps are stored ([`keys::loss_key`]), so that a check
 //!   accepts them. The next event gets a sequence above everything that any record mentions.
 //! - A cursor may be an older version. Events that it has not read are delivered, perhaps again.
 //!   Pending deliveries of those events are deleted, so that no event is pending twice. A cursor

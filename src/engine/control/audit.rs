@@ -548,7 +548,7 @@ pub(super) fn write_changes(
 }
 
 /// Stores the record of the operation that this task executes, before it does something that is in
-/// no batch of [`write_changes`]: a kill then leaves a record of what may have been done. A failure
+/// no batch of `write_changes`: a kill then leaves a record of what may have been done. A failure
 /// is logged and does not prevent the command, which may be what frees the disk.
 pub async fn record_intent() {
     if let Some(operation) = AuditedOperation::current() {
