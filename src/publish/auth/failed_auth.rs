@@ -113,7 +113,7 @@ impl FailedAuthLimiter {
         if refusal.failures == self.limits.free.saturating_add(1) {
             let DelayedRefusal { failures, .. } = refusal;
             tracing::warn!(%client, failures, "repeated failed authentications: refusals to this \
-                address are refusal");
+                address are delayed");
         }
         refusal.wait_out().await;
     }
