@@ -8,9 +8,10 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{accept::Acceptor, server::wait_for};
@@ -112,8 +113,7 @@ impl TcpProxy {
         *lock(&self.shared.cut) = cut;
     }
 
-    /// What clients send is on the way for so many milliseconds, or for up to twice as long if more
-    /// is.
+    /// What clients send is on the way for so many milliseconds, also if more follows it.
     pub(crate) fn delay(&self, milliseconds: u64) {
         self.shared.delay.store(milliseconds, Ordering::SeqCst);
     }
@@ -184,6 +184,7 @@ impl Shared {
         is_marked: &AtomicBool,
     ) {
         let mut bytes = vec![0; BYTES];
+        let mut late_writes = None;
         loop {
             let read = from.read(&mut bytes);
             let read = read.unwrap_or(0);
@@ -208,9 +209,17 @@ impl Shared {
                     bytes[at..at + by.len()].copy_from_slice(by.as_bytes());
                 }
             }
-            if direction == Direction::ToServer {
-                let delay = self.delay.load(Ordering::SeqCst);
-                thread::sleep(Duration::from_millis(delay));
+            let delay = Duration::from_millis(self.delay.load(Ordering::SeqCst));
+            if direction == Direction::ToServer && !delay.is_zero() && late_writes.is_none() {
+                late_writes = to.try_clone().map(start_late_writer).ok();
+            }
+            if let Some(late_writes) = &late_writes {
+                let write = (Instant::now() + delay, bytes[..read].to_vec());
+                if late_writes.send(write).is_err() || read == 0 {
+                    from.shutdown(Shutdown::Read).ok();
+                    return;
+                }
+                continue;
             }
             if read == 0 || to.write_all(&bytes[..read]).is_err() {
                 // They may be closed already.
@@ -244,6 +253,22 @@ impl Shared {
             Cut::Marked(_) => is_marked.load(Ordering::SeqCst),
         }
     }
+}
+
+/// Writes each piece at its time. An empty one ends the connection.
+fn start_late_writer(mut to: TcpStream) -> mpsc::Sender<(Instant, Vec<u8>)> {
+    let (sender, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
+    thread::spawn(move || {
+        for (due, piece) in pieces {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if piece.is_empty() || to.write_all(&piece).is_err() {
+                break;
+            }
+        }
+        // It may be closed already.
+        to.shutdown(Shutdown::Write).ok();
+    });
+    sender
 }
 
 fn find(bytes: &[u8], this: &str) -> Option<usize> {
