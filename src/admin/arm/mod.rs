@@ -59,6 +59,7 @@ use super::{
 };
 use gridhook_engine::control::registry::{self, TopicHandle};
 use gridhook_journal as journal;
+use gridhook_record::proposal::Provisioned;
 
 /// Maximum size of a body; ARM's limit is 4 MiB.
 pub(super) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -354,6 +355,19 @@ fn no_topic(path: &TopicPath) -> AdminError {
 /// The error for a missing resource.
 fn not_found(path: &TopicPath) -> AdminError {
     no_resource(path, &path.resource_name())
+}
+
+/// The event subscription of a path with the state of its validation, which must exist.
+pub(super) fn require_provisioned(
+    control: &Control,
+    topic: &TopicHandle,
+    path: &TopicPath,
+    name: &str,
+) -> Result<Provisioned, AdminError> {
+    control
+        .registry
+        .find_provisioned(topic, name)
+        .ok_or_else(|| no_subscription(path, name))
 }
 
 /// The error for a missing event subscription.

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::{find_topic, no_subscription, path::ArmPath};
+use super::{find_topic, path::ArmPath, require_provisioned};
 use crate::{AdminError, Control, model::parse_body};
 use gridhook_record::topic::TopicKind;
 
@@ -17,12 +17,8 @@ pub(super) fn check_change(
 ) -> Result<(), AdminError> {
     let of = path.topic()?;
     let name = path.subscription()?;
-    let provisioned = control
-        .registry
-        .find_provisioned(&*find_topic(control, &of)?, &name);
-    let record = provisioned
-        .ok_or_else(|| no_subscription(&of, &name))?
-        .record;
+    let topic = find_topic(control, &of)?;
+    let record = require_provisioned(control, &topic, &of, &name)?.record;
     let change = parse_body(body)?;
     let is_in_namespace = of.kind == TopicKind::NamespaceTopic;
     let at = if is_in_namespace {

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    Call, Input, Permissions, TopicPath, check_seen, find_topic, list::PageRequest,
-    no_subscription, not_found, path::AzureScope, topics::is_in, warn,
+    Call, Input, Permissions, TopicPath, check_seen, find_topic, list::PageRequest, not_found,
+    path::AzureScope, require_provisioned, topics::is_in, warn,
 };
 use crate::model::difference::difference_between;
 use crate::model::subscription::provisioned_subscription_view;
@@ -122,10 +122,7 @@ pub(super) fn get(
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let topic = find_topic(control, path)?;
-    let subscription = control
-        .registry
-        .find_provisioned(&topic, name)
-        .ok_or_else(|| no_subscription(path, name))?;
+    let subscription = require_provisioned(control, &topic, path, name)?;
     Ok(HttpResponse::Ok().json(provisioned_subscription_view(
         &subscription,
         &topic.record(),
@@ -245,11 +242,7 @@ pub(super) async fn patch(
     } = call.input;
     let topic = find_topic(control, path)?;
     let record = topic.record();
-    let existing = control
-        .registry
-        .find_provisioned(&topic, name)
-        .ok_or_else(|| no_subscription(path, name))?
-        .record;
+    let existing = require_provisioned(control, &topic, path, name)?.record;
     let ranges = control.editions.edition_ranges(&record.edition)?;
     let mut requested = subscription::read_patch(&existing, &record, ranges, body)?;
     requested
@@ -397,10 +390,7 @@ pub(super) fn full_url(
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let topic = find_topic(control, path)?;
-    let subscription = control
-        .registry
-        .find_provisioned(&topic, name)
-        .ok_or_else(|| no_subscription(path, name))?;
+    let subscription = require_provisioned(control, &topic, path, name)?;
     Ok(HttpResponse::Ok().json(FullUrl {
         endpoint_url: subscription.record.webhook.endpoint_url.clone(),
     }))
@@ -413,10 +403,7 @@ pub(super) fn delivery_attributes(
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
     let topic = find_topic(control, path)?;
-    let subscription = control
-        .registry
-        .find_provisioned(&topic, name)
-        .ok_or_else(|| no_subscription(path, name))?;
+    let subscription = require_provisioned(control, &topic, path, name)?;
     Ok(HttpResponse::Ok().json(Page::whole(
         subscription
             .record

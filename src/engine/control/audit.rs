@@ -196,6 +196,20 @@ impl AuditIndex {
             .ok()
     }
 
+    /// Whether a record is stored. An attempt is only within its limit, and then has the number of
+    /// those before it that were not.
+    fn admit(&mut self, record: &mut AuditRecord) -> bool {
+        let RecordHolder {
+            class, identity, ..
+        } = RecordHolder::from_record(record);
+        if class == RecordClass::Change {
+            return true;
+        }
+        let suppressed = self.attempts.admit(identity, record.at);
+        record.suppressed = suppressed.unwrap_or_default();
+        suppressed.is_some()
+    }
+
     /// Replaces the record of a command by what it is at its end. A refused command was no change:
     /// its record counts as an attempt, or goes.
     fn complete(
@@ -207,12 +221,11 @@ impl AuditIndex {
         let Some(index) = self.position(number) else {
             return Vec::new();
         };
+        if !self.admit(record) {
+            return self.remove(index).into_iter().collect();
+        }
         let holder = RecordHolder::from_record(record);
-        if holder.class == RecordClass::Attempt {
-            let Some(suppressed) = self.attempts.admit(holder.identity.clone(), record.at) else {
-                return self.remove(index).into_iter().collect();
-            };
-            record.suppressed = suppressed;
+        if self.entries[index].holder != holder {
             self.release(index);
             *self.holders.entry(holder.clone()).or_default() += 1;
             self.entries[index].holder = holder;
@@ -480,11 +493,9 @@ impl AuditedOperation {
             return Vec::new();
         }
         let is_intent = state.has_intent && state.stored.is_none();
-        state.record.at = match &state.stored {
-            Some(stored) => stored.at,
-            None if is_intent => state.record.at,
-            None => self.clock.now(),
-        };
+        if state.stored.is_none() && !is_intent {
+            state.record.at = self.clock.now();
+        }
         let changes = match state.number {
             Some(_) if state.stored.as_ref() == Some(&state.record) => Vec::new(),
             Some(number) if is_intent => {
@@ -494,12 +505,8 @@ impl AuditedOperation {
             // It was trimmed meanwhile.
             Some(_) => Vec::new(),
             None => {
-                if RecordClass::from_record(&state.record) == RecordClass::Attempt {
-                    let identity = RecordHolder::from_record(&state.record).identity;
-                    let Some(suppressed) = index.attempts.admit(identity, state.record.at) else {
-                        return Vec::new();
-                    };
-                    state.record.suppressed = suppressed;
+                if !index.admit(&mut state.record) {
+                    return Vec::new();
                 }
                 index.add(&state.record, self.trail.limits)
             }
