@@ -25,6 +25,7 @@ use gridhook_api::cluster::{
 use gridhook_clock::Clock;
 use gridhook_cluster::{
     balance::NodeId,
+    control_of,
     membership::{ClusterSnapshot, Membership, RequestError},
     records::{CopyProgress, CopyState, SettingDifference, ShardPosition},
 };
@@ -83,7 +84,11 @@ impl ClusterContext {
             let owns = owns
                 .filter(|(_, shard)| shard.value.owner_id.as_ref() == Some(id))
                 .map(|(number, _)| number);
-            let owns: Vec<usize> = owns.collect();
+            let mut owns: Vec<usize> = owns.collect();
+            let control = control_of(records.shards.len());
+            let owned_count = owns.len();
+            owns.retain(|shard| Some(*shard) != control);
+            let owns_control_plane = owns.len() < owned_count;
             let is_drained = records
                 .drained
                 .get(name)
@@ -140,6 +145,7 @@ impl ClusterContext {
                 version: node.value.version.clone(),
                 state,
                 owns,
+                owns_control_plane,
                 applied: positions(|at| at.applied),
                 flushed: positions(|at| at.flushed),
                 copies: copies.collect(),
@@ -161,13 +167,13 @@ impl ClusterContext {
         }
     }
 
-    /// Whether a living node owns the control shard.
+    /// Whether a living node owns the control plane.
     fn has_owner(&self) -> bool {
         let snapshot = self.membership.snapshot.borrow();
         let owner = snapshot
             .records
             .shards
-            .first()
+            .last()
             .and_then(|shard| shard.value.owner_id.as_ref());
         owner.is_some_and(|owner| snapshot.alive.contains(owner))
     }
@@ -197,7 +203,11 @@ impl ClusterContext {
                     fully_qualified_namespace: record.scope.fully_qualified_namespace,
                     event_hub_name: record.scope.event_hub_name,
                     consumer_group: record.scope.consumer_group,
-                    partition_id: record.partition_id,
+                    partition_id: if control_of(records.shards.len()) == Some(number) {
+                        "control".to_owned()
+                    } else {
+                        record.partition_id
+                    },
                     owner_name: record.owner_id.as_ref().map(name),
                     owner_id: record.owner_id.map(|owner| owner.0),
                     last_modified_time: shard.written.clone(),

@@ -19,6 +19,7 @@ use actix_web::{
 };
 use gridhook_api::health::Liveness;
 pub use gridhook_api::health::{Readiness, ShardReadiness, ShardState, StartPhase};
+use gridhook_cluster::control_of;
 use gridhook_journal as journal;
 use gridhook_store::damage::{DamageSummary, LogGap};
 
@@ -279,6 +280,7 @@ pub fn readiness(
         lost_events,
         problems,
         shards: Vec::new(),
+        control_plane: None,
     }
 }
 
@@ -288,13 +290,21 @@ pub fn readiness(
 /// NATS is not. Nor is one that still has to catch up, or has failed, and serves nothing: the others answer its clients, and a rolling upgrade waits
 /// for it.
 pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
+    let control = control_of(shards.len());
+    let name = |number: usize| {
+        if control == Some(number) {
+            "control".to_owned()
+        } else {
+            number.to_string()
+        }
+    };
     let numbers = |is_one: &dyn Fn(&NodeShard) -> bool| {
         let numbers = shards.iter().enumerate().filter(|(_, shard)| is_one(shard));
-        numbers
-            .map(|(number, _)| number.to_string())
-            .collect::<Vec<_>>()
+        numbers.map(|(number, _)| name(number)).collect::<Vec<_>>()
     };
-    let is_serving = shards.iter().any(|shard| shard.core.is_some());
+    let topic_shards = &shards[..control.unwrap_or(shards.len())];
+    let is_serving = topic_shards.iter().any(|shard| shard.core.is_some());
+    let has_owner = topic_shards.iter().any(|shard| shard.has_owner);
     let ownerless = numbers(&|shard| !shard.has_owner);
     let fetched = numbers(&|shard| shard.state == ShardState::Fetching);
     let missed = numbers(&|shard| shard.state == ShardState::CatchingUp);
@@ -307,7 +317,8 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     }
     for (number, shard) in shards.iter().enumerate() {
         if let Some(cause) = &shard.failure {
-            problems.push(format!("this node cannot serve shard {number}: {cause}"));
+            let name = name(number);
+            problems.push(format!("this node cannot serve shard {name}: {cause}"));
         }
     }
     for (numbers, of_several, of_one) in [
@@ -340,7 +351,7 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     problems.extend(cores.clone().flat_map(|(shard, core)| {
         core.problems
             .iter()
-            .map(move |one| format!("shard {shard}: {one}"))
+            .map(move |one| format!("shard {}: {one}", name(shard)))
     }));
     let journals: Vec<&str> = cores.clone().map(|(_, core)| &*core.journal).collect();
     let journal = journals
@@ -348,7 +359,7 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
         .find(|journal| **journal != "writable")
         .or(journals.first());
     Readiness {
-        ready: ownerless.len() < shards.len() && (has_all || is_serving) && !is_cut_off,
+        ready: has_owner && (has_all || is_serving) && !is_cut_off,
         phase: if is_serving {
             StartPhase::Serving
         } else {
@@ -357,19 +368,24 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
         journal: journal.map_or_else(|| "following".to_owned(), |journal| (*journal).to_owned()),
         lost_events: cores.map(|(_, core)| core.lost_events).sum(),
         problems,
-        shards: match shards.len() {
-            1 => Vec::new(),
-            _ => shards
+        control_plane: control.map(|number| shard_readiness(number, &shards[number])),
+        shards: match control {
+            None => Vec::new(),
+            Some(_) => topic_shards
                 .iter()
                 .enumerate()
-                .map(|(shard, of)| ShardReadiness {
-                    shard,
-                    state: of.state,
-                    has_owner: of.has_owner,
-                    cause: of.failure.clone(),
-                })
+                .map(|(number, shard)| shard_readiness(number, shard))
                 .collect(),
         },
+    }
+}
+
+fn shard_readiness(number: usize, shard: &NodeShard) -> ShardReadiness {
+    ShardReadiness {
+        shard: number,
+        state: shard.state,
+        has_owner: shard.has_owner,
+        cause: shard.failure.clone(),
     }
 }
 

@@ -25,7 +25,7 @@
 //! - `tokens`: named tokens; `audit`: the trail of what operators did;
 //! - `shares`: shares of callers in what is limited;
 //! - [`request_id`]: the ids of requests;
-//! - `spread`: the definitions of spread topics in the other shards of a cluster;
+//! - `shard`: the core of a shard, and what a change waits for;
 //! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several
 //!   shards as one;
 //! - [`auth`]: tokens and their roles; `permissions`: what they permit; `routes`: the table of
@@ -71,10 +71,10 @@ mod routes;
 mod search;
 mod server;
 mod session;
+mod shard;
 mod shares;
 #[cfg(feature = "simulate")]
 mod simulate;
-mod spread;
 mod store;
 mod supervision;
 mod tail;
@@ -121,7 +121,7 @@ pub use self::{
     history::record_history,
     placement::{Merge, Placement, SpreadScope, TopicName, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
-    spread::{Definitions, OtherCores, SpreadTopics, share_definitions},
+    shard::{FollowDelay, ShardCore, ShardOwners},
 };
 use gridhook_api::server::SettingView;
 use gridhook_clock::Clock;
@@ -166,8 +166,8 @@ pub struct Control {
     history: history::Recorder,
     pub edition_tables: EditionTables,
     settings: RwLock<Vec<SettingView>>,
-    /// Of the core of a shard of a cluster with several.
-    pub spread: Option<SpreadTopics>,
+    /// Of a core of a process with several.
+    pub shard: Option<ShardCore>,
     /// Who may use what bodies refer to.
     pub uses: uses::UseRules,
     /// Whether deployments leave out the resources of other services.
@@ -219,7 +219,7 @@ impl Control {
             history: history::Recorder::default(),
             edition_tables: EditionTables::default(),
             settings: RwLock::default(),
-            spread: None,
+            shard: None,
             uses: uses::UseRules::default(),
             ignores_foreign: false,
             locks,

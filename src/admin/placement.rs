@@ -16,8 +16,6 @@ use gridhook_record::topic::{TopicKind, key, key_in_namespace};
 /// How the answers of all shards become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
-    /// A page of a list of resources.
-    List,
     /// JSON whose lists are joined.
     Union,
     /// The shards are asked in turn for the one that has it.
@@ -53,7 +51,7 @@ pub enum Merge {
 pub(super) enum ShardScope {
     /// Any: the answer does not depend on what a shard has.
     Any,
-    /// The control shard, which has the tokens and the sessions.
+    /// That with the control plane.
     Control,
     All(Merge),
     /// That of the topic in the query, or all without one.
@@ -113,10 +111,9 @@ pub enum SpreadScope {
 pub enum Placement {
     /// To any shard.
     Any,
-    /// To the control shard.
+    /// To that with the control plane.
     Control,
-    /// To the shard of the topic, domain or namespace with this name: also of a spread topic, which
-    /// that shard leads.
+    /// To the shard of the domain or namespace with this name.
     Named(String),
     /// To the shard of this topic, or to these if it is spread.
     Topic(TopicName, SpreadScope),
@@ -148,15 +145,14 @@ pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
         return Placement::Any;
     };
     let operation = found.route.operation(method);
-    if let Some(name) = found.top_level() {
-        let spread = operation.and_then(|operation| Some((found.topic_name()?, operation.spread?)));
-        return spread.map_or_else(
-            || Placement::Named(name.to_owned()),
-            |(topic, spread)| Placement::Topic(topic, spread),
-        );
+    let Some(scope) = operation.and_then(|operation| operation.spread) else {
+        return Placement::Control;
+    };
+    match (found.topic_name(), found.top_level()) {
+        (Some(topic), _) => Placement::Topic(topic, scope),
+        (None, Some(name)) => Placement::Named(name.to_owned()),
+        (None, None) => Placement::Control,
     }
-    let merge = operation.and_then(|operation| operation.merge);
-    merge.map_or(Placement::Any, Placement::All)
 }
 
 /// Where a request goes that may name a topic in its body. A body that cannot be read goes to any

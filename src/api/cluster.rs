@@ -41,6 +41,9 @@ pub struct ClusterNodeView {
     pub state: NodeState,
     /// Shards that it owns.
     pub owns: Vec<usize>,
+    /// Whether it owns the control plane, with several shards.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub owns_control_plane: bool,
     /// Last sequence of the changelog that its store has applied, for each shard.
     pub applied: Vec<u64>,
     /// Last sequence of the changelog that its store has synced, for each shard.
@@ -170,7 +173,7 @@ pub struct ShardOwnershipView {
     pub event_hub_name: String,
     /// Who shares the partitions.
     pub consumer_group: String,
-    /// Number of the shard.
+    /// Number of the shard, or `control` for the control plane of several shards.
     pub partition_id: String,
     /// Identifier of the owner; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -36,6 +36,13 @@ pub struct Readiness {
     /// What a node of a cluster with several shards is for each
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<ShardReadiness>,
+    /// What it is for the control plane
+    #[serde(
+        rename = "controlPlane",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub control_plane: Option<ShardReadiness>,
 }
 
 /// What a node of a cluster is for a shard.

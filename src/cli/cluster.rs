@@ -196,11 +196,12 @@ fn format_nodes(view: &ClusterView) -> String {
                 .collect::<Vec<_>>()
                 .join(" ")
         };
-        let owns: Vec<u64> = node.owns.iter().map(|shard| *shard as u64).collect();
+        let mut owns: Vec<String> = node.owns.iter().map(usize::to_string).collect();
+        owns.extend(node.owns_control_plane.then(|| "control".to_owned()));
         table.add_row([
             node.name.clone(),
             node.state.name().to_owned(),
-            list(&owns),
+            owns.join(" "),
             list(&copies),
             node.applied.iter().sum::<u64>().to_string(),
             node.flushed.iter().sum::<u64>().to_string(),
@@ -299,7 +300,10 @@ fn format_advice(view: &ClusterView) -> String {
             .iter()
             .filter(|node| node.state != NodeState::Dead)
     };
-    let shards = count_shards(view).max(1);
+    let all = count_shards(view).max(1);
+    // With several shards the control plane comes behind them.
+    let shards = if all > 1 { all - 1 } else { all };
+    let is_unruled = all > shards && !alive().any(|node| node.owns_control_plane);
     let unowned = (0..shards).filter(|shard| !alive().any(|node| node.owns.contains(shard)));
     let unowned: Vec<String> = unowned.map(|shard| shard.to_string()).collect();
     let unowned = match unowned.len() {
@@ -315,7 +319,12 @@ fn format_advice(view: &ClusterView) -> String {
             )
         }
     };
-    format!("{}{unowned}", lines.concat())
+    let unruled = if is_unruled {
+        "\nno node that is alive owns the control plane: changes receive 503"
+    } else {
+        ""
+    };
+    format!("{}{unowned}{unruled}", lines.concat())
 }
 
 /// The number of shards.

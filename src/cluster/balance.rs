@@ -100,6 +100,18 @@ pub enum BalanceStep {
     Drain(usize),
 }
 
+impl BalanceStep {
+    /// The same step for the shard that comes so many behind.
+    pub(super) fn moved_by(self, count: usize) -> Self {
+        match self {
+            Self::Claim(shard) => Self::Claim(shard + count),
+            Self::Force(shard) => Self::Force(shard + count),
+            Self::Steal(shard) => Self::Steal(shard + count),
+            Self::Drain(shard) => Self::Drain(shard + count),
+        }
+    }
+}
+
 /// What a node does next. A node that is not alive itself does nothing.
 pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep> {
     let ClusterView {

@@ -22,6 +22,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     time::Duration,
 };
 
@@ -54,8 +55,10 @@ pub struct ClaimSettings {
     pub is_address_bound: bool,
     /// The release of its program.
     pub version: String,
-    /// The number of shards.
+    /// The number of shards, with the control plane.
     pub shards: usize,
+    /// The shard with the control plane, of which every node has a copy, if it is one of its own.
+    pub control: Option<usize>,
     pub intervals: LeaseIntervals,
     /// How fast it takes shards.
     pub strategy: Strategy,
@@ -540,17 +543,24 @@ impl Claims {
         let eligible: Vec<_> = (0..shards.len())
             .map(|shard| self.eligible_nodes(shard, &alive, &leaving, now))
             .collect();
-        let view = ClusterView {
-            me: &me,
-            alive: &alive,
-            leaving: &leaving,
-            shards: &shards,
-            eligible: &eligible,
-            surplus: &self.surplus_shards(),
-            is_stopping: self.takes_none(now),
-            drain_wait: self.settings.drain_wait,
-        };
-        let steps = next_steps(&view, self.settings.strategy);
+        let surplus = self.surplus_shards();
+        // The control plane takes no events, so it does not count as a share.
+        let topics_end = self.settings.control.unwrap_or(shards.len());
+        let mut steps = Vec::new();
+        for range in [0..topics_end, topics_end..shards.len()] {
+            let view = ClusterView {
+                me: &me,
+                alive: &alive,
+                leaving: &leaving,
+                shards: &shards[range.clone()],
+                eligible: &eligible[range.clone()],
+                surplus: &within(&surplus, &range),
+                is_stopping: self.takes_none(now),
+                drain_wait: self.settings.drain_wait,
+            };
+            let next = next_steps(&view, self.settings.strategy).into_iter();
+            steps.extend(next.map(|step| step.moved_by(range.start)));
+        }
         self.draining.clear();
         let mut changes = Vec::new();
         for step in steps {
@@ -803,4 +813,10 @@ impl Claims {
             }
         }
     }
+}
+
+/// The numbers in a range, from its start.
+fn within(numbers: &BTreeSet<usize>, range: &Range<usize>) -> BTreeSet<usize> {
+    let inside = numbers.range(range.clone());
+    inside.map(|number| number - range.start).collect()
 }

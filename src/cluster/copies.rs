@@ -198,7 +198,12 @@ impl CopyPlan {
             .chain(own.then_some(settings.name.as_str()));
         let names: BTreeSet<&str> = names.collect();
         for shard in 0..settings.shards {
-            let chosen = choose_nodes(shard, settings.copies, names.iter().copied());
+            let copies = if settings.control == Some(shard) {
+                names.len()
+            } else {
+                settings.copies
+            };
+            let chosen = choose_nodes(shard, copies, names.iter().copied());
             let is_wanted = chosen.contains(settings.name.as_str());
             let has_one = |name: &&&str| {
                 let node = records.nodes.get(**name).map(|node| &node.value);

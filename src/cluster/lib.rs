@@ -49,6 +49,17 @@ pub fn shard_of(name: &str, shards: usize) -> usize {
     usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
 }
 
+/// The number of stores, changelogs and claims of a cluster with so many shards for topics: with
+/// several, the control plane has one of its own behind them.
+pub fn count_with_control(shards: usize) -> usize {
+    if shards > 1 { shards + 1 } else { shards }
+}
+
+/// The number of the control plane among so many, if it has one of its own.
+pub fn control_of(all: usize) -> Option<usize> {
+    all.checked_sub(1).filter(|last| *last > 0)
+}
+
 /// The listener for other nodes of the core of a shard: the port is that of the first shard plus
 /// the number.
 pub fn shard_address(first: &str, shard: usize) -> String {

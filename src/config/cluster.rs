@@ -329,15 +329,16 @@ impl RawCluster {
     }
 }
 
-/// Several shards need as many ports.
+/// Several shards need a port each, and the control plane one behind them.
 fn check_ports(
     layers: &mut Layers,
     shards: usize,
     listen: Option<SocketAddr>,
     advertise: Option<&str>,
 ) {
-    let allowed = || format!("a host and the first of {shards} ports in a row (cluster.shards)");
-    let most = usize::from(u16::MAX) + 1 - shards;
+    let ports = shards + 1;
+    let allowed = || format!("a host and the first of {ports} ports in a row (cluster.shards + 1)");
+    let most = usize::from(u16::MAX) + 1 - ports;
     if shards > 1
         && listen.is_some_and(|listen| listen.port() == 0 || usize::from(listen.port()) > most)
     {

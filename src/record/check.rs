@@ -46,6 +46,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::Redrive
         | MetaKind::Secret
         | MetaKind::Loss
-        | MetaKind::Applied => Ok(()),
+        | MetaKind::Applied
+        | MetaKind::Followed => Ok(()),
     }
 }

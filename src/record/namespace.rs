@@ -34,10 +34,6 @@ pub struct NamespaceRecord {
     pub location: String,
     /// `tags`, stored and returned.
     pub tags: BTreeMap<String, String>,
-    /// Whether this is the record of a namespace with spread topics in a shard that does not lead
-    /// it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_follower: bool,
     /// Properties that are only stored and returned.
     #[serde(default, rename = "kept")]
     pub azure_properties: StoredNamespaceProperties,

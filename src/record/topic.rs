@@ -135,14 +135,6 @@ pub struct TopicRecord {
     /// cluster.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub partition_count: u32,
-    /// Whether this is the part of a spread topic that another shard leads: operators change the
-    /// record there.
-    #[serde(
-        rename = "is_copy",
-        default,
-        skip_serializing_if = "std::ops::Not::not"
-    )]
-    pub is_follower: bool,
     /// `metricResourceId`: identifies it in metrics, unique even if its name is reused.
     #[serde(default)]
     pub metric_resource_id: String,

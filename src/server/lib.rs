@@ -10,6 +10,7 @@ mod backup_schedule;
 mod certificates;
 mod chaos;
 mod client_address;
+mod control_copy;
 pub mod core_dumps;
 mod core_span;
 mod dead_letter_routing;
@@ -46,6 +47,7 @@ use tracing::Span;
 
 use self::{
     client_address::ClientAddress,
+    control_copy::{ControlCopy, FollowedControl, FollowingShards},
     descriptors::DescriptorBudget,
     error::io_error,
     local_store::LocalStore,
@@ -61,8 +63,11 @@ use gridhook_config as config;
 use gridhook_config::Config;
 use gridhook_declared as declared;
 use gridhook_declared::Declared;
-use gridhook_engine::{fanout::CHECK_INTERVAL, supervision::actor_factory::ActorHosts};
+use gridhook_engine::{
+    control::registry::Registry, fanout::CHECK_INTERVAL, supervision::actor_factory::ActorHosts,
+};
 use gridhook_storage::destination;
+use gridhook_store::rocks::RocksStore;
 use gridhook_subscription::SubscriptionContext;
 use gridhook_telemetry::LogFilter;
 
@@ -202,10 +207,46 @@ struct ShardCore {
     address: ClientAddress,
     /// What `/readyz` of the process says of the shard.
     health: CoreHealth,
-    /// The topics of other cores.
+    /// The other cores.
     others: OtherShards,
+    /// The node's copy of the control plane.
+    control_copy: ControlCopy,
     /// The data folder of the process.
     process_dir: PathBuf,
+}
+
+impl ShardCore {
+    /// Whether it has the control plane, and no events.
+    fn has_control(&self) -> bool {
+        self.others.own == self.others.shards()
+    }
+
+    /// Begins to follow the control plane.
+    async fn follow_control(&self, registry: Arc<Registry>) -> FollowedControl {
+        let OtherShards { own, .. } = self.others;
+        FollowedControl::begin(
+            self.control_copy.clone(),
+            registry,
+            own,
+            self.others.shards(),
+        )
+        .await
+    }
+
+    /// What its control plane knows of the shards. Its own store is `store`.
+    fn describe(&self, store: &Arc<RocksStore>) -> gridhook_admin::ShardCore {
+        let owners = self.has_control().then(|| {
+            Box::new(FollowingShards {
+                others: self.others.clone(),
+                store: Arc::clone(store),
+            }) as _
+        });
+        gridhook_admin::ShardCore {
+            own: self.others.own,
+            shards: self.others.shards(),
+            owners,
+        }
+    }
 }
 
 /// The threads of the actors. Dropping this stops every actor and joins the threads.

@@ -15,6 +15,7 @@ use tracing::Span;
 use super::{
     ServerError,
     client_address::ClientAddress,
+    control_copy::FollowedControl,
     core_span,
     descriptors::DescriptorBudget,
     forward::Forwarder,
@@ -46,6 +47,7 @@ const INTERIM_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct ListenerContext {
     pub(super) control: web::Data<Control>,
     pub(super) publisher: web::Data<Publisher>,
+    pub(super) followed: Option<FollowedControl>,
     pub(super) tokens: web::Data<pull::LockTokenSealer>,
     pub(super) health: web::Data<health::ServerHealth>,
     pub(super) token: admin_token::AdminToken,
@@ -509,6 +511,7 @@ pub(super) fn announce_url(url: &str) {
 #[derive(Clone)]
 struct ListenerShared {
     publisher: web::Data<Publisher>,
+    followed: Option<web::Data<FollowedControl>>,
     tokens: web::Data<pull::LockTokenSealer>,
     polls: web::Data<pull::NodePolls>,
     health: web::Data<health::ServerHealth>,
@@ -525,6 +528,7 @@ impl ListenerShared {
         let ListenerContext {
             control,
             publisher,
+            followed,
             tokens,
             health,
             token,
@@ -533,6 +537,7 @@ impl ListenerShared {
         } = context;
         Self {
             publisher,
+            followed: followed.map(web::Data::new),
             tokens,
             polls: web::Data::new(pull::NodePolls::default()),
             health,
@@ -558,6 +563,7 @@ fn listener_services(
     move |cfg: &mut web::ServiceConfig| {
         let ListenerShared {
             publisher,
+            followed,
             tokens,
             polls,
             health,
@@ -569,6 +575,9 @@ fn listener_services(
             dashboard,
         } = shared.clone();
         cfg.app_data(publisher).app_data(tokens).app_data(polls);
+        if let Some(followed) = followed {
+            cfg.app_data(followed);
+        }
         if let Some(stall) = stall {
             cfg.app_data(stall);
         }

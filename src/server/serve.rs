@@ -17,6 +17,7 @@ use super::{
     Arbiters, Kept, Launch, ServerError, ShardCore,
     certificates::{self, ShownCertificates},
     client_address::ClientAddress,
+    control_copy::FollowedControl,
     descriptors::DescriptorBudget,
     error::io_error,
     issuer::{self, KeySetSource, TokenAccess},
@@ -34,7 +35,7 @@ use super::{
 };
 use gridhook_admin as admin;
 use gridhook_admin::{
-    ChaosTargets, Control, SpreadTopics, admin_token::AdminToken, health, metrics::MetricSources,
+    ChaosTargets, Control, admin_token::AdminToken, health, metrics::MetricSources,
 };
 use gridhook_clock::Clock;
 use gridhook_compute::Compute;
@@ -114,6 +115,7 @@ pub(super) async fn run_server(launch: &Launch, kept: &mut Kept) -> Result<Serve
         &recovered,
         &delivery,
         &bound,
+        &local,
         targets,
         ownership.as_ref(),
     ) {
@@ -129,7 +131,6 @@ pub(super) async fn run_server(launch: &Launch, kept: &mut Kept) -> Result<Serve
         Err(end) => return recovered.abandon_start(bound, ownership, end).await,
     };
     actix_rt::spawn(admin::record_history(control.clone()));
-    actix_rt::spawn(admin::share_definitions(control.clone()));
     let reload = Rc::new(build_reload(
         launch, &recovered, &delivery, &bound, &control,
     ));
@@ -539,6 +540,8 @@ pub(super) struct Delivery {
     arbiters: Arbiters,
     notifier: Rc<ServiceNotifier>,
     pub(super) publisher: web::Data<Publisher>,
+    /// Of the core of a shard that follows the control plane.
+    followed: Option<FollowedControl>,
 }
 
 impl Delivery {
@@ -564,7 +567,12 @@ impl Delivery {
             .unwrap_or_default();
         let certificates = certificates::in_use(&core.config, address, of_node, &client.identities);
         let others = launch.core.as_ref().map(|core| core.others.clone());
-        let system_topic = system_topic::start(core, Arc::clone(&certificates), others.as_ref());
+        let has_control = launch.core.as_ref().is_some_and(ShardCore::has_control);
+        let system_topic = if has_control {
+            None
+        } else {
+            system_topic::start(core, Arc::clone(&certificates), others.as_ref())
+        };
         let lease = ownership.map(|ownership| &ownership.tenure.lease);
         let DeadLetterService {
             stores,
@@ -592,8 +600,15 @@ impl Delivery {
             startup::subscription_context(core, client, targets, &tracer, routing, stores.clone());
         let arbiters = Arbiters::start(launch.arbiters, &launch.threads);
         let notifier = startup::start_service_notifier(launch);
-        startup::start_validation(core, client.clone(), address);
-        startup::start_background_tasks(core).await;
+        let followed = match launch.core.as_ref().filter(|core| !core.has_control()) {
+            Some(shard) => Some(shard.follow_control(Arc::clone(&core.registry)).await),
+            None => {
+                startup::start_validation(core, client.clone(), address);
+                startup::start_expiry(core).await;
+                None
+            }
+        };
+        startup::start_background_tasks(core);
         actix_rt::spawn(actor_factory::run(starts, arbiters.actor_hosts(context)));
         let publisher = startup::build_publisher(core, gate, tracer.clone());
         startup::attach_topics(core, client, &publisher, others);
@@ -611,6 +626,7 @@ impl Delivery {
             arbiters,
             notifier,
             publisher,
+            followed,
         })
     }
 }
@@ -621,6 +637,7 @@ fn build_control(
     recovered: &Recovered,
     delivery: &Delivery,
     bound: &Bound,
+    local: &Arc<RocksStore>,
     targets: ChaosTargets,
     ownership: Option<&Ownership<'_>>,
 ) -> Result<web::Data<Control>, ServerError> {
@@ -647,9 +664,7 @@ fn build_control(
     control.operators.clone_from(&delivery.operators);
     control.exposition = exposition;
     control.uses = use_rules::read(&core.config, recovered.client.connections.clone())?;
-    control.spread = launch.core.as_ref().map(|ShardCore { others, .. }| {
-        SpreadTopics::new(others.own, others.shards(), Box::new(others.clone()))
-    });
+    control.shard = launch.core.as_ref().map(|core| core.describe(local));
     Ok(web::Data::new(control))
 }
 
@@ -726,6 +741,7 @@ impl Listening {
         let context = ListenerContext {
             control: control.clone(),
             publisher: delivery.publisher.clone(),
+            followed: delivery.followed.clone(),
             tokens,
             health: health.clone(),
             token: recovered.token.clone(),

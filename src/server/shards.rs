@@ -7,9 +7,11 @@
 //! (`router`); the part in the cluster; signals and the service manager; the limits that the cores
 //! share.
 //!
+//! The last core has the control plane. The others follow this node's copy of it (`control_copy`).
+//!
 //! Invariants:
-//! - A topic, domain or namespace is in one core, with everything within it (`cluster::shard_of`).
-//!   A spread topic is in all.
+//! - The events of a topic or domain are in one core (`cluster::shard_of`), those of a spread topic
+//!   in all but that with the control plane.
 //! - A core that fails does so alone: this node takes its shard no more, and says so. The last one
 //!   that fails ends the process.
 //! - The stores are closed on the main thread, when no other thread has them.
@@ -28,6 +30,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     Kept, Launch, Process, ServerError, ShardCore, available_cores,
+    control_copy::ControlCopy,
     descriptors::{self, SharedBudget},
     io_error,
     listener::{self, Front, HttpListener},
@@ -44,9 +47,8 @@ use super::{
     worker_threads,
 };
 use gridhook_admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep};
-use gridhook_cluster::shard_of;
+use gridhook_cluster::count_with_control;
 use gridhook_config::{Config, ObjectStoreConfig};
-use gridhook_declared::Declared;
 use gridhook_policy::dead_letter_store::StoreKind;
 use gridhook_store::rocks::STORE;
 
@@ -99,7 +101,9 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
         .filter_map(|entry| entry.file_name().to_str()?.parse::<usize>().ok());
     match numbers.max() {
         Some(_) if shards == 1 => refuse("the stores of a node with several shards"),
-        Some(most) if most >= shards => refuse(&format!("a store of shard {most}")),
+        Some(most) if most >= count_with_control(shards) => {
+            refuse(&format!("a store of shard {most}"))
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -112,11 +116,12 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     let front_threads = worker_threads(&process.config);
     let workers = share_of(front_threads, shards);
     let arbiters = share_of(available_cores(), shards);
+    let cores = count_with_control(shards);
     let limit = descriptors::raise_limit();
     // The thread of the core, and one that accepts.
     let budget = SharedBudget::with_limit(
         limit,
-        shards,
+        cores,
         front_threads + available_cores(),
         arbiters + workers + 2,
     )?;
@@ -135,6 +140,7 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     let mut stores = Vec::new();
     let plan = CorePlan {
         shards,
+        cores,
         workers,
         arbiters,
         folder: &folder,
@@ -147,7 +153,10 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
 
 /// What all cores have in common.
 struct CorePlan<'a> {
+    /// The number of shards with topics.
     shards: usize,
+    /// Their number, with the control plane.
+    cores: usize,
     /// The threads of each that serve HTTP.
     workers: usize,
     /// The threads of each that deliver.
@@ -162,26 +171,13 @@ impl CorePlan<'_> {
         let mut config = process.config.clone();
         config.server.data_dir = self.folder.join(shard.to_string());
         config.server.workers = self.workers;
+        // The control plane takes no events.
         memory::divide_budgets(&mut config, self.shards);
         if let Some(store) = &mut config.backup.store {
             store.address.path.push(format!("shard-{shard}"));
         }
-        let is_here = |name: &str| shard_of(name, self.shards) == shard;
-        let declaration = process.declared.clone().map(
-            |Declared {
-                 mut resources,
-                 groups,
-                 template,
-             }| {
-                resources
-                    .retain(|resource| resource.names.get(1).is_some_and(|name| is_here(name)));
-                Declared {
-                    resources,
-                    groups,
-                    template,
-                }
-            },
-        );
+        let has_control = shard == self.shards;
+        let declaration = process.declared.clone().filter(|_| has_control);
         let sources = process.sources.clone();
         let log = process.log.clone();
         Launch {
@@ -214,7 +210,7 @@ async fn serve_shard(
     let health = web::Data::new(ServerHealth::starting());
     let responder = StartupResponder::begin(&listener, config, &plan.budget.front, health.clone())?;
     let threads = ActorThreads::default();
-    let mut launches: Vec<Launch> = (0..plan.shards)
+    let mut launches: Vec<Launch> = (0..plan.cores)
         .map(|shard| plan.launch_shard(process, shard, threads.clone()))
         .collect();
     let opened = launches
@@ -240,7 +236,9 @@ async fn serve_shard(
     let forwarders =
         forwarders.map(|(node, core)| node.build_forwarder(config).with_core(core.clone()));
     let forwarders = forwarders.collect();
-    let router = ShardRouter::new(forwarders, config);
+    let control = nodes.last().expect("the control plane has a node");
+    let control_copy = ControlCopy::begin(control);
+    let router = ShardRouter::new(forwarders, control_copy.clone(), config);
     for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
         let others = OtherShards::new(router.clone(), shard);
         let process_dir = config.server.data_dir.clone();
@@ -248,6 +246,7 @@ async fn serve_shard(
             address: address.clone(),
             health,
             others,
+            control_copy: control_copy.clone(),
             process_dir,
         });
     }
@@ -261,7 +260,7 @@ async fn serve_shard(
     let stop = watch::Sender::new(false);
     let mut running = start_cores(launches, nodes, stores, &stop);
     let mut ended: Vec<EndedCore> = Vec::new();
-    while ended.len() < plan.shards {
+    while ended.len() < plan.cores {
         let core = tokio::select! {
             stopped = shutdown::wait_for_signal(&mut signals) => stopped.map(|()| None)?,
             core = running.recv() => core,
@@ -270,7 +269,7 @@ async fn serve_shard(
         core.note_failure();
         ended.push(core);
     }
-    let has_any = ended.len() < plan.shards;
+    let has_any = ended.len() < plan.cores;
     health.enter_phase(StartPhase::Stopping);
     ServiceNotifier::from_environment().notify_stopping();
     stop.send_replace(true);

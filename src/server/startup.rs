@@ -373,21 +373,25 @@ pub(super) fn start_validation(core: &Core, client: ClientOptions, address: &Cli
         .set_validator(EndpointValidator::new(client, core.clock.clone(), settings));
 }
 
-/// Starts the tasks that run beside the actors.
-pub(super) async fn start_background_tasks(core: &Core) {
+/// Starts the deletion of event subscriptions that have expired.
+pub(super) async fn start_expiry(core: &Core) {
     let Core {
-        clock,
-        journal,
-        registry,
-        ..
+        clock, registry, ..
     } = core;
     // Before the actors start, so that a subscription that expired meanwhile sends no event but its
     // deletion event.
     if !clock.expiry_is_paused() {
         expiry::delete_expired(registry, clock.now()).await;
     }
-    actix_rt::spawn(memory::return_free_pages());
     actix_rt::spawn(expiry::run(Arc::clone(registry), clock.clone()));
+}
+
+/// Starts the tasks that run beside the actors.
+pub(super) fn start_background_tasks(core: &Core) {
+    let Core {
+        journal, registry, ..
+    } = core;
+    actix_rt::spawn(memory::return_free_pages());
     actix_rt::spawn(filter_versions::run(Arc::clone(registry), journal.clone()));
 }
 

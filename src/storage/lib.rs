@@ -34,7 +34,8 @@ pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::Job
         | MetaKind::Secret
         | MetaKind::Loss
-        | MetaKind::Applied => fsck::check_record(kind, value),
+        | MetaKind::Applied
+        | MetaKind::Followed => fsck::check_record(kind, value),
         MetaKind::DeadLetters => DeadLetterTotals::decode(value)
             .map(drop)
             .map_err(|error| error.to_string()),

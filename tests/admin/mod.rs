@@ -109,7 +109,6 @@ fn topic_record(input_schema: Schema) -> TopicRecord {
         domain: None,
         namespace: None,
         partition_count: 1,
-        is_follower: false,
         metric_resource_id: "0-0".to_owned(),
         azure_properties: StoredTopicProperties::default(),
         system_data: None,

@@ -145,26 +145,6 @@ fn a_patch_merges() {
 }
 
 #[test]
-fn a_follower_of_a_spread_topic_is_stored_under_the_name_that_older_versions_wrote() {
-    let follower = TopicRecord {
-        is_follower: true,
-        ..topic_record(Schema::EventGrid)
-    };
-    let mut stored = serde_json::to_value(follower).expect("a record is written");
-    assert_eq!(stored["is_copy"], true, "{stored}");
-    assert!(
-        serde_json::from_value::<TopicRecord>(stored.clone())
-            .expect("a record is read")
-            .is_follower
-    );
-    stored["is_follower"] = true.into();
-    assert!(
-        serde_json::from_value::<TopicRecord>(stored).is_err(),
-        "no other name is known"
-    );
-}
-
-#[test]
 fn settings_for_publishers_are_returned_and_can_be_put_again() {
     let body = json!({"properties": {
         "inputSchema": "CustomEventSchema",

@@ -58,6 +58,7 @@ pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
         is_address_bound: true,
         version: "0.1.0".to_owned(),
         shards,
+        control: None,
         intervals: intervals(),
         strategy: Strategy::Greedy,
         drain_wait: Duration::from_secs(10),

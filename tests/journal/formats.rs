@@ -174,6 +174,9 @@ fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
         MetaKind::Applied => vec![("applied", |bytes| {
             check_readable(MetaKind::Applied, bytes).is_ok()
         })],
+        MetaKind::Followed => vec![("followed", |bytes| {
+            check_readable(MetaKind::Followed, bytes).is_ok()
+        })],
     }
 }
 
@@ -206,8 +209,8 @@ fn every_kind_of_record_is_stored_here_and_read_and_one_that_is_longer_or_of_no_
                 !reads(&[&record[..], b"+"].concat()),
                 "{kind}: bytes behind it are not noticed"
             );
-            // Three kinds are a number or a key without a version.
-            if !["format", "loss", "secret"].contains(&kind) {
+            // Four kinds are a number or a key without a version.
+            if !["followed", "format", "loss", "secret"].contains(&kind) {
                 assert!(
                     !reads(&[&[0xee], &record[1..]].concat()),
                     "{kind}: a version that is not known"

@@ -64,7 +64,6 @@ pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
         domain: None,
         namespace: None,
         partition_count: 1,
-        is_follower: false,
         metric_resource_id: String::new(),
         azure_properties: StoredTopicProperties::default(),
         system_data: None,

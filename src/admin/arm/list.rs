@@ -3,18 +3,12 @@
 //! Lists are ordered by key, and a page starts after the last key of the previous one, so that
 //! concurrent changes hide no other resource.
 
-use actix_web::{HttpMessage, HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse};
 use serde_json::Value;
 use url::form_urlencoded;
 
-use crate::{
-    AdminError, Control,
-    merge::{PageKeys, PagePart},
-    model::odata::NameFilter,
-    query,
-};
+use crate::{AdminError, Control, model::odata::NameFilter, query};
 use gridhook_api::resource::Page;
-use gridhook_publish::OneOfShards;
 
 /// Maximum and default number of items of a page, as in Azure.
 const TOP_MAX: usize = 100;
@@ -31,8 +25,6 @@ pub(super) struct PageRequest {
     /// URL of the list, and the other parameters of the query.
     url: String,
     query: Vec<(String, String)>,
-    /// Whether a node asks each shard of a cluster.
-    is_part: bool,
 }
 
 impl PageRequest {
@@ -57,14 +49,12 @@ impl PageRequest {
     ) -> Result<(Self, String), AdminError> {
         let mut filter = String::new();
         let url = format!("{}{}", control.operators_url(request), request.path());
-        let is_part = request.extensions().contains::<OneOfShards>();
         let mut page = Self {
             names: None,
             top: TOP_MAX,
             after: None,
             url,
             query: Vec::new(),
-            is_part,
         };
         for (key, value) in form_urlencoded::parse(request.query_string().as_bytes()) {
             let key = key.into_owned();
@@ -116,17 +106,6 @@ impl PageRequest {
             .iter()
             .map(|(_, resource)| view(resource))
             .collect();
-        if self.is_part {
-            let top = self.top;
-            let link = self.next_link("");
-            let keys = PageKeys {
-                of: resources.into_iter().map(|(key, _)| key).collect(),
-                top,
-                is_last,
-                link,
-            };
-            return HttpResponse::Ok().json(PagePart { value, keys });
-        }
         HttpResponse::Ok().json(Page { value, next_link })
     }
 

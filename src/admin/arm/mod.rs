@@ -47,7 +47,6 @@ use self::{
     precondition::{Preconditions, entity_tag, with_tag},
 };
 pub(super) use self::{
-    namespaces::lock_key as namespace_lock_key,
     operation::{Call, ChangeLock, Input},
     path::TopicPath,
 };
@@ -56,6 +55,7 @@ use super::{
     auth::Access,
     model::InvalidRequest,
     permissions::{Permissions, Target},
+    shard::ConcernedShards,
 };
 use gridhook_engine::control::registry::{self, TopicHandle};
 use gridhook_journal as journal;
@@ -184,6 +184,7 @@ pub(super) async fn handle_request(
         return Ok(response.json(difference));
     }
     plan_audit(operation, input);
+    let shards_before = concerned_shards(&control, &path);
     let response = match operation.handle_call(call).await {
         Err(error @ AdminError::Stale(_)) => {
             conditions.check_change(&operation.method, current_body(get, call).await.as_deref())?;
@@ -192,11 +193,8 @@ pub(super) async fn handle_request(
         result => result?,
     };
     if is_change || path.route.changes_keys() {
-        match (path.topic(), path.namespace()) {
-            (Ok(topic), _) => control.share_change(&topic).await?,
-            (Err(_), Ok(namespace)) => control.share_namespace(&namespace.name).await?,
-            (Err(_), Err(_)) => {}
-        }
+        let concerned = shards_before.joined(concerned_shards(&control, &path));
+        control.wait_until_followed(concerned).await?;
     }
     if get.is_some() && control.audit.is_some() {
         let after = current_body(get, call).await;
@@ -416,5 +414,14 @@ impl From<registry::Error> for AdminError {
             },
             error @ registry::Error::Unreadable { .. } => Self::Journal(error.to_string()),
         }
+    }
+}
+
+/// The shards that a change of a resource concerns, as it is now.
+fn concerned_shards(control: &Control, path: &ArmPath) -> ConcernedShards {
+    match (path.topic(), path.namespace()) {
+        (Ok(topic), _) => control.shards_of_topic(&topic),
+        // Of a resource group, everything in it.
+        (Err(_), Ok(_) | Err(_)) => control.all_shards(),
     }
 }

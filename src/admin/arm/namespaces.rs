@@ -175,9 +175,6 @@ pub(super) async fn delete(
     if find_namespace(control, path).is_err() {
         return Ok(HttpResponse::NoContent().finish());
     }
-    // The other shards delete theirs first, so that no shard takes events of a topic that does not
-    // exist.
-    let _leaving = control.delete_followers_of_namespace(&path.name).await?;
     if control
         .registry
         .delete_namespace(path.name.as_str())

@@ -90,10 +90,7 @@ pub struct Operation {
     pub access: Access,
     /// Whether it lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
-    /// How the answers of the shards of a cluster become one, if the path names no topic, domain or
-    /// namespace.
-    pub(crate) merge: Option<Merge>,
-    /// Which shards of a cluster answer, if the topic is spread; [`None`]: the one that leads it.
+    /// Which shards of a cluster answer; [`None`]: the control plane.
     pub(crate) spread: Option<SpreadScope>,
     handler: Handler,
     description: Description,
@@ -126,7 +123,6 @@ const fn with_handler(
         method,
         access,
         is_list: false,
-        merge: None,
         spread: None,
         handler,
         description,
@@ -152,7 +148,7 @@ pub(super) const fn list(
 ) -> Operation {
     let mut operation = get(handler, description);
     operation.is_list = true;
-    operation.merged_by(Merge::List)
+    operation
 }
 
 /// POST, for callers with a role.
@@ -219,12 +215,6 @@ impl Operation {
     /// The same operation, also for portal links.
     pub(super) const fn or_portal(mut self) -> Self {
         self.access = self.access.or_portal();
-        self
-    }
-
-    /// The same operation, which all shards of a cluster answer.
-    pub(super) const fn merged_by(mut self, merge: Merge) -> Self {
-        self.merge = Some(merge);
         self
     }
 

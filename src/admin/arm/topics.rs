@@ -393,12 +393,9 @@ pub(super) async fn delete(
     path: &TopicPath,
 ) -> Result<HttpResponse, AdminError> {
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
-    let Ok(found) = find_topic(control, path) else {
+    if find_topic(control, path).is_err() {
         return Ok(HttpResponse::NoContent().finish());
-    };
-    // The parts of the other shards are deleted first, so that there is none of a topic that does
-    // not exist.
-    let _leaving = control.delete_followers(&found.record()).await?;
+    }
     if control.registry.delete_topic(&path.topic_key()).await? {
         info!(topic = path.topic_key(), "topic deleted");
     }

@@ -18,7 +18,6 @@ use serde_json::{Map, Value};
 pub(super) use self::fields::{FieldRule, MergedFields, merged_fields};
 pub use self::metrics::merge_expositions;
 use self::pages::query_of_shard;
-pub(super) use self::pages::{PageKeys, PagePart};
 pub(super) use self::parts::id_of_shard;
 pub use self::parts::{PartRequest, PartsMerge, SpreadShards, shard_in, shard_in_path};
 pub use self::reports::add_work;
@@ -43,8 +42,7 @@ impl Merge {
     /// Whether an answer needs all shards.
     pub fn needs_all(self) -> bool {
         match self {
-            Self::List
-            | Self::Union
+            Self::Union
             | Self::Found
             | Self::Each
             | Self::DeadLetters
@@ -55,6 +53,24 @@ impl Merge {
             | Self::Jobs
             | Self::Supervision
             | Self::Clock
+            | Self::Sum
+            | Self::Lines
+            | Self::Metrics => false,
+        }
+    }
+
+    /// Whether the control plane is asked, too.
+    pub fn has_control(self) -> bool {
+        match self {
+            Self::Audit | Self::Clock | Self::InTurn => true,
+            Self::Union
+            | Self::Found
+            | Self::Each
+            | Self::DeadLetters
+            | Self::Top
+            | Self::History
+            | Self::Jobs
+            | Self::Supervision
             | Self::Sum
             | Self::Lines
             | Self::Metrics => false,
@@ -83,7 +99,6 @@ impl Merge {
         missing: &[usize],
     ) -> serde_json::Result<Value> {
         let mut response = match self {
-            Self::List => pages::merge_lists(answers)?,
             Self::Audit => pages::merge_audit(query, answers)?,
             Self::DeadLetters => pages::dead_letters(query, answers)?,
             Self::Top => reports::merge_top(query, answers)?,

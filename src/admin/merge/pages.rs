@@ -1,10 +1,9 @@
 //! Pages of lists. A page has the first items of what all shards have, and the next one begins
 //! after its last item, so that no item is listed twice or not at all.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::cmp::Reverse;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::form_urlencoded;
 
@@ -12,53 +11,7 @@ use super::ShardAnswer;
 use gridhook_api::{
     audit::{AuditEntry, AuditPageView},
     dead_letters::{NewDeadLetterView, NewestDeadLettersView},
-    resource::Page,
 };
-
-/// The page of one shard.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct PagePart {
-    /// The resources.
-    pub(crate) value: Vec<Value>,
-    /// How they continue.
-    pub(crate) keys: PageKeys,
-}
-
-/// What the order and the next page of a list need.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct PageKeys {
-    /// The key of each resource.
-    pub(crate) of: Vec<String>,
-    /// The maximum number of resources of a page.
-    pub(crate) top: usize,
-    /// Whether the shard has no more.
-    pub(crate) is_last: bool,
-    /// The URL of the next page without its last key.
-    pub(crate) link: String,
-}
-
-/// Lists are ordered by key. Parts with the same key are one resource, such as a resource group.
-pub(super) fn merge_lists(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let mut all = BTreeMap::new();
-    let mut is_last = true;
-    let mut page = None;
-    for answer in answers {
-        let PagePart { value, keys } = answer.read()?;
-        is_last &= keys.is_last;
-        for (key, resource) in keys.of.into_iter().zip(value) {
-            all.entry(key).or_insert(resource);
-        }
-        page.get_or_insert((keys.top, keys.link));
-    }
-    let (top, link) = page.unwrap_or_default();
-    is_last &= all.len() <= top;
-    let (keys, value): (Vec<String>, Vec<Value>) = all.into_iter().take(top).unzip();
-    let next_link = keys.last().filter(|_| !is_last).map(|last| {
-        let last: String = form_urlencoded::byte_serialize(last.as_bytes()).collect();
-        format!("{link}{last}")
-    });
-    serde_json::to_value(Page { value, next_link })
-}
 
 /// Joins lists, of which an equal item is listed once, and objects.
 pub(super) fn union_values(all: &mut Value, more: Value) {

@@ -241,7 +241,6 @@ impl TopicSpec {
             tags: self.tags,
             domain,
             namespace: None,
-            is_follower: false,
             metric_resource_id: String::new(),
             azure_properties: self.azure_properties,
             system_data: None,

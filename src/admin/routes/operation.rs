@@ -17,7 +17,7 @@ use crate::{
     openapi::{self, Query, QueryType, SchemaRegistry, any_object, any_text, describe},
     placement::{
         Merge,
-        ShardScope::{All, Any, ByTopic},
+        ShardScope::{All, Any, ByTopic, Control},
     },
     search, server, supervision, tail, top, validate,
 };
@@ -106,7 +106,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
     endpoint(
         "validation",
         "/eventsubscriptions/{eventSubscriptionName}/validate",
-        All(Merge::Found),
+        Control,
         &[
             headless(operation(
                 GET,

@@ -9,6 +9,7 @@
 //!   them.
 //! - [`audit`] records what operators do.
 //! - [`system_events`] takes events about the server itself to its system topic.
+//! - [`definitions`] reads what exists in a cluster with several shards.
 //! - [`deployments`] stores the deployments of templates, and knows which of them run.
 //! - [`resource_groups`] stores the resource groups that were created by themselves.
 //! - [`tokens`] creates, finds and revokes named tokens.
@@ -16,6 +17,7 @@
 
 pub mod audit;
 pub mod catalogue;
+pub mod definitions;
 pub mod deployments;
 pub mod expiry;
 pub mod filter_version;

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::JoinHandle,
@@ -46,11 +46,19 @@ impl ClusterNode {
         let stopped = Arc::clone(&log);
         let lost = Arc::clone(&self.lost);
         let interval = self.follow_interval;
+        let pace = Arc::clone(&self.pace);
         let span = tracing::Span::current();
         let follow = move || {
             let _in = span.enter();
             let mut seen = String::new();
-            while let Err(error) = follow(&store, &log, &progress, &lost, interval, &open_store) {
+            while let Err(error) = follow(
+                &store,
+                &log,
+                &progress,
+                &lost,
+                (&pace, interval),
+                &open_store,
+            ) {
                 if log.is_stopped.load(Ordering::Acquire) {
                     return;
                 }
@@ -107,7 +115,7 @@ fn follow(
     log: &Arc<StoppableLog>,
     progress: &ShardProgress,
     lost: &AtomicU32,
-    interval: Duration,
+    (pace, interval): (&FollowPace, Duration),
     opened: &dyn Fn(),
 ) -> Result<(), FollowError> {
     let mut copy = ShardCopy::open(
@@ -131,9 +139,38 @@ fn follow(
             store.note_watermark()?;
             progress.flushed.store(applied, Ordering::Release);
         }
-        std::thread::sleep(interval);
+        pace.pause(interval);
     }
     Ok(())
+}
+
+/// The pauses of a standby between two reads of the changelog.
+#[derive(Default)]
+pub(crate) struct FollowPace {
+    is_hastened: Mutex<bool>,
+    hastened: Condvar,
+}
+
+impl FollowPace {
+    /// Ends the pause, or the next one.
+    pub(crate) fn hasten(&self) {
+        *self
+            .is_hastened
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = true;
+        self.hastened.notify_one();
+    }
+
+    fn pause(&self, interval: Duration) {
+        let is_hastened = self
+            .is_hastened
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .hastened
+            .wait_timeout_while(is_hastened, interval, |is_hastened| !*is_hastened);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
 }
 
 /// The mark of what a store has applied. A release has an epoch, too, which its number tells.

@@ -43,6 +43,7 @@ use gridhook_cluster::membership::MembershipEnd;
 use gridhook_cluster::{
     balance::{NodeId, Strategy},
     claim::ClaimSettings,
+    control_of,
     copies::HeldCopy,
     lease::LeaseIntervals,
     member::Member,
@@ -147,6 +148,7 @@ pub(crate) async fn join(
         is_address_bound: cluster.advertise.is_none() && !cluster.listen.ip().is_unspecified(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         shards: stores.len(),
+        control: control_of(stores.len()),
         intervals: intervals.map_err(|error| ClusterError::Engine(error.to_string()))?,
         strategy: match cluster.strategy {
             config::ClusterStrategy::Greedy => Strategy::Greedy,
@@ -218,10 +220,15 @@ pub(crate) async fn join(
         wanted_copies: cluster.copies,
         stream_keep_bytes: cluster.stream_keep_bytes,
     });
-    let follow_interval = follow_interval(stores.len());
+    let shards = stores.len();
     let stopping = Arc::new(watch::Sender::new(false));
-    let each = claims.into_iter().zip(stores).zip(logs).zip(listeners);
-    let nodes = each.map(|(((claim, store), log), listener)| ClusterNode {
+    let each = claims
+        .into_iter()
+        .zip(stores)
+        .zip(logs)
+        .zip(listeners)
+        .enumerate();
+    let nodes = each.map(|(number, (((claim, store), log), listener))| ClusterNode {
         id: id.clone(),
         name: cluster.node.clone(),
         address: shard_address(&address, claim.shard),
@@ -237,7 +244,13 @@ pub(crate) async fn join(
         lost: Arc::default(),
         store,
         keep_bytes: cluster.stream_keep_bytes,
-        follow_interval,
+        follow_interval: if control_of(shards) == Some(number) {
+            // Changes wait until each node has applied them.
+            FOLLOW_INTERVAL
+        } else {
+            follow_interval(shards)
+        },
+        pace: Arc::default(),
         stopping: Arc::clone(&stopping),
         listener,
         _records: Box::new((connection.clone(), system_connection.clone())),
@@ -441,6 +454,7 @@ mod nats {
 
     use super::{super::PAUSE_MAX, ClusterError};
     use gridhook_cluster::{
+        control_of, count_with_control,
         nats::NatsRecords,
         records::{
             self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord,
@@ -494,18 +508,19 @@ mod nats {
         let records = runtime
             .block_on(NatsRecords::open(&of_records, &bucket, cluster.replicas))
             .map_err(cluster_error_from_nats)?;
+        let control = control_of(begins.len());
+        let set = control.unwrap_or(begins.len());
         // A bucket that was just made may not have a server that answers yet.
         let mut tries = READ_TRIES;
         let (known, shards, id) = loop {
-            match runtime.block_on(read_records(&records, begins.len())) {
+            match runtime.block_on(read_records(&records, set)) {
                 Err(_) if tries > 0 => std::thread::sleep(PAUSE_MAX),
                 known => break known.map_err(|error| ClusterError::Engine(error.to_string()))?,
             }
             tries -= 1;
         };
-        if shards != begins.len() {
+        if shards != set {
             let name = &cluster.name;
-            let set = begins.len();
             let what = format!(
                 "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number \
                  is fixed when a cluster is created)"
@@ -515,14 +530,18 @@ mod nats {
                 what,
             });
         }
-        let mut nodes = ClusterRecords::from_stored(&known, shards).nodes;
+        let mut nodes = ClusterRecords::from_stored(&known, begins.len()).nodes;
         let earlier = nodes
             .remove(&cluster.node)
             .map(|node| node.value.positions)
             .unwrap_or_default();
         let mut logs: Vec<Arc<dyn Changelog>> = Vec::new();
         for (shard, begins) in begins.iter().enumerate() {
-            let name = format!("GH_{}_{shard}", cluster.name);
+            let name = if control == Some(shard) {
+                format!("GH_{}_control", cluster.name)
+            } else {
+                format!("GH_{}_{shard}", cluster.name)
+            };
             // A stream that is missing once a node has owned the shard has lost its records.
             let was_owned = known.iter().any(|record| record.key == shard_key(shard));
             if let Some(first) = begins.filter(|_| !was_owned) {
@@ -575,7 +594,9 @@ mod nats {
         let read = || {
             let read = connection.runtime().block_on(records.read());
             let read = read.map_err(|error| ClusterError::Engine(error.to_string()))?;
-            Ok::<_, ClusterError>(ClusterRecords::from_stored(&read, cluster.shards).nodes)
+            Ok::<_, ClusterError>(
+                ClusterRecords::from_stored(&read, count_with_control(cluster.shards)).nodes,
+            )
         };
         let before = read()?;
         std::thread::sleep(cluster.expiry);

@@ -31,6 +31,7 @@ use self::{
     tenure::claim_ended,
 };
 pub(super) use self::{
+    follow::FollowPace,
     join::{Joined, join, join_alone, living},
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
 };
@@ -183,8 +184,9 @@ pub(super) struct ClusterNode {
     lost: Arc<AtomicU32>,
     store: Arc<LocalStore>,
     keep_bytes: u64,
-    /// The interval between two reads of a standby.
+    /// The interval between two reads of a standby, and what ends one.
     follow_interval: Duration,
+    pace: Arc<FollowPace>,
     /// Whether the process stops. All nodes of a process share it.
     stopping: Arc<watch::Sender<bool>>,
     /// The listener for other nodes. Bound as long as the process runs, and served by the owner.
@@ -232,6 +234,21 @@ impl ClusterNode {
         if let Some(lease) = role.lease() {
             self.claim.give_up(lease, GivenUp::Failed);
         }
+    }
+
+    /// Its store.
+    pub(super) fn local_store(&self) -> &Arc<LocalStore> {
+        &self.store
+    }
+
+    /// The pauses between two reads of a standby.
+    pub(super) fn follow_pace(&self) -> Arc<FollowPace> {
+        Arc::clone(&self.pace)
+    }
+
+    /// The end of its changelog.
+    pub(super) fn changelog_end(&self) -> ChangelogEnd {
+        ChangelogEnd(Arc::clone(&self.log))
     }
 
     /// The number of the shard.
@@ -689,5 +706,18 @@ pub(super) fn check_unreplicated(store: &dyn Store) -> Result<(), ServerError> {
     match ShardCopy::read_applied(store).map_err(journal::Error::from)? {
         Some(_) => Err(ClusterError::Replicated.into()),
         None => Ok(()),
+    }
+}
+
+/// The end of a changelog.
+#[derive(Clone)]
+pub(super) struct ChangelogEnd(Arc<StoppableLog>);
+
+impl ChangelogEnd {
+    /// The sequence of its last record; [`None`] if it cannot be read.
+    pub(super) async fn read(&self) -> Option<u64> {
+        let log = Arc::clone(&self.0);
+        let bounds = tokio::task::spawn_blocking(move || log.bounds()).await;
+        Some(bounds.ok()?.ok()?.last)
     }
 }

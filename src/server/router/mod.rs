@@ -8,7 +8,8 @@
 //!   from all of them.
 //! - A request of all shards is sent to each ([`parts`]), and the answers are merged
 //!   (`admin::merge`, [`streams`]).
-//! - The control shard has the named tokens and the sessions. [`identity`] asks its owner, and
+//! - The control plane has all records. This node's copy of it says which topics are spread, and
+//!   which namespaces there are. [`identity`] asks its owner about named tokens and sessions, and
 //!   tells other owners.
 //! - [`topics`] publishes what event subscriptions of one shard deliver to topics of another.
 //! - [`owner`] is what an owner answers to nodes, and to no client.
@@ -23,13 +24,7 @@ mod streams;
 mod target;
 mod topics;
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::HashSet,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, ops::Range, rc::Rc, sync::Arc};
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -40,11 +35,11 @@ use actix_web::{
     web::{self, Bytes},
 };
 use ipnet::IpNet;
-use tokio::time::Instant;
 
 pub(super) use self::topics::OtherShards;
 use self::{identity::Identities, target::Target};
 use super::{
+    control_copy::ControlCopy,
     forward::{self, Forwarder, Hops, OutgoingRequest, unavailable_response},
     front::hop::{self, ListenerSide},
 };
@@ -56,39 +51,25 @@ use gridhook_admin::{
 use gridhook_cluster::shard_of;
 use gridhook_config::Config;
 
-/// The shard with the named tokens and the sessions.
-const CONTROL: usize = 0;
-
 /// The maximum size of the body of a request that may concern all shards. Only requests to the
 /// control plane do.
 const BODY_BYTES: usize = 256 * 1024;
 
-/// How long the names of namespaces from the shards are used for a host with one of these names.
-const NAMESPACES_FRESH: Duration = Duration::from_secs(1);
-
-/// How long they are used for a host without: the namespace may be new.
-const NAMELESS_FRESH: Duration = Duration::from_millis(100);
-
-/// How long the names of spread topics from an owner are used before they are asked for again. One
-/// that is new is like any topic of its shard meanwhile, and no event of one that was deleted is
-/// accepted.
-const SPREAD_FRESH: Duration = Duration::from_secs(1);
-
-/// How old they may be while they are asked for.
-const SPREAD_STALE: Duration = Duration::from_secs(5);
-
 /// What forwards the requests of a node. Clones share it.
 #[derive(Clone)]
 pub(super) struct ShardRouter {
+    /// The control plane is the last one.
     shards: Arc<[Forwarder]>,
+    control_copy: ControlCopy,
     proxies: Arc<[IpNet]>,
 }
 
 impl ShardRouter {
     /// A router to these shards, in the order of their numbers.
-    pub(super) fn new(shards: Vec<Forwarder>, config: &Config) -> Self {
+    pub(super) fn new(shards: Vec<Forwarder>, control_copy: ControlCopy, config: &Config) -> Self {
         Self {
             shards: shards.into(),
+            control_copy,
             proxies: config.auth.trusted_proxies.clone().into(),
         }
     }
@@ -101,13 +82,12 @@ impl ShardRouter {
     /// Routes every request without a route of this node's own.
     pub(super) fn configure(&self, cfg: &mut web::ServiceConfig, side: ListenerSide) {
         let shards: Vec<Rc<Hops>> = self.shards.iter().cloned().map(Hops::new).collect();
-        let identities = Rc::new(Identities::new(Rc::clone(&shards[CONTROL])));
+        let control = shards.last().expect("a cluster has a control plane");
+        let identities = Rc::new(Identities::new(Rc::clone(control)));
         let router = ThreadRouter {
             shards,
             identities,
-            namespaces: RefCell::default(),
-            spread: RefCell::default(),
-            is_asking: Cell::new(false),
+            control_copy: self.control_copy.clone(),
             turn: Cell::new(fastrand::usize(..)),
             proxies: Arc::clone(&self.proxies),
         };
@@ -129,12 +109,7 @@ impl ShardRouter {
 struct ThreadRouter {
     shards: Vec<Rc<Hops>>,
     identities: Rc<Identities>,
-    /// The names of all namespaces, and when they were received.
-    namespaces: RefCell<Option<(Instant, Rc<[String]>)>>,
-    /// The keys of all spread topics, and when they were received.
-    spread: RefCell<Option<(Instant, Rc<HashSet<String>>)>>,
-    /// Whether they are being asked for.
-    is_asking: Cell<bool>,
+    control_copy: ControlCopy,
     /// The number of receive requests to spread topics.
     turn: Cell<usize>,
     proxies: Arc<[IpNet]>,
@@ -144,6 +119,25 @@ struct ThreadRouter {
 type Routed<T> = Result<T, HttpResponse>;
 
 impl ThreadRouter {
+    /// The number of the control plane, which comes behind the shards with topics.
+    fn control(&self) -> usize {
+        self.shards.len() - 1
+    }
+
+    /// The shards with topics.
+    fn topic_shards(&self) -> Range<usize> {
+        0..self.control()
+    }
+
+    /// The shards that a request of all concerns.
+    fn shards_to_merge(&self, merge: Merge) -> Range<usize> {
+        if merge.has_control() {
+            0..self.shards.len()
+        } else {
+            self.topic_shards()
+        }
+    }
+
     async fn route_request(
         self: Rc<Self>,
         request: HttpRequest,
@@ -156,7 +150,7 @@ impl ThreadRouter {
                 label,
                 topic,
                 scope,
-            } => match self.find_namespace(label.as_deref()).await? {
+            } => match self.find_namespace(label.as_deref()) {
                 Some(namespace) => {
                     Placement::Topic(TopicName::new(Some(&namespace), &topic), scope)
                 }
@@ -185,9 +179,9 @@ impl ThreadRouter {
             // A lock token says whether its topic is spread, also to a node that does not know it
             // yet.
             Placement::Topic(topic, scope)
-                if scope == SpreadScope::Settle || self.is_spread(&topic).await =>
+                if scope == SpreadScope::Settle || self.is_spread(&topic) =>
             {
-                let leader = shard_of(topic.leading_name(), self.shards.len());
+                let leader = shard_of(topic.leading_name(), self.control());
                 return self
                     .route_spread_request(leader, scope, request, body, side)
                     .await;
@@ -195,9 +189,9 @@ impl ThreadRouter {
             placed => placed,
         };
         let shard = match placement {
-            Placement::Control => CONTROL,
-            Placement::Named(name) => shard_of(&name, self.shards.len()),
-            Placement::Topic(topic, _) => shard_of(topic.leading_name(), self.shards.len()),
+            Placement::Control => self.control(),
+            Placement::Named(name) => shard_of(&name, self.control()),
+            Placement::Topic(topic, _) => shard_of(topic.leading_name(), self.control()),
             Placement::Any | Placement::ByBody(_) => self.nearest_shard(),
             Placement::All(merge) => {
                 let body = body.read().await?;
@@ -233,7 +227,9 @@ impl ThreadRouter {
             }
         };
         let body = body.read().await?;
-        if let Some((shard, target)) = addressed.filter(|(shard, _)| *shard < self.shards.len()) {
+        if let Some((shard, target)) =
+            addressed.filter(|(shard, _)| self.topic_shards().contains(shard))
+        {
             let mut outgoing =
                 forward::outgoing_whole(&request, &target, body).ok_or_else(not_forwarded)?;
             if scope == SpreadScope::One {
@@ -265,8 +261,7 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let those = |is_one: fn(&Forwarder) -> bool| {
-            let shards = self
-                .shards
+            let shards = self.shards[self.topic_shards()]
                 .iter()
                 .enumerate()
                 .filter(|(_, hops)| is_one(hops.forwarder()));
@@ -280,8 +275,7 @@ impl ThreadRouter {
             .forward_to_shard(shard, request, outgoing, side)
             .await?;
         if answer.status() == StatusCode::NOT_FOUND && shard != leader {
-            // It was deleted since its name was received. The next request asks for the names.
-            self.spread.borrow_mut().take();
+            // It was deleted, and this node does not know it yet.
             return Err(unavailable_response(
                 "the shards of the topic have changed; repeat the request",
             ));
@@ -289,36 +283,12 @@ impl ThreadRouter {
         Ok(answer)
     }
 
-    /// Whether a topic is spread, as an owner near by says.
-    async fn is_spread(self: &Rc<Self>, topic: &TopicName) -> bool {
-        let cached_names = self.spread.borrow().clone();
-        let names = match cached_names {
-            None => self.ask_for_spread().await,
-            // A thread may have had no request for long.
-            Some((at, names)) if at.elapsed() >= SPREAD_STALE => {
-                Some(self.ask_for_spread().await.unwrap_or(names))
-            }
-            Some((at, names)) => {
-                if at.elapsed() >= SPREAD_FRESH && !self.is_asking.replace(true) {
-                    let router = Rc::clone(self);
-                    actix_rt::spawn(async move {
-                        router.ask_for_spread().await;
-                        router.is_asking.set(false);
-                    });
-                }
-                Some(names)
-            }
-        };
-        names.is_some_and(|names| names.contains(&topic.topic_key()))
-    }
-
-    async fn ask_for_spread(&self) -> Option<Rc<HashSet<String>>> {
-        let names = owner::spread_topics(&self.shards[self.nearest_shard()])
-            .await
-            .ok()?;
-        let names: Rc<HashSet<String>> = Rc::new(names.into_iter().collect());
-        *self.spread.borrow_mut() = Some((Instant::now(), Rc::clone(&names)));
-        Some(names)
+    /// Whether a topic is spread. One that is new is like any topic of its shard until this node
+    /// knows it.
+    fn is_spread(&self, topic: &TopicName) -> bool {
+        let definitions = self.control_copy.read();
+        let record = definitions.find_topic(&topic.topic_key());
+        record.is_some_and(|record| record.is_spread())
     }
 
     /// A shard whose owner is near: this node, if it owns one.
@@ -327,7 +297,7 @@ impl ThreadRouter {
         let first = shards.clone().position(Forwarder::serves);
         first
             .or_else(|| shards.position(Forwarder::has_owner))
-            .unwrap_or(CONTROL)
+            .unwrap_or(0)
     }
 
     async fn forward_to_shard(
@@ -351,7 +321,7 @@ impl ThreadRouter {
         shard: usize,
         outgoing: &mut OutgoingRequest,
     ) -> Routed<Option<String>> {
-        if shard == CONTROL {
+        if shard == self.control() {
             return Ok(None);
         }
         self.identities
@@ -373,8 +343,7 @@ impl ThreadRouter {
             Merge::Metrics => self.merge_metrics(&request, side).await,
             Merge::Lines => self.stream_lines(request, side).await,
             Merge::InTurn => self.in_turn(request, body, side).await,
-            Merge::List
-            | Merge::Union
+            Merge::Union
             | Merge::Top
             | Merge::History
             | Merge::Jobs
@@ -387,30 +356,13 @@ impl ThreadRouter {
     }
 
     /// The namespace that a host names, or the only one.
-    async fn find_namespace(&self, label: Option<&str>) -> Routed<Option<String>> {
-        let is_named = |name: &String| label.is_some_and(|label| name.eq_ignore_ascii_case(label));
-        let mut all = self.read_namespaces(NAMESPACES_FRESH).await?;
-        if label.is_some() && !all.iter().any(is_named) {
-            all = self.read_namespaces(NAMELESS_FRESH).await?;
-        }
-        let namespace = all.iter().find(|name| is_named(name));
-        let sole = || all.first().filter(|_| all.len() == 1);
-        Ok(namespace.or_else(sole).cloned())
-    }
-
-    async fn read_namespaces(&self, fresh: Duration) -> Routed<Rc<[String]>> {
-        let cached_names = self.namespaces.borrow().clone();
-        if let Some((_, names)) = cached_names.filter(|(at, _)| at.elapsed() < fresh) {
-            return Ok(names);
-        }
-        let requests = self.shards.iter().map(owner::fetch_namespaces);
-        let found: Result<Vec<Vec<String>>, _> = futures_util::future::join_all(requests)
-            .await
-            .into_iter()
-            .collect();
-        let names: Rc<[String]> = found.map_err(unavailable_response)?.concat().into();
-        *self.namespaces.borrow_mut() = Some((Instant::now(), Rc::clone(&names)));
-        Ok(names)
+    fn find_namespace(&self, label: Option<&str>) -> Option<String> {
+        let definitions = self.control_copy.read();
+        let is_named = |key: &&str| label.is_some_and(|label| key.eq_ignore_ascii_case(label));
+        let named = definitions.namespace_keys().find(is_named);
+        let mut all = definitions.namespace_keys();
+        let sole = all.next().filter(|_| all.next().is_none());
+        named.or(sole).map(str::to_owned)
     }
 }
 

@@ -16,12 +16,13 @@ use tokio::{
 
 use super::parts;
 use crate::{
+    control_copy::FollowedControl,
     forward::{Hops, OutgoingRequest, RequestBody},
     front::hop::{ListenerSide, OfNode},
     local_topics,
 };
 use gridhook_admin::{
-    Control, Definitions,
+    Control,
     auth::{ForwardedIdentity, bearer_in},
 };
 use gridhook_event::SubscriptionKey;
@@ -31,10 +32,8 @@ use gridhook_pull::{LockTokenSealer, NodePolls};
 use gridhook_repair::backup::{BackupError, Backups};
 
 const IDENTITY: &str = "/node/identity";
-const NAMESPACES: &str = "/node/namespaces";
-const SPREAD: &str = "/node/spread";
 pub(super) const TOPICS: &str = "/node/topics";
-pub(super) const DEFINITIONS: &str = "/node/definitions";
+pub(super) const FOLLOWED: &str = "/node/followed";
 const PULL: &str = "/node/pull";
 pub(crate) const STORE: &str = "/node/store";
 
@@ -43,9 +42,6 @@ const PIECES_WAITING: usize = 4;
 
 /// The pause before the next one is tried again.
 const SLOW_PAUSE: Duration = Duration::from_millis(1);
-
-/// The maximum size of the definitions of all spread topics that a shard leads.
-const DEFINITIONS_BYTES: usize = 64 * 1024 * 1024;
 
 /// The maximum size of the events of a delivery to a topic.
 const TOPICS_BYTES: usize = 2 * 1024 * 1024;
@@ -64,13 +60,9 @@ pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
         web::resource(path.to_owned()).guard(guard::fn_guard(is_of_node))
     };
     cfg.service(of_nodes(IDENTITY).route(web::post().to(answer_identity)));
-    cfg.service(of_nodes(NAMESPACES).route(web::get().to(answer_namespaces)));
     cfg.service(of_nodes(STORE).route(web::get().to(send_store)));
     let topics = of_nodes(TOPICS).app_data(web::PayloadConfig::new(TOPICS_BYTES));
-    cfg.service(of_nodes(SPREAD).route(web::get().to(answer_spread)));
-    let definitions =
-        of_nodes(DEFINITIONS).app_data(web::JsonConfig::default().limit(DEFINITIONS_BYTES));
-    cfg.service(definitions.route(web::put().to(apply_definitions)));
+    cfg.service(of_nodes(FOLLOWED).route(web::get().to(wait_until_followed)));
     let pull = of_nodes(PULL).app_data(web::JsonConfig::default().limit(TOKENS_BYTES));
     cfg.service(
         pull.route(web::put().to(take_leases_back))
@@ -92,16 +84,6 @@ async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> H
         Some(identity) => HttpResponse::Ok().json(identity),
         None => HttpResponse::NotFound().finish(),
     }
-}
-
-async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
-    let namespaces = control.registry().list_namespaces();
-    let led_namespaces = namespaces.iter().filter(|namespace| !namespace.is_follower);
-    HttpResponse::Ok().json(
-        led_namespaces
-            .map(|namespace| namespace.name.to_string())
-            .collect::<Vec<_>>(),
-    )
 }
 
 /// Sends the store to a node that cannot follow the changelog without it.
@@ -164,26 +146,18 @@ impl io::Write for PieceSender {
     }
 }
 
-async fn answer_spread(control: web::Data<Control>) -> HttpResponse {
-    let records = control
-        .registry()
-        .list_topics()
-        .into_iter()
-        .map(|topic| topic.record());
-    let keys: Vec<String> = records
-        .filter(|record| record.is_spread())
-        .map(|record| record.key())
-        .collect();
-    HttpResponse::Ok().json(keys)
+#[derive(Deserialize)]
+struct WantedPosition {
+    position: u64,
 }
 
-async fn apply_definitions(
-    definitions: web::Json<Definitions>,
-    control: web::Data<Control>,
+async fn wait_until_followed(
+    wanted: web::Query<WantedPosition>,
+    followed: web::Data<FollowedControl>,
 ) -> HttpResponse {
-    match control.apply_definitions(definitions.into_inner()).await {
+    match followed.wait_until_followed(wanted.position).await {
         Ok(()) => HttpResponse::Ok().finish(),
-        Err(error) => HttpResponse::ServiceUnavailable().body(error.to_string()),
+        Err(why) => HttpResponse::ServiceUnavailable().body(why),
     }
 }
 
@@ -270,14 +244,6 @@ pub(super) async fn fetch_identity(
     }
 }
 
-/// The names of the namespaces of a shard.
-pub(super) async fn fetch_namespaces(shard: &Rc<Hops>) -> Result<Vec<String>, &'static str> {
-    match send_request(shard, internal_request("GET", NAMESPACES)?).await? {
-        (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|_| UNREADABLE),
-        _ => Err("the owner of a shard, which may have the namespace, does not answer"),
-    }
-}
-
 /// Gives events back to the part of a shard.
 pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(), &'static str> {
     let body = serde_json::to_vec(tokens).map_err(|_| "the tokens cannot be sent")?;
@@ -302,14 +268,6 @@ pub(super) async fn call_off(shard: &Rc<Hops>, id: u64) -> Result<(), &'static s
     )
     .await
     .map(drop)
-}
-
-/// The keys of all spread topics, as the owner of a shard knows them.
-pub(super) async fn spread_topics(shard: &Rc<Hops>) -> Result<Vec<String>, &'static str> {
-    match send_request(shard, internal_request("GET", SPREAD)?).await? {
-        (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|_| UNREADABLE),
-        _ => Err("the owner of a shard, which knows the spread topics, does not answer"),
-    }
 }
 
 pub(super) const UNREADABLE: &str = "the owner has another version, which cannot be understood";

@@ -15,7 +15,7 @@ use hyper::{
 };
 use tokio::time::timeout;
 
-use super::{CONTROL, Routed, ThreadRouter, merged_response, not_forwarded, target_at, target_of};
+use super::{Routed, ThreadRouter, merged_response, not_forwarded, target_at, target_of};
 use crate::{
     forward::{self, Hops, OwnerResponse, unavailable_response},
     front::hop::{self, ListenerSide},
@@ -162,7 +162,7 @@ impl ThreadRouter {
         outgoing
             .headers_mut()
             .remove(hyper::header::ACCEPT_ENCODING);
-        if shard != CONTROL {
+        if shard != self.control() {
             self.identities
                 .identify_caller(outgoing.headers_mut())
                 .await?;
@@ -212,7 +212,7 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let query = request.query_string();
-        let targets = (0..self.shards.len()).filter_map(|shard| {
+        let targets = self.shards_to_merge(merge).filter_map(|shard| {
             Some((
                 shard,
                 target_at(request.path(), &merge.query_of_shard(query, shard)?),
@@ -268,7 +268,7 @@ impl ThreadRouter {
     ) -> Routed<HttpResponse> {
         let shards = SpreadShards {
             leader,
-            count: self.shards.len(),
+            count: self.control(),
         };
         let needs_all = merge.needs_all();
         let path = request.path().to_owned();
@@ -364,11 +364,12 @@ impl ThreadRouter {
         let first = if [Method::GET, Method::HEAD].contains(request.method()) {
             0
         } else {
-            fastrand::usize(..self.shards.len())
+            fastrand::usize(self.topic_shards())
         };
         let mut refused = None::<Part>;
         let mut missing = None;
-        let shards = (0..self.shards.len()).map(|next| (first + next) % self.shards.len());
+        let count = self.control();
+        let shards = (0..count).map(|next| (first + next) % count);
         // The one that does it records it, or the last one that all refuse.
         let recorder = self.recording_shard(shards.clone().rev());
         let asked = Asked {
@@ -413,7 +414,7 @@ impl ThreadRouter {
         body: &Bytes,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let all = 0..self.shards.len();
+        let all = self.topic_shards();
         let target = target_of(request);
         let asked = Asked::recorded_by(request, side, self.recording_shard(all.clone()));
         let asks = all.map(|shard| self.ask_shard(shard, asked, target, body.clone(), true));
@@ -439,7 +440,9 @@ impl ThreadRouter {
         request: &HttpRequest,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let own = (0..self.shards.len()).filter(|shard| self.shards[*shard].forwarder().is_owner());
+        let own = self
+            .topic_shards()
+            .filter(|shard| self.shards[*shard].forwarder().is_owner());
         let asked = Asked::recorded_by(request, side, None);
         let target = target_of(request);
         let asks = own.map(|shard| self.ask_shard(shard, asked, target, Bytes::new(), false));

@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::{CONTROL, Routed, ThreadRouter, not_forwarded, owner, parts, target_at, target_of};
+use super::{Routed, ThreadRouter, not_forwarded, owner, parts, target_at, target_of};
 use crate::{
     forward::{self, unavailable_response},
     front::hop::{self, ListenerSide},
@@ -196,7 +196,7 @@ impl ThreadRouter {
         let (sender, mut answers) = mpsc::unbounded_channel();
         // Its end calls the requests off.
         let (open, called_off) = watch::channel(());
-        for shard in 0..self.shards.len() {
+        for shard in self.topic_shards() {
             let poll = Rc::clone(self).poll(
                 shard,
                 Rc::clone(receive),
@@ -324,7 +324,7 @@ impl ThreadRouter {
         );
         // The body is read here.
         headers.remove(hyper::header::ACCEPT_ENCODING);
-        if shard != CONTROL {
+        if shard != self.control() {
             *receive.bearer.borrow_mut() = self.identities.identify_caller(headers).await?;
         }
         let longest = match how {
@@ -373,7 +373,7 @@ impl ThreadRouter {
         let given = LockTokensBody::read(&body);
         let by_part = given
             .as_ref()
-            .map(|given| tokens_by_part(given, leader, self.shards.len()))
+            .map(|given| tokens_by_part(given, leader, self.control()))
             .unwrap_or_default();
         let Some(given) = given.ok().filter(|_| by_part.len() > 1) else {
             // The leader says what is wrong with a body.
@@ -432,7 +432,7 @@ impl ThreadRouter {
         outgoing
             .headers_mut()
             .remove(hyper::header::ACCEPT_ENCODING);
-        if shard != CONTROL {
+        if shard != self.control() {
             self.identities
                 .identify_caller(outgoing.headers_mut())
                 .await?;

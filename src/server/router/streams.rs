@@ -87,8 +87,9 @@ impl ThreadRouter {
         request: HttpRequest,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let asks =
-            (0..self.shards.len()).map(|shard| self.open(shard, &request, Bytes::new(), side));
+        let asks = self
+            .topic_shards()
+            .map(|shard| self.open(shard, &request, Bytes::new(), side));
         let mut opened = Vec::new();
         let mut missing = None;
         for (shard, answered) in join_all(asks).await.into_iter().enumerate() {

@@ -2,7 +2,7 @@
 //!
 //! - The topics of namespaces, as destinations: what an event subscription delivers to one is
 //!   published by its owner. An attempt fails if there is none, and is repeated as any other.
-//! - To take the definitions of the spread topics that it leads.
+//! - To follow the control plane up to a change.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use hyper::{
     Request, Response, StatusCode,
     body::{Body, Frame, Incoming, SizeHint},
@@ -27,9 +26,9 @@ use url::form_urlencoded;
 
 use super::{
     ShardRouter,
-    owner::{DEFINITIONS, TOPICS},
+    owner::{FOLLOWED, TOPICS},
 };
-use gridhook_admin::OtherCores;
+use gridhook_admin::FollowDelay;
 use gridhook_cluster::shard_of;
 use gridhook_deliver::resource::PublishFailure;
 
@@ -42,11 +41,10 @@ const IDLE_MAX: usize = 8;
 /// The maximum size of the reason why events were refused.
 const REASON_BYTES: usize = 64 * 1024;
 
-/// The longest time until a shard has taken the definitions of spread topics, with the wait for its
-/// owner.
-const DEFINITIONS_MAX: Duration = Duration::from_secs(10);
+/// The longest time until a shard has followed a change.
+const FOLLOW_MAX: Duration = Duration::from_secs(10);
 
-/// The pause before definitions are sent again.
+/// The pause before it is asked again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The topics of the shards of a cluster but one. Clones share the connections.
@@ -67,15 +65,15 @@ impl OtherShards {
         }
     }
 
-    /// The number of shards.
+    /// The number of shards with topics.
     pub(crate) fn shards(&self) -> usize {
-        self.router.shards.len()
+        self.router.shards.len() - 1
     }
 
     /// The other shard that has the topic `…/namespaces/NAMESPACE/topics/TOPIC`.
     pub(crate) fn shard_of(&self, resource_id: &str) -> Option<usize> {
         let namespace = resource_id.rsplit('/').nth(2)?;
-        Some(shard_of(namespace, self.router.shards.len())).filter(|shard| *shard != self.own)
+        Some(shard_of(namespace, self.shards())).filter(|shard| *shard != self.own)
     }
 
     /// Publishes CloudEvents to a topic of another shard.
@@ -113,29 +111,29 @@ impl OtherShards {
         answer.is_ok_and(|(status, _)| status == StatusCode::OK)
     }
 
-    /// Sends definitions to the owner of a shard, while this node owns its own.
-    async fn send_definitions(&self, shard: usize, definitions: Bytes) -> Result<(), String> {
-        let until = Instant::now() + DEFINITIONS_MAX;
-        loop {
-            if !self.router.shards[self.own].is_owner() {
-                return Err("another node leads the topic now".to_owned());
-            }
-            let response = timeout_at(
-                until,
-                self.send_request(shard, "PUT", DEFINITIONS, definitions.clone()),
-            )
-            .await;
-            let why = match response {
+    /// Asks the owner of a shard to follow the control plane up to a position, until it has or there
+    /// is none.
+    pub(crate) async fn await_followed(
+        &self,
+        shard: usize,
+        position: u64,
+    ) -> Result<(), FollowDelay> {
+        let until = Instant::now() + FOLLOW_MAX;
+        let target = format!("{FOLLOWED}?position={position}");
+        while self.router.shards[shard].owner_address().is_some() {
+            let request = self.send_request(shard, "GET", &target, Bytes::new());
+            let why = match timeout_at(until, request).await {
                 Ok(Ok((StatusCode::OK, _))) => return Ok(()),
                 Ok(Ok((_, reason))) => String::from_utf8_lossy(&reason).into_owned(),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "its owner does not answer in time".to_owned(),
             };
             if Instant::now() + AGAIN >= until {
-                return Err(why);
+                return Err(FollowDelay(why));
             }
             sleep(AGAIN).await;
         }
+        Ok(())
     }
 
     async fn send_request(
@@ -195,16 +193,6 @@ impl OtherShards {
             }
         }
         Ok((status, reason))
-    }
-}
-
-impl OtherCores for OtherShards {
-    fn apply_definitions(
-        &self,
-        shard: usize,
-        definitions: Bytes,
-    ) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(self.send_definitions(shard, definitions))
     }
 }
 

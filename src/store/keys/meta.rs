@@ -60,10 +60,12 @@ pub enum MetaKind {
     Loss = 20,
     /// How far the store has applied its changelog.
     Applied = 30,
+    /// How far a shard has followed the control plane of its cluster: a position of its changelog.
+    Followed = 31,
 }
 
 impl MetaKind {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -84,6 +86,7 @@ impl MetaKind {
         Self::DeploymentTemplate,
         Self::Loss,
         Self::Applied,
+        Self::Followed,
     ];
 }
 

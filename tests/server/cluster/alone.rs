@@ -21,7 +21,7 @@ const SHARDS: usize = 2;
 
 /// The node, and the ports of its listeners for nodes.
 fn prepare() -> (Cluster, Vec<ReservedPort>) {
-    let ports = ReservedPort::in_a_row(SHARDS as u16);
+    let ports = ReservedPort::in_a_row(SHARDS as u16 + 1);
     let listen = ports[0].address.to_string();
     let settings = |_| {
         vec![

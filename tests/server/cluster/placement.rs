@@ -79,7 +79,7 @@ impl Placed {
     fn start(shards: u16) -> Self {
         let ports: Vec<_> = NAMES
             .iter()
-            .map(|_| ReservedPort::in_a_row(shards))
+            .map(|_| ReservedPort::in_a_row(shards + 1))
             .collect();
         let own = |index: usize| {
             let listen = ports[index][0].address.to_string();

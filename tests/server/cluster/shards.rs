@@ -82,7 +82,7 @@ impl Sharded {
         settings: &[(&str, &str)],
         own: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Self {
-        let ports: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(SHARDS)).collect();
+        let ports: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(SHARDS + 1)).collect();
         let of_node = |index: usize| {
             let listen = ports[index][0].address.to_string();
             let of_shards = [

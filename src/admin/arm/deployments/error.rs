@@ -45,12 +45,6 @@ pub enum DeploymentError {
     /// It does not run.
     #[error("The deployment '{name}' cannot be cancelled: its state is '{state}'.")]
     Ended { name: String, state: &'static str },
-    /// The cluster has several shards.
-    #[error(
-        "There are no deployments in a cluster with {0} shards, because the resources of a \
-         template are in several of them; apply the template with gridhook apply."
-    )]
-    Sharded(u32),
 }
 
 impl DeploymentError {
@@ -63,16 +57,13 @@ impl DeploymentError {
             Self::NoOperation { .. } => "DeploymentOperationNotFound",
             Self::Active { .. } => "DeploymentActive",
             Self::Ended { .. } => "DeploymentCannotBeCancelled",
-            Self::Sharded(_) => "NotSupported",
         }
     }
 
     /// The HTTP status.
     pub(crate) fn status_code(&self) -> StatusCode {
         match self {
-            Self::Template(_) | Self::Resources { .. } | Self::Sharded(_) => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Template(_) | Self::Resources { .. } => StatusCode::BAD_REQUEST,
             Self::NotFound(_) | Self::NoOperation { .. } => StatusCode::NOT_FOUND,
             Self::Active { .. } | Self::Ended { .. } => StatusCode::CONFLICT,
         }

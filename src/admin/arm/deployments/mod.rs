@@ -161,9 +161,6 @@ struct DeploymentRequest {
 
 impl DeploymentRequest {
     fn from_call(call: Call<'_>) -> Result<Self, AdminError> {
-        if call.control.shard_count() > 1 {
-            return Err(DeploymentError::Sharded(call.control.shard_count()).into());
-        }
         let path = DeploymentPath::from_call(call)?;
         check_deployment_name(&path.name)?;
         let spec = DeploymentSpec::parse(call.body)?;

@@ -12,7 +12,7 @@ use super::expansion::ResourceCaller;
 use crate::{
     AdminError,
     arm::{
-        current_body, lock_key,
+        concerned_shards, current_body, lock_key,
         operation::{Call, ChangeLock, Input, Operation},
         path::{self, ArmPath},
     },
@@ -118,7 +118,9 @@ impl ResourceTarget {
             id,
         );
         let Some(operation) = operation else {
-            return applied(self.operation.put_resource(input).await?);
+            let response = self.operation.put_resource(input).await?;
+            self.wait_until_followed(caller).await?;
+            return applied(response);
         };
         let result = Arc::clone(&operation)
             .execute(self.operation.put_resource(input))
@@ -128,7 +130,14 @@ impl ResourceTarget {
             Err(error) => actix_web::ResponseError::status_code(error),
         };
         audit::finish_operation(operation, &caller.request, status).await;
-        applied(result?)
+        let response = result?;
+        self.wait_until_followed(caller).await?;
+        applied(response)
+    }
+
+    async fn wait_until_followed(&self, caller: &ResourceCaller) -> Result<(), AdminError> {
+        let concerned = concerned_shards(&caller.control, &self.path);
+        caller.control.wait_until_followed(concerned).await
     }
 }
 

@@ -10,7 +10,6 @@ use super::super::{
 use crate::{
     auth::Access,
     openapi::{Query, QueryType, SKIP_TOKEN, SchemaRegistry, TOP, any_object, describe},
-    placement::Merge,
 };
 use gridhook_api::{
     account::{
@@ -48,8 +47,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "List the Azure subscriptions with resources",
             )
             .pages(SchemaRegistry::reference_to::<AzureSubscription>),
-        )
-        .merged_by(Merge::List)],
+        )],
     ),
     (
         "/subscriptions/{subscriptionId}",
@@ -57,8 +55,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
             answer!(c => account::get_subscription(c.control, c.path.name("subscriptionId")?)),
             describe("getAzureSubscription", "Get an Azure subscription")
                 .returns::<AzureSubscription>(200, "The Azure subscription"),
-        )
-        .merged_by(Merge::Found)],
+        )],
     ),
     (
         "/subscriptions/{subscriptionId}/resourceGroups",
@@ -71,8 +68,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "List the resource groups with resources",
             )
             .pages(SchemaRegistry::reference_to::<ResourceGroup>),
-        )
-        .merged_by(Merge::List)],
+        )],
     ),
     (
         "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}",
@@ -81,8 +77,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 answer!(c => resource_groups::get(c.control, c.request, &c.path.arm_scope()?)),
                 describe("getResourceGroup", "Get a resource group")
                     .returns::<ResourceGroup>(200, "The resource group"),
-            )
-            .merged_by(Merge::Found),
+            ),
             put(
                 answer!(c => resource_groups::put(c).await),
                 answer!(c => resource_groups::difference(c)),
@@ -93,8 +88,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                         r#"{"location": "local", "tags": {"team": "shop"}}"#,
                     )
                     .returns::<ResourceGroup>(201, "The created or changed resource group"),
-            )
-            .merged_by(Merge::Each),
+            ),
             patch(
                 answer!(c => resource_groups::patch(c).await),
                 describe("patchResourceGroup", "Change the tags of a resource group")
@@ -104,8 +98,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                         r#"{"tags": {"team": "shop"}}"#,
                     )
                     .returns::<ResourceGroup>(200, "The resource group"),
-            )
-            .merged_by(Merge::Each),
+            ),
             delete(
                 answer!(c => resource_groups::delete(c.control, &c.path.arm_scope()?).await),
                 describe(
@@ -113,8 +106,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                     "Delete a resource group with all topics, domains and namespaces in it",
                 )
                 .returns_nothing(200, "The resource group does not exist any more"),
-            )
-            .merged_by(Merge::Each),
+            ),
         ],
     ),
     (
@@ -146,8 +138,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 Ok(HttpResponse::Ok().json(names))
             }),
             describe("listTagNames", "List the names and values of tags").lists(any_object),
-        )
-        .merged_by(Merge::Union)],
+        )],
     ),
     (
         "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/register",
@@ -159,8 +150,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "Register the resource provider, which always is registered (no effect)",
             )
             .returns::<Provider>(200, "The resource provider"),
-        )
-        .merged_by(Merge::Union)],
+        )],
     ),
     (
         "/subscriptions/{subscriptionId}/providers",
@@ -168,8 +158,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
             answer!(c => Ok(account::list_providers(c.control, c.path.name("subscriptionId")?))),
             describe("listProviders", "List resource providers")
                 .lists(SchemaRegistry::reference_to::<Provider>),
-        )
-        .merged_by(Merge::Union)],
+        )],
     ),
     (
         "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid",
@@ -180,8 +169,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "Get the resource provider Microsoft.EventGrid",
             )
             .returns::<Provider>(200, "The resource provider"),
-        )
-        .merged_by(Merge::Union)],
+        )],
     ),
     (
         "/subscriptions/{subscriptionId}/locations",
@@ -189,8 +177,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
             answer!(c => Ok(account::list_locations(c.control, c.path.name("subscriptionId")?))),
             describe("listLocations", "List locations")
                 .lists(SchemaRegistry::reference_to::<Location>),
-        )
-        .merged_by(Merge::Union)],
+        )],
     ),
 ];
 

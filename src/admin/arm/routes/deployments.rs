@@ -7,7 +7,6 @@ use super::super::{
 use crate::{
     auth::Access,
     openapi::{CHANGING, Query, QueryType, SKIP_TOKEN, SchemaRegistry, TOP, describe},
-    placement::Merge,
 };
 use gridhook_api::deployment::{
     Deployment, DeploymentBody, DeploymentOperation, DeploymentStatus, ExportedTemplate,
@@ -50,8 +49,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
             describe("list", "List the deployments of a resource group")
                 .with(LISTED)
                 .returns_page(SchemaRegistry::reference_to::<Deployment>),
-        )
-        .merged_by(Merge::List)],
+        )],
         "Deployments",
     ),
     (

@@ -170,7 +170,6 @@ impl NamespaceSpec {
             ingress,
             location,
             tags,
-            is_follower: false,
             azure_properties,
             system_data: None,
         })

@@ -168,7 +168,6 @@ impl NamespaceTopicSpec {
                 retention_days: self.retention_days,
             }),
             partition_count: self.partition_count.unwrap_or(1),
-            is_follower: false,
             metric_resource_id: String::new(),
             azure_properties: StoredTopicProperties::default(),
             system_data: None,

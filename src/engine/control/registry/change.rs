@@ -79,24 +79,6 @@ impl Registry {
         .await
     }
 
-    /// Creates or changes an event subscription of a spread topic that another shard leads, and has
-    /// validated the endpoint of.
-    pub async fn put_follower(
-        self: &Arc<Self>,
-        topic: &str,
-        record: SubscriptionRecord,
-    ) -> Result<(), Error> {
-        let registry = Arc::clone(self);
-        let topic = topic.to_owned();
-        let permission = ValidationPermission::Granted(record.webhook.allowed_rate);
-        let change = async move {
-            registry
-                .make_subscription(&topic, record, permission, ChangeBasis::Any)
-                .await
-        };
-        run_detached(change).await.map(drop)
-    }
-
     /// Deletes a subscription and cancels its pending deliveries. False if it does not exist.
     pub async fn delete_subscription(
         self: &Arc<Self>,
@@ -251,8 +233,16 @@ impl Registry {
 
     /// Removes a deleted topic from memory, stops its actors and notifies its endpoints.
     pub(super) fn forget_topic(&self, topic: &Arc<TopicHandle>) {
-        let key = topic.record().key();
         let children = topic.list_children();
+        self.drop_topic(topic);
+        for child in children {
+            self.notify_deleted(topic, &child.shared.plan());
+        }
+    }
+
+    /// Removes a topic from memory and stops its actors.
+    pub(super) fn drop_topic(&self, topic: &Arc<TopicHandle>) {
+        let key = topic.record().key();
         self.topics
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -262,9 +252,6 @@ impl Registry {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&topic.partition());
         topic.stop_all();
-        for child in children {
-            self.notify_deleted(topic, &child.shared.plan());
-        }
     }
 
     /// Creates or changes a subscription. Fails if the subscription is no longer `basis`.

@@ -6,6 +6,7 @@ mod chaos;
 mod counts;
 mod domain;
 mod events;
+mod follow;
 mod namespace;
 mod replay;
 mod topic;
@@ -25,6 +26,7 @@ pub use self::{
     chaos::{ChaosVictim, TaskKill},
     counts::{SubscriptionCensus, SubscriptionSnapshot},
     events::EventPage,
+    follow::ShardTopics,
     replay::{ReplayContent, ReplayPoint, ReplayRange},
     topic::{ArrivedEvents, SubscriptionHandle, SubscriptionStatus, TopicHandle},
     trace::{EventOccurrence, IdMatches, LedgerPeriod, TraceResult, TraceToken},
@@ -109,6 +111,8 @@ pub struct Registry {
     /// By name, in lower case.
     namespaces: RwLock<BTreeMap<String, Arc<NamespaceRecord>>>,
     numbers: tokio::sync::Mutex<NextNumbers>,
+    /// What a shard of a cluster with several has followed, once it has.
+    followed: tokio::sync::Mutex<Option<follow::Followed>>,
     /// Validates endpoints. Set once the server's own address is known.
     validator: OnceLock<Arc<EndpointValidator>>,
     system_events: OnceLock<Arc<SystemEvents>>,
@@ -152,6 +156,7 @@ impl Registry {
             partitions: RwLock::default(),
             namespaces: RwLock::default(),
             numbers: tokio::sync::Mutex::new(numbers.at_least(partition, subscription)),
+            followed: tokio::sync::Mutex::default(),
             validator: OnceLock::new(),
             system_events: OnceLock::new(),
             starts,
@@ -352,12 +357,7 @@ impl Registry {
         topic: &TopicHandle,
         subscription: &SubscriptionRecord,
     ) {
-        // The shard that leads a spread topic reports the change for all.
-        if let Some(events) = self
-            .system_events
-            .get()
-            .filter(|_| !topic.record().is_follower)
-        {
+        if let Some(events) = self.system_events.get() {
             events.report_subscription(
                 event_type,
                 &topic.record(),

@@ -85,11 +85,7 @@ impl Registry {
             let mut changes = vec![MetaChange::Delete(MetaKind::Namespace, name.clone())];
             changes.extend(topics.iter().flat_map(Registry::deletion_changes));
             write_changes(&registry.journal, changes).await?;
-            registry
-                .namespaces
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&name);
+            registry.remove_namespace(&name);
             for topic in &topics {
                 registry.forget_topic(topic);
             }
@@ -106,6 +102,14 @@ impl Registry {
             .unwrap_or_else(PoisonError::into_inner);
         namespaces.insert(record.key(), Arc::clone(&record));
         record
+    }
+
+    pub(super) fn remove_namespace(&self, key: &str) {
+        let mut namespaces = self
+            .namespaces
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        namespaces.remove(key);
     }
 
     /// Checks that the namespace of a topic exists.

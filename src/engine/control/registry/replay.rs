@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{Error, Registry, SubscriptionHandle, TopicHandle, known_child};
 use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_journal as journal;
-use gridhook_journal::{LogGuard, LogSlice};
+use gridhook_journal::{LogGuard, LogPosition, LogSlice};
 use gridhook_policy::record::{
     Command, Rate,
     job::{Job, JobCommand, JobKind},
@@ -212,32 +212,59 @@ impl TopicHandle {
 
     /// Where a new subscription with `startsFrom` begins; [`None`] without it.
     pub(super) async fn start(&self, from: Option<&StartsFrom>) -> Result<Option<Seq>, Error> {
-        let Some(&StartsFrom { at, .. }) = from else {
+        let Some(from) = from else {
             return Ok(None);
         };
+        let StartPoint { wanted, earliest } = self.resolve_start(from).await?;
+        if wanted < earliest.at {
+            let at = from.at;
+            let since = earliest.appended.unwrap_or(at);
+            return Err(Error::Refused(format!(
+                "startsFrom is {at}, and what was published since is more than half of \
+                 journal.backlog_max; allowed is {since} or later, and POST …/replays for what \
+                 was published before"
+            )));
+        }
+        Ok(Some(wanted))
+    }
+
+    /// The same, or as close as leaves room for publishers.
+    pub(super) async fn nearest_start(
+        &self,
+        from: Option<&StartsFrom>,
+    ) -> Result<Option<Seq>, Error> {
+        match from.filter(|_| self.log_end().is_some()) {
+            None => Ok(None),
+            Some(from) => {
+                let StartPoint { wanted, earliest } = self.resolve_start(from).await?;
+                Ok(Some(wanted.max(earliest.at)))
+            }
+        }
+    }
+
+    async fn resolve_start(&self, from: &StartsFrom) -> Result<StartPoint, Error> {
         let end = self
             .journal
             .log_end(self.partition())
             .ok_or(journal::Error::Unknown)?;
-        let start = self.resolve_point(ReplayPoint::Since(at), end.next).await?;
-        if let Some(bound) = self.journal.backlog_limits().backlog {
-            // Everything from the start is backlog, which must leave room for publishers.
-            let most = bound.bytes / u64::from(self.record().partition_count.max(1));
-            let first = self
-                .journal
-                .reader_pool()
-                .last_bytes(self.partition(), end, most / 2)
-                .await?;
-            if start < first.at {
-                let since = first.appended.unwrap_or(at);
-                return Err(Error::Refused(format!(
-                    "startsFrom is {at}, and what was published since is more than half of \
-                     journal.backlog_max; allowed is {since} or later, and POST …/replays for what \
-                     was published before"
-                )));
+        let wanted = self
+            .resolve_point(ReplayPoint::Since(from.at), end.next)
+            .await?;
+        let earliest = match self.journal.backlog_limits().backlog {
+            None => LogPosition {
+                at: Seq::FIRST,
+                appended: None,
+            },
+            Some(bound) => {
+                // Everything from the start is backlog, which must leave room for publishers.
+                let most = bound.bytes / u64::from(self.record().partition_count.max(1));
+                self.journal
+                    .reader_pool()
+                    .last_bytes(self.partition(), end, most / 2)
+                    .await?
             }
-        }
-        Ok(Some(start))
+        };
+        Ok(StartPoint { wanted, earliest })
     }
 
     /// The stored range, for an error text.
@@ -264,4 +291,11 @@ impl TopicHandle {
                 .at),
         }
     }
+}
+
+/// Where a new subscription with `startsFrom` begins.
+struct StartPoint {
+    wanted: Seq,
+    /// The first event that leaves room for publishers.
+    earliest: LogPosition,
 }

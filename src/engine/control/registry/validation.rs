@@ -355,8 +355,7 @@ impl Registry {
             topic,
             &plan.record,
         );
-        // The shard that leads a spread topic notifies the endpoint.
-        if let Some(validator) = self.validator.get().filter(|_| !topic.record().is_follower) {
+        if let Some(validator) = self.validator.get() {
             let topic = source_resource(topic, &plan.record);
             let subscription = format!("{topic}/eventSubscriptions/{}", plan.record.name);
             validator.notify_deleted(plan, &topic, subscription);

@@ -1,0 +1,117 @@
+//! What exists in a cluster with several shards, as the store of the control plane says, for the
+//! shards that have the events.
+
+use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
+
+use bytes::Bytes;
+
+use super::registry::{Error, parse_record};
+use gridhook_journal as journal;
+use gridhook_journal::replicated::ShardCopy;
+use gridhook_record::topic::TopicRecord;
+use gridhook_store::{
+    Family, Store,
+    keys::{self, MetaKind},
+};
+
+/// The kinds of records that shards follow.
+pub(super) const FOLLOWED_KINDS: [MetaKind; 4] = [
+    MetaKind::Namespace,
+    MetaKind::Topic,
+    MetaKind::DomainTopic,
+    MetaKind::Subscription,
+];
+
+/// Records by kind and name.
+pub(super) type Records = BTreeMap<(MetaKind, String), Bytes>;
+
+/// The records of all topics, namespaces and event subscriptions.
+#[derive(Debug, Default)]
+pub struct Definitions {
+    /// How far the store had applied its changelog: they are as new as that at least.
+    pub position: u64,
+    records: Records,
+    /// By key.
+    topics: BTreeMap<String, Arc<TopicRecord>>,
+}
+
+impl Definitions {
+    /// Reads them from the store of the control plane. Blocks. What is the same as `before` is not
+    /// parsed again.
+    ///
+    /// # Errors
+    /// If the store or a record cannot be read.
+    pub fn read_store(store: &dyn Store, before: &Self) -> Result<Self, Error> {
+        let applied = ShardCopy::read_applied(store).map_err(journal::Error::from)?;
+        let mut definitions = Self {
+            position: applied.map_or(0, |applied| applied.sequence),
+            ..Self::default()
+        };
+        for kind in FOLLOWED_KINDS {
+            let range = keys::meta_of(kind);
+            let mut visit = |key: &[u8], value: &[u8]| {
+                if let Some((_, name)) = keys::parse_meta(key) {
+                    let key = (kind, String::from_utf8_lossy(name).into_owned());
+                    let known = before.records.get(&key).filter(|known| ***known == *value);
+                    let value = known.map_or_else(|| Bytes::copy_from_slice(value), Bytes::clone);
+                    definitions.records.insert(key, value);
+                }
+                ControlFlow::Continue(())
+            };
+            store
+                .scan(Family::Meta, &range.start, &range.end, &mut visit)
+                .map_err(journal::Error::from)?;
+        }
+        for ((_, name), value) in records_from(&definitions.records, MetaKind::Topic) {
+            let is_known = |(kind, name): (MetaKind, &String)| {
+                before.records.get(&(kind, name.clone())) == Some(value)
+            };
+            let known = before
+                .topics
+                .get(name)
+                .filter(|_| is_known((MetaKind::Topic, name)));
+            let topic = match known {
+                Some(known) => Arc::clone(known),
+                None => Arc::new(parse_record(name, value)?),
+            };
+            definitions.topics.insert(name.clone(), topic);
+        }
+        Ok(definitions)
+    }
+
+    /// The record of a topic or domain, by its key.
+    pub fn find_topic(&self, key: &str) -> Option<&Arc<TopicRecord>> {
+        self.topics.get(key)
+    }
+
+    /// The keys of the names of all namespaces.
+    pub fn namespace_keys(&self) -> impl Iterator<Item = &str> {
+        records_from(&self.records, MetaKind::Namespace).map(|((_, name), _)| name.as_str())
+    }
+
+    /// The records that a shard has: all namespaces, and the topics for which `is_here` says so
+    /// with what is below them.
+    pub(super) fn select_records(&self, is_here: impl Fn(&TopicRecord) -> bool) -> Records {
+        let is_selected = |((kind, name), _): &(&(MetaKind, String), &Bytes)| {
+            let topic = name
+                .split_once('/')
+                .map_or(name.as_str(), |(topic, _)| topic);
+            *kind == MetaKind::Namespace
+                || self.find_topic(topic).is_some_and(|topic| is_here(topic))
+        };
+        let selected = self.records.iter().filter(is_selected);
+        selected
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+}
+
+/// The records of a kind.
+pub(super) fn records_from(
+    records: &Records,
+    kind: MetaKind,
+) -> impl Iterator<Item = (&(MetaKind, String), &Bytes)> {
+    records
+        .range((kind, String::new())..)
+        .take_while(move |((found, _), _)| *found == kind)
+}

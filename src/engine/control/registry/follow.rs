@@ -1,0 +1,433 @@
+//! A shard of a cluster with several follows the control plane: it creates, changes and deletes its
+//! topics and event subscriptions as the [`Definitions`] say.
+//!
+//! Invariants:
+//! - The records, numbers included, are those of the control plane byte for byte. So what was
+//!   deleted and created again is another topic or event subscription.
+//! - How far a shard has followed is in the batch of what it changed. Older definitions, such as
+//!   those of a node that lags, change nothing.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{
+    Error, Registry, SubscriptionHandle, TopicHandle,
+    change::{deletion_of_subscription, run_detached},
+    parse_record,
+};
+use crate::control::{
+    definitions::{Definitions, FOLLOWED_KINDS, Records, records_from},
+    filter_versions,
+};
+use gridhook_event::{Name, SubscriptionKey};
+use gridhook_journal::MetaChange;
+use gridhook_record::{
+    namespace::NamespaceRecord,
+    subscription::SubscriptionRecord,
+    topic::{DomainTopic, TopicRecord},
+};
+use gridhook_store::keys::MetaKind;
+use gridhook_subscription::DeliveryPlan;
+
+/// The name of the record of how far the shard has followed.
+const POSITION: &str = "";
+
+/// Which topics a shard has.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardTopics {
+    /// The number of the shard.
+    pub own: usize,
+    /// The number of shards.
+    pub shards: usize,
+    /// The shard of a name.
+    pub shard_of: fn(&str, usize) -> usize,
+}
+
+impl ShardTopics {
+    /// Whether the shard has the topic, or leads it if it is spread.
+    pub fn is_leading(&self, topic: &TopicRecord) -> bool {
+        (self.shard_of)(topic.leading_name().as_str(), self.shards) == self.own
+    }
+
+    /// Whether the shard has the topic, or a part of it.
+    pub fn is_here(&self, topic: &TopicRecord) -> bool {
+        topic.is_spread() || self.is_leading(topic)
+    }
+}
+
+/// What a shard has followed.
+pub(super) struct Followed {
+    position: u64,
+    records: Records,
+}
+
+/// What is done in memory once the changes are durable.
+enum Effect {
+    InsertNamespace(NamespaceRecord),
+    RemoveNamespace(String),
+    InsertTopic(Arc<TopicHandle>),
+    RemoveTopic(Arc<TopicHandle>),
+    ChangeTopic(Arc<TopicHandle>, Arc<TopicRecord>),
+    SetDomainTopic(Arc<TopicHandle>, DomainTopic),
+    RemoveDomainTopic(Arc<TopicHandle>, Name),
+    InsertSubscription(Arc<TopicHandle>, Arc<DeliveryPlan>),
+    ChangeSubscription(Arc<TopicHandle>, Arc<SubscriptionHandle>, Arc<DeliveryPlan>),
+    RemoveSubscription(Arc<TopicHandle>, Arc<SubscriptionHandle>),
+}
+
+/// The changes of one write.
+#[derive(Default)]
+struct Plan {
+    changes: Vec<MetaChange>,
+    effects: Vec<Effect>,
+    /// The topics as they will be, by key.
+    topics: BTreeMap<String, Arc<TopicHandle>>,
+    /// Why a record cannot be followed. The others are.
+    failure: Option<Error>,
+}
+
+impl Registry {
+    /// Makes what this shard has the same as the definitions. Returns false, and changes nothing,
+    /// if they are older than those that it has followed before.
+    ///
+    /// # Errors
+    /// If the store is of a release whose shards had control planes of their own, the changes
+    /// cannot be written, or a record cannot be followed; then the others were.
+    pub async fn follow_definitions(
+        self: &Arc<Self>,
+        definitions: Arc<Definitions>,
+        shard: ShardTopics,
+    ) -> Result<bool, Error> {
+        let registry = Arc::clone(self);
+        run_detached(async move {
+            let mut followed = registry.followed.lock().await;
+            let known = match &mut *followed {
+                Some(known) => known,
+                none => none.insert(registry.read_followed().await?),
+            };
+            if definitions.position < known.position {
+                return Ok(false);
+            }
+            let wanted = definitions.select_records(|topic| shard.is_here(topic));
+            if wanted == known.records {
+                return Ok(true);
+            }
+            let mut plan = registry.plan_changes(&known.records, &wanted).await?;
+            let position = Bytes::copy_from_slice(&definitions.position.to_be_bytes());
+            plan.changes.push(MetaChange::Put(
+                MetaKind::Followed,
+                POSITION.to_owned(),
+                position,
+            ));
+            registry.journal.write_meta_changes(plan.changes).await?;
+            *known = Followed {
+                position: definitions.position,
+                records: wanted,
+            };
+            for effect in plan.effects {
+                registry.take_effect(effect, shard).await;
+            }
+            match plan.failure {
+                // It is tried again with the next definitions.
+                Some(error) => {
+                    *followed = None;
+                    Err(error)
+                }
+                None => Ok(true),
+            }
+        })
+        .await
+    }
+
+    /// What the store says that it has followed.
+    async fn read_followed(&self) -> Result<Followed, Error> {
+        let reads = self.journal.reader_pool();
+        let mut records = Records::new();
+        for kind in FOLLOWED_KINDS {
+            for (name, value) in reads.meta_from(kind, String::new()).await? {
+                records.insert((kind, name), value);
+            }
+        }
+        let position = reads
+            .read_meta(MetaKind::Followed, POSITION.to_owned())
+            .await?;
+        let position = match position.as_deref().map(<[u8; 8]>::try_from) {
+            Some(Ok(position)) => u64::from_be_bytes(position),
+            Some(Err(_)) => {
+                return Err(Error::Unreadable {
+                    name: "followed".to_owned(),
+                    reason: "it has not 8 bytes".to_owned(),
+                });
+            }
+            None if records.is_empty() => 0,
+            // The empty control plane of a cluster that was just updated must delete nothing.
+            None => {
+                return Err(Error::Refused(
+                    "the shard has topics of a release in which each shard had a control plane of \
+                     its own; nothing was changed: create the topics in a new cluster, and keep \
+                     this one until its events are delivered"
+                        .to_owned(),
+                ));
+            }
+        };
+        Ok(Followed { position, records })
+    }
+
+    /// What must change from the records of the store to those that are wanted.
+    async fn plan_changes(&self, known: &Records, wanted: &Records) -> Result<Plan, Error> {
+        let mut plan = Plan::default();
+        for ((kind, name), _) in records_from(known, MetaKind::Namespace) {
+            if !wanted.contains_key(&(*kind, name.clone())) {
+                plan.changes.push(MetaChange::Delete(*kind, name.clone()));
+                plan.effects.push(Effect::RemoveNamespace(name.clone()));
+            }
+        }
+        for ((kind, name), value) in records_from(wanted, MetaKind::Namespace) {
+            if known.get(&(*kind, name.clone())) != Some(value) {
+                let record = parse_record(name, value)?;
+                plan.put(*kind, name, value, Effect::InsertNamespace(record));
+            }
+        }
+        for topic in self.list_topics() {
+            let key = topic.record().key();
+            let record = wanted.get(&(MetaKind::Topic, key.clone()));
+            let record: Option<TopicRecord> =
+                record.map(|value| parse_record(&key, value)).transpose()?;
+            if record.is_some_and(|record| record.partitions == topic.record().partitions) {
+                plan.topics.insert(key, topic);
+                continue;
+            }
+            plan.changes.extend(Self::deletion_changes(&topic));
+            plan.effects.push(Effect::RemoveTopic(topic));
+        }
+        for ((kind, name), value) in records_from(wanted, MetaKind::Topic) {
+            let is_known = known.get(&(*kind, name.clone())) == Some(value);
+            match plan.topics.get(name).cloned() {
+                Some(_) if is_known => {}
+                Some(topic) => {
+                    let record = Arc::new(parse_record(name, value)?);
+                    plan.put(*kind, name, value, Effect::ChangeTopic(topic, record));
+                }
+                None => {
+                    let topic = self.new_topic(parse_record(name, value)?)?;
+                    plan.topics.insert(name.clone(), Arc::clone(&topic));
+                    plan.changes
+                        .push(MetaChange::CreatePartition(topic.partition()));
+                    plan.put(*kind, name, value, Effect::InsertTopic(topic));
+                }
+            }
+        }
+        self.plan_domain_topics(known, wanted, &mut plan)?;
+        self.plan_subscriptions(known, wanted, &mut plan).await?;
+        Ok(plan)
+    }
+
+    fn plan_domain_topics(
+        &self,
+        known: &Records,
+        wanted: &Records,
+        plan: &mut Plan,
+    ) -> Result<(), Error> {
+        for ((kind, name), _) in records_from(known, MetaKind::DomainTopic) {
+            let Some((domain, below)) = plan.find_topic(name) else {
+                continue;
+            };
+            let is_gone = !wanted.contains_key(&(*kind, name.clone()));
+            if let Some(topic) = domain.domain_topic(below).filter(|_| is_gone) {
+                plan.changes.push(MetaChange::Delete(*kind, name.clone()));
+                plan.effects
+                    .push(Effect::RemoveDomainTopic(domain, topic.name));
+            }
+        }
+        for ((kind, name), value) in records_from(wanted, MetaKind::DomainTopic) {
+            let Some((domain, below)) = plan.find_topic(name) else {
+                continue;
+            };
+            let is_known = known.get(&(*kind, name.clone())) == Some(value);
+            if !is_known || domain.domain_topic(below).is_none() {
+                let topic = parse_record(name, value)?;
+                plan.put(*kind, name, value, Effect::SetDomainTopic(domain, topic));
+            }
+        }
+        Ok(())
+    }
+
+    async fn plan_subscriptions(
+        &self,
+        known: &Records,
+        wanted: &Records,
+        plan: &mut Plan,
+    ) -> Result<(), Error> {
+        for (key, topic) in plan.topics.clone() {
+            for child in topic.list_children() {
+                let name = format!("{key}/{}", child.shared.plan().record.key());
+                let record = wanted.get(&(MetaKind::Subscription, name.clone()));
+                let record: Option<SubscriptionRecord> =
+                    record.map(|value| parse_record(&name, value)).transpose()?;
+                if record.is_none_or(|record| record.number != child.number()) {
+                    plan.changes.extend(deletion_of_subscription(&key, &child));
+                    plan.effects
+                        .push(Effect::RemoveSubscription(Arc::clone(&topic), child));
+                }
+            }
+        }
+        for ((kind, name), value) in records_from(wanted, MetaKind::Subscription) {
+            let Some((topic, below)) = plan.find_topic(name) else {
+                continue;
+            };
+            let record: Arc<SubscriptionRecord> = Arc::new(parse_record(name, value)?);
+            let child = topic.child_named(below);
+            let child = child.filter(|child| child.number() == record.number);
+            let is_known = known.get(&(*kind, name.clone())) == Some(value);
+            if child.is_some() && is_known {
+                continue;
+            }
+            let planned = self.plan_subscription(&topic, child, Arc::clone(&record));
+            match planned.await {
+                Ok((changes, effect)) => {
+                    plan.changes.extend(changes);
+                    plan.put(*kind, name, value, effect);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, subscription = name, "the event subscription cannot be \
+                        followed");
+                    plan.failure = Some(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What creates an event subscription, or changes `child`.
+    async fn plan_subscription(
+        &self,
+        topic: &Arc<TopicHandle>,
+        child: Option<Arc<SubscriptionHandle>>,
+        record: Arc<SubscriptionRecord>,
+    ) -> Result<(Vec<MetaChange>, Effect), Error> {
+        let delivery = self.new_plan(&topic.record(), Arc::clone(&record))?;
+        let subscription_key = SubscriptionKey {
+            partition: topic.partition(),
+            subscription: record.number,
+        };
+        let before = child
+            .as_ref()
+            .map(|child| Arc::clone(&child.shared.plan().record));
+        let mut changes = filter_versions::version_changes(
+            &self.journal,
+            subscription_key,
+            before.as_deref(),
+            &record,
+        )
+        .await?;
+        let topic = Arc::clone(topic);
+        let effect = match child {
+            Some(child) => Effect::ChangeSubscription(topic, child, delivery),
+            None => {
+                let start = topic.nearest_start(record.starts_from.as_deref()).await?;
+                changes.push(MetaChange::Subscribe(subscription_key, start));
+                Effect::InsertSubscription(topic, delivery)
+            }
+        };
+        Ok((changes, effect))
+    }
+
+    async fn take_effect(&self, effect: Effect, shard: ShardTopics) {
+        match effect {
+            Effect::InsertNamespace(record) => drop(self.insert_namespace(record)),
+            Effect::RemoveNamespace(key) => self.remove_namespace(&key),
+            Effect::InsertTopic(topic) => self.insert(topic),
+            Effect::RemoveTopic(topic) => {
+                for record in topic.list_subscriptions() {
+                    self.report_followed(
+                        "Microsoft.EventGrid.SubscriptionDeleted",
+                        &topic,
+                        &record,
+                        shard,
+                    );
+                }
+                self.drop_topic(&topic);
+            }
+            Effect::ChangeTopic(topic, record) => {
+                for child in topic.list_children() {
+                    let plan = self.new_plan(&record, Arc::clone(&child.shared.plan().record));
+                    match plan {
+                        Ok(plan) => child.shared.set_plan(plan),
+                        Err(error) => tracing::warn!(%error, topic = record.key(), "the event \
+                            subscription goes on as it was"),
+                    }
+                }
+                topic.set_record(record);
+                topic.notify_changed();
+            }
+            Effect::SetDomainTopic(domain, topic) => domain.set_domain_topic(topic),
+            Effect::RemoveDomainTopic(domain, name) => domain.remove_domain_topic(&name),
+            Effect::InsertSubscription(topic, plan) => {
+                let subscription_key = SubscriptionKey {
+                    partition: topic.partition(),
+                    subscription: plan.record.number,
+                };
+                let record = Arc::clone(&plan.record);
+                let cursor = self.journal.reader_pool().read_cursor(subscription_key);
+                topic.add_child(plan, cursor.await.ok());
+                topic.notify_changed();
+                self.report_followed(
+                    "Microsoft.EventGrid.SubscriptionCreated",
+                    &topic,
+                    &record,
+                    shard,
+                );
+            }
+            Effect::ChangeSubscription(topic, child, plan) => {
+                let record = Arc::clone(&plan.record);
+                child.shared.set_plan(plan);
+                topic.notify_changed();
+                self.report_followed(
+                    "Microsoft.EventGrid.SubscriptionUpdated",
+                    &topic,
+                    &record,
+                    shard,
+                );
+            }
+            Effect::RemoveSubscription(topic, child) => {
+                let record = Arc::clone(&child.shared.plan().record);
+                topic.remove_child(&record.key());
+                topic.notify_changed();
+                self.report_followed(
+                    "Microsoft.EventGrid.SubscriptionDeleted",
+                    &topic,
+                    &record,
+                    shard,
+                );
+            }
+        }
+    }
+
+    /// Reports a change to the system topic, once for all shards.
+    fn report_followed(
+        &self,
+        event_type: &'static str,
+        topic: &TopicHandle,
+        record: &SubscriptionRecord,
+        shard: ShardTopics,
+    ) {
+        if shard.is_leading(&topic.record()) {
+            self.report_change(event_type, topic, record);
+        }
+    }
+}
+
+impl Plan {
+    fn put(&mut self, kind: MetaKind, name: &str, value: &Bytes, effect: Effect) {
+        self.changes
+            .push(MetaChange::Put(kind, name.to_owned(), value.clone()));
+        self.effects.push(effect);
+    }
+
+    /// The topic of a record below one, as it will be, and the rest of the record's name.
+    fn find_topic<'a>(&self, name: &'a str) -> Option<(Arc<TopicHandle>, &'a str)> {
+        let (topic, below) = name.split_once('/')?;
+        Some((Arc::clone(self.topics.get(topic)?), below))
+    }
+}

@@ -1,0 +1,282 @@
+//! This node's copy of the control plane, for the router and for the cores of this process.
+//!
+//! The node follows the changelog of the control plane like that of any shard, or owns it. Here the
+//! records are read from its store when it has changed. Who waits for a change hastens the next
+//! look, so that a look without a reason need not come soon.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    local_store::LocalStore,
+    node::{ChangelogEnd, ClusterNode, FollowPace},
+    router::OtherShards,
+};
+use gridhook_admin::{FollowDelay, ShardOwners};
+use gridhook_cluster::shard_of;
+use gridhook_engine::control::{
+    definitions::Definitions,
+    registry::{self, Registry, ShardTopics},
+};
+use gridhook_journal::replicated::ShardCopy;
+use gridhook_store::rocks::RocksStore;
+
+/// The interval between two looks at the store, if nobody waits for a change.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The same if somebody waits.
+const HASTE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The longest time for which somebody waits.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The pause after which a core follows again what it could not.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The copy. Clones share it.
+#[derive(Clone)]
+pub(super) struct ControlCopy {
+    definitions: watch::Receiver<Arc<Definitions>>,
+    haste: Arc<Haste>,
+    end: ChangelogEnd,
+}
+
+/// What somebody waits for.
+#[derive(Default)]
+struct Haste {
+    /// The position.
+    wanted: AtomicU64,
+    begun: Notify,
+    pace: Arc<FollowPace>,
+}
+
+impl ControlCopy {
+    /// Begins to read the copy of the node of the control plane, on this system.
+    pub(super) fn begin(node: &ClusterNode) -> Self {
+        let (sender, definitions) = watch::channel(Arc::default());
+        let haste = Arc::new(Haste {
+            pace: node.follow_pace(),
+            ..Haste::default()
+        });
+        let store = Arc::clone(node.local_store());
+        actix_rt::spawn(watch_store(store, sender, Arc::clone(&haste)));
+        Self {
+            definitions,
+            haste,
+            end: node.changelog_end(),
+        }
+    }
+
+    /// What it has now.
+    pub(super) fn read(&self) -> Arc<Definitions> {
+        Arc::clone(&self.definitions.borrow())
+    }
+
+    /// Looks at the store until it has a position.
+    fn hasten(&self, position: u64) {
+        self.haste.wanted.fetch_max(position, Ordering::AcqRel);
+        self.haste.pace.hasten();
+        self.haste.begun.notify_one();
+    }
+
+    /// Returns once it has all that the changelog has now, or that takes too long.
+    pub(super) async fn catch_up(&self) {
+        let caught_up = async {
+            let Some(end) = self.end.read().await else {
+                return;
+            };
+            self.hasten(end);
+            let mut definitions = self.definitions.clone();
+            let has_all = definitions.wait_for(|definitions| definitions.position >= end);
+            has_all.await.map(drop).ok();
+        };
+        if timeout(WAIT_MAX, caught_up).await.is_err() {
+            tracing::warn!("this node begins without the newest changes of the control plane");
+        }
+    }
+}
+
+async fn watch_store(
+    store: Arc<LocalStore>,
+    sender: watch::Sender<Arc<Definitions>>,
+    haste: Arc<Haste>,
+) {
+    let mut reported = String::new();
+    let mut hasty_until = Instant::now();
+    loop {
+        let before = Arc::clone(&sender.borrow());
+        let local = Arc::clone(&store);
+        let read = tokio::task::spawn_blocking(move || read_if_changed(&local, &before));
+        match read.await.expect("reading records does not panic") {
+            Ok(None) => {}
+            Ok(Some(definitions)) => {
+                reported.clear();
+                sender.send_replace(Arc::new(definitions));
+            }
+            Err(error) if reported == error.to_string() => {}
+            Err(error) => {
+                tracing::error!(%error, "the control plane cannot be read");
+                reported = error.to_string();
+            }
+        }
+        let is_wanted = haste.wanted.load(Ordering::Acquire) > sender.borrow().position;
+        let interval = if is_wanted && Instant::now() < hasty_until {
+            haste.pace.hasten();
+            HASTE_INTERVAL
+        } else {
+            LOOK_INTERVAL
+        };
+        if timeout(interval, haste.begun.notified()).await.is_ok() {
+            hasty_until = Instant::now() + WAIT_MAX;
+        }
+    }
+}
+
+fn read_if_changed(
+    store: &LocalStore,
+    before: &Definitions,
+) -> Result<Option<Definitions>, registry::Error> {
+    if store.failure().is_some() {
+        return Ok(None);
+    }
+    let store = store.open_store();
+    let applied = ShardCopy::read_applied(&*store).map_err(gridhook_journal::Error::from)?;
+    if applied.map_or(0, |applied| applied.sequence) == before.position {
+        return Ok(None);
+    }
+    Definitions::read_store(&*store, before).map(Some)
+}
+
+/// How far the core of a shard has followed the control plane. Clones share it.
+#[derive(Clone)]
+pub(super) struct FollowedControl {
+    copy: ControlCopy,
+    state: watch::Receiver<FollowState>,
+}
+
+#[derive(Clone, Default)]
+struct FollowState {
+    position: u64,
+    /// Why it cannot follow.
+    problem: Option<String>,
+}
+
+impl FollowedControl {
+    /// Follows, on this system, once all that the control plane has now is here. Returns once that
+    /// was followed.
+    pub(super) async fn begin(
+        copy: ControlCopy,
+        registry: Arc<Registry>,
+        own: usize,
+        shards: usize,
+    ) -> Self {
+        copy.catch_up().await;
+        let shard = ShardTopics {
+            own,
+            shards,
+            shard_of,
+        };
+        let (sender, state) = watch::channel(FollowState::default());
+        let mut definitions = copy.definitions.clone();
+        let newest = Arc::clone(&definitions.borrow_and_update());
+        follow_once(&registry, newest, shard, &sender).await;
+        actix_rt::spawn(async move {
+            loop {
+                let changed = definitions.changed();
+                let has_failed = sender.borrow().problem.is_some();
+                let retried = async {
+                    if has_failed {
+                        sleep(AGAIN).await;
+                    } else {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                tokio::select! {
+                    changed = changed => if changed.is_err() { return },
+                    () = retried => {}
+                }
+                let newest = Arc::clone(&definitions.borrow_and_update());
+                follow_once(&registry, newest, shard, &sender).await;
+            }
+        });
+        Self { copy, state }
+    }
+
+    /// Returns once it has followed up to a position.
+    ///
+    /// # Errors
+    /// Why it has not in time.
+    pub(super) fn wait_until_followed(&self, position: u64) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            self.copy.hasten(position);
+            let mut state = self.state.clone();
+            let followed = state.wait_for(|state| state.position >= position);
+            let is_followed = timeout(WAIT_MAX, followed)
+                .await
+                .is_ok_and(|followed| followed.is_ok());
+            if is_followed {
+                return Ok(());
+            }
+            let problem = self.state.borrow().problem.clone();
+            Err(problem.unwrap_or_else(|| "its owner has not read the change yet".to_owned()))
+        })
+    }
+}
+
+async fn follow_once(
+    registry: &Arc<Registry>,
+    definitions: Arc<Definitions>,
+    shard: ShardTopics,
+    state: &watch::Sender<FollowState>,
+) {
+    let position = definitions.position;
+    match registry.follow_definitions(definitions, shard).await {
+        Ok(true) => drop(state.send_replace(FollowState {
+            position,
+            problem: None,
+        })),
+        // This node lags behind the last owner.
+        Ok(false) => {}
+        Err(error) => {
+            let problem = Some(error.to_string());
+            state.send_modify(|state| {
+                if state.problem != problem {
+                    tracing::error!(%error, "the control plane cannot be followed");
+                }
+                state.problem = problem;
+            });
+        }
+    }
+}
+
+/// The shards that follow the control plane of this process.
+pub(super) struct FollowingShards {
+    pub(super) others: OtherShards,
+    pub(super) store: Arc<RocksStore>,
+}
+
+impl ShardOwners for FollowingShards {
+    fn written_position(&self) -> u64 {
+        let applied = ShardCopy::read_applied(&*self.store);
+        applied.ok().flatten().map_or(0, |applied| applied.sequence)
+    }
+
+    fn wait_until_followed(
+        &self,
+        shard: usize,
+        position: u64,
+    ) -> BoxFuture<'_, Result<(), FollowDelay>> {
+        Box::pin(self.others.await_followed(shard, position))
+    }
+}
