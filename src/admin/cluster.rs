@@ -243,7 +243,7 @@ fn cluster_context(request: &HttpRequest) -> Result<&ClusterContext, AdminError>
 
 fn request_error(error: RequestError) -> AdminError {
     match error {
-        RequestError::Shard(..) | RequestError::NotAlive(..) | RequestError::NoRecord(..) => {
+        RequestError::Shard { .. } | RequestError::NotAlive(..) | RequestError::NoRecord(..) => {
             AdminError::NotFound(format!("{error}."))
         }
         RequestError::Leaving(_)

@@ -132,7 +132,12 @@ impl Reseed {
                 .join(shard.to_string()),
         };
         let options = store_options(&config.journal);
-        let stores = (0..cluster.shards).map(|shard| SeedStore::open(&folder(shard), &options));
+        // Behind several shards comes the control plane.
+        let count = match cluster.shards {
+            1 => 1,
+            shards => shards + 1,
+        };
+        let stores = (0..count).map(|shard| SeedStore::open(&folder(shard), &options));
         let stores: Vec<SeedStore> = stores.collect::<Result<_, _>>()?;
         let seed = |(shard, store): (usize, &SeedStore)| {
             let SeedStore {

@@ -6,6 +6,7 @@ use crate::{
     audit::AuditRecord,
     deployment::{DeploymentRecord, DeploymentTemplate},
     filter_version::FilterVersion,
+    followed::FollowedRecord,
     namespace::NamespaceRecord,
     numbers::NextNumbers,
     proposal::Proposal,
@@ -34,6 +35,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::DomainTopic => check_json::<DomainTopic>(value),
         MetaKind::Filter => check_json::<FilterVersion>(value),
         MetaKind::Namespace => check_json::<NamespaceRecord>(value),
+        MetaKind::Followed => check_json::<FollowedRecord>(value),
         MetaKind::Token => check_json::<TokenRecord>(value),
         MetaKind::Audit => check_json::<AuditRecord>(value),
         MetaKind::ResourceGroup => check_json::<ResourceGroupRecord>(value),
@@ -46,7 +48,6 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::Redrive
         | MetaKind::Secret
         | MetaKind::Loss
-        | MetaKind::Applied
-        | MetaKind::Followed => Ok(()),
+        | MetaKind::Applied => Ok(()),
     }
 }

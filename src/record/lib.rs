@@ -5,6 +5,7 @@ pub mod azure_properties;
 pub mod check;
 pub mod deployment;
 pub mod filter_version;
+pub mod followed;
 pub mod ingress;
 pub mod namespace;
 pub mod numbers;

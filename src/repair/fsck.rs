@@ -86,7 +86,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     };
     match kind {
         MetaKind::Format => of_length(4),
-        MetaKind::Loss | MetaKind::Followed => of_length(8),
+        MetaKind::Loss => of_length(8),
         MetaKind::Secret => of_length(32),
         MetaKind::Floor => FloorRecord::decode(value)
             .map(drop)

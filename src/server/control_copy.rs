@@ -50,6 +50,8 @@ pub(super) struct ControlCopy {
     definitions: watch::Receiver<Arc<Definitions>>,
     haste: Arc<Haste>,
     end: ChangelogEnd,
+    /// The identifier of the cluster.
+    cluster: Arc<str>,
 }
 
 /// What somebody waits for.
@@ -75,6 +77,7 @@ impl ControlCopy {
             definitions,
             haste,
             end: node.changelog_end(),
+            cluster: node.id.as_str().into(),
         }
     }
 
@@ -183,6 +186,7 @@ impl FollowedControl {
     ) -> Self {
         copy.catch_up().await;
         let shard = ShardTopics {
+            cluster: Arc::clone(&copy.cluster),
             own,
             shards,
             shard_of,
@@ -190,7 +194,7 @@ impl FollowedControl {
         let (sender, state) = watch::channel(FollowState::default());
         let mut definitions = copy.definitions.clone();
         let newest = Arc::clone(&definitions.borrow_and_update());
-        follow_once(&registry, newest, shard, &sender).await;
+        follow_once(&registry, newest, &shard, &sender).await;
         actix_rt::spawn(async move {
             loop {
                 let changed = definitions.changed();
@@ -207,7 +211,7 @@ impl FollowedControl {
                     () = retried => {}
                 }
                 let newest = Arc::clone(&definitions.borrow_and_update());
-                follow_once(&registry, newest, shard, &sender).await;
+                follow_once(&registry, newest, &shard, &sender).await;
             }
         });
         Self { copy, state }
@@ -237,11 +241,14 @@ impl FollowedControl {
 async fn follow_once(
     registry: &Arc<Registry>,
     definitions: Arc<Definitions>,
-    shard: ShardTopics,
+    shard: &ShardTopics,
     state: &watch::Sender<FollowState>,
 ) {
     let position = definitions.position;
-    match registry.follow_definitions(definitions, shard).await {
+    match registry
+        .follow_definitions(definitions, shard.clone())
+        .await
+    {
         Ok(true) => drop(state.send_replace(FollowState {
             position,
             problem: None,

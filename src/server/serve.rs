@@ -603,6 +603,9 @@ impl Delivery {
         let followed = match launch.core.as_ref().filter(|core| !core.has_control()) {
             Some(shard) => Some(shard.follow_control(Arc::clone(&core.registry)).await),
             None => {
+                if let Some(ownership) = ownership.filter(|_| has_control) {
+                    core.registry.note_cluster(&ownership.node.id).await?;
+                }
                 startup::start_validation(core, client.clone(), address);
                 startup::start_expiry(core).await;
                 None

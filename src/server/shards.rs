@@ -102,7 +102,7 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
     match numbers.max() {
         Some(_) if shards == 1 => refuse("the stores of a node with several shards"),
         Some(most) if most >= count_with_control(shards) => {
-            refuse(&format!("a store of shard {most}"))
+            refuse(&format!("the stores of a node with {most} shards"))
         }
         Some(_) | None => Ok(()),
     }

@@ -34,8 +34,7 @@ pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::Job
         | MetaKind::Secret
         | MetaKind::Loss
-        | MetaKind::Applied
-        | MetaKind::Followed => fsck::check_record(kind, value),
+        | MetaKind::Applied => fsck::check_record(kind, value),
         MetaKind::DeadLetters => DeadLetterTotals::decode(value)
             .map(drop)
             .map_err(|error| error.to_string()),
@@ -47,6 +46,7 @@ pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::DomainTopic
         | MetaKind::Filter
         | MetaKind::Namespace
+        | MetaKind::Followed
         | MetaKind::Token
         | MetaKind::Audit
         | MetaKind::ResourceGroup

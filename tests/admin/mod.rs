@@ -12,6 +12,7 @@ mod destination;
 mod domain;
 mod enumerations;
 mod expiration;
+mod follow;
 mod fuzz;
 mod health;
 mod history;

@@ -209,8 +209,8 @@ fn every_kind_of_record_is_stored_here_and_read_and_one_that_is_longer_or_of_no_
                 !reads(&[&record[..], b"+"].concat()),
                 "{kind}: bytes behind it are not noticed"
             );
-            // Four kinds are a number or a key without a version.
-            if !["followed", "format", "loss", "secret"].contains(&kind) {
+            // Three kinds are a number or a key without a version.
+            if !["format", "loss", "secret"].contains(&kind) {
                 assert!(
                     !reads(&[&[0xee], &record[1..]].concat()),
                     "{kind}: a version that is not known"

@@ -48,7 +48,10 @@ impl<S: RecordStore> Member<S> {
         self.read().await.ok();
         let shards = self.claims.settings().shards;
         if shard >= shards {
-            return Err(RequestError::Shard(shard, shards));
+            return Err(RequestError::Shard {
+                wanted: shard,
+                last: shards - 1,
+            });
         }
         let records = self.claims.records();
         let alive = self.claims.alive_nodes();

@@ -7,6 +7,7 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
+use actix_web::HttpRequest;
 use hyper::{
     HeaderMap,
     header::{AUTHORIZATION, HeaderName, HeaderValue},
@@ -18,7 +19,7 @@ use crate::{
     forward::{Ended, Hops},
     front::hop,
 };
-use gridhook_admin::auth::ForwardedIdentity;
+use gridhook_admin::auth::{ForwardedIdentity, bearer_in};
 
 /// How long an answer is used.
 const FRESH: Duration = Duration::from_secs(1);
@@ -114,6 +115,18 @@ impl Identities {
                 Ok(identity)
             }
             Err(why) => usable.map(|known| known.identity).ok_or(why),
+        }
+    }
+
+    /// Returns once the caller's token is refused, if only the control plane knows it.
+    pub(super) fn watch_caller(self: &Rc<Self>, request: &HttpRequest) -> Ended {
+        let header = request
+            .headers()
+            .get(actix_web::http::header::AUTHORIZATION);
+        let bearer = header.and_then(bearer_in);
+        match bearer.filter(|bearer| ForwardedIdentity::is_needed(bearer)) {
+            Some(bearer) => Rc::clone(self).wait_until_refused(bearer.to_owned()),
+            None => Box::pin(std::future::pending()),
         }
     }
 

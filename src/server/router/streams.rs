@@ -128,13 +128,21 @@ impl ThreadRouter {
                 }
             });
         }
-        let text = stream::unfold((receiver, refusal), |(mut receiver, refused)| async move {
-            let text: Option<Bytes> = tokio::select! {
-                text = receiver.recv() => text,
-                () = refused.notified() => None,
-            };
-            Some((Ok::<_, actix_web::Error>(text?), (receiver, refused)))
-        });
+        let revocation = self.identities.watch_caller(&request);
+        let text = stream::unfold(
+            (receiver, refusal, revocation),
+            |(mut receiver, refused, mut revocation)| async move {
+                let text: Option<Bytes> = tokio::select! {
+                    text = receiver.recv() => text,
+                    () = refused.notified() => None,
+                    _ = &mut revocation => None,
+                };
+                Some((
+                    Ok::<_, actix_web::Error>(text?),
+                    (receiver, refused, revocation),
+                ))
+            },
+        );
         Ok(HttpResponse::Ok()
             .content_type(LINES)
             .streaming(Box::pin(text)))

@@ -1,19 +1,29 @@
 //! Servers of NATS that were restored from an older backup, and streams and stores that are lost,
 //! of one shard among others.
 
-use std::{fs, path::Path, process::Command, thread, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Cluster, LONG, START, STREAM, assert_all_arrive, keep_token, publish,
+    routing::post_at,
     shards::{SHARDS, Sharded, names},
 };
-use crate::support::{
-    load,
-    nats::{NatsCluster, has_nats},
-    server::{Server, SubscriptionSpec, events_path, operator, wait_for},
-    sink::Sink,
+use crate::{
+    server::tokens::RG,
+    support::{
+        load,
+        nats::{NatsCluster, has_nats},
+        server::{SCOPE, Server, SubscriptionSpec, events_path, operator, wait_for},
+        sink::Sink,
+    },
 };
 
 /// Longer than a node waits before it takes a shard that nobody owns.
@@ -39,6 +49,32 @@ fn try_publish(node: &Server, topic: &str, key: &str) -> u16 {
         .client()
         .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
     response.expect("a response").status
+}
+
+/// A namespace with a topic `heat`. Returns its key, as a header has it.
+fn create_namespace(node: &Server, name: &str) -> String {
+    let path = format!("{RG}/namespaces/{name}");
+    node.command("PUT", &path, &json!({"location": "local"}));
+    node.command("PUT", &format!("{path}/topics/heat"), &json!({}));
+    let keys = node.command("POST", &format!("{path}/listKeys"), &Value::Null);
+    let key = keys.json()["key1"].as_str().expect("a key").to_owned();
+    format!("SharedAccessKey {key}")
+}
+
+fn publish_by_host(node: &Server, host: &str, key: &str) -> u16 {
+    let event = json!({"specversion": "1.0", "id": "1", "source": "/a", "type": "T", "data": {}});
+    let headers = [
+        ("authorization", key),
+        ("content-type", "application/cloudevents+json"),
+    ];
+    let body = event.to_string();
+    post_at(
+        node,
+        host,
+        "/topics/heat:publish",
+        &headers,
+        body.as_bytes(),
+    )
 }
 
 #[test]
@@ -172,6 +208,7 @@ fn a_shard_whose_stream_was_deleted_fails_alone() {
         .iter()
         .map(|name| nodes[0].topic(name, "EventGridSchema"))
         .collect();
+    let namespace_key = create_namespace(&nodes[0], &names[1]);
     sharded.cluster.nats.0[0].delete("GH_test_2");
     assert_ne!(try_publish(&nodes[0], &names[2], &keys[2]), 200);
     let failed = |node: &Server| {
@@ -184,6 +221,11 @@ fn a_shard_whose_stream_was_deleted_fails_alone() {
         for shard in others() {
             assert_eq!(try_publish(node, &names[shard], &keys[shard]), 200);
         }
+        // No other shard is asked which namespaces there are.
+        let host = format!("{}.localhost", names[1]);
+        let began = Instant::now();
+        assert_eq!(publish_by_host(node, &host, &namespace_key), 200);
+        assert!(began.elapsed() < Duration::from_secs(4), "it waited");
         let (status, view) = readiness(node);
         assert_eq!(status, 200, "{view}");
         let problems = view["problems"].to_string();
@@ -228,4 +270,43 @@ fn a_shard_whose_store_is_damaged_fails_alone_and_another_node_serves_it() {
     let (_, view) = readiness(&nodes[0]);
     let cause = view["shards"][1]["cause"].to_string();
     assert!(cause.contains("damaged"), "{cause}");
+}
+
+#[test]
+fn a_control_plane_without_a_stream_keeps_only_changes_from_being_made() {
+    if !has_nats() {
+        return;
+    }
+    let sharded = Sharded::start_on(NatsCluster::start(3, "always"), &[]);
+    let nodes = &sharded.cluster.nodes;
+    let sink = Sink::start();
+    let name = &names()[1];
+    let key = nodes[0].topic(name, "EventGridSchema");
+    nodes[0].subscribe(name, "all", &SubscriptionSpec::of(&sink.url("/all")));
+    sharded.cluster.nats.0[0].delete("GH_test_control");
+    let failed = |node: &Server| {
+        let (_, view) = readiness(node);
+        view["controlPlane"]["state"] == "failed"
+    };
+    let put_late_topic = || {
+        let path = format!("{SCOPE}/late");
+        nodes[0].admin("PUT", &path, &json!({})).status
+    };
+    // Its owner notices with the next write.
+    wait_for("all nodes to see it", START, || {
+        put_late_topic();
+        nodes.iter().all(failed)
+    });
+    for node in nodes {
+        assert_eq!(try_publish(node, name, &key), 200);
+        let (status, view) = readiness(node);
+        assert_eq!(status, 200, "{view}");
+        let problems = view["problems"].to_string();
+        assert!(
+            problems.contains("cannot serve shard control"),
+            "{problems}"
+        );
+    }
+    wait_for("deliveries", LONG, || sink.taken("/all") == nodes.len());
+    assert_eq!(put_late_topic(), 503);
 }

@@ -67,7 +67,13 @@ fn pages(node: &Server, path: &str) -> Vec<String> {
 }
 
 /// The status of a POST that names another host.
-fn post_at(node: &Server, host: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> u16 {
+pub(super) fn post_at(
+    node: &Server,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> u16 {
     let headers: String = headers
         .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))
@@ -350,7 +356,7 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
     }
     for path in [
         "/node/identity",
-        "/node/namespaces",
+        "/node/followed?position=1",
         "/node/topics?topic=x",
         "/node/pull?id=1",
     ] {

@@ -30,7 +30,7 @@ use gridhook_store::keys::MetaKind;
 /// Name of the record of assigned numbers.
 const NUMBERS: &str = "numbers";
 
-fn put_numbers(numbers: NextNumbers) -> MetaChange {
+pub(super) fn put_numbers(numbers: NextNumbers) -> MetaChange {
     MetaChange::Put(MetaKind::Numbers, NUMBERS.to_owned(), to_json(&numbers))
 }
 

@@ -13,8 +13,8 @@ use bytes::Bytes;
 
 use super::{
     Error, Registry, SubscriptionHandle, TopicHandle,
-    change::{deletion_of_subscription, run_detached},
-    parse_record,
+    change::{deletion_of_subscription, put_numbers, run_detached},
+    parse_record, to_json,
 };
 use crate::control::{
     definitions::{Definitions, FOLLOWED_KINDS, Records, records_from},
@@ -23,6 +23,7 @@ use crate::control::{
 use gridhook_event::{Name, SubscriptionKey};
 use gridhook_journal::MetaChange;
 use gridhook_record::{
+    followed::FollowedRecord,
     namespace::NamespaceRecord,
     subscription::SubscriptionRecord,
     topic::{DomainTopic, TopicRecord},
@@ -33,9 +34,14 @@ use gridhook_subscription::DeliveryPlan;
 /// The name of the record of how far the shard has followed.
 const POSITION: &str = "";
 
+/// More than a control plane assigns between two backups.
+const SKIPPED_NUMBERS: u32 = 1 << 20;
+
 /// Which topics a shard has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ShardTopics {
+    /// The identifier of the cluster.
+    pub cluster: Arc<str>,
     /// The number of the shard.
     pub own: usize,
     /// The number of shards.
@@ -58,7 +64,8 @@ impl ShardTopics {
 
 /// What a shard has followed.
 pub(super) struct Followed {
-    position: u64,
+    /// [`None`] in an empty store.
+    position: Option<FollowedRecord>,
     records: Records,
 }
 
@@ -106,7 +113,14 @@ impl Registry {
                 Some(known) => known,
                 none => none.insert(registry.read_followed().await?),
             };
-            if definitions.position < known.position {
+            let position = FollowedRecord {
+                cluster: shard.cluster.to_string(),
+                position: definitions.position,
+            };
+            let is_older = |known: &FollowedRecord| {
+                known.cluster == position.cluster && known.position > position.position
+            };
+            if known.position.as_ref().is_some_and(is_older) {
                 return Ok(false);
             }
             let wanted = definitions.select_records(|topic| shard.is_here(topic));
@@ -114,19 +128,14 @@ impl Registry {
                 return Ok(true);
             }
             let mut plan = registry.plan_changes(&known.records, &wanted).await?;
-            let position = Bytes::copy_from_slice(&definitions.position.to_be_bytes());
-            plan.changes.push(MetaChange::Put(
-                MetaKind::Followed,
-                POSITION.to_owned(),
-                position,
-            ));
+            plan.changes.push(put_position(&position));
             registry.journal.write_meta_changes(plan.changes).await?;
             *known = Followed {
-                position: definitions.position,
+                position: Some(position),
                 records: wanted,
             };
             for effect in plan.effects {
-                registry.take_effect(effect, shard).await;
+                registry.take_effect(effect, &shard).await;
             }
             match plan.failure {
                 // It is tried again with the next definitions.
@@ -140,6 +149,41 @@ impl Registry {
         .await
     }
 
+    /// Stores the cluster of a control plane. One that goes on with restored stores skips numbers:
+    /// the shards may have records of some that this store has not assigned yet.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub async fn note_cluster(self: &Arc<Self>, cluster: &str) -> Result<(), Error> {
+        let mut numbers = self.numbers.lock().await;
+        let known = self.read_position().await?;
+        if known.is_some_and(|known| known.cluster == cluster) {
+            return Ok(());
+        }
+        let mut next = *numbers;
+        if next.partitions > 0 || next.subscriptions > 0 {
+            next.partitions = next.partitions.saturating_add(SKIPPED_NUMBERS);
+            next.subscriptions = next.subscriptions.saturating_add(SKIPPED_NUMBERS);
+        }
+        let position = FollowedRecord {
+            cluster: cluster.to_owned(),
+            position: 0,
+        };
+        let changes = vec![put_position(&position), put_numbers(next)];
+        self.journal.write_meta_changes(changes).await?;
+        *numbers = next;
+        Ok(())
+    }
+
+    async fn read_position(&self) -> Result<Option<FollowedRecord>, Error> {
+        let reads = self.journal.reader_pool();
+        let position = reads.read_meta(MetaKind::Followed, POSITION.to_owned());
+        let position = position.await?;
+        position
+            .map(|value| parse_record("followed", &value))
+            .transpose()
+    }
+
     /// What the store says that it has followed.
     async fn read_followed(&self) -> Result<Followed, Error> {
         let reads = self.journal.reader_pool();
@@ -149,28 +193,16 @@ impl Registry {
                 records.insert((kind, name), value);
             }
         }
-        let position = reads
-            .read_meta(MetaKind::Followed, POSITION.to_owned())
-            .await?;
-        let position = match position.as_deref().map(<[u8; 8]>::try_from) {
-            Some(Ok(position)) => u64::from_be_bytes(position),
-            Some(Err(_)) => {
-                return Err(Error::Unreadable {
-                    name: "followed".to_owned(),
-                    reason: "it has not 8 bytes".to_owned(),
-                });
-            }
-            None if records.is_empty() => 0,
-            // The empty control plane of a cluster that was just updated must delete nothing.
-            None => {
-                return Err(Error::Refused(
-                    "the shard has topics of a release in which each shard had a control plane of \
-                     its own; nothing was changed: create the topics in a new cluster, and keep \
-                     this one until its events are delivered"
-                        .to_owned(),
-                ));
-            }
-        };
+        let position = self.read_position().await?;
+        // The empty control plane of a cluster that was just updated must delete nothing.
+        if position.is_none() && !records.is_empty() {
+            return Err(Error::Refused(
+                "the shard has topics of a release in which each shard had a control plane of its \
+                 own; nothing was changed: create the topics in a new cluster, and keep this one \
+                 until its events are delivered"
+                    .to_owned(),
+            ));
+        }
         Ok(Followed { position, records })
     }
 
@@ -333,7 +365,7 @@ impl Registry {
         Ok((changes, effect))
     }
 
-    async fn take_effect(&self, effect: Effect, shard: ShardTopics) {
+    async fn take_effect(&self, effect: Effect, shard: &ShardTopics) {
         match effect {
             Effect::InsertNamespace(record) => drop(self.insert_namespace(record)),
             Effect::RemoveNamespace(key) => self.remove_namespace(&key),
@@ -410,12 +442,16 @@ impl Registry {
         event_type: &'static str,
         topic: &TopicHandle,
         record: &SubscriptionRecord,
-        shard: ShardTopics,
+        shard: &ShardTopics,
     ) {
         if shard.is_leading(&topic.record()) {
             self.report_change(event_type, topic, record);
         }
     }
+}
+
+fn put_position(position: &FollowedRecord) -> MetaChange {
+    MetaChange::Put(MetaKind::Followed, POSITION.to_owned(), to_json(position))
 }
 
 impl Plan {
