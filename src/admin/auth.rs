@@ -123,7 +123,7 @@ impl Access {
     }
 }
 
-/// What the control shard knows of a bearer token.
+/// What the control plane knows of a bearer token.
 #[derive(Clone, Deserialize, Serialize)]
 pub struct ForwardedIdentity {
     /// The token that a session of the dashboard stands for.
@@ -133,7 +133,7 @@ pub struct ForwardedIdentity {
 }
 
 impl ForwardedIdentity {
-    /// Whether only the control shard knows a bearer token.
+    /// Whether only the control plane knows a bearer token.
     pub fn is_needed(bearer: &str) -> bool {
         bearer.starts_with(tokens::PREFIX) || bearer.starts_with(session::PREFIX)
     }

@@ -232,13 +232,13 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/router/parts.rs", "PART_MAX", "3 s for a shard that a response may omit"),
     ("server/router/owner.rs", "ANSWER_MAX", "5 s for a response of an owner to another node"),
     ("server/router/identity.rs", "CALLERS_MAX", "1000 callers known to a thread"),
-    ("server/router/identity.rs", "STALE_MAX", "for 10 s while the control shard cannot be \
+    ("server/router/identity.rs", "STALE_MAX", "for 10 s while the control plane cannot be \
         reached"),
     ("server/router/topics.rs", "CONNECT_MAX", "5 s to connect to the owner of a topic of another \
         shard"),
     ("server/router/topics.rs", "IDLE_MAX", "8 idle connections to it"),
-    ("server/router/topics.rs", "DEFINITIONS_MAX", "10 s and 64 MiB for the definitions of spread \
-        topics"),
+    ("server/router/topics.rs", "FOLLOW_MAX", "10 s for the owner of a shard to follow a change"),
+    ("server/control_copy.rs", "WAIT_MAX", "of which 5 s at a time"),
     ("server/router/pull.rs", "LOOK_MAX", "1 s for a look at a part of a spread topic"),
     ("pull/http.rs", "LOOK_MAX", "of which 250 ms for its events"),
     ("server/router/streams.rs", "WAITING_MAX", "16 pieces of `tail` that wait for a slow reader"),

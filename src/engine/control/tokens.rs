@@ -118,7 +118,7 @@ impl Token {
     }
 }
 
-/// The named token of a request that another node has forwarded: the store of the control shard has
+/// The named token of a request that another node has forwarded: the store of the control plane has
 /// it, and this one has not.
 #[derive(Clone, Debug)]
 pub struct ForwardedToken(pub Arc<Token>);

@@ -1,8 +1,8 @@
-//! Who a caller is whose token only the control shard knows.
+//! Who a caller is whose token only the control plane knows.
 //!
 //! The answers of its owner are used for a second. So a revoked token and an ended session are
 //! refused everywhere after a second, and their open responses end within two. While the control
-//! shard has no owner nothing can be revoked, and a known answer is used for longer; but not for
+//! plane has no owner nothing can be revoked, and a known answer is used for longer; but not for
 //! long, because another node may see the owner that this one does not.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
@@ -24,13 +24,13 @@ use gridhook_admin::auth::{ForwardedIdentity, bearer_in};
 /// How long an answer is used.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long a known answer is used if the owner of the control shard cannot be asked.
+/// How long a known answer is used if the owner of the control plane cannot be asked.
 const STALE_MAX: Duration = Duration::from_secs(10);
 
 /// The most callers that a thread knows.
 const CALLERS_MAX: usize = 1_000;
 
-/// What a thread knows from the owner of the control shard.
+/// What a thread knows from the owner of the control plane.
 pub(super) struct Identities {
     control: Rc<Hops>,
     known: RefCell<HashMap<String, KnownCaller>>,
@@ -55,7 +55,7 @@ impl Identities {
     /// needed, and is known.
     ///
     /// # Errors
-    /// If the control shard cannot be asked.
+    /// If the control plane cannot be asked.
     pub(super) async fn identify_caller(
         &self,
         headers: &mut HeaderMap,

@@ -314,7 +314,7 @@ impl ThreadRouter {
             .await)
     }
 
-    /// Tells the owner of a shard who the caller is, if only the control shard knows. Returns the
+    /// Tells the owner of a shard who the caller is, if only the control plane knows. Returns the
     /// bearer token then.
     async fn identify_caller(
         &self,

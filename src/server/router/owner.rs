@@ -226,7 +226,7 @@ async fn publish_forwarded(
     }
 }
 
-/// What the owner of the control shard knows of a bearer token.
+/// What the owner of the control plane knows of a bearer token.
 pub(super) async fn fetch_identity(
     control: &Rc<Hops>,
     bearer: &str,
@@ -240,7 +240,7 @@ pub(super) async fn fetch_identity(
             .map(Some)
             .map_err(|_| UNREADABLE),
         (StatusCode::NOT_FOUND, _) => Ok(None),
-        _ => Err("the owner of the control shard, which knows the tokens, does not answer"),
+        _ => Err("the owner of the control plane, which knows the tokens, does not answer"),
     }
 }
 

@@ -55,7 +55,7 @@ struct Receive {
     leader: usize,
     events_max: usize,
     until: Instant,
-    /// The bearer token, if only the control shard knows it.
+    /// The bearer token, if only the control plane knows it.
     bearer: RefCell<Option<String>>,
 }
 
