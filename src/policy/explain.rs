@@ -22,7 +22,7 @@ use crate::{
     endpoint,
     outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
     record::{
-        BLOCKING, Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy, LaneCursor,
+        BLOCKING, Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy,
         PendingDelivery, Rate,
     },
     retry::{self, Failed, Jitter, RetryDecision},
@@ -346,24 +346,16 @@ fn current_state(facts: &ExplainInput<'_>) -> EventState {
     if seq >= facts.end {
         return EventState::Unpublished;
     }
-    if cursor
-        .own_lanes()
-        .any(|lane| lane.open.binary_search(&seq).is_ok())
-    {
+    if cursor.own_lanes().any(|lane| lane.open.contains(seq)) {
         return EventState::Open;
     }
     if event.is_some_and(|event| !event.matches) {
         return EventState::Filtered;
     }
-    let is_unread = |lane: &&LaneCursor| {
-        lane.read <= seq
-            && lane.end.is_none_or(|end| seq < end)
-            && lane.done.binary_search(&seq).is_err()
-    };
     // The lane that reaches it first.
     match cursor
         .own_lanes()
-        .filter(is_unread)
+        .filter(|lane| lane.is_unread(seq))
         .map(|lane| seq.0 - lane.read.0)
         .min()
     {

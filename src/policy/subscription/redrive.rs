@@ -16,7 +16,7 @@ use crate::{
     outcome::{Outcome, Reason},
     record::{
         CommandRefused, DueKey, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
-        RedrivePage, SeqRuns,
+        RedrivePage, SeqSet,
         job::{JobKind, JobRefused, JobState},
     },
 };
@@ -62,7 +62,7 @@ impl Subscription {
             waiting_seqs.entry(of).or_default().insert(seq);
         }
         for (of, seqs) in waiting_seqs {
-            let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
+            let runs = seqs.into_iter().collect::<SeqSet>().into_runs();
             self.pending_write.push_entry(
                 of,
                 0,
@@ -129,7 +129,7 @@ impl Subscription {
         }
         back.sort_unstable();
         self.pending_write.reserve_ended(back.len());
-        let runs = back.into_iter().collect::<SeqRuns>().into_runs();
+        let runs = back.into_iter().collect::<SeqSet>().into_runs();
         if !runs.is_empty() {
             self.pending_write.push_entry(
                 lane,

@@ -25,7 +25,7 @@ use crate::{
     outcome::{LastOutcome, Reason},
     property::PropertyGroup,
     record::{
-        BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns,
+        BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqSet,
         Traffic, is_exempt,
     },
     retry_window::WindowEntry,
@@ -579,7 +579,7 @@ impl Subscription {
         }
     }
 
-    fn count_skipped(&mut self, lane: Lane, skipped: SeqRuns, now: Timestamp) {
+    fn count_skipped(&mut self, lane: Lane, skipped: SeqSet, now: Timestamp) {
         if skipped.is_empty() {
             return;
         }

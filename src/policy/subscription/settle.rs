@@ -21,7 +21,7 @@ use crate::{
     outcome::{EventResult, Failure, LastOutcome, Outcome, Reason, RequestResult},
     record::{
         BLOCKING, DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent,
-        PendingDelivery, RecordChange, SeqRun, SeqRuns,
+        PendingDelivery, RecordChange, SeqRun, SeqSet,
     },
     retry::{self, Jitter, RetryDecision},
 };
@@ -678,5 +678,5 @@ fn first_sent(item: &SendItem, sent: Timestamp) -> Timestamp {
 /// The runs of these events.
 pub(super) fn runs_of(mut seqs: Vec<Seq>) -> Vec<SeqRun> {
     seqs.sort_unstable();
-    seqs.into_iter().collect::<SeqRuns>().into_runs()
+    seqs.into_iter().collect::<SeqSet>().into_runs()
 }

@@ -256,13 +256,7 @@ impl Subscription {
             .push(RunningJob::new(job, JobStart::Unwritten, now));
         match kind {
             JobKind::Replay { from, end } => {
-                let cursor = LaneCursor {
-                    lane,
-                    read: from,
-                    end: Some(end),
-                    open: Vec::new(),
-                    done: Vec::new(),
-                };
+                let cursor = LaneCursor::new(lane, from, Some(end));
                 self.lanes.push(LaneReader::from_cursor(&cursor));
             }
             // Its dead letters arrive as [`super::Input::Redrive`].
