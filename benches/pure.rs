@@ -146,8 +146,8 @@ fn records(criterion: &mut Criterion) {
         lane: Lane::LIVE,
         read: Seq(1_000_000),
         end: None,
-        open: vec![Seq(999_990)],
-        done: Vec::new(),
+        open: [Seq(999_990)].into_iter().collect(),
+        done: SeqSet::default(),
     };
     let cursor = Cursor {
         lanes: vec![lane],
@@ -255,13 +255,7 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
 }
 
 fn core(criterion: &mut Criterion) {
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq::FIRST,
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(Lane::LIVE, Seq::FIRST, None);
     let cursor = Cursor {
         lanes: vec![lane],
         began: Seq::FIRST,

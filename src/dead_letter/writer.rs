@@ -20,7 +20,7 @@ use gridhook_journal as journal;
 use gridhook_journal::{DeadLetterKey, DeadLetterWrite, WaitingDeadLetter};
 use gridhook_policy::{
     dead_letter_store::{FOLDER, check_part},
-    record::{LedgerEntry, LedgerEvent, LedgerLine, SeqRuns},
+    record::{LedgerEntry, LedgerEvent, LedgerLine, SeqSet},
 };
 
 /// An error that ends a turn.
@@ -398,7 +398,7 @@ pub(super) fn notes_of<'a>(
         lanes.entry(key.lane).or_default().insert(key.seq);
     }
     let note = |(lane, seqs): (Lane, BTreeSet<Seq>)| {
-        let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
+        let runs = seqs.into_iter().collect::<SeqSet>().into_runs();
         LedgerLine {
             lane,
             attempt: 0,

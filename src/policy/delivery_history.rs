@@ -19,7 +19,7 @@ use crate::{
     outcome::{Outcome, Reason},
     record::{Cursor, LedgerEvent, LedgerLine, lease::LeaseStep},
 };
-use gridhook_event::{Lane, Seq, Timestamp};
+use gridhook_event::{Seq, Timestamp};
 
 /// The facts that a delivery history is made of.
 #[derive(Clone, Copy, Debug)]
@@ -273,11 +273,5 @@ fn find_end(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
 }
 
 fn is_unread(cursor: &Cursor, seq: Seq) -> bool {
-    let reads = |lane: Lane| lane.0 < Lane::FIRST_JOB.0;
-    cursor.lanes.iter().any(|lane| {
-        reads(lane.lane)
-            && lane.read <= seq
-            && lane.end.is_none_or(|end| seq < end)
-            && lane.done.binary_search(&seq).is_err()
-    })
+    cursor.own_lanes().any(|lane| lane.is_unread(seq))
 }

@@ -19,10 +19,10 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     OutgoingBatch, SendItem, SubscriptionSettings,
     batch::LastAttempt,
-    endpoint,
+    endpoint::{self, Unavailable},
     outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
     record::{
-        BLOCKING, Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy, LaneCursor,
+        BLOCKING, Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy,
         PendingDelivery, Rate,
     },
     retry::{self, Failed, Jitter, RetryDecision},
@@ -217,6 +217,37 @@ pub enum Obstacle {
     NobodyWaits,
 }
 
+impl Obstacle {
+    /// Why an endpoint may not be called, as people see it. A server that stops is no obstacle.
+    fn from_unavailable(reason: Unavailable) -> Option<Self> {
+        match reason {
+            Unavailable::Closed => None,
+            Unavailable::Held { by } => Some(Self::Held { by }),
+            Unavailable::RequestedWait { until } => Some(Self::RetryAfter { until }),
+            Unavailable::Suspended {
+                cause,
+                since,
+                until,
+                consecutive_suspensions,
+            } => Some(Self::Suspended {
+                cause,
+                since,
+                until,
+                consecutive_suspensions,
+            }),
+            Unavailable::Probing {
+                cause,
+                since,
+                consecutive_suspensions,
+            } => Some(Self::Probing {
+                cause,
+                since,
+                consecutive_suspensions,
+            }),
+        }
+    }
+}
+
 /// What happens if every attempt fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forecast {
@@ -346,24 +377,16 @@ fn current_state(facts: &ExplainInput<'_>) -> EventState {
     if seq >= facts.end {
         return EventState::Unpublished;
     }
-    if cursor
-        .own_lanes()
-        .any(|lane| lane.open.binary_search(&seq).is_ok())
-    {
+    if cursor.own_lanes().any(|lane| lane.open.contains(seq)) {
         return EventState::Open;
     }
     if event.is_some_and(|event| !event.matches) {
         return EventState::Filtered;
     }
-    let is_unread = |lane: &&LaneCursor| {
-        lane.read <= seq
-            && lane.end.is_none_or(|end| seq < end)
-            && lane.done.binary_search(&seq).is_err()
-    };
     // The lane that reaches it first.
     match cursor
         .own_lanes()
-        .filter(is_unread)
+        .filter(|lane| lane.is_unread(seq))
         .map(|lane| seq.0 - lane.read.0)
         .min()
     {
@@ -378,60 +401,42 @@ fn find_obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
         settings,
         cursor,
         endpoint,
-        requests,
+        now,
         ..
     } = *facts;
-    let health = match cursor.health {
-        Health::Healthy { .. } => endpoint.rate.map(|rate| Obstacle::Paced { rate }),
-        // A probe is sent before its state is written.
-        Health::Suspended {
-            cause,
-            since,
-            until,
-            consecutive_suspensions,
-        } if requests
-            .iter()
-            .any(|request| request.endpoint == settings.endpoint && request.sent >= until) =>
-        {
-            Some(Obstacle::Probing {
-                cause,
-                since,
-                consecutive_suspensions,
-            })
-        }
-        Health::Suspended {
-            cause,
-            since,
-            until,
-            consecutive_suspensions,
-        } => Some(Obstacle::Suspended {
-            cause,
-            since,
-            until,
-            consecutive_suspensions,
-        }),
-        Health::Probing {
-            cause,
-            since,
-            consecutive_suspensions,
-        } => Some(Obstacle::Probing {
-            cause,
-            since,
-            consecutive_suspensions,
-        }),
-    };
-    let requested_wait = cursor
-        .pace
-        .wait_of(settings.endpoint)
-        .filter(|until| facts.now < *until);
-    let wait_obstacle = requested_wait.map(|until| Obstacle::RetryAfter { until });
-    cursor
-        .held
-        .map(|by| Obstacle::Held { by })
-        .into_iter()
-        .chain(wait_obstacle)
-        .chain(health)
+    let requested_wait = cursor.pace.wait_of(settings.endpoint);
+    let pace = endpoint
+        .rate
+        .filter(|_| matches!(cursor.health, Health::Healthy { .. }))
+        .map(|rate| Obstacle::Paced { rate });
+    Unavailable::find_all(cursor.held, requested_wait, current_health(facts))
+        .filter(|reason| {
+            !matches!(reason, Unavailable::RequestedWait { .. }) || !reason.is_over(now)
+        })
+        .filter_map(Obstacle::from_unavailable)
+        .chain(pace)
         .collect()
+}
+
+/// The endpoint's health. A probe is sent before its state is written.
+fn current_health(facts: &ExplainInput<'_>) -> Health {
+    let is_sent_since = |at: Timestamp| {
+        let mut requests = facts.requests.iter();
+        requests.any(|request| request.endpoint == facts.settings.endpoint && request.sent >= at)
+    };
+    match facts.cursor.health {
+        Health::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        } if is_sent_since(until) => Health::Probing {
+            cause,
+            since,
+            consecutive_suspensions,
+        },
+        health => health,
+    }
 }
 
 /// The start of the forecast.

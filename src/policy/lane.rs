@@ -10,10 +10,7 @@
 //! counted when the lane passes it; filtered events are passed together with the ready event behind
 //! them.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    ops::Range,
-};
+use std::{collections::VecDeque, ops::Range};
 
 use crate::{
     SendItem,
@@ -22,7 +19,7 @@ use crate::{
     order::OrderSettings,
     outcome::Reason,
     property::PropertyGroup,
-    record::{LaneCursor, OPEN_EVENTS_MAX, SeqRuns, SeqSet},
+    record::{LaneCursor, OPEN_EVENTS_MAX, SeqSet},
 };
 use gridhook_event::{Event, Lane, Seq};
 
@@ -42,15 +39,15 @@ pub struct LaneReader {
     ready: VecDeque<ReadyEvent>,
     /// Bytes of these events.
     ready_bytes: usize,
-    skipped: VecDeque<SeqRuns>,
+    skipped: VecDeque<SeqSet>,
     /// Filtered events after the last ready one.
-    recent: SeqRuns,
+    recent: SeqSet,
     /// Sent for the first time, without an outcome.
     in_flight: SeqSet,
     in_flight_count: usize,
     /// Events with an outcome that the lane has yet to pass: an earlier incarnation sent them, or
     /// they were in flight in the lane from which this one was cut.
-    done: BTreeSet<Seq>,
+    done: SeqSet,
     /// Whether a read of the log is in progress.
     is_reading: bool,
     /// Whether nothing was read since a part was cut off.
@@ -78,10 +75,10 @@ impl LaneReader {
             ready: VecDeque::new(),
             ready_bytes: 0,
             skipped: VecDeque::new(),
-            recent: SeqRuns::default(),
-            in_flight: cursor.open.iter().copied().collect(),
-            in_flight_count: cursor.open.len(),
-            done: cursor.done.iter().copied().collect(),
+            recent: SeqSet::default(),
+            in_flight: cursor.open.clone(),
+            in_flight_count: usize::try_from(cursor.open.event_count()).unwrap_or(usize::MAX),
+            done: cursor.done.clone(),
             is_reading: false,
             was_cut: false,
             stalled: false,
@@ -96,15 +93,18 @@ impl LaneReader {
     /// The lane's record.
     pub fn cursor(&self) -> LaneCursor {
         let read = self.read();
-        let open = self.in_flight.iter().collect();
-        let settled_seqs = self.done.range(read..).copied().collect();
         LaneCursor {
             lane: self.lane,
             read,
             end: self.end,
-            open,
-            done: settled_seqs,
+            open: self.in_flight.clone(),
+            done: self.done_from(read),
         }
+    }
+
+    /// The events with an outcome from this position on.
+    fn done_from(&self, read: Seq) -> SeqSet {
+        self.done.between(read, self.done.end_seq().unwrap_or(read))
     }
 
     /// Everything below is passed unless it is in flight.
@@ -207,7 +207,7 @@ impl LaneReader {
             others -= skipped_count;
             self.recent.push(next, skipped_count);
             next = event.seq.plus(1);
-            if self.in_flight.contains(event.seq) || self.done.contains(&event.seq) {
+            if self.in_flight.contains(event.seq) || self.done.contains(event.seq) {
                 continue;
             }
             let item = SendItem {
@@ -237,8 +237,8 @@ impl LaneReader {
     /// Takes the result of a read: nothing from `from` to `upto` can be read. Returns the events
     /// that end by it. They count as done, so that a later incarnation which reads them again
     /// passes them.
-    pub fn skip_unreadable(&mut self, from: Seq, upto: Seq) -> SeqRuns {
-        let mut missing = SeqRuns::default();
+    pub fn skip_unreadable(&mut self, from: Seq, upto: Seq) -> SeqSet {
+        let mut missing = SeqSet::default();
         if !self.is_reading || from != self.head {
             return missing;
         }
@@ -249,19 +249,20 @@ impl LaneReader {
             }
         }
         self.head = upto;
-        self.done = self.done.split_off(&self.read());
+        self.done = self.done_from(self.read());
         missing
     }
 
     /// Filtered events that are passed because no ready event precedes them. The second value is
     /// whether events that have an outcome are passed too: nothing else writes the cursor for them.
-    pub fn pass_skipped(&mut self) -> (SeqRuns, bool) {
+    pub fn pass_skipped(&mut self) -> (SeqSet, bool) {
         let skipped_runs = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.recent));
-        let settled_count = self.done.len();
-        if settled_count > 0 {
-            self.done = self.done.split_off(&self.read());
+        let read = self.read();
+        let passes_done = self.done.first_seq().is_some_and(|first| first < read);
+        if passes_done {
+            self.done = self.done_from(read);
         }
-        (skipped_runs, self.done.len() < settled_count)
+        (skipped_runs, passes_done)
     }
 
     /// Takes the next batch among the events whose turn it is, and those that are to be set aside.
@@ -313,10 +314,7 @@ impl LaneReader {
     }
 
     fn insert_in_flight(&mut self, seq: Seq) {
-        if !self.in_flight.contains(seq) {
-            self.in_flight.insert(seq);
-            self.in_flight_count += 1;
-        }
+        self.in_flight_count += usize::from(self.in_flight.insert(seq));
     }
 
     /// Releases the memory for ready events if there are none, and it is more than a lane keeps.
@@ -343,13 +341,13 @@ impl LaneReader {
             *next = left;
         }
         for _ in in_order..indexes.len() {
-            self.skipped.push_front(SeqRuns::default());
+            self.skipped.push_front(SeqSet::default());
         }
     }
 
     /// The filtered events before the events of the batch just taken.
-    pub fn drain_skipped(&mut self, batch: usize) -> SeqRuns {
-        let mut skipped_runs = SeqRuns::default();
+    pub fn drain_skipped(&mut self, batch: usize) -> SeqSet {
+        let mut skipped_runs = SeqSet::default();
         for skipped in self.skipped.drain(..batch) {
             skipped_runs.append_later(skipped);
         }
@@ -365,14 +363,10 @@ impl LaneReader {
         self.forget_ready();
         self.was_cut = true;
         let upto = self.end.map_or(upto, |end| end.min(upto)).max(self.head);
-        let later = self.done.split_off(&upto);
+        let later = self.done.split_off(upto);
         let mut settled_seqs = std::mem::replace(&mut self.done, later);
         let head = std::mem::replace(&mut self.head, upto);
-        settled_seqs.extend(
-            self.in_flight
-                .iter()
-                .filter(|seq| (head..upto).contains(seq)),
-        );
+        settled_seqs.add_all(self.in_flight.between(head, upto));
         Self {
             lane,
             end: Some(upto),
@@ -380,7 +374,7 @@ impl LaneReader {
             ready: VecDeque::new(),
             ready_bytes: 0,
             skipped: VecDeque::new(),
-            recent: SeqRuns::default(),
+            recent: SeqSet::default(),
             in_flight: SeqSet::default(),
             in_flight_count: 0,
             done: settled_seqs,
@@ -397,7 +391,7 @@ impl LaneReader {
     }
 
     /// Extends the lane by a part that was cut off directly behind it.
-    pub fn extend(&mut self, mut next: Self) {
+    pub fn extend(&mut self, next: Self) {
         assert_eq!(
             self.end,
             Some(next.head),
@@ -405,14 +399,14 @@ impl LaneReader {
             self.lane
         );
         self.end = next.end;
-        self.done.append(&mut next.done);
+        self.done.add_all(next.done);
     }
 
     /// Notes an event in flight that this lane did not send: an earlier incarnation sent it, or
     /// nothing will. An event with an outcome stays as it is.
     pub fn note_in_flight(&mut self, seq: Seq) {
         self.forget_ready();
-        if seq >= self.read() && !self.done.contains(&seq) {
+        if seq >= self.read() && !self.done.contains(seq) {
             self.insert_in_flight(seq);
         }
     }
@@ -437,7 +431,7 @@ impl LaneReader {
 
     /// The number of events with an outcome that it has yet to pass.
     pub fn done_count(&self) -> usize {
-        self.done.len()
+        usize::try_from(self.done.event_count()).unwrap_or(usize::MAX)
     }
 
     /// The events in flight.
@@ -451,7 +445,7 @@ impl LaneReader {
         self.ready.clear();
         self.ready_bytes = 0;
         self.skipped.clear();
-        self.recent = SeqRuns::default();
+        self.recent = SeqSet::default();
         (self.is_reading, self.stalled) = (false, false);
     }
 }

@@ -41,6 +41,6 @@ pub mod transform;
 pub mod validation;
 
 pub use subscription::{
-    CoreStep, DetachedEvents, Effect, Input, OutgoingBatch, PullSettings, SendItem, Subscription,
-    SubscriptionSettings, SubscriptionWrite,
+    Blocked, CoreStep, DetachedEvents, Effect, Input, OutgoingBatch, PullSettings, SendItem,
+    Subscription, SubscriptionSettings, SubscriptionWrite,
 };

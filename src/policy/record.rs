@@ -29,5 +29,5 @@ pub use self::{
         ASKED, BLOCKING, DeadLetterRecord, DueKey, FetchedPending, HELD_BACK, PendingDelivery,
         Traffic, is_exempt,
     },
-    runs::{SeqRun, SeqRuns, SeqSet},
+    runs::{SeqRun, SeqSet},
 };

@@ -84,13 +84,7 @@ impl Subscriber {
         jitter: Rng,
         now: Timestamp,
     ) -> Self {
-        let lane = LaneCursor {
-            lane: Lane::LIVE,
-            read: Seq::FIRST,
-            end: None,
-            open: Vec::new(),
-            done: Vec::new(),
-        };
+        let lane = LaneCursor::new(Lane::LIVE, Seq::FIRST, None);
         let cursor = Cursor {
             lanes: vec![lane],
             ..Cursor::default()
@@ -233,7 +227,7 @@ impl Subscriber {
     pub(super) fn backlog(&self, end: Seq) -> u64 {
         let unread = self.disk.cursor.lanes.iter().map(|lane| {
             let unread = lane.end.unwrap_or(end).0.saturating_sub(lane.read.0);
-            unread + lane.open.len() as u64 - lane.done.len() as u64
+            unread + lane.open.event_count() - lane.done.event_count()
         });
         unread.sum()
     }

@@ -41,8 +41,8 @@ use gridhook_journal::{
     Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner,
 };
 use gridhook_policy::{
-    CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite, outcome::Outcome,
-    record::RecordChange, retry::Jitter, retry_window,
+    Blocked, CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite,
+    outcome::Outcome, record::RecordChange, retry::Jitter, retry_window,
 };
 use gridhook_telemetry::trace::Tracer;
 
@@ -195,10 +195,10 @@ impl SubscriptionActor {
                 .filter(|input| matches!(input, Input::Finished { .. }))
                 .count();
             let in_flight = self.core.in_flight().saturating_sub(ended_count);
-            self.core.limit_requests(
-                in_flight.saturating_add(self.context.client.sockets.free_permits()),
-            );
-            self.core.limit_bytes(self.bodies.free_bytes());
+            let free_permits = self.context.client.sockets.free_permits();
+            let requests_max = in_flight.saturating_add(free_permits);
+            self.core
+                .limit_resources(requests_max, self.bodies.free_bytes());
             self.apply_requested_wait(now);
             let drawn = inputs
                 .drain(..)
@@ -216,8 +216,9 @@ impl SubscriptionActor {
                 inputs.extend(self.perform_effect(effect, now));
             }
         }
-        self.wait_for_room(now);
-        self.wait_for_bytes(now);
+        let blocked = self.core.blocked(now);
+        self.wait_for_room(blocked);
+        self.wait_for_bytes(blocked);
         if !self.awaits_write && self.core.waits_for_write() {
             self.awaits_write = true;
             self.shared.await_write();
@@ -231,9 +232,9 @@ impl SubscriptionActor {
 
     /// Registers for a wake if only file descriptors are missing for the next request. Otherwise
     /// passes a free permit on to the next waiting subscription.
-    fn wait_for_room(&mut self, now: Timestamp) {
+    fn wait_for_room(&mut self, blocked: Option<Blocked>) {
         let sockets = &self.context.client.sockets;
-        if self.waits_for_room || !self.core.waits_for_room(now) {
+        if self.waits_for_room || blocked != Some(Blocked::Descriptors) {
             return sockets.pass_on();
         }
         self.waits_for_room = true;
@@ -243,8 +244,8 @@ impl SubscriptionActor {
     }
 
     /// The same for memory for bodies.
-    fn wait_for_bytes(&mut self, now: Timestamp) {
-        if self.waits_for_bytes || !self.core.waits_for_bytes(now) {
+    fn wait_for_bytes(&mut self, blocked: Option<Blocked>) {
+        if self.waits_for_bytes || blocked != Some(Blocked::Memory) {
             return self.bodies.pass_on();
         }
         self.waits_for_bytes = true;

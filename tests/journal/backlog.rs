@@ -113,13 +113,7 @@ impl Fixture {
             .wait(self.journal.open(subscription_key))
             .expect("it is there")
             .owner;
-        let lane = LaneCursor {
-            lane: Lane::LIVE,
-            read: Seq(read),
-            end: None,
-            open: Vec::new(),
-            done: Vec::new(),
-        };
+        let lane = LaneCursor::new(Lane::LIVE, Seq(read), None);
         let cursor = RecordChange::Cursor(Box::new(Cursor {
             lanes: vec![lane],
             ..Cursor::default()

@@ -118,13 +118,7 @@ impl Fixture {
 }
 
 fn cursor(read: u64, counters: Counters) -> RecordChange {
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(read),
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(Lane::LIVE, Seq(read), None);
     let next_due = (counters.pending > 0).then_some(DUE);
     RecordChange::Cursor(Box::new(Cursor {
         lanes: vec![lane],
@@ -349,13 +343,7 @@ fn read(store: &MemoryStore, read: u64) {
 }
 
 fn lane(store: &MemoryStore, lane: Lane, read: u64, end: u64) {
-    let lane = LaneCursor {
-        lane,
-        read: Seq(read),
-        end: Some(Seq(end)),
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(lane, Seq(read), Some(Seq(end)));
     edit(
         store,
         Family::Cursor,
@@ -421,13 +409,7 @@ fn lanes_side_by_side_are_sound() {
         Family::Cursor,
         keys::cursor(TWO),
         |cursor: &mut Cursor| {
-            let part = |lane, read, end| LaneCursor {
-                lane,
-                read: Seq(read),
-                end,
-                open: Vec::new(),
-                done: Vec::new(),
-            };
+            let part = |lane, read, end| LaneCursor::new(lane, Seq(read), end);
             cursor.lanes = vec![
                 part(Lane::LIVE, 13, None),
                 part(Lane::BACKLOG, 11, Some(Seq(13))),

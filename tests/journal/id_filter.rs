@@ -295,13 +295,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         .runtime
         .block_on(queue.journal.open(ONE))
         .expect("it is there");
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(2 * BLOCK),
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(Lane::LIVE, Seq(2 * BLOCK), None);
     let cursor = RecordChange::Cursor(Box::new(Cursor {
         lanes: vec![lane],
         ..Cursor::default()

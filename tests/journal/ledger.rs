@@ -9,7 +9,7 @@ use gridhook::{
     policy::{
         outcome::{Failure, Outcome},
         record::{
-            LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun, SeqRuns, WriteUrgency,
+            LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun, SeqSet, WriteUrgency,
         },
     },
     store::{Batch, Family, Store, keys, ledger},
@@ -46,7 +46,7 @@ fn what() -> impl Strategy<Value = LedgerEvent> {
 fn runs() -> impl Strategy<Value = Vec<SeqRun>> {
     vec((1..6 * BLOCK, prop_oneof![1u32..4, 1u32..10_000]), 1..5).prop_map(|mut runs| {
         runs.sort_unstable();
-        let mut made = SeqRuns::default();
+        let mut made = SeqSet::default();
         for (first, count) in runs {
             let first = made.end_seq().map_or(Seq(first), |end| end.max(Seq(first)));
             made.push(first, count.into());

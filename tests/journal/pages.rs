@@ -307,13 +307,7 @@ fn writers_at_the_same_time_store_the_records_of_each_other_and_no_reader_misses
 
 /// The cursor of a subscription without failures.
 fn cursor(delivered: u64) -> Cursor {
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(delivered),
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(Lane::LIVE, Seq(delivered), None);
     let passed = delivered;
     let matched = delivered;
     let requests = delivered;

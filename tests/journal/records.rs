@@ -10,7 +10,7 @@ use gridhook::{
         record::{
             Counters, Cursor, DeadLetterRecord, EndpointId, Excerpt, FilteredOut, Health, HeldBy,
             LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, OutcomeCounts, PaceRecord,
-            PendingDelivery, Rate, SeqRun,
+            PendingDelivery, Rate, SeqRun, SeqSet,
             job::{Job, JobKind, JobState},
             lease::{LeaseStep, StepKind},
         },
@@ -125,7 +125,7 @@ fn health() -> impl Strategy<Value = Health> {
 }
 
 /// Mostly runs with gaps between them.
-fn places() -> impl Strategy<Value = Vec<Seq>> {
+fn places() -> impl Strategy<Value = SeqSet> {
     let steps = vec(prop_oneof![4 => Just(1u64), 1 => 1u64..10_000], 0..60);
     (0u64..1 << 60, steps).prop_map(|(first, steps)| {
         let place = |seq: &mut u64, step| {
@@ -591,7 +591,7 @@ fn a_thousand_open_events_in_a_row_cost_a_byte_more_than_one() {
         read: Seq(1_001_000),
         end: None,
         open,
-        done: Vec::new(),
+        done: SeqSet::default(),
     };
     let size = |open| {
         Cursor {
@@ -601,7 +601,7 @@ fn a_thousand_open_events_in_a_row_cost_a_byte_more_than_one() {
         .encode()
         .len()
     };
-    let one = size(vec![Seq(1_000_000)]);
+    let one = size([Seq(1_000_000)].into_iter().collect());
     let thousand = size((1_000_000..1_001_000).map(Seq).collect());
     assert!(
         thousand <= one + 1,
@@ -615,8 +615,8 @@ fn open_events_that_are_too_many_to_be_true_are_damage() {
         lane: Lane::LIVE,
         read: Seq(10),
         end: None,
-        open: Vec::new(),
-        done: vec![Seq(12)],
+        open: SeqSet::default(),
+        done: [Seq(12)].into_iter().collect(),
     };
     let sound = Cursor {
         lanes: vec![lane],
@@ -639,13 +639,9 @@ fn open_events_that_are_too_many_to_be_true_are_damage() {
 #[test]
 #[should_panic(expected = "ascend")]
 fn a_cursor_whose_open_events_do_not_ascend_is_not_written() {
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(10),
-        end: None,
-        open: vec![Seq(5), Seq(5)],
-        done: Vec::new(),
-    };
+    let mut lane = LaneCursor::new(Lane::LIVE, Seq(10), None);
+    lane.open.push(Seq(5), 1);
+    lane.open.push(Seq(5), 1);
     Cursor {
         lanes: vec![lane],
         ..Cursor::default()

@@ -256,13 +256,7 @@ impl Scene {
     fn write(&self, who: usize, mut changes: Vec<RecordChange>) {
         let known = &self.known[who];
         let read = Seq(known.read);
-        let lane = LaneCursor {
-            lane: Lane::LIVE,
-            read,
-            end: None,
-            open: Vec::new(),
-            done: Vec::new(),
-        };
+        let lane = LaneCursor::new(Lane::LIVE, read, None);
         changes.push(RecordChange::Cursor(Box::new(Cursor {
             lanes: vec![lane],
             ..Cursor::default()

@@ -227,13 +227,7 @@ impl Fixture {
 }
 
 pub(super) fn cursor(read: u64) -> RecordChange {
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(read),
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(Lane::LIVE, Seq(read), None);
     RecordChange::Cursor(Box::new(Cursor {
         lanes: vec![lane],
         ..Cursor::default()

@@ -103,7 +103,7 @@ fn events_in_flight_are_bounded_whatever_the_settings_allow() {
     let mut open_max = 0;
     for _ in 0..200 {
         driver.run_for(Duration::from_secs(1));
-        open_max = open_max.max(driver.disk.cursor.lanes[0].open.len());
+        open_max = open_max.max(driver.disk.cursor.lanes[0].open.event_count() as usize);
     }
     assert!(
         open_max <= OPEN_EVENTS_MAX && open_max > OPEN_EVENTS_MAX / 2,

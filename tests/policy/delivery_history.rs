@@ -47,13 +47,7 @@ fn attempted(at: u64, lane: Lane, attempt: u32, outcome: Outcome, next: Option<u
 }
 
 fn passed() -> Cursor {
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(100),
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(Lane::LIVE, Seq(100), None);
     Cursor {
         lanes: vec![lane],
         began: Seq(1),

@@ -39,8 +39,8 @@ pub(super) fn pending_of(store: &SimulatedStore, seq: Seq) -> Option<&PendingDel
 
 fn is_to_read(lane: &LaneCursor, seq: Seq) -> bool {
     let reads =
-        lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
-    reads || lane.open.contains(&seq)
+        lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(seq);
+    reads || lane.open.contains(seq)
 }
 
 /// As a store has it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gridhook::{
     event::Lane,
     policy::{
-        Input, SubscriptionSettings,
+        Blocked, Input, SubscriptionSettings,
         outcome::Reason,
         record::{Command, LedgerEvent, Rate},
     },
@@ -72,21 +72,21 @@ fn without_memory_for_bodies_nothing_leaves_and_no_timer_spins() {
         ..six_hours()
     };
     let mut driver = Driver::new(settings, answers(vec![status(200)]));
-    driver.core.limit_bytes(0);
+    driver.core.limit_resources(usize::MAX, 0);
     driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
     driver.run_for(HOUR);
-    assert!(driver.left.is_empty() && driver.core.waits_for_bytes(driver.now));
+    assert!(driver.left.is_empty() && driver.core.blocked(driver.now) == Some(Blocked::Memory));
     assert_eq!(
         driver.core.next_due(driver.now),
         None,
         "the release of memory wakes it"
     );
     // A request is measured by its body, and the last one may exceed what is left.
-    driver.core.limit_bytes(1);
+    driver.core.limit_resources(usize::MAX, 1);
     driver.absorb(Input::Tick);
     driver.run_for(HOUR);
     assert_eq!(driver.core.cursor().counters.delivered, 1);
-    driver.core.limit_bytes(usize::MAX);
+    driver.core.limit_resources(usize::MAX, usize::MAX);
     driver.absorb(Input::Tick);
     driver.run_for(HOUR);
     assert_eq!(driver.core.cursor().counters.delivered, 3);
@@ -95,15 +95,17 @@ fn without_memory_for_bodies_nothing_leaves_and_no_timer_spins() {
 #[test]
 fn without_room_nothing_leaves_and_no_attempt_is_counted() {
     let mut driver = Driver::new(six_hours(), answers(vec![status(200)]));
-    driver.core.limit_requests(0);
+    driver.core.limit_resources(0, usize::MAX);
     driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
     driver.run_for(HOUR);
-    assert!(driver.left.is_empty() && driver.core.waits_for_room(driver.now));
-    driver.core.limit_requests(1);
+    assert!(
+        driver.left.is_empty() && driver.core.blocked(driver.now) == Some(Blocked::Descriptors)
+    );
+    driver.core.limit_resources(1, usize::MAX);
     driver.absorb(Input::Tick);
     driver.run_for(HOUR);
-    assert!(!driver.left.is_empty() && !driver.core.waits_for_room(driver.now));
-    driver.core.limit_requests(usize::MAX);
+    assert!(!driver.left.is_empty() && driver.core.blocked(driver.now).is_none());
+    driver.core.limit_resources(usize::MAX, usize::MAX);
     driver.absorb(Input::Tick);
     driver.run_for(HOUR);
     let counters = driver.core.cursor().counters;

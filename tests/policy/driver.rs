@@ -102,13 +102,7 @@ pub(super) fn answers(script: Vec<RequestResult>) -> Endpoint {
 
 impl Driver {
     pub(super) fn new(settings: SubscriptionSettings, endpoint: Endpoint) -> Self {
-        let lane = LaneCursor {
-            lane: Lane::LIVE,
-            read: Seq::FIRST,
-            end: None,
-            open: Vec::new(),
-            done: Vec::new(),
-        };
+        let lane = LaneCursor::new(Lane::LIVE, Seq::FIRST, None);
         let cursor = Cursor {
             lanes: vec![lane],
             ..Cursor::default()

@@ -27,13 +27,7 @@ use super::{
 
 /// A core that has read nothing yet of a log with events up to `end`.
 fn core(settings: SubscriptionSettings, health: Health, end: u64) -> Subscription {
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(1),
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(Lane::LIVE, Seq(1), None);
     let cursor = Cursor {
         lanes: vec![lane],
         health,
@@ -425,13 +419,7 @@ fn a_lane_that_cannot_be_split_delays_no_ordered_event() {
         order: Some(by_subject()),
         ..plain()
     };
-    let lane = |lane, read, end| LaneCursor {
-        lane,
-        read: Seq(read),
-        end,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = |lane, read, end| LaneCursor::new(lane, Seq(read), end);
     // The lane of expired events ends before the first unread one, behind a gap.
     let lanes = vec![
         lane(Lane::LIVE, 3, None),

@@ -17,13 +17,7 @@ use gridhook::{
 use super::{driver::START, plain, sealed};
 
 fn live() -> LaneCursor {
-    LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(1),
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    }
+    LaneCursor::new(Lane::LIVE, Seq(1), None)
 }
 
 fn event(seq: u64) -> Event {
@@ -81,8 +75,8 @@ fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     // The event before still waits: the next incarnation begins there.
     let cursor = lane.cursor();
     assert_eq!(
-        (cursor.read, &cursor.done[..]),
-        (Seq(1), &[Seq(5), Seq(6), Seq(7), Seq(8)][..])
+        (cursor.read, &cursor.done),
+        (Seq(1), &(5..9).map(Seq).collect())
     );
     let mut lane = LaneReader::from_cursor(&cursor);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));

@@ -210,13 +210,7 @@ impl GroupWriter {
                         })
                     },
                 );
-                let lane = LaneCursor {
-                    lane: Lane::LIVE,
-                    read,
-                    end: None,
-                    open: Vec::new(),
-                    done: Vec::new(),
-                };
+                let lane = LaneCursor::new(Lane::LIVE, read, None);
                 let cursor = Cursor {
                     lanes: vec![lane],
                     began: read,

@@ -8,6 +8,7 @@
 //! | `limit` | how many requests at once? |
 //! | `cap` | how many events per request? |
 //! | `reach` | is an unreachable endpoint back? |
+//! | `unavailable` | why may it not be called? |
 //!
 //! Each part learns when a request is sent and when it ends, in O(1) time and memory.
 //!
@@ -29,11 +30,13 @@ mod meter;
 mod pace;
 mod reach;
 mod recovery;
+mod unavailable;
 
 use std::{sync::Arc, time::Duration};
 
 pub use health::{client_error_until, suspension_duration};
 pub use limit::limit_of_new;
+pub use unavailable::Unavailable;
 
 use self::{
     cap::BatchCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow,
@@ -161,11 +164,6 @@ impl Endpoint {
         self.closed
     }
 
-    /// Whether it is held or closed.
-    pub fn is_shut(&self) -> bool {
-        self.held.is_some() || self.closed
-    }
-
     /// The present limit of requests at once.
     pub fn concurrency_limit(&self) -> u32 {
         self.limit.get()
@@ -173,32 +171,25 @@ impl Endpoint {
 
     /// How many more requests may leave now, with `in_flight` in flight.
     pub fn free_requests(&self, in_flight: usize, now: Timestamp) -> u32 {
-        match self.health {
-            _ if self.is_shut() || self.is_waiting_as_requested(now) => 0,
-            Health::Healthy { .. } => {
-                let free = self.free_under_limit(in_flight);
-                self.bucket
-                    .as_ref()
-                    .map_or(free, |bucket| bucket.free_requests(now).min(free))
-            }
-            Health::Suspended { until, .. } => u32::from(until <= now),
-            Health::Probing { .. } => 0,
+        if self.unavailable(now).is_some() {
+            return 0;
         }
+        if !matches!(self.health, Health::Healthy { .. }) {
+            // A probe.
+            return 1;
+        }
+        let free = self.free_under_limit(in_flight);
+        self.bucket
+            .as_ref()
+            .map_or(free, |bucket| bucket.free_requests(now).min(free))
     }
 
-    /// When the pace allows the next request; [`None`] without a pace, or if the concurrency limit
-    /// blocks.
+    /// When the pace allows the next request; [`None`] without a pace, or if something else blocks.
     pub fn pace_opens(&self, in_flight: usize, now: Timestamp) -> Option<Timestamp> {
-        match self.health {
-            Health::Healthy { .. }
-                if self.free_under_limit(in_flight) > 0
-                    && !self.is_shut()
-                    && !self.is_waiting_as_requested(now) =>
-            {
-                self.bucket.as_ref().map(|bucket| bucket.next_token(now))
-            }
-            Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. } => None,
-        }
+        let is_healthy = matches!(self.health, Health::Healthy { .. });
+        let bucket = self.bucket.as_ref().filter(|_| is_healthy)?;
+        let is_blocked = self.free_under_limit(in_flight) == 0 || self.unavailable(now).is_some();
+        (!is_blocked).then(|| bucket.next_token(now))
     }
 
     /// When a job's request may leave, given `in_flight` requests of jobs and the last one sent at
@@ -224,30 +215,15 @@ impl Endpoint {
         )
     }
 
-    /// Whether a request may leave soon, so that reading ahead is useful.
-    pub fn is_open(&self, now: Timestamp) -> bool {
-        match self.health {
-            _ if self.is_shut() || self.is_waiting_as_requested(now) => false,
-            Health::Healthy { .. } => true,
-            Health::Suspended { until, .. } => until <= now,
-            Health::Probing { .. } => false,
-        }
-    }
-
     /// When it opens by itself, or did; [`None`] if it was not suspended or waits for something
     /// other than time.
     pub fn opens_at(&self) -> Option<Timestamp> {
         match self.health {
-            _ if self.is_shut() => None,
+            _ if self.shut().is_some() => None,
             Health::Probing { .. } => None,
             Health::Healthy { .. } => self.pace.not_before,
             Health::Suspended { until, .. } => Some(until),
         }
-    }
-
-    /// Whether it is not called because it requested a wait.
-    fn is_waiting_as_requested(&self, now: Timestamp) -> bool {
-        self.pace.not_before.is_some_and(|until| now < until)
     }
 
     /// Probation lasts at least as long as the wait that the endpoint requested.
@@ -279,7 +255,7 @@ impl Endpoint {
     /// When to try a bare connection; [`None`] if it would be useless.
     pub fn next_connection_attempt(&self) -> Option<Timestamp> {
         match self.health {
-            _ if self.is_shut() => None,
+            _ if self.shut().is_some() => None,
             Health::Suspended { .. } => self.reach.next(),
             Health::Healthy { .. } | Health::Probing { .. } => None,
         }
@@ -306,7 +282,7 @@ impl Endpoint {
 
     /// Whether it is suspended after a client error, which waiting alone does not correct.
     pub fn is_suspended_by_client_error(&self, now: Timestamp) -> bool {
-        !self.is_shut() && client_error_until(self.health).is_some_and(|until| now < until)
+        self.shut().is_none() && client_error_until(self.health).is_some_and(|until| now < until)
     }
 
     /// Notes that a request was sent, as full as possible or not. If the endpoint was suspended, it

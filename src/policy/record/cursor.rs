@@ -3,7 +3,7 @@
 
 use crate::record::{
     ASKED, BLOCKING, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, SeqRun,
-    job::Job,
+    SeqSet, job::Job,
 };
 use gridhook_event::{Lane, Seq, Timestamp};
 
@@ -82,19 +82,33 @@ pub struct LaneCursor {
     pub read: Seq,
     /// The lane's end; [`None`] if it follows the log.
     pub end: Option<Seq>,
-    /// Matching events sent for the first time, without an outcome. Ascending.
-    pub open: Vec<Seq>,
+    /// Matching events sent for the first time, without an outcome.
+    pub open: SeqSet,
     /// Events from `read` on that have an outcome, because an earlier incarnation sent them.
-    /// Ascending.
-    pub done: Vec<Seq>,
+    pub done: SeqSet,
 }
 
 impl LaneCursor {
+    /// A lane that has sent nothing.
+    pub fn new(lane: Lane, read: Seq, end: Option<Seq>) -> Self {
+        Self {
+            lane,
+            read,
+            end,
+            open: SeqSet::default(),
+            done: SeqSet::default(),
+        }
+    }
+
+    /// Whether the lane has yet to read this event, and it has no outcome.
+    pub fn is_unread(&self, seq: Seq) -> bool {
+        self.read <= seq && self.end.is_none_or(|end| seq < end) && !self.done.contains(seq)
+    }
+
     /// The first event that this lane may still read.
     pub fn first_unread(&self) -> Seq {
         self.open
-            .first()
-            .copied()
+            .first_seq()
             .map_or(self.read, |open| open.min(self.read))
     }
 }

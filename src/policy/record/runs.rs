@@ -1,5 +1,5 @@
-//! Runs of consecutive events in the log, as ledger entries list them, and sets of events in the
-//! same form.
+//! Sets of events in the form of runs: of consecutive events in the log. From the lanes to the
+//! records on disk, the events of a batch are one run.
 //!
 //! Invariant: runs ascend, do not overlap and do not touch. A day of events with the same outcome
 //! is one run; the length of a list depends on how often the outcome changes, not on the number of
@@ -34,13 +34,32 @@ impl SeqRun {
     pub fn iter_seqs(self) -> impl Iterator<Item = Seq> {
         (self.first.0..self.end_seq().0).map(Seq)
     }
+
+    /// Its part from `start` to before `end`, of which it has events.
+    fn between(self, start: Seq, end: Seq) -> Self {
+        let first = self.first.max(start);
+        let length = self.end_seq().min(end).0.saturating_sub(first.0);
+        // A part is no longer than the whole.
+        let count = u32::try_from(length).unwrap_or(self.count);
+        Self { first, count }
+    }
+
+    /// Its parts before and after one of its events.
+    fn split_around(self, seq: Seq) -> (Option<Self>, Option<Self>) {
+        let before = self.between(self.first, seq);
+        let after = self.between(seq.plus(1), self.end_seq());
+        (
+            Some(before).filter(|run| run.count > 0),
+            Some(after).filter(|run| run.count > 0),
+        )
+    }
 }
 
-/// Ascending runs.
+/// A set of events, as the runs that ledger entries and cursors list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeqRuns(Vec<SeqRun>);
+pub struct SeqSet(Vec<SeqRun>);
 
-impl SeqRuns {
+impl SeqSet {
     /// Adds a run after all others. An empty run is ignored.
     pub fn push(&mut self, first: Seq, count: u64) {
         // A slice of the log has far fewer than 2^32 events.
@@ -79,44 +98,26 @@ impl SeqRuns {
         self.0.iter().map(|run| u64::from(run.count)).sum()
     }
 
-    /// Number of runs.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there are no runs.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// The runs.
+    pub fn runs(&self) -> &[SeqRun] {
+        &self.0
     }
 
     /// The runs in the form of a ledger entry.
     pub fn into_runs(self) -> Vec<SeqRun> {
         self.0
     }
-}
 
-impl FromIterator<Seq> for SeqRuns {
-    /// The runs of an ascending list.
-    fn from_iter<I: IntoIterator<Item = Seq>>(ascending: I) -> Self {
-        let mut runs = Self::default();
-        for seq in ascending {
-            runs.push(seq, 1);
-        }
-        runs
+    /// Whether the set has no events.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
-}
 
-/// A set of events, as the first position of each run and the position after its last: a batch
-/// costs as much as one event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeqSet(Vec<(Seq, Seq)>);
-
-impl SeqSet {
     /// The index of the first run that ends behind `seq`.
     fn run_index(&self, seq: Seq) -> usize {
         match self.0.last() {
-            Some((_, end)) if *end <= seq => self.0.len(),
-            Some(_) | None => self.0.partition_point(|(_, end)| *end <= seq),
+            Some(last) if last.end_seq() <= seq => self.0.len(),
+            Some(_) | None => self.0.partition_point(|run| run.end_seq() <= seq),
         }
     }
 
@@ -124,69 +125,102 @@ impl SeqSet {
     pub fn contains(&self, seq: Seq) -> bool {
         self.0
             .get(self.run_index(seq))
-            .is_some_and(|(first, _)| *first <= seq)
+            .is_some_and(|run| run.first <= seq)
     }
 
-    /// Adds an event.
-    pub fn insert(&mut self, seq: Seq) {
+    /// Adds an event. Returns false if it is in the set already.
+    pub fn insert(&mut self, seq: Seq) -> bool {
         let position = self.run_index(seq);
-        let after = seq.plus(1);
-        let is_before = |run: Option<&(Seq, Seq)>| run.is_some_and(|(first, _)| *first <= after);
-        match (
-            position
-                .checked_sub(1)
-                .filter(|before| self.0[*before].1 == seq),
-            is_before(self.0.get(position)),
-        ) {
-            // It closes the gap between two runs.
-            (Some(before), true) if self.0[position].0 == after => {
-                self.0[before].1 = self.0.remove(position).1
-            }
-            (Some(before), _) => self.0[before].1 = after,
-            (None, true) => self.0[position].0 = self.0[position].0.min(seq),
-            (None, false) => self.0.insert(position, (seq, after)),
+        if self.0.get(position).is_some_and(|run| run.first <= seq) {
+            return false;
         }
+        let closes_gap = self
+            .0
+            .get(position)
+            .is_some_and(|run| run.first == seq.plus(1));
+        let before = position
+            .checked_sub(1)
+            .filter(|before| self.0[*before].end_seq() == seq);
+        match before {
+            Some(before) if closes_gap => {
+                let next = self.0.remove(position);
+                self.0[before].count += 1 + next.count;
+            }
+            Some(before) => self.0[before].count += 1,
+            None if closes_gap => {
+                self.0[position].first = seq;
+                self.0[position].count += 1;
+            }
+            None => self.0.insert(position, SeqRun::single(seq)),
+        }
+        true
     }
 
     /// Removes an event. Returns false if it is not in the set.
     pub fn remove(&mut self, seq: Seq) -> bool {
         let position = self.run_index(seq);
-        let after = seq.plus(1);
-        match self.0.get_mut(position) {
-            Some((first, end)) if *first == seq => {
-                *first = after;
-                if after == *end {
-                    self.0.remove(position);
-                }
+        let Some(run) = self.0.get_mut(position).filter(|run| run.first <= seq) else {
+            return false;
+        };
+        let (before, after) = run.split_around(seq);
+        match (before, after) {
+            (None, None) => _ = self.0.remove(position),
+            (Some(part), None) | (None, Some(part)) => *run = part,
+            (Some(before), Some(after)) => {
+                *run = before;
+                self.0.insert(position + 1, after);
             }
-            Some((first, end)) if *first < seq => {
-                let rest = (after, std::mem::replace(end, seq));
-                if after < rest.1 {
-                    self.0.insert(position + 1, rest);
-                }
-            }
-            Some(_) | None => return false,
         }
         true
     }
 
-    /// The events, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = Seq> {
-        self.0
-            .iter()
-            .flat_map(|(first, end)| (first.0..end.0).map(Seq))
+    /// Adds the events of another set.
+    pub fn add_all(&mut self, other: Self) {
+        match (self.end_seq(), other.first_seq()) {
+            (Some(end), Some(first)) if first < end => {
+                for seq in other.iter() {
+                    self.insert(seq);
+                }
+            }
+            (_, _) => self.append_later(other),
+        }
     }
 
-    /// Whether the set has no events.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Removes and returns the events from `start` on.
+    #[must_use]
+    pub fn split_off(&mut self, start: Seq) -> Self {
+        let position = self.run_index(start);
+        let mut later = self.0.split_off(position);
+        if let Some(run) = later.first_mut().filter(|run| run.first < start) {
+            self.0.push(run.between(run.first, start));
+            *run = run.between(start, run.end_seq());
+        }
+        Self(later)
+    }
+
+    /// The events from `start` to before `end`.
+    pub fn between(&self, start: Seq, end: Seq) -> Self {
+        let runs = self.0[self.run_index(start)..].iter();
+        Self(
+            runs.take_while(|run| run.first < end)
+                .map(|run| run.between(start, end))
+                .filter(|run| run.count > 0)
+                .collect(),
+        )
+    }
+
+    /// The events, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = Seq> {
+        self.0.iter().flat_map(|run| run.iter_seqs())
     }
 }
 
 impl FromIterator<Seq> for SeqSet {
     fn from_iter<I: IntoIterator<Item = Seq>>(events: I) -> Self {
         let mut set = Self::default();
-        events.into_iter().for_each(|seq| set.insert(seq));
+        for seq in events {
+            set.insert(seq);
+        }
         set
     }
 }

@@ -13,13 +13,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Subscription;
+use super::{ordering::Ordering, settlement::Settlement};
 use crate::{
     SendItem,
     batch::LastAttempt,
     order::OrderHash,
     outcome::{LastOutcome, Outcome, Reason, RequestResult},
-    record::{ASKED, BLOCKING, CommandRefused, PendingDelivery},
+    record::{ASKED, BLOCKING, PendingDelivery},
     retry::{self, Failed, Jitter, RetryDecision},
 };
 use gridhook_event::{Lane, Seq, Timestamp};
@@ -85,6 +85,21 @@ impl BlockedKeys {
         self.events.remove(&seq);
     }
 
+    /// Whether decisions wait for the next write.
+    pub(super) fn is_any_decided(&self) -> bool {
+        !self.decided.is_empty()
+    }
+
+    /// Takes the next decision, and its event unless a late success has ended it meanwhile.
+    fn next_decided(&mut self) -> Option<(Decision, Option<BlockingEvent>)> {
+        let decision = self.decided.pop_front()?;
+        let event = self.events.get(&decision.seq).cloned();
+        if decision.retry {
+            self.events.remove(&decision.seq);
+        }
+        Some((decision, event))
+    }
+
     /// Has an event attempted once more, because it no longer blocks a key.
     pub(super) fn retry_event(&mut self, seq: Seq) {
         self.decided.push_back(Decision {
@@ -95,176 +110,140 @@ impl BlockedKeys {
     }
 }
 
-impl Subscription {
-    /// Whether an event that is to be given up blocks its key instead. Events that cannot be read
-    /// and events that end actors do not: they cannot be attempted again. Nor does an event that
-    /// expired before its first attempt: it waited behind another one.
-    pub(super) fn blocks_key(&self, item: &SendItem, reason: Reason) -> bool {
-        let may_block = match reason {
-            Reason::Missing | Reason::Quarantined => false,
-            Reason::TimeToLiveExceeded => item.attempts > 0,
-            _ => true,
-        };
-        let is_enabled = self
-            .ordering
-            .as_ref()
-            .is_some_and(|ordering| ordering.blocking.is_enabled());
-        may_block && is_enabled && self.order_key(item.key()).is_some()
-    }
-
-    /// Why no key can be unblocked.
-    pub(super) fn refuses_unblock(&self, key: Option<OrderHash>) -> Option<CommandRefused> {
-        if self.is_recovering() {
-            return Some(CommandRefused::Recovering);
-        }
-        self.blocking_events(key)
-            .is_empty()
-            .then_some(CommandRefused::NotBlocked)
-    }
-
+impl Ordering {
     /// The events that block this key, or any key.
-    fn blocking_events(&self, key: Option<OrderHash>) -> Vec<Seq> {
-        let Some(ordering) = &self.ordering else {
-            return Vec::new();
-        };
-        let blocking = ordering.blocking.events.keys().copied();
+    pub(super) fn blocking_events(&self, key: Option<OrderHash>) -> Vec<Seq> {
+        let blocking = self.blocking().events.keys().copied();
         blocking
-            .filter(|seq| key.is_none_or(|key| ordering.key_of(*seq) == Some(key)))
+            .filter(|seq| key.is_none_or(|key| self.key_of(*seq) == Some(key)))
             .collect()
     }
 
     /// An operator decides about blocked keys.
     pub(super) fn decide_blocked_keys(&mut self, key: Option<OrderHash>, retry: bool) {
-        let events = self.blocking_events(key);
-        if let Some(ordering) = &mut self.ordering {
-            ordering
-                .blocking
-                .decided
-                .extend(events.into_iter().map(|seq| Decision {
-                    seq,
-                    retry,
-                    commanded: true,
-                }));
+        let decisions = self.blocking_events(key).into_iter().map(|seq| Decision {
+            seq,
+            retry,
+            commanded: true,
+        });
+        let decisions: Vec<Decision> = decisions.collect();
+        self.blocking_mut().decided.extend(decisions);
+    }
+}
+
+/// Whether decisions wait for the next write.
+pub(super) fn is_unblocking(settlement: &Settlement) -> bool {
+    settlement
+        .ordering()
+        .is_some_and(|ordering| ordering.blocking().is_any_decided())
+}
+
+/// Carries out as many decisions as fit into a write. Returns the number of deliveries that commands
+/// moved.
+pub(super) fn carry_out_decisions(settlement: &mut Settlement, now: Timestamp) -> u64 {
+    let mut moved_count = 0;
+    while is_unblocking(settlement)
+        && settlement.pending_write_mut().may_give_up(1) > 0
+        && let Some((decision, event)) = settlement
+            .ordering_mut()
+            .and_then(|ordering| ordering.blocking_mut().next_decided())
+    {
+        settlement.pending_write_mut().write_cursor_now();
+        let Some(event) = event else {
+            continue;
+        };
+        settlement.pending_write_mut().reserve_ended(1);
+        moved_count += u64::from(decision.commanded);
+        if decision.retry {
+            attempt_again(settlement, decision.seq, event);
+        } else {
+            end_blocking(settlement, decision.seq, event, now);
         }
     }
+    moved_count
+}
 
-    /// Whether decisions wait for the next write.
-    pub(super) fn is_unblocking(&self) -> bool {
-        self.ordering
-            .as_ref()
-            .is_some_and(|ordering| !ordering.blocking.decided.is_empty())
-    }
+/// Has an event that blocked its key attempted once more.
+fn attempt_again(settlement: &mut Settlement, seq: Seq, event: BlockingEvent) {
+    // A client's lock has its full time again.
+    let first_lock = event.pending.received.filter(|_| !settlement.is_pulled());
+    let pending = PendingDelivery {
+        received: first_lock,
+        ..event.pending
+    };
+    settlement.move_due_time(event.lane, seq, pending, ASKED);
+}
 
-    /// Carries out as many decisions as fit into a write.
-    pub(super) fn carry_out_decisions(&mut self, now: Timestamp) {
-        while self.is_unblocking() && self.pending_write.may_give_up(1) > 0 {
-            let Some(blocking) = self
-                .ordering
-                .as_mut()
-                .map(|ordering| &mut ordering.blocking)
-            else {
-                return;
-            };
-            let Some(Decision {
-                seq,
-                retry,
-                commanded,
-            }) = blocking.decided.pop_front()
-            else {
-                return;
-            };
-            self.pending_write.write_cursor_now();
-            // A late success may have ended it meanwhile.
-            let Some(event) = blocking.events.get(&seq).cloned() else {
-                continue;
-            };
-            self.pending_write.reserve_ended(1);
-            self.commanded += u64::from(commanded);
-            if retry {
-                blocking.remove(seq);
-                // A client's lock has its full time again.
-                let first_lock = event.pending.received.filter(|_| !self.is_pulled());
-                self.move_due_time(
-                    event.lane,
-                    seq,
-                    PendingDelivery {
-                        received: first_lock,
-                        ..event.pending
-                    },
-                    ASKED,
-                );
-                continue;
-            }
-            let reason = self.reason_of(&event, now);
-            let BlockingEvent {
-                lane,
-                appended,
-                pending,
-            } = event;
-            let last = LastAttempt::from(&pending);
-            let last = if self.is_pulled() {
-                LastAttempt {
-                    outcome: LastOutcome::Delivering,
-                    ..last
-                }
-            } else {
-                last
-            };
-            let attempts = pending.attempts;
-            let since = pending.received;
-            let item = SendItem {
-                lane,
-                seq,
-                appended,
-                attempts,
-                due: Some(BLOCKING),
-                since,
-            };
-            self.end_given_up(item, reason, Some(last).filter(|_| attempts > 0), now);
+/// Gives up an event that blocked its key.
+fn end_blocking(settlement: &mut Settlement, seq: Seq, event: BlockingEvent, now: Timestamp) {
+    let reason = reason_to_end(settlement, &event, now);
+    let BlockingEvent {
+        lane,
+        appended,
+        pending,
+    } = event;
+    let last = LastAttempt::from(&pending);
+    let last = if settlement.is_pulled() {
+        LastAttempt {
+            outcome: LastOutcome::Delivering,
+            ..last
         }
-    }
+    } else {
+        last
+    };
+    let attempts = pending.attempts;
+    let since = pending.received;
+    let item = SendItem {
+        lane,
+        seq,
+        appended,
+        attempts,
+        due: Some(BLOCKING),
+        since,
+    };
+    settlement.end_given_up(item, reason, Some(last).filter(|_| attempts > 0), now);
+}
 
-    /// Why an event that blocked its key was not attempted again.
-    fn reason_of(
-        &self,
-        BlockingEvent {
-            appended, pending, ..
-        }: &BlockingEvent,
-        now: Timestamp,
-    ) -> Reason {
-        let edition = &self.settings.edition;
-        let terms = edition
-            .rules_for(self.settings.destination)
-            .terms_for(self.settings.dead_letter);
-        let last_attempt = pending.tried;
-        let failure = Failed {
-            number: pending.attempts,
-            first: last_attempt,
-            sent: last_attempt,
-            ended: last_attempt,
-        };
-        let outcome = match pending.last {
-            LastOutcome::Attempted(outcome) => outcome,
-            LastOutcome::Probation | LastOutcome::Delivering => Outcome::Aborted,
-        };
-        let answer = RequestResult {
-            status: pending.status,
-            ..RequestResult::from_outcome(outcome)
-        };
-        match retry::judge_failure(
-            edition,
-            terms,
-            self.settings.attempts_max,
-            failure,
-            &answer,
-            Jitter(0.0),
-        ) {
-            RetryDecision::Never(reason) => reason,
-            RetryDecision::Again(_) if self.settings.expiry_of(*appended) <= now => {
-                Reason::TimeToLiveExceeded
-            }
-            RetryDecision::Again(_) if self.is_pulled() => Reason::Rejected,
-            RetryDecision::Again(_) => Reason::ProbationCausedByClientError,
+/// Why an event that blocked its key was not attempted again.
+fn reason_to_end(
+    settlement: &Settlement,
+    BlockingEvent {
+        appended, pending, ..
+    }: &BlockingEvent,
+    now: Timestamp,
+) -> Reason {
+    let edition = &settlement.settings().edition;
+    let terms = edition
+        .rules_for(settlement.settings().destination)
+        .terms_for(settlement.settings().dead_letter);
+    let last_attempt = pending.tried;
+    let failure = Failed {
+        number: pending.attempts,
+        first: last_attempt,
+        sent: last_attempt,
+        ended: last_attempt,
+    };
+    let outcome = match pending.last {
+        LastOutcome::Attempted(outcome) => outcome,
+        LastOutcome::Probation | LastOutcome::Delivering => Outcome::Aborted,
+    };
+    let answer = RequestResult {
+        status: pending.status,
+        ..RequestResult::from_outcome(outcome)
+    };
+    match retry::judge_failure(
+        edition,
+        terms,
+        settlement.settings().attempts_max,
+        failure,
+        &answer,
+        Jitter(0.0),
+    ) {
+        RetryDecision::Never(reason) => reason,
+        RetryDecision::Again(_) if settlement.settings().expiry_of(*appended) <= now => {
+            Reason::TimeToLiveExceeded
         }
+        RetryDecision::Again(_) if settlement.is_pulled() => Reason::Rejected,
+        RetryDecision::Again(_) => Reason::ProbationCausedByClientError,
     }
 }

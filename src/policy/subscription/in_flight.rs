@@ -34,6 +34,8 @@ pub(super) struct InFlight {
     next: RequestId,
     /// The maximum number of requests, for lack of file descriptors.
     max: usize,
+    /// Bytes of bodies that may still be sent, for lack of memory.
+    bytes_left: usize,
     /// Requests that ended with the inputs being absorbed.
     ended: usize,
     /// Whether the concurrency limit was reached before these inputs.
@@ -47,6 +49,7 @@ impl InFlight {
             detached_keys: None,
             next,
             max: usize::MAX,
+            bytes_left: usize::MAX,
             ended: 0,
             was_at_limit: false,
         };
@@ -73,8 +76,18 @@ impl InFlight {
         }
     }
 
-    pub(super) fn set_max(&mut self, max: usize) {
-        self.max = max;
+    /// Limits the number of requests, and what is sent next to this many bytes of bodies. The last
+    /// request may exceed it.
+    pub(super) fn set_limits(&mut self, max: usize, bytes_max: usize) {
+        (self.max, self.bytes_left) = (max, bytes_max);
+    }
+
+    pub(super) fn has_bytes(&self) -> bool {
+        self.bytes_left > 0
+    }
+
+    pub(super) fn take_bytes(&mut self, bytes: usize) {
+        self.bytes_left = self.bytes_left.saturating_sub(bytes);
     }
 
     pub(super) fn has_room(&self) -> bool {

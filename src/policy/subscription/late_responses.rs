@@ -24,8 +24,8 @@ use std::{
 };
 
 use super::{
-    Subscription,
     lookup::{Lookup, LookupResult},
+    settlement::{Settlement, runs_of},
 };
 use crate::{
     OutgoingBatch, SendItem,
@@ -43,7 +43,11 @@ pub(super) struct LateResponses {
 
 impl LateResponses {
     /// The lookup in progress.
-    pub(super) fn lookup(&mut self) -> &mut Lookup {
+    pub(super) fn lookup(&self) -> &Lookup {
+        &self.lookup
+    }
+
+    pub(super) fn lookup_mut(&mut self) -> &mut Lookup {
         &mut self.lookup
     }
 
@@ -56,198 +60,185 @@ impl LateResponses {
     pub(super) fn waits_for_room(&self) -> bool {
         !self.lookup.is_open() && !self.responses.is_empty()
     }
+
+    /// Adds a success, unless it is known.
+    pub(super) fn add_response(&mut self, request: Arc<OutgoingBatch>) {
+        if self.responses.iter().all(|known| known.id != request.id) {
+            self.responses.push_back(request);
+        }
+    }
 }
 
-impl Subscription {
-    pub(super) fn on_late(&mut self, request: Arc<OutgoingBatch>, now: Timestamp) {
-        if request.endpoint == self.settings.endpoint {
-            self.endpoint.record_success();
-        }
-        if self
-            .late
-            .responses
+/// Takes the disk's answer about pending deliveries.
+pub(super) fn on_pending_read(
+    settlement: &mut Settlement,
+    found: &[(Lane, Seq, Option<PendingDelivery>)],
+    now: Timestamp,
+) {
+    let late = settlement.late_mut();
+    let Some(result) = late.lookup.take_result(found) else {
+        return;
+    };
+    if result == LookupResult::Good
+        && let Some(request) = late.responses.front().cloned()
+    {
+        let answered_keys: HashSet<(Lane, Seq)> =
+            found.iter().map(|(lane, seq, _)| (*lane, *seq)).collect();
+        // An event that memory knew may meanwhile be on disk only. All are then asked for again.
+        if find_unknown(settlement, &request)
             .iter()
-            .all(|known| known.id != request.id)
+            .all(|key| answered_keys.contains(key))
         {
-            self.late.responses.push_back(request);
-        }
-        self.settle_late(now);
-    }
-
-    /// Takes the disk's answer about pending deliveries.
-    pub(super) fn on_pending_read(
-        &mut self,
-        found: &[(Lane, Seq, Option<PendingDelivery>)],
-        now: Timestamp,
-    ) {
-        let Some(result) = self.late.lookup.take_result(found) else {
-            return;
-        };
-        if result == LookupResult::Good
-            && let Some(request) = self.late.responses.front().cloned()
-        {
-            let answered_keys: HashSet<(Lane, Seq)> =
-                found.iter().map(|(lane, seq, _)| (*lane, *seq)).collect();
-            // An event that memory knew may meanwhile be on disk only. All are then asked for
-            // again.
-            if self
-                .find_unknown(&request)
+            let dues = found
                 .iter()
-                .all(|key| answered_keys.contains(key))
-            {
-                let dues = found.iter().filter_map(|(lane, seq, pending)| {
-                    Some(((*lane, *seq), pending.as_ref()?.due))
-                });
-                self.late.responses.pop_front();
-                self.settle_late_response(&request, &dues.collect(), now);
-            }
+                .filter_map(|(lane, seq, pending)| Some(((*lane, *seq), pending.as_ref()?.due)));
+            settlement.late_mut().responses.pop_front();
+            settle_response(settlement, &request, &dues.collect(), now);
         }
-        self.settle_late(now);
     }
+    settle_responses(settlement, now);
+}
 
-    /// Settles late successes in order, up to the first that needs a lookup, or room in a write.
-    pub(super) fn settle_late(&mut self, now: Timestamp) {
-        while !self.late.lookup.is_open()
-            && !self.pending_write.is_full()
-            && let Some(request) = self.late.responses.front().cloned()
+/// Settles late successes in order, up to the first that needs a lookup, or room in a write.
+pub(super) fn settle_responses(settlement: &mut Settlement, now: Timestamp) {
+    while !settlement.late().lookup.is_open()
+        && !settlement.pending_write().is_full()
+        && let Some(request) = settlement.late().responses.front().cloned()
+    {
+        let unknown_keys = find_unknown(settlement, &request);
+        if !unknown_keys.is_empty() {
+            settlement.late_mut().lookup.set_keys(unknown_keys);
+        } else {
+            settlement.late_mut().responses.pop_front();
+            settle_response(settlement, &request, &HashMap::new(), now);
+        }
+    }
+}
+
+/// The events of a request of which only the disk knows the state.
+fn find_unknown(settlement: &mut Settlement, request: &OutgoingBatch) -> Vec<(Lane, Seq)> {
+    let keys: HashSet<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
+    let in_flight = settlement.requests().find_carriers(&keys);
+    let mut known_keys: HashSet<(Lane, Seq)> = in_flight
+        .iter()
+        .flat_map(|(_, items)| items)
+        .map(SendItem::key)
+        .collect();
+    let Some(first) = request.items.first() else {
+        return Vec::new();
+    };
+    known_keys.extend(
+        settlement
+            .queues_mut()
+            .lane_queue_mut(first.lane)
+            .iter_engaged_keys()
+            .filter(|engaged| keys.contains(engaged)),
+    );
+    let mut unknown_keys: Vec<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
+    unknown_keys.retain(|key| !known_keys.contains(key) && is_unknown(settlement, *key));
+    unknown_keys
+}
+
+/// Whether neither the order nor the window knows the state of this delivery.
+fn is_unknown(settlement: &mut Settlement, key: (Lane, Seq)) -> bool {
+    settlement.due_in_order(key).is_none() && settlement.find_in_window(key) == WindowEntry::Nothing
+}
+
+fn settle_response(
+    settlement: &mut Settlement,
+    request: &OutgoingBatch,
+    dues: &HashMap<(Lane, Seq), Timestamp>,
+    now: Timestamp,
+) {
+    let mut active = take_back(settlement, &request.items);
+    let mut settled = Vec::new();
+    let mut ended = Vec::new();
+    for item in &request.items {
+        match active
+            .remove(&item.key())
+            .or_else(|| take_back_waiting(settlement, *item, dues))
         {
-            let unknown_keys = self.find_unknown(&request);
-            if !unknown_keys.is_empty() {
-                self.late.lookup.set_keys(unknown_keys);
-            } else {
-                self.late.responses.pop_front();
-                self.settle_late_response(&request, &HashMap::new(), now);
+            Some(pending) => {
+                settlement.mark_delivered(pending);
+                settled.push(item.seq);
             }
+            None => ended.push(item.seq),
         }
     }
+    settlement
+        .pending_write_mut()
+        .settle_late_response(request.id);
+    let Some(first) = request.items.first() else {
+        return;
+    };
+    settlement.update_counters(first.lane, |counters| counters.late += 1);
+    for (seqs, settled) in [(settled, true), (ended, false)] {
+        if !seqs.is_empty() {
+            let entry = LedgerEntry {
+                at: now,
+                runs: runs_of(seqs),
+                what: LedgerEvent::Late { settled },
+            };
+            settlement
+                .pending_write_mut()
+                .push_entry(first.lane, first.attempts + 1, entry);
+        }
+    }
+}
 
-    /// The events of a request of which only the disk knows the state.
-    fn find_unknown(&mut self, request: &OutgoingBatch) -> Vec<(Lane, Seq)> {
-        let keys: HashSet<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
-        let in_flight = self.requests.find_carriers(&keys);
-        let mut known_keys: HashSet<(Lane, Seq)> = in_flight
+/// Removes those of these deliveries that are in requests, ready or being fetched, so that they can
+/// be settled.
+fn take_back(settlement: &mut Settlement, items: &[SendItem]) -> HashMap<(Lane, Seq), SendItem> {
+    let Some(first) = items.first() else {
+        return HashMap::new();
+    };
+    let keys: HashSet<(Lane, Seq)> = items.iter().map(SendItem::key).collect();
+    let mut active: HashMap<(Lane, Seq), SendItem> = HashMap::new();
+    for (id, in_flight) in settlement.requests().find_carriers(&keys) {
+        let events = in_flight
             .iter()
-            .flat_map(|(_, items)| items)
-            .map(SendItem::key)
+            .map(|item| (item.key(), settlement.order_key(item.key())))
             .collect();
-        let Some(first) = request.items.first() else {
-            return Vec::new();
-        };
-        known_keys.extend(
-            self.queue_mut(first.lane)
-                .iter_engaged_keys()
-                .filter(|engaged| keys.contains(engaged)),
-        );
-        let mut unknown_keys: Vec<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
-        unknown_keys.retain(|key| !known_keys.contains(key) && self.is_unknown(*key));
-        unknown_keys
+        settlement.requests_mut().detach_events(id, &events);
+        settlement.pending_write_mut().detach_events(id, events);
+        active.extend(in_flight.into_iter().map(|item| (item.key(), item)));
     }
+    let queue = settlement.queues_mut().lane_queue_mut(first.lane);
+    active.extend(
+        queue
+            .take_out(items)
+            .into_iter()
+            .map(|item| (item.key(), item)),
+    );
+    active
+}
 
-    /// Whether neither the order nor the window knows the state of this delivery.
-    fn is_unknown(&mut self, key: (Lane, Seq)) -> bool {
-        let is_held_back = !key.0.is_job()
-            && self
-                .ordering
-                .as_ref()
-                .is_some_and(|ordering| ordering.due_of(key.1).is_some());
-        !is_held_back && self.queue_mut(key.0).due.find_pending(key) == WindowEntry::Nothing
-    }
-
-    fn settle_late_response(
-        &mut self,
-        request: &OutgoingBatch,
-        dues: &HashMap<(Lane, Seq), Timestamp>,
-        now: Timestamp,
-    ) {
-        let mut active = self.take_back(&request.items);
-        let mut settled = Vec::new();
-        let mut ended = Vec::new();
-        for item in &request.items {
-            match active
-                .remove(&item.key())
-                .or_else(|| self.take_back_waiting(*item, dues))
-            {
-                Some(pending) => {
-                    self.mark_delivered(pending);
-                    settled.push(item.seq);
-                }
-                None => ended.push(item.seq),
-            }
-        }
-        self.pending_write.settle_late_response(request.id);
-        let Some(first) = request.items.first() else {
-            return;
-        };
-        self.update_counters(first.lane, |counters| counters.late += 1);
-        for (seqs, settled) in [(settled, true), (ended, false)] {
-            if !seqs.is_empty() {
-                let entry = LedgerEntry {
-                    at: now,
-                    runs: super::settle::runs_of(seqs),
-                    what: LedgerEvent::Late { settled },
-                };
-                self.pending_write
-                    .push_entry(first.lane, first.attempts + 1, entry);
-            }
-        }
-    }
-
-    /// Removes those of these deliveries that are in requests, ready or being fetched, so that they
-    /// can be settled.
-    fn take_back(&mut self, items: &[SendItem]) -> HashMap<(Lane, Seq), SendItem> {
-        let Some(first) = items.first() else {
-            return HashMap::new();
-        };
-        let keys: HashSet<(Lane, Seq)> = items.iter().map(SendItem::key).collect();
-        let mut active: HashMap<(Lane, Seq), SendItem> = HashMap::new();
-        for (id, in_flight) in self.requests.find_carriers(&keys) {
-            let events = in_flight
-                .iter()
-                .map(|item| (item.key(), self.order_key(item.key())))
-                .collect();
-            self.requests.detach_events(id, &events);
-            self.pending_write.detach_events(id, events);
-            active.extend(in_flight.into_iter().map(|item| (item.key(), item)));
-        }
-        active.extend(
-            self.queue_mut(first.lane)
-                .take_out(items)
-                .into_iter()
-                .map(|item| (item.key(), item)),
-        );
-        active
-    }
-
-    /// The same for one that waits. The end of an earlier event of its order key may have released
-    /// it just now. [`None`] if it has ended.
-    fn take_back_waiting(
-        &mut self,
-        item: SendItem,
-        dues: &HashMap<(Lane, Seq), Timestamp>,
-    ) -> Option<SendItem> {
-        let key = item.key();
-        if self.queue_mut(item.lane).take_released(key) {
-            return Some(SendItem {
-                due: Some(HELD_BACK),
-                ..item
-            });
-        }
-        let due = self
-            .ordering
-            .as_ref()
-            .filter(|_| !item.lane.is_job())
-            .and_then(|ordering| ordering.due_of(item.seq));
-        if due.is_some() {
-            return Some(SendItem { due, ..item });
-        }
-        let due = match self.queue_mut(item.lane).due.find_pending(key) {
-            WindowEntry::Pending(due) => Some(due),
-            WindowEntry::Left => None,
-            WindowEntry::Nothing => dues.get(&key).copied(),
-        };
-        due.map(|due| SendItem {
-            due: Some(due),
+/// The same for one that waits. The end of an earlier event of its order key may have released it
+/// just now. [`None`] if it has ended.
+fn take_back_waiting(
+    settlement: &mut Settlement,
+    item: SendItem,
+    dues: &HashMap<(Lane, Seq), Timestamp>,
+) -> Option<SendItem> {
+    let key = item.key();
+    let queue = settlement.queues_mut().lane_queue_mut(item.lane);
+    if queue.take_released(key) {
+        return Some(SendItem {
+            due: Some(HELD_BACK),
             ..item
-        })
+        });
     }
+    let due = settlement.due_in_order(key);
+    if due.is_some() {
+        return Some(SendItem { due, ..item });
+    }
+    let due = match settlement.find_in_window(key) {
+        WindowEntry::Pending(due) => Some(due),
+        WindowEntry::Left => None,
+        WindowEntry::Nothing => dues.get(&key).copied(),
+    };
+    due.map(|due| SendItem {
+        due: Some(due),
+        ..item
+    })
 }

@@ -26,13 +26,11 @@ mod recovery;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::recovery::Recovery;
-use super::{Subscription, blocking::BlockedKeys, queue::WantedEvent};
+pub(super) use self::recovery::RecoveryInput;
+use super::{blocking::BlockedKeys, queue::WantedEvent};
 use crate::{
-    SendItem,
-    batch::{LastAttempt, ReadyEvent, Turn},
-    lane::LaneReader,
+    batch::{ReadyEvent, Turn},
     order::{OrderHash, OrderSettings},
-    outcome::Outcome,
     record::{BLOCKING, HELD_BACK, OrderView},
 };
 use gridhook_event::{Lane, Seq, Timestamp};
@@ -77,7 +75,7 @@ struct WriteNumbers {
 #[derive(Debug)]
 pub(super) struct Ordering {
     tracked_max: usize,
-    pub(super) blocking: BlockedKeys,
+    blocking: BlockedKeys,
     keys: HashMap<OrderHash, KeyState>,
     tracked: HashMap<Seq, OrderHash>,
     /// Events that are held back.
@@ -122,6 +120,24 @@ impl Ordering {
         };
         detached_keys.for_each(|(seq, key)| ordering.mark_in_flight(seq, key));
         ordering
+    }
+
+    pub(super) fn blocking(&self) -> &BlockedKeys {
+        &self.blocking
+    }
+
+    pub(super) fn blocking_mut(&mut self) -> &mut BlockedKeys {
+        &mut self.blocking
+    }
+
+    /// The number of events that are held back.
+    pub(super) fn held_back(&self) -> usize {
+        self.held_back
+    }
+
+    /// Whether the end of the write in progress frees keys.
+    pub(super) fn frees_keys(&self) -> bool {
+        !self.ending.is_empty()
     }
 
     pub(super) fn view_order(&self) -> OrderView {
@@ -192,7 +208,13 @@ impl Ordering {
     }
 
     /// An event leaves its lane and is held back by the next write.
-    fn hold_back(&mut self, key: OrderHash, lane: Lane, seq: Seq, due: Option<Timestamp>) {
+    pub(super) fn hold_back(
+        &mut self,
+        key: OrderHash,
+        lane: Lane,
+        seq: Seq,
+        due: Option<Timestamp>,
+    ) {
         self.tracked.insert(seq, key);
         let state = self.keys.entry(key).or_default();
         state.going.remove(&seq);
@@ -333,93 +355,5 @@ impl Ordering {
             wanted_events.extend(self.release_next_of_key(key));
         }
         wanted_events
-    }
-}
-
-impl Subscription {
-    /// Whether the order is not recovered yet.
-    pub(super) fn is_recovering(&self) -> bool {
-        self.ordering
-            .as_deref()
-            .is_some_and(Ordering::is_recovering)
-    }
-
-    /// The number of events that are held back.
-    pub(super) fn held_back(&self) -> usize {
-        self.ordering
-            .as_ref()
-            .map_or(0, |ordering| ordering.held_back)
-    }
-
-    /// Whether this is the due time of an event that is held back or blocks its key.
-    pub(super) fn is_held_back(&self, due: Timestamp) -> bool {
-        self.ordering.is_some() && due >= BLOCKING
-    }
-
-    /// The order key of an event that has not ended. Events of jobs have none.
-    pub(super) fn order_key(&self, (lane, seq): (Lane, Seq)) -> Option<OrderHash> {
-        self.ordering
-            .as_ref()
-            .filter(|_| !lane.is_job())?
-            .key_of(seq)
-    }
-
-    /// Holds back an event that left its lane.
-    pub(super) fn set_aside(&mut self, ready: ReadyEvent, now: Timestamp) {
-        let (Some(ordering), Some(key)) = (&mut self.ordering, ready.order) else {
-            return;
-        };
-        let SendItem { lane, seq, .. } = ready.item;
-        ordering.hold_back(key, lane, seq, Some(HELD_BACK));
-        self.defer_event(
-            ready.item,
-            HELD_BACK,
-            LastAttempt::from_client(Outcome::Aborted, now),
-        );
-    }
-
-    /// An event is to be tried again. Returns true if it is held back instead.
-    pub(super) fn is_behind_in_order(&mut self, (lane, seq): (Lane, Seq)) -> bool {
-        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else {
-            return false;
-        };
-        // Events behind it in its lane can be set aside now.
-        self.lanes.iter_mut().for_each(LaneReader::retry_order_keys);
-        ordering.hold_back_retry(lane, seq)
-    }
-
-    /// An event of a published lane has ended.
-    pub(super) fn end_of_turn(&mut self, (lane, seq): (Lane, Seq)) {
-        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else {
-            return;
-        };
-        if self.requests.is_detached(seq) {
-            return;
-        }
-        if let Some(next) = ordering.end_event(seq) {
-            self.live.release_event(next);
-        }
-        self.lanes.iter_mut().for_each(LaneReader::retry_order_keys);
-    }
-
-    /// The same for an event that is given up by the next write.
-    pub(super) fn end_of_turn_with_write(&mut self, (lane, seq): (Lane, Seq)) {
-        let ends = |_: &&mut Ordering| !lane.is_job() && !self.requests.is_detached(seq);
-        if let Some(ordering) = self.ordering.as_deref_mut().filter(ends) {
-            ordering.end_with_write(seq);
-        }
-    }
-
-    /// The write in progress is durable.
-    pub(super) fn release_durable(&mut self) {
-        let Some(ordering) = &mut self.ordering else {
-            return;
-        };
-        if !ordering.ending.is_empty() {
-            self.lanes.iter_mut().for_each(LaneReader::retry_order_keys);
-        }
-        for next in ordering.finish_write() {
-            self.live.release_event(next);
-        }
     }
 }

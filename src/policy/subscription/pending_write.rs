@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::{
     DetachedEvents, SubscriptionWrite,
     record::{
-        Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqRuns,
+        Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqSet,
         WriteUrgency,
     },
 };
@@ -79,7 +79,7 @@ pub(super) struct PendingWrite {
     /// Whether the cursor has a change that must not wait for [`FILTERED_WAIT`].
     cursor: bool,
     /// Outcomes of runs of events, by lane and outcome.
-    ranges: Vec<(Lane, LedgerEvent, SeqRuns)>,
+    ranges: Vec<(Lane, LedgerEvent, SeqSet)>,
     given_up: usize,
     /// Whether more was to be given up than this write takes.
     is_exhausted: bool,
@@ -153,7 +153,7 @@ impl PendingWrite {
         &mut self,
         lane: Lane,
         version: u32,
-        skipped: &SeqRuns,
+        skipped: &SeqSet,
         now: Timestamp,
     ) {
         let (Some(first), Some(end)) = (skipped.first_seq(), skipped.end_seq()) else {
@@ -212,7 +212,7 @@ impl PendingWrite {
     }
 
     /// The same for runs of events.
-    pub(super) fn give_up_runs(&mut self, lane: Lane, why: LedgerEvent, events: SeqRuns) {
+    pub(super) fn give_up_runs(&mut self, lane: Lane, why: LedgerEvent, events: SeqSet) {
         self.given_up += usize::try_from(events.event_count()).unwrap_or(usize::MAX);
         self.merge_filtered(lane, why, events);
         self.write_cursor_soon();
@@ -244,7 +244,7 @@ impl PendingWrite {
         self.moved != LaneMove::Durable
     }
 
-    fn merge_filtered(&mut self, lane: Lane, what: LedgerEvent, runs: SeqRuns) {
+    fn merge_filtered(&mut self, lane: Lane, what: LedgerEvent, runs: SeqSet) {
         // A line covers an event at least.
         if runs.is_empty() {
             return;
@@ -264,7 +264,7 @@ impl PendingWrite {
         let runs = || {
             self.ranges
                 .iter()
-                .map(|(_, _, runs)| runs.len())
+                .map(|(_, _, runs)| runs.runs().len())
                 .sum::<usize>()
         };
         let full = self.finished.len() >= FINISHED_MAX || self.changes.len() >= CHANGES_MAX;

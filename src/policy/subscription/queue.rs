@@ -37,7 +37,7 @@ impl WantedEvent {
 
 #[derive(Debug)]
 pub(super) struct SendQueue {
-    pub(super) due: RetryWindow,
+    due: RetryWindow,
     /// Open at recovery and not in flight: fetched and sent again.
     lost: VecDeque<(Lane, Seq)>,
     /// No longer held back by an earlier event of their key. [`None`] if events have no order.
@@ -76,6 +76,15 @@ impl SendQueue {
             lost.into_iter(),
             false,
         )
+    }
+
+    /// The deliveries that wait for their due time.
+    pub(super) fn window(&self) -> &RetryWindow {
+        &self.due
+    }
+
+    pub(super) fn window_mut(&mut self) -> &mut RetryWindow {
+        &mut self.due
     }
 
     /// Keys that are being fetched, ready or idle.

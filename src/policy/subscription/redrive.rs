@@ -10,22 +10,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Subscription;
+use super::{jobs::Jobs, settlement::Settlement};
 use crate::{
     SendItem,
     outcome::{Outcome, Reason},
     record::{
         CommandRefused, DueKey, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
-        RedrivePage, SeqRuns,
+        RedrivePage, SeqSet,
         job::{JobKind, JobRefused, JobState},
     },
 };
 use gridhook_event::{Lane, Seq, Timestamp};
 
-impl Subscription {
+impl Jobs {
     /// Why this redrive cannot take a page of dead letters.
-    pub fn refuses_dead_letters(&self, lane: Lane) -> Option<CommandRefused> {
-        let refusal = match self.jobs.find_job(lane) {
+    pub(super) fn refuses_dead_letters(&self, lane: Lane) -> Option<CommandRefused> {
+        let refusal = match self.find_job(lane) {
             None => JobRefused::Unknown(lane),
             Some(job) => match (job.kind, job.state) {
                 (JobKind::Redrive { .. }, JobState::Running) => return None,
@@ -35,115 +35,122 @@ impl Subscription {
         };
         Some(CommandRefused::Job(refusal))
     }
+}
 
-    /// Makes a page of dead letters pending.
-    pub(super) fn redrive_dead_letters(&mut self, page: RedrivePage, now: Timestamp) {
-        let lane = page.lane;
-        if self.refuses_dead_letters(lane).is_some() {
-            return;
-        }
-        let dead_letters = page.dead_letters.len() as u64;
-        if let Some(job) = self.jobs.job_mut(lane) {
-            job.kind = JobKind::Redrive {
-                drained: page.drained,
-            };
-        }
-        let seqs: Vec<_> = page
-            .dead_letters
-            .iter()
-            .map(|dead_letter| dead_letter.seq)
-            .collect();
-        let mut waiting_seqs: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
-        for (_, seq, of) in page
-            .dead_letters
-            .iter()
-            .filter_map(|dead_letter| dead_letter.waited)
-        {
-            waiting_seqs.entry(of).or_default().insert(seq);
-        }
-        for (of, seqs) in waiting_seqs {
-            let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
-            self.pending_write.push_entry(
-                of,
-                0,
-                LedgerEntry {
-                    at: now,
-                    runs,
-                    what: LedgerEvent::Redriven { into: lane },
-                },
-            );
-        }
-        self.pending_write
-            .push_change(RecordChange::Redrive(Box::new(page)));
-        self.update_counters(lane, |counters| {
-            counters.passed += dead_letters;
-            counters.matched += dead_letters;
-            counters.pending += dead_letters;
-        });
-        for seq in seqs {
-            let last = Outcome::Aborted.into();
-            let status = None;
-            let pending = PendingDelivery {
-                attempts: 0,
-                due: now,
-                last,
-                status,
-                tried: now,
-                received: Some(now),
-            };
-            self.pending_write.push_change(RecordChange::Defer {
+/// Makes a page of dead letters pending.
+pub(super) fn redrive_dead_letters(settlement: &mut Settlement, page: RedrivePage, now: Timestamp) {
+    let lane = page.lane;
+    if settlement.jobs().refuses_dead_letters(lane).is_some() {
+        return;
+    }
+    let dead_letters = page.dead_letters.len() as u64;
+    if let Some(job) = settlement.jobs_mut().job_mut(lane) {
+        job.kind = JobKind::Redrive {
+            drained: page.drained,
+        };
+    }
+    let seqs: Vec<_> = page
+        .dead_letters
+        .iter()
+        .map(|dead_letter| dead_letter.seq)
+        .collect();
+    let mut waiting_seqs: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
+    for (_, seq, of) in page
+        .dead_letters
+        .iter()
+        .filter_map(|dead_letter| dead_letter.waited)
+    {
+        waiting_seqs.entry(of).or_default().insert(seq);
+    }
+    for (of, seqs) in waiting_seqs {
+        let runs = seqs.into_iter().collect::<SeqSet>().into_runs();
+        settlement.pending_write_mut().push_entry(
+            of,
+            0,
+            LedgerEntry {
+                at: now,
+                runs,
+                what: LedgerEvent::Redriven { into: lane },
+            },
+        );
+    }
+    settlement
+        .pending_write_mut()
+        .push_change(RecordChange::Redrive(Box::new(page)));
+    settlement.update_counters(lane, |counters| {
+        counters.passed += dead_letters;
+        counters.matched += dead_letters;
+        counters.pending += dead_letters;
+    });
+    for seq in seqs {
+        let last = Outcome::Aborted.into();
+        let status = None;
+        let pending = PendingDelivery {
+            attempts: 0,
+            due: now,
+            last,
+            status,
+            tried: now,
+            received: Some(now),
+        };
+        settlement
+            .pending_write_mut()
+            .push_change(RecordChange::Defer {
                 lane,
                 seq,
                 pending,
                 was_due: None,
             });
-            self.queue_mut(lane).due.insert(DueKey {
+        settlement
+            .queues_mut()
+            .lane_queue_mut(lane)
+            .window_mut()
+            .insert(DueKey {
                 due: now,
                 lane,
                 seq,
             });
-        }
-        self.pending_write.write_cursor_now();
     }
+    settlement.pending_write_mut().write_cursor_now();
+}
 
-    /// Returns deliveries of a canceled redrive to the dead letters, if there is a destination. The
-    /// result is the others.
-    pub(super) fn give_back(
-        &mut self,
-        lane: Lane,
-        items: Vec<SendItem>,
-        now: Timestamp,
-    ) -> Vec<SendItem> {
-        let redrives = self
-            .jobs
-            .find_job(lane)
-            .is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
-        if !redrives || !self.settings.dead_letter {
-            return items;
-        }
-        let mut back = Vec::with_capacity(items.len());
-        for item in items {
-            if self.end_undelivered(item, Reason::RedriveCanceled, None, now) {
-                back.push(item.seq);
-            }
-        }
-        back.sort_unstable();
-        self.pending_write.reserve_ended(back.len());
-        let runs = back.into_iter().collect::<SeqRuns>().into_runs();
-        if !runs.is_empty() {
-            self.pending_write.push_entry(
-                lane,
-                0,
-                LedgerEntry {
-                    at: now,
-                    runs,
-                    what: LedgerEvent::GivenUp {
-                        reason: Reason::RedriveCanceled,
-                        dead_lettered: true,
-                    },
-                },
-            );
-        }
-        Vec::new()
+/// Returns deliveries of a canceled redrive to the dead letters, if there is a destination. The
+/// result is the others.
+pub(super) fn give_back(
+    settlement: &mut Settlement,
+    lane: Lane,
+    items: Vec<SendItem>,
+    now: Timestamp,
+) -> Vec<SendItem> {
+    let redrives = settlement
+        .jobs()
+        .find_job(lane)
+        .is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
+    if !redrives || !settlement.settings().dead_letter {
+        return items;
     }
+    let mut back = Vec::with_capacity(items.len());
+    for item in items {
+        if settlement.end_undelivered(item, Reason::RedriveCanceled, None, now) {
+            back.push(item.seq);
+        }
+    }
+    back.sort_unstable();
+    settlement.pending_write_mut().reserve_ended(back.len());
+    let runs = back.into_iter().collect::<SeqSet>().into_runs();
+    if !runs.is_empty() {
+        settlement.pending_write_mut().push_entry(
+            lane,
+            0,
+            LedgerEntry {
+                at: now,
+                runs,
+                what: LedgerEvent::GivenUp {
+                    reason: Reason::RedriveCanceled,
+                    dead_lettered: true,
+                },
+            },
+        );
+    }
+    Vec::new()
 }

@@ -13,10 +13,10 @@
 
 use std::collections::HashSet;
 
-use super::Subscription;
+use super::settlement::Settlement;
 use crate::{
     Effect, SendItem,
-    record::{BLOCKING, CommandRefused, DueKey, PendingDelivery, RetryRequest},
+    record::{BLOCKING, DueKey, PendingDelivery, RetryRequest},
 };
 use gridhook_event::{Lane, Seq, Timestamp};
 
@@ -31,114 +31,104 @@ pub(super) enum RetryNow {
     Asked(RetryRequest),
 }
 
-impl Subscription {
-    /// Why no pending delivery can be retried now.
-    pub fn refuses_retry(&self, now: Timestamp) -> Option<CommandRefused> {
-        if self.is_pulled() {
-            return Some(CommandRefused::Pulled);
-        }
-        if self.is_recovering() {
-            // It may hold back what would be brought forward.
-            return Some(CommandRefused::Recovering);
-        }
-        if self.endpoint.hold_reason().is_some() {
-            return Some(CommandRefused::Held);
-        }
-        // What is due then is given up.
-        self.is_dead_lettering(now)
-            .then_some(CommandRefused::DeadLettering)
-    }
-
+impl RetryNow {
     /// Whether a retry is not carried out yet.
-    pub(super) fn is_retrying(&self) -> bool {
-        !matches!(self.retry, RetryNow::None)
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self, Self::None)
     }
 
-    pub(super) fn on_retry(&mut self, request: RetryRequest, now: Timestamp) {
-        if self.refuses_retry(now).is_none() && !self.is_retrying() {
-            self.retry = RetryNow::Wanted(request);
+    /// Whether the disk is asked, and nothing is written meanwhile.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    /// Takes a request, unless there is one.
+    pub(super) fn add_request(&mut self, request: RetryRequest) {
+        if !self.is_open() {
+            *self = Self::Wanted(request);
         }
     }
 
     /// Asks the disk once no write and no other question about pending records is in progress.
     /// Memory tells what is decided and not written.
-    pub(super) fn ask_for_retry(&mut self) -> Option<Effect> {
-        let is_asking = self.late.lookup().is_open()
-            || self.leases.lookup().is_some_and(|lookup| lookup.is_open());
-        if self.pending_write.is_writing() || is_asking {
+    pub(super) fn next_effect(&mut self, settlement: &mut Settlement) -> Option<Effect> {
+        if settlement.pending_write().is_writing() || settlement.is_looking_up() {
             return None;
         }
-        match std::mem::take(&mut self.retry) {
-            RetryNow::Wanted(request) => {
+        match std::mem::take(self) {
+            Self::Wanted(request) => {
                 let keys = request.keys.clone();
-                self.retry = RetryNow::Asked(request);
-                self.pending_write.set_frozen(true);
+                *self = Self::Asked(request);
+                settlement.pending_write_mut().set_frozen(true);
                 Some(Effect::ReadPending(keys))
             }
             other => {
-                self.retry = other;
+                *self = other;
                 None
             }
         }
     }
 
-    /// Whether the disk is asked, and nothing is written meanwhile.
-    pub(super) fn is_retry_asked(&self) -> bool {
-        matches!(self.retry, RetryNow::Asked(_))
-    }
-
-    /// Takes the disk's answer. Returns false if it belongs to another question.
-    pub(super) fn on_retry_read(
+    /// Takes the request that the disk has answered, unless the answer belongs to another question.
+    fn take_answered(
         &mut self,
         found: &[(Lane, Seq, Option<PendingDelivery>)],
-        now: Timestamp,
-    ) -> bool {
-        let RetryNow::Asked(RetryRequest { keys, tried_before }) = &self.retry else {
-            return false;
+    ) -> Option<RetryRequest> {
+        let Self::Asked(RetryRequest { keys, .. }) = self else {
+            return None;
         };
-        if !found
-            .iter()
-            .map(|(lane, seq, _)| (*lane, *seq))
-            .eq(keys.iter().copied())
-        {
-            return false;
+        let answered_keys = found.iter().map(|(lane, seq, _)| (*lane, *seq));
+        if !answered_keys.eq(keys.iter().copied()) {
+            return None;
         }
-        let tried_before = *tried_before;
-        self.retry = RetryNow::None;
-        self.pending_write.set_frozen(false);
-        self.pending_write.write_cursor_now();
-        let engaged_keys: HashSet<(Lane, Seq)> = self
-            .requests
+        match std::mem::take(self) {
+            Self::Asked(request) => Some(request),
+            Self::None | Self::Wanted(_) => None,
+        }
+    }
+
+    /// Takes the disk's answer. A probation may have begun meanwhile in which due events become dead
+    /// letters: then the retry is refused. Returns the number of deliveries that it moved; [`None`]
+    /// if the answer belongs to another question.
+    pub(super) fn on_pending_read(
+        &mut self,
+        settlement: &mut Settlement,
+        found: &[(Lane, Seq, Option<PendingDelivery>)],
+        is_refused: bool,
+        now: Timestamp,
+    ) -> Option<u64> {
+        let request = self.take_answered(found)?;
+        settlement.pending_write_mut().set_frozen(false);
+        settlement.pending_write_mut().write_cursor_now();
+        if is_refused {
+            return Some(0);
+        }
+        let engaged_keys: HashSet<(Lane, Seq)> = settlement
+            .requests()
             .iter_items()
             .map(SendItem::key)
-            .chain(self.live.iter_engaged_keys())
+            .chain(settlement.queues().live().iter_engaged_keys())
             .collect();
-        // A probation may have begun meanwhile in which due events become dead letters.
-        let is_refused = self.refuses_retry(now).is_some();
+        let mut moved_count = 0;
         for (lane, seq, pending) in found {
-            let lane = *lane;
-            let seq = *seq;
-            let may_move = |pending: &&PendingDelivery| {
-                let key = DueKey {
-                    due: pending.due,
-                    lane,
-                    seq,
-                };
-                // Neither held back nor blocking, and not attempted since the operator asked.
-                let waits = !is_refused
-                    && now < pending.due
-                    && pending.due < BLOCKING
-                    && pending.tried < tried_before;
-                waits
-                    && !lane.is_job()
-                    && !engaged_keys.contains(&(lane, seq))
-                    && !self.live.due.has_left(key)
+            let Some(pending) = pending else { continue };
+            let key = DueKey {
+                due: pending.due,
+                lane: *lane,
+                seq: *seq,
             };
-            if let Some(pending) = pending.as_ref().filter(may_move) {
-                self.commanded += 1;
-                self.move_due_time(lane, seq, pending.clone(), now);
+            // Neither held back nor blocking, and not attempted since the operator asked.
+            let waits =
+                now < pending.due && pending.due < BLOCKING && pending.tried < request.tried_before;
+            if waits
+                && !lane.is_job()
+                && !engaged_keys.contains(&(*lane, *seq))
+                && !settlement.queues().live().window().has_left(key)
+            {
+                moved_count += 1;
+                settlement.move_due_time(*lane, *seq, pending.clone(), now);
             }
         }
-        true
+        Some(moved_count)
     }
 }

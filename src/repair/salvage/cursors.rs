@@ -42,13 +42,7 @@ impl Salvage<'_> {
                     "new cursor: subscription {subscription} of partition {partition} reads the \
                      log again from its beginning, except events that have ended"
                 ));
-                let live = LaneCursor {
-                    lane: Lane::LIVE,
-                    read: gridhook_event::Seq::FIRST,
-                    end: None,
-                    open: Vec::new(),
-                    done: Vec::new(),
-                };
+                let live = LaneCursor::new(Lane::LIVE, gridhook_event::Seq::FIRST, None);
                 self.cursors.insert(
                     of,
                     Cursor {
@@ -70,9 +64,10 @@ impl Salvage<'_> {
             for lane in &mut cursor.lanes {
                 lane.read = lane.read.max(floor);
                 lane.end = lane.end.map(|end| end.max(lane.read));
-                lane.done.retain(|seq| *seq >= lane.read);
-                let below = lane.open.partition_point(|seq| *seq < floor);
-                for seq in lane.open.drain(..below) {
+                lane.done = lane.done.split_off(lane.read);
+                let open = lane.open.split_off(floor);
+                let below = std::mem::replace(&mut lane.open, open);
+                for seq in below.iter() {
                     self.loss.add_event(super::LostEvent {
                         subscription: of.subscription.0,
                         partition: of.partition.0,
@@ -80,7 +75,8 @@ impl Salvage<'_> {
                         was_dead_letter: false,
                     });
                 }
-                cursor.counters.dropped = cursor.counters.dropped.saturating_add(below as u64);
+                cursor.counters.dropped =
+                    cursor.counters.dropped.saturating_add(below.event_count());
             }
         }
         self.cursors = cursors;

@@ -184,9 +184,5 @@ pub(super) fn comes_again(cursor: &Cursor, lane: Lane, seq: Seq) -> bool {
         .lanes
         .iter()
         .filter(|other| shares(other.lane))
-        .any(|other| {
-            let unread = seq >= other.read && other.end.is_none_or(|end| seq < end);
-            other.open.binary_search(&seq).is_ok()
-                || (unread && other.done.binary_search(&seq).is_err())
-        })
+        .any(|other| other.open.contains(seq) || other.is_unread(seq))
 }

@@ -203,12 +203,7 @@ impl Salvage<'_> {
                 return Ok(());
             };
             let ends = cursor.lanes.iter().flat_map(|lane| {
-                let open = lane
-                    .open
-                    .iter()
-                    .chain(&lane.done)
-                    .map(|seq| seq.plus(1))
-                    .max();
+                let open = lane.open.end_seq().max(lane.done.end_seq());
                 [Some(lane.read), lane.end, open]
             });
             let end = ends.flatten().max().unwrap_or(Seq::FIRST);

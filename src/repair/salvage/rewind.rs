@@ -118,11 +118,8 @@ impl Salvage<'_> {
 /// Makes one lane read all published events from `floor` on.
 fn rewind_cursor(cursor: &mut Cursor, floor: Seq, done: BTreeSet<Seq>) {
     let live = LaneCursor {
-        lane: Lane::LIVE,
-        read: floor,
-        end: None,
-        open: Vec::new(),
         done: done.into_iter().collect(),
+        ..LaneCursor::new(Lane::LIVE, floor, None)
     };
     cursor.lanes.retain(|lane| lane.lane.is_job());
     cursor.lanes.insert(0, live);

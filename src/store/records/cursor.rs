@@ -29,14 +29,14 @@ use gridhook_policy::{
     outcome::Failure,
     record::{
         Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, OPEN_EVENTS_MAX,
-        PaceRecord, Rate, SeqRuns, job::Job,
+        PaceRecord, Rate, SeqSet, job::Job,
     },
 };
 
 /// The maximum number of open events in a lane: far beyond [`OPEN_EVENTS_MAX`], because events in
 /// flight of several parts of the log can end before the lane that has these parts passes them. A
 /// longer list is damage and is refused before memory is allocated for it.
-const OPEN_MAX: usize = 4 * OPEN_EVENTS_MAX;
+const OPEN_MAX: u64 = 4 * OPEN_EVENTS_MAX as u64;
 
 /// Flags of a cursor.
 // Held by an operator, or with GONE because the endpoint fails.
@@ -381,20 +381,16 @@ fn put_lane(out: &mut Vec<u8>, cursor: &LaneCursor) {
 
 /// Writes the number of runs, and for each run its distance from the end of the previous one and
 /// its length.
-fn put_runs(out: &mut Vec<u8>, ascending: &[Seq]) {
+fn put_runs(out: &mut Vec<u8>, events: &SeqSet) {
+    let event_count = events.event_count();
     assert!(
-        ascending.len() <= OPEN_MAX,
-        "{} open events in a lane exceed the limit",
-        ascending.len()
+        event_count <= OPEN_MAX,
+        "{event_count} open events in a lane exceed the limit"
     );
-    assert!(
-        ascending.is_sorted_by(|seq, next| seq < next),
-        "the open events of a lane do not ascend"
-    );
-    let runs = ascending.iter().copied().collect::<SeqRuns>().into_runs();
-    put_varint(out, runs.len() as u64);
+    put_varint(out, events.runs().len() as u64);
     let mut end = Seq(0);
-    for run in runs {
+    for run in events.runs() {
+        assert!(end <= run.first, "the open events of a lane do not ascend");
         put_varint(out, run.first.0 - end.0);
         put_varint(out, run.count.into());
         end = run.end_seq();
@@ -418,18 +414,18 @@ fn take_lane(reader: &mut RecordReader<'_>) -> Option<LaneCursor> {
     })
 }
 
-fn take_runs(reader: &mut RecordReader<'_>) -> Option<Vec<Seq>> {
-    let mut seqs = Vec::new();
+fn take_runs(reader: &mut RecordReader<'_>) -> Option<SeqSet> {
+    let mut events = SeqSet::default();
+    let mut room = OPEN_MAX;
     let mut end = 0u64;
     for run in 0..reader.varint()? {
         // A gap of 0 would continue the previous run.
         let gap = reader.varint().filter(|gap| run == 0 || *gap > 0)?;
-        let count = reader
-            .varint()
-            .filter(|count| (1..=(OPEN_MAX - seqs.len()) as u64).contains(count))?;
+        let count = reader.varint().filter(|count| (1..=room).contains(count))?;
+        room -= count;
         let first = end.checked_add(gap)?;
         end = first.checked_add(count)?;
-        seqs.extend((first..end).map(Seq));
+        events.push(Seq(first), count);
     }
-    Some(seqs)
+    Some(events)
 }

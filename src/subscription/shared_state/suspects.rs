@@ -129,7 +129,7 @@ impl Suspects {
             .iter()
             .find(|lane| lane.lane == of.0)
         {
-            Some(lane) => of.1 < lane.read && lane.open.binary_search(&of.1).is_err(),
+            Some(lane) => of.1 < lane.read && !lane.open.contains(of.1),
             None => true,
         };
         let suspects = self.suspects.iter();

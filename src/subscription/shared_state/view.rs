@@ -100,13 +100,7 @@ impl SharedState {
 
     /// Sets the state from the cursor and the endpoint.
     pub fn set_state(&self, cursor: &Cursor, endpoint: EndpointView) {
-        let bare = |lane: &LaneCursor| LaneCursor {
-            lane: lane.lane,
-            read: lane.read,
-            end: lane.end,
-            open: Vec::new(),
-            done: Vec::new(),
-        };
+        let bare = |lane: &LaneCursor| LaneCursor::new(lane.lane, lane.read, lane.end);
         let end = || self.lock_inner().end;
         let low = cursor.first_unread().unwrap_or_else(end);
         let own_low = cursor.own_low().unwrap_or_else(end);

@@ -162,8 +162,8 @@ fn a_subscription_that_lost_its_cursor_reads_the_log_again_except_for_finished_e
     assert_eq!(loss.records, [expected]);
     let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
     assert_eq!(
-        (cursor.lanes[0].read, &cursor.lanes[0].done[..]),
-        (Seq(1), &[Seq(1), Seq(3), Seq(4)][..])
+        (cursor.lanes[0].read, &cursor.lanes[0].done),
+        (Seq(1), &[Seq(1), Seq(3), Seq(4)].into_iter().collect())
     );
     let Counters {
         passed,

@@ -46,13 +46,7 @@ fn check(
     });
     let read = Seq(if pending.is_some() { 5 } else { 4 });
     let cursor = Cursor {
-        lanes: vec![LaneCursor {
-            lane: Lane::LIVE,
-            read,
-            end: None,
-            open: Vec::new(),
-            done: Vec::new(),
-        }],
+        lanes: vec![LaneCursor::new(Lane::LIVE, read, None)],
         held: held.then_some(HeldBy::ByOperator),
         counters: Counters {
             passed: received,

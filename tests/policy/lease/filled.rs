@@ -48,13 +48,7 @@ fn reads(step: &CoreStep) -> Option<u64> {
 
 #[test]
 fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(1),
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(Lane::LIVE, Seq(1), None);
     let settings = SubscriptionSettings {
         batch: batch::BatchLimits {
             events_max: 100,

@@ -43,13 +43,7 @@ fn holding(until: Timestamp, attempts_max: u32) -> Subscription {
         attempts_max,
         ..plain()
     };
-    let lane = LaneCursor {
-        lane: Lane::LIVE,
-        read: Seq(2),
-        end: None,
-        open: Vec::new(),
-        done: Vec::new(),
-    };
+    let lane = LaneCursor::new(Lane::LIVE, Seq(2), None);
     let counters = Counters {
         passed: 1,
         matched: 1,

@@ -17,19 +17,21 @@
 //!   suspended endpoint pauses jobs and never causes one of their events to be given up.
 
 mod rate_limit;
-mod scheduling;
 
 use self::rate_limit::RateLimit;
-use super::{Subscription, lane_mut, settle::runs_of};
+use super::{
+    redrive,
+    settlement::{Settlement, runs_of},
+};
 use crate::{
     SendItem,
     lane::LaneReader,
     record::{
-        Command, Counters, DueKey, LaneCursor, LedgerEntry, LedgerEvent, Rate, RecordChange,
+        Command, Counters, DueKey, LedgerEntry, LedgerEvent, Rate, RecordChange,
         job::{JOBS_MAX, Job, JobCommand, JobKind, JobRefused, JobState},
     },
 };
-use gridhook_event::{Lane, Timestamp};
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Maximum pending deliveries of a job, apart from those in flight when the bound is reached.
 const PENDING_MAX: u64 = 8192;
@@ -164,7 +166,8 @@ impl Jobs {
         }
     }
 
-    fn command_problem(&self, command: JobCommand) -> Option<JobRefused> {
+    /// Why a job command does not apply in the current state.
+    pub(super) fn command_problem(&self, command: JobCommand) -> Option<JobRefused> {
         let (lane, wanted) = match command {
             JobCommand::Start { .. } => {
                 return (self.list.len() >= JOBS_MAX).then_some(JobRefused::TooMany);
@@ -190,18 +193,11 @@ impl Jobs {
             .find(free)
             .unwrap_or(Lane::FIRST_JOB)
     }
-}
-
-impl Subscription {
-    /// Why a job command does not apply in the current state.
-    pub(super) fn refuses_job(&self, command: JobCommand) -> Option<JobRefused> {
-        self.jobs.command_problem(command)
-    }
 
     /// The lane of the job that this command would start.
-    pub fn next_job(&self, command: Command) -> Option<Lane> {
+    pub(super) fn next_job(&self, command: Command) -> Option<Lane> {
         match command {
-            Command::Job(JobCommand::Start { .. }) => Some(self.jobs.next_lane()),
+            Command::Job(JobCommand::Start { .. }) => Some(self.next_lane()),
             Command::Job(JobCommand::Pause(_) | JobCommand::Resume(_) | JobCommand::Cancel(_))
             | Command::Hold
             | Command::Resume
@@ -211,208 +207,257 @@ impl Subscription {
         }
     }
 
-    pub(super) fn on_job_command(&mut self, command: JobCommand, now: Timestamp) {
-        if self.jobs.command_problem(command).is_some() {
-            return;
-        }
-        let (lane, state) = match command {
-            JobCommand::Start { kind, rate } => return self.start_job(kind, rate, now),
-            JobCommand::Pause(lane) => (lane, JobState::Paused),
-            JobCommand::Resume(lane) => (lane, JobState::Running),
-            JobCommand::Cancel(lane) => (lane, JobState::Canceling),
-        };
-        for running in self
-            .jobs
-            .list
-            .iter_mut()
-            .filter(|running| running.job.lane == lane)
-        {
-            running.job.state = state;
-            running.job.changed = now;
-        }
-        match state {
-            JobState::Paused => self.forget_job(lane),
-            JobState::Canceling => self.cancel_job(lane, now),
-            JobState::Running | JobState::Completed | JobState::Canceled => {}
+    fn set_state(&mut self, lane: Lane, state: JobState, now: Timestamp) {
+        if let Some(job) = self.job_mut(lane) {
+            job.state = state;
+            job.changed = now;
         }
     }
 
-    fn start_job(&mut self, kind: JobKind, rate: Option<Rate>, now: Timestamp) {
-        let lane = self.jobs.next_lane();
-        self.jobs.begun = lane.0 - Lane::FIRST_JOB.0 + 1;
-        let state = JobState::Running;
-        let counters = Counters::default();
+    /// Adds a job; returns its lane.
+    fn add_job(&mut self, kind: JobKind, rate: Option<Rate>, now: Timestamp) -> Lane {
+        let lane = self.next_lane();
+        self.begun = lane.0 - Lane::FIRST_JOB.0 + 1;
         let job = Job {
             lane,
             kind,
             rate,
             began: now,
             changed: now,
-            state,
-            counters,
+            state: JobState::Running,
+            counters: Counters::default(),
         };
-        self.jobs
-            .list
+        self.list
             .push(RunningJob::new(job, JobStart::Unwritten, now));
-        match kind {
-            JobKind::Replay { from, end } => {
-                let cursor = LaneCursor {
-                    lane,
-                    read: from,
-                    end: Some(end),
-                    open: Vec::new(),
-                    done: Vec::new(),
-                };
-                self.lanes.push(LaneReader::from_cursor(&cursor));
-            }
-            // Its dead letters arrive as [`super::Input::Redrive`].
-            JobKind::Redrive { .. } => {}
-        }
-    }
-
-    /// Drops ready events of a job. They are read again.
-    fn forget_job(&mut self, lane: Lane) {
-        if let Some(reading) = lane_mut(&mut self.lanes, lane) {
-            reading.forget_ready();
-        }
-        if let Some(replays) = &mut self.replays {
-            replays.forget_ready(|of| of == lane);
-        }
-    }
-
-    /// Sends nothing more of a job. Requests in flight still get their outcome; pending deliveries
-    /// are taken back in slices.
-    fn cancel_job(&mut self, lane: Lane, now: Timestamp) {
-        self.forget_job(lane);
-        if let Some(reading) = lane_mut(&mut self.lanes, lane) {
-            reading.stop();
-        }
-        let lost = self.job_queue_mut().withdraw_lane(lane);
-        let item = |seq| SendItem {
-            lane,
-            seq,
-            appended: now,
-            attempts: 0,
-            due: None,
-            since: None,
-        };
-        self.cancel_deliveries(lost.into_iter().map(item).collect(), now);
+        lane
     }
 
     /// Whether pending deliveries of this lane are taken back because its job is canceled.
-    pub(super) fn takes_back(&self, lane: Lane) -> bool {
-        let is_so = |job: &Job| job.state == JobState::Canceling;
-        self.jobs
+    pub(super) fn is_canceling(&self, lane: Lane) -> bool {
+        self.find_job(lane)
+            .is_some_and(|job| job.state == JobState::Canceling)
+    }
+
+    /// When the last batch of a job was sent.
+    pub(super) fn last_sent(&self) -> Timestamp {
+        self.left
+    }
+
+    pub(super) fn running_lanes(&self) -> Vec<Lane> {
+        self.lanes(RunningJob::is_running)
+    }
+
+    /// The lanes of running jobs, from the one whose turn it is.
+    pub(super) fn lanes_in_turn(&self) -> Vec<Lane> {
+        let mut lanes = self.running_lanes();
+        lanes.sort_unstable();
+        let first = lanes.partition_point(|lane| *lane <= self.last);
+        lanes.rotate_left(first);
+        lanes
+    }
+
+    /// The lanes of running jobs that may have more events pending.
+    pub(super) fn reading_lanes(&self) -> Vec<Lane> {
+        self.lanes(|running| running.is_running() && running.job.counters.pending < PENDING_MAX)
+    }
+
+    fn find_rate(&self, lane: Lane) -> Option<&RateLimit> {
+        let running = self.list.iter().find(|running| running.job.lane == lane)?;
+        running.allowance.as_ref()
+    }
+
+    /// When a job's rate limit allows this number of events.
+    pub(super) fn rate_opens(&self, lane: Lane, events: u32, now: Timestamp) -> Timestamp {
+        self.find_rate(lane)
+            .map_or(now, |rate| rate.opens_at(events, now))
+    }
+
+    /// How many events a job's rate limit allows now.
+    pub(super) fn rate_allows(&self, lane: Lane, now: Timestamp) -> u32 {
+        self.find_rate(lane)
+            .map_or(u32::MAX, |rate| rate.free_events(now))
+    }
+
+    /// Notes that a batch of a job leaves.
+    pub(super) fn note_batch(&mut self, lane: Lane, events: usize, now: Timestamp) {
+        let running = self
             .list
-            .iter()
-            .any(|running| running.job.lane == lane && is_so(&running.job))
+            .iter_mut()
+            .find(|running| running.job.lane == lane);
+        if let Some(rate) = running.and_then(|running| running.allowance.as_mut()) {
+            rate.take_events(events, now);
+        }
+        (self.others, self.last, self.left) = (0, lane, now);
     }
 
-    /// Takes back pending deliveries of canceled jobs, as many as fit into a write.
-    pub(super) fn take_back_canceled(&mut self, now: Timestamp) {
-        if self.jobs.is_empty() {
-            return;
-        }
-        for lane in self
-            .job_lanes(|_| true)
-            .into_iter()
-            .filter(|lane| self.takes_back(*lane))
-            .collect::<Vec<_>>()
-        {
-            let max = self.pending_write.may_give_up(usize::MAX);
-            if max == 0 || self.pending_write.is_ahead() {
-                return;
-            }
-            // Requests in flight when an earlier process ended have no pending record and no
-            // outcome.
-            let lost = self.job_queue_mut().withdraw_lane(lane);
-            let item = |seq| SendItem {
-                lane,
-                seq,
-                appended: now,
-                attempts: 0,
-                due: None,
-                since: None,
-            };
-            self.cancel_deliveries(lost.into_iter().map(item).collect(), now);
-            let keys = self.job_queue_mut().due.take_lane(lane, max);
-            let item = |DueKey { due, lane, seq }| SendItem {
-                lane,
-                seq,
-                appended: now,
-                attempts: 0,
-                due: Some(due),
-                since: None,
-            };
-            self.cancel_deliveries(keys.into_iter().map(item).collect(), now);
-        }
+    fn canceling_lanes(&self) -> Vec<Lane> {
+        self.lanes(|running| running.job.state == JobState::Canceling)
     }
 
-    /// Ends these deliveries of a canceled job.
-    pub(super) fn cancel_deliveries(&mut self, items: Vec<SendItem>, now: Timestamp) {
-        let Some(SendItem { lane, .. }) = items.first().copied() else {
-            return;
-        };
-        let items = self.give_back(lane, items, now);
-        let mut items_left = Vec::with_capacity(items.len());
-        for item in items {
-            if self.remove_pending(item) {
-                self.update_counters(item.lane, |counters| counters.canceled += 1);
-                items_left.push(item);
-            }
-        }
-        if items_left.is_empty() {
-            return;
-        }
-        self.pending_write.reserve_ended(items_left.len());
-        let runs = runs_of(items_left.iter().map(|item| item.seq).collect());
-        self.pending_write.push_entry(
-            lane,
-            0,
-            LedgerEntry {
-                at: now,
-                runs,
-                what: LedgerEvent::Canceled,
-            },
-        );
-    }
-
-    fn job_lanes(&self, is_such: impl Fn(&RunningJob) -> bool) -> Vec<Lane> {
-        self.jobs
-            .list
+    fn lanes(&self, is_such: impl Fn(&RunningJob) -> bool) -> Vec<Lane> {
+        self.list
             .iter()
             .filter(|running| is_such(running))
             .map(|running| running.job.lane)
             .collect()
     }
 
-    /// Removes jobs that have nothing left to do.
-    pub(super) fn end_jobs(&mut self, now: Timestamp) {
-        if self.jobs.is_empty() {
+    /// Removes the jobs that have nothing left to do, apart from those that read these lanes;
+    /// returns them as they end.
+    fn take_ended(&mut self, lanes: &[Lane], now: Timestamp) -> Vec<Job> {
+        let ended = self.list.extract_if(.., |running| {
+            running.job.counters.pending == 0
+                && !lanes.contains(&running.job.lane)
+                && !has_more(&running.job)
+        });
+        ended
+            .map(|RunningJob { job, .. }| end_job(job, now))
+            .collect()
+    }
+}
+
+/// Whether more events of the job may come than those of its lane.
+fn has_more(job: &Job) -> bool {
+    match job.kind {
+        JobKind::Replay { .. } | JobKind::Redrive { drained: true } => false,
+        JobKind::Redrive { drained: false } => job.state != JobState::Canceling,
+    }
+}
+
+fn end_job(job: Job, now: Timestamp) -> Job {
+    let state = match job.state {
+        JobState::Canceling | JobState::Canceled => JobState::Canceled,
+        JobState::Running | JobState::Paused | JobState::Completed => JobState::Completed,
+    };
+    Job {
+        state,
+        changed: now,
+        ..job
+    }
+}
+
+pub(super) fn on_command(settlement: &mut Settlement, command: JobCommand, now: Timestamp) {
+    if settlement.jobs().command_problem(command).is_some() {
+        return;
+    }
+    let (lane, state) = match command {
+        JobCommand::Start { kind, rate } => return start_job(settlement, kind, rate, now),
+        JobCommand::Pause(lane) => (lane, JobState::Paused),
+        JobCommand::Resume(lane) => (lane, JobState::Running),
+        JobCommand::Cancel(lane) => (lane, JobState::Canceling),
+    };
+    settlement.jobs_mut().set_state(lane, state, now);
+    match state {
+        JobState::Paused => forget_ready(settlement, lane),
+        JobState::Canceling => cancel_job(settlement, lane, now),
+        JobState::Running | JobState::Completed | JobState::Canceled => {}
+    }
+}
+
+fn start_job(settlement: &mut Settlement, kind: JobKind, rate: Option<Rate>, now: Timestamp) {
+    let lane = settlement.jobs_mut().add_job(kind, rate, now);
+    match kind {
+        JobKind::Replay { from, end } => settlement.log_mut().add_lane(lane, from, end),
+        // Its dead letters arrive as [`Input::Redrive`](crate::Input::Redrive).
+        JobKind::Redrive { .. } => {}
+    }
+}
+
+/// Drops ready events of a job. They are read again.
+fn forget_ready(settlement: &mut Settlement, lane: Lane) {
+    settlement.log_mut().forget_ready(|of| of == lane);
+    settlement.queues_mut().forget_ready_jobs(|of| of == lane);
+}
+
+/// Sends nothing more of a job. Requests in flight still get their outcome; pending deliveries are
+/// taken back in slices.
+fn cancel_job(settlement: &mut Settlement, lane: Lane, now: Timestamp) {
+    forget_ready(settlement, lane);
+    if let Some(reading) = settlement.log_mut().lane_mut(lane) {
+        reading.stop();
+    }
+    cancel_lost(settlement, lane, now);
+}
+
+/// Takes back the events of a canceled job that were open at recovery: they have no pending record
+/// and no outcome.
+fn cancel_lost(settlement: &mut Settlement, lane: Lane, now: Timestamp) {
+    let lost = settlement.queues_mut().jobs_mut().withdraw_lane(lane);
+    let items = lost
+        .into_iter()
+        .map(|seq| item_of_job(lane, seq, None, now));
+    cancel_deliveries(settlement, items.collect(), now);
+}
+
+/// Takes back pending deliveries of canceled jobs, as many as fit into a write.
+pub(super) fn take_back_canceled(settlement: &mut Settlement, now: Timestamp) {
+    for lane in settlement.jobs().canceling_lanes() {
+        let max = settlement.pending_write_mut().may_give_up(usize::MAX);
+        if max == 0 || settlement.pending_write().is_ahead() {
             return;
         }
-        let lanes: Vec<Lane> = self.lanes.iter().map(LaneReader::lane).collect();
-        let has_more = |job: &Job| match job.kind {
-            JobKind::Replay { .. } | JobKind::Redrive { drained: true } => false,
-            JobKind::Redrive { drained: false } => job.state != JobState::Canceling,
-        };
-        let is_over =
-            |job: &Job| job.counters.pending == 0 && !lanes.contains(&job.lane) && !has_more(job);
-        let (over, list): (Vec<RunningJob>, Vec<RunningJob>) = std::mem::take(&mut self.jobs.list)
+        cancel_lost(settlement, lane, now);
+        let window = settlement.queues_mut().jobs_mut().window_mut();
+        let items = window
+            .take_lane(lane, max)
             .into_iter()
-            .partition(|running| is_over(&running.job));
-        self.jobs.list = list;
-        for RunningJob { job, .. } in over {
-            let state = match job.state {
-                JobState::Canceling | JobState::Canceled => JobState::Canceled,
-                JobState::Running | JobState::Paused | JobState::Completed => JobState::Completed,
-            };
-            self.pending_write
-                .push_change(RecordChange::JobEnded(Box::new(Job {
-                    state,
-                    changed: now,
-                    ..job
-                })));
+            .map(|DueKey { due, lane, seq }| item_of_job(lane, seq, Some(due), now));
+        let items = items.collect();
+        cancel_deliveries(settlement, items, now);
+    }
+}
+
+/// A delivery of a job that ends without an attempt.
+fn item_of_job(lane: Lane, seq: Seq, due: Option<Timestamp>, now: Timestamp) -> SendItem {
+    SendItem {
+        lane,
+        seq,
+        appended: now,
+        attempts: 0,
+        due,
+        since: None,
+    }
+}
+
+/// Ends these deliveries of a canceled job.
+pub(super) fn cancel_deliveries(settlement: &mut Settlement, items: Vec<SendItem>, now: Timestamp) {
+    let Some(SendItem { lane, .. }) = items.first().copied() else {
+        return;
+    };
+    let items = redrive::give_back(settlement, lane, items, now);
+    let mut items_left = Vec::with_capacity(items.len());
+    for item in items {
+        if settlement.remove_pending(item) {
+            settlement.update_counters(item.lane, |counters| counters.canceled += 1);
+            items_left.push(item);
         }
+    }
+    if items_left.is_empty() {
+        return;
+    }
+    settlement
+        .pending_write_mut()
+        .reserve_ended(items_left.len());
+    let runs = runs_of(items_left.iter().map(|item| item.seq).collect());
+    settlement.pending_write_mut().push_entry(
+        lane,
+        0,
+        LedgerEntry {
+            at: now,
+            runs,
+            what: LedgerEvent::Canceled,
+        },
+    );
+}
+
+/// Removes jobs that have nothing left to do.
+pub(super) fn end_jobs(settlement: &mut Settlement, now: Timestamp) {
+    if settlement.jobs().is_empty() {
+        return;
+    }
+    let lanes: Vec<Lane> = settlement.log().iter().map(LaneReader::lane).collect();
+    for job in settlement.jobs_mut().take_ended(&lanes, now) {
+        let change = RecordChange::JobEnded(Box::new(job));
+        settlement.pending_write_mut().push_change(change);
     }
 }

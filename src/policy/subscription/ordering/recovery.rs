@@ -3,10 +3,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::{Subscription, blocking::BlockingEvent, queue::WantedEvent};
+use super::{
+    super::{
+        blocking::BlockingEvent,
+        in_flight::InFlight,
+        pending_write::PendingWrite,
+        queue::{SendQueue, WantedEvent},
+    },
+    Ordering,
+};
 use crate::{
     Effect, Input,
-    order::OrderHash,
+    order::{OrderHash, OrderSettings},
     record::{BLOCKING, DueKey, FetchedPending, HELD_BACK, PendingDelivery, RecordChange, Traffic},
 };
 use gridhook_event::{Lane, Seq, Timestamp};
@@ -47,21 +55,68 @@ impl Recovery {
         }
     }
 
+    /// Takes keys in the order of their due times.
+    fn add_keys(&mut self, keys: &[DueKey], all: bool) {
+        self.asked = false;
+        self.from = if all {
+            None
+        } else {
+            keys.last().map(|last| last.next()).or(self.from)
+        };
+        self.wanted
+            .extend(keys.iter().map(|key| (key.lane, key.seq)));
+    }
+
+    /// Takes an event that was fetched, if it is wanted.
+    fn add_fetched(&mut self, fetched: FetchedPending, order: Option<&OrderSettings>) {
+        let FetchedPending {
+            lane,
+            seq,
+            pending,
+            event,
+        } = fetched;
+        let mut wanted = self.wanted.iter().take(FETCH);
+        let Some(index) = wanted.position(|wanted| *wanted == (lane, seq)) else {
+            return;
+        };
+        self.wanted.remove(index);
+        let key = event
+            .as_ref()
+            .and_then(|event| order.and_then(|order| order.hash(event)));
+        let found = FoundPending {
+            lane,
+            key,
+            appended: event.map(|event| event.appended).unwrap_or_default(),
+            pending,
+        };
+        self.found.insert(seq, found);
+    }
+
     /// Whether all is read.
     pub(super) fn is_read(&self) -> bool {
         self.from.is_none() && self.wanted.is_empty() && !self.asked
     }
 }
 
-impl Subscription {
-    /// Whether the input is absorbed by the recovery of the order, or waits for its end.
-    pub(in crate::subscription) fn recovers_order(&mut self, input: Input) -> Option<Input> {
-        let Some(recovery) = self
-            .ordering
-            .as_mut()
-            .and_then(|ordering| ordering.recovery.as_mut())
-        else {
-            return Some(input);
+/// What becomes of an input while the order is recovered.
+pub(in crate::subscription) enum RecoveryInput {
+    /// It is part of the recovery.
+    Absorbed,
+    /// It waits for the end of the recovery.
+    Postponed(Input),
+    /// It is processed.
+    Other(Input),
+}
+
+impl Ordering {
+    /// Takes an input, if it is for the recovery of the order.
+    pub(in crate::subscription) fn recover_with(
+        &mut self,
+        input: Input,
+        order: Option<&OrderSettings>,
+    ) -> RecoveryInput {
+        let Some(recovery) = &mut self.recovery else {
+            return RecoveryInput::Other(input);
         };
         match input {
             Input::DueRead {
@@ -69,219 +124,165 @@ impl Subscription {
                 keys,
                 all,
             } if recovery.asked => {
-                recovery.asked = false;
-                recovery.from = if all {
-                    None
-                } else {
-                    keys.last().map(|last| last.next()).or(recovery.from)
-                };
-                recovery
-                    .wanted
-                    .extend(keys.iter().map(|key| (key.lane, key.seq)));
+                recovery.add_keys(&keys, all);
+                RecoveryInput::Absorbed
             }
             Input::Fetched(fetched) if recovery.asked => {
                 recovery.asked = false;
-                let order = self.settings.order.as_deref();
-                for FetchedPending {
-                    lane,
-                    seq,
-                    pending,
-                    event,
-                } in fetched
-                {
-                    let Some(index) = recovery
-                        .wanted
-                        .iter()
-                        .take(FETCH)
-                        .position(|wanted| *wanted == (lane, seq))
-                    else {
-                        continue;
-                    };
-                    recovery.wanted.remove(index);
-                    let key = event
-                        .as_ref()
-                        .and_then(|event| order.and_then(|order| order.hash(event)));
-                    let appended = event.map(|event| event.appended).unwrap_or_default();
-                    recovery.found.insert(
-                        seq,
-                        FoundPending {
-                            lane,
-                            key,
-                            appended,
-                            pending,
-                        },
-                    );
+                for fetched in fetched {
+                    recovery.add_fetched(fetched, order);
                 }
+                RecoveryInput::Absorbed
             }
             Input::Finished { .. }
             | Input::Late { .. }
             | Input::Claim(_)
-            | Input::Quarantine(_) => {
-                self.postponed.push_back(input);
-            }
-            other => return Some(other),
+            | Input::Quarantine(_) => RecoveryInput::Postponed(input),
+            other => RecoveryInput::Other(other),
         }
-        None
     }
 
     /// What recovery asks next.
-    pub(in crate::subscription) fn ask_for_order(&mut self, effects: &mut Vec<Effect>) {
-        let Some(recovery) = self
-            .ordering
-            .as_mut()
-            .and_then(|ordering| ordering.recovery.as_mut())
-        else {
-            return;
-        };
+    pub(in crate::subscription) fn next_recovery_effect(&mut self) -> Option<Effect> {
+        let recovery = self.recovery.as_mut()?;
         if recovery.asked || recovery.is_read() {
-            return;
+            return None;
         }
         recovery.asked = true;
-        match recovery.from {
-            Some(from) if recovery.wanted.is_empty() => effects.push(Effect::ReadDue {
+        let effect = match recovery.from {
+            Some(from) if recovery.wanted.is_empty() => Effect::ReadDue {
                 of: Traffic::Live,
                 from,
-            }),
-            _ => effects.push(Effect::Fetch(
-                recovery.wanted.iter().take(FETCH).copied().collect(),
-            )),
-        }
+            },
+            _ => Effect::Fetch(recovery.wanted.iter().take(FETCH).copied().collect()),
+        };
+        Some(effect)
     }
 
     /// Ends the recovery once all is read and what has another place in the order is written, a
     /// part with each write.
-    pub(in crate::subscription) fn finish_recovery(&mut self) {
-        let Some(ordering) = &mut self.ordering else {
+    pub(in crate::subscription) fn finish_recovery(
+        &mut self,
+        requests: &InFlight,
+        live: &mut SendQueue,
+        pending_write: &mut PendingWrite,
+    ) {
+        let Some(mut recovery) = self.recovery.take_if(|recovery| recovery.is_read()) else {
             return;
         };
-        let Some(mut recovery) = ordering.recovery.take_if(|recovery| recovery.is_read()) else {
-            return;
-        };
-        for item in self
-            .requests
-            .iter_items()
-            .filter(|item| !item.lane.is_job())
-        {
+        for item in requests.iter_items().filter(|item| !item.lane.is_job()) {
             if let Some(key) = recovery.found.remove(&item.seq).and_then(|found| found.key) {
-                ordering.mark_in_flight(item.seq, key);
+                self.mark_in_flight(item.seq, key);
             }
         }
-        while let Some((
-            seq,
-            FoundPending {
-                lane,
-                key,
-                appended,
-                pending,
-            },
-        )) = recovery.found.pop_first()
-        {
-            if self.pending_write.may_give_up(1) == 0 {
-                recovery.found.insert(
-                    seq,
-                    FoundPending {
-                        lane,
-                        key,
-                        appended,
-                        pending,
-                    },
-                );
-                ordering.recovery = Some(recovery);
+        while let Some((seq, found)) = recovery.found.pop_first() {
+            if pending_write.may_give_up(1) == 0 {
+                recovery.found.insert(seq, found);
+                self.recovery = Some(recovery);
                 return;
             }
-            let is_lost = self.live.is_lost((lane, seq));
-            let due = pending.as_ref().map(|pending| pending.due);
-            if !is_lost && due.is_none() {
-                continue;
-            }
-            let is_held_back = due == Some(HELD_BACK);
-            let blocking = pending.clone().filter(|pending| pending.due == BLOCKING);
-            let Some(key) = key else {
-                if is_held_back {
-                    self.live.release_event(WantedEvent {
-                        key: (lane, seq),
-                        due,
-                    });
-                }
-                if let Some(pending) = blocking {
-                    // It no longer has an order.
-                    ordering.blocking.insert(
-                        seq,
-                        BlockingEvent {
-                            lane,
-                            appended,
-                            pending,
-                        },
-                    );
-                    ordering.blocking.retry_event(seq);
-                }
-                continue;
-            };
-            let state = ordering.keys.entry(key).or_default();
-            state.failed = true;
-            if state.going.is_empty() {
-                ordering.mark_in_flight(seq, key);
-                match blocking {
-                    Some(pending) => {
-                        ordering.blocking.insert(
-                            seq,
-                            BlockingEvent {
-                                lane,
-                                appended,
-                                pending,
-                            },
-                        );
-                        if !ordering.blocking.is_enabled() {
-                            ordering.blocking.retry_event(seq);
-                        }
-                    }
-                    None if is_held_back => self.live.release_event(WantedEvent {
-                        key: (lane, seq),
-                        due,
-                    }),
-                    None => {}
-                }
-                continue;
-            }
-            ordering.hold_back(key, lane, seq, due.map(|_| HELD_BACK));
-            match pending {
-                Some(pending) if !is_held_back => {
-                    // It was pending before the subscription had an order, or had another one.
-                    let was_due = pending.due;
-                    if was_due != BLOCKING {
-                        self.live.due.remove_pending(DueKey {
-                            due: was_due,
-                            lane,
-                            seq,
-                        });
-                    }
-                    let pending = PendingDelivery {
-                        due: HELD_BACK,
-                        ..pending
-                    };
-                    self.pending_write.reserve_ended(1);
-                    self.pending_write.push_change(RecordChange::Defer {
-                        lane,
-                        seq,
-                        pending,
-                        was_due: Some(was_due),
-                    });
-                }
-                Some(_) | None => {
-                    if let Some(event) = ordering
-                        .keys
-                        .get_mut(&key)
-                        .and_then(|state| state.held_back.get_mut(&seq))
-                    {
-                        event.write = 0;
-                    }
-                    self.live.forget_lost((lane, seq));
-                }
-            }
+            self.place_found(seq, found, live, pending_write);
         }
-        if !ordering.tracked.is_empty() {
+        if !self.tracked.is_empty() {
             // What is held back is seen in the state that a write publishes.
-            self.pending_write.write_cursor_now();
+            pending_write.write_cursor_now();
         }
     }
+
+    /// Places a delivery that recovery has read in the order of its key.
+    fn place_found(
+        &mut self,
+        seq: Seq,
+        found: FoundPending,
+        live: &mut SendQueue,
+        pending_write: &mut PendingWrite,
+    ) {
+        let FoundPending {
+            lane,
+            key,
+            appended,
+            pending,
+        } = found;
+        let due = pending.as_ref().map(|pending| pending.due);
+        if due.is_none() && !live.is_lost((lane, seq)) {
+            return;
+        }
+        let is_held_back = due == Some(HELD_BACK);
+        let released_event = WantedEvent {
+            key: (lane, seq),
+            due,
+        };
+        let blocking = pending
+            .clone()
+            .filter(|pending| pending.due == BLOCKING)
+            .map(|pending| BlockingEvent {
+                lane,
+                appended,
+                pending,
+            });
+        let Some(key) = key else {
+            // It no longer has an order.
+            if is_held_back {
+                live.release_event(released_event);
+            }
+            if let Some(event) = blocking {
+                self.blocking.insert(seq, event);
+                self.blocking.retry_event(seq);
+            }
+            return;
+        };
+        let state = self.keys.entry(key).or_default();
+        state.failed = true;
+        if state.going.is_empty() {
+            self.mark_in_flight(seq, key);
+            if let Some(event) = blocking {
+                self.blocking.insert(seq, event);
+                if !self.blocking.is_enabled() {
+                    self.blocking.retry_event(seq);
+                }
+            } else if is_held_back {
+                live.release_event(released_event);
+            }
+            return;
+        }
+        self.hold_back(key, lane, seq, due.map(|_| HELD_BACK));
+        if let Some(pending) = pending.filter(|_| !is_held_back) {
+            // It was pending before the subscription had an order, or had another one.
+            move_behind(lane, seq, pending, live, pending_write);
+            return;
+        }
+        let state = self.keys.get_mut(&key);
+        if let Some(event) = state.and_then(|state| state.held_back.get_mut(&seq)) {
+            event.write = 0;
+        }
+        live.forget_lost((lane, seq));
+    }
+}
+
+/// Holds back a delivery that is pending otherwise.
+fn move_behind(
+    lane: Lane,
+    seq: Seq,
+    pending: PendingDelivery,
+    live: &mut SendQueue,
+    pending_write: &mut PendingWrite,
+) {
+    let was_due = pending.due;
+    if was_due != BLOCKING {
+        live.window_mut().remove_pending(DueKey {
+            due: was_due,
+            lane,
+            seq,
+        });
+    }
+    pending_write.reserve_ended(1);
+    pending_write.push_change(RecordChange::Defer {
+        lane,
+        seq,
+        pending: PendingDelivery {
+            due: HELD_BACK,
+            ..pending
+        },
+        was_due: Some(was_due),
+    });
 }
