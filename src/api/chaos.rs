@@ -53,6 +53,7 @@ pub struct KillBody {
     /// Name of the topic of the actor
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
+    /// Name of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
     /// How the actor ends: by a panic or by a regular stop
@@ -68,6 +69,7 @@ pub struct StallBody {
     /// Name of the topic of the actor
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
+    /// Name of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
     /// Duration such as `500ms`; at most a minute.
@@ -88,6 +90,7 @@ pub struct WritesBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = ChaosResponses)]
 pub struct ResponsesBody {
+    /// Kind of the fault
     pub fault: ResponseFaultKind,
     /// Share of the responses, above 0 and up to 1.
     pub rate: f64,
@@ -120,7 +123,9 @@ pub struct ClockBody {
 pub struct PoisonBody {
     /// Name of the topic of the event
     pub topic: String,
+    /// Name of the event subscription
     pub subscription: String,
+    /// Id of the event
     pub event_id: String,
     /// Number of actors that the event ends
     pub times: u32,
@@ -136,6 +141,7 @@ pub struct PoisonBody {
 pub struct ActiveFaults {
     /// Number of the fault, from 1
     pub number: u64,
+    /// Kind of the fault
     pub fault: String,
     /// The fault as it was requested
     #[schema(value_type = Object)]
@@ -151,18 +157,31 @@ pub struct ActiveFaults {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ChaosCounters)]
 pub struct InjectionCounters {
+    /// Number of kills of subscription actors
     pub subscriptions_killed: u64,
+    /// Number of kills of topic actors
     pub topics_killed: u64,
+    /// Number of kills of dead-letter actors
     pub dead_letters_killed: u64,
+    /// Number of kills of delivery actors
     pub deliveries_killed: u64,
+    /// Number of poisoned events
     pub events_poisoned: u64,
+    /// Number of stalled actors
     pub actors_stalled: u64,
+    /// Number of stalls of the journal
     pub journal_stalls: u64,
+    /// Number of steps of the wall clock
     pub clock_steps: u64,
+    /// Number of stalled writes
     pub writes_stalled: u64,
+    /// Number of failed writes
     pub writes_failed: u64,
+    /// Number of dropped responses
     pub responses_dropped: ResponseCount,
+    /// Number of delayed responses
     pub responses_delayed: ResponseCount,
+    /// Number of corrupted responses
     pub responses_corrupted: ResponseCount,
 }
 
@@ -170,6 +189,7 @@ pub struct InjectionCounters {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = ChaosCount)]
 pub struct ResponseCount {
+    /// Number of affected responses
     pub responses: u64,
     /// Number of events of these responses
     pub events: u64,
@@ -179,6 +199,8 @@ pub struct ResponseCount {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = Chaos)]
 pub struct ChaosReport {
+    /// Active faults, oldest first
     pub active: Vec<ActiveFaults>,
+    /// Counts of what the faults did
     pub injected: InjectionCounters,
 }

@@ -84,8 +84,11 @@ pub struct RedriveStartedView {
 pub struct PurgedView {
     /// Number of selected dead letters
     pub dead_letters: u64,
+    /// Whether to count without a change
     pub dry_run: bool,
+    /// Problems that were found
     pub problems: Vec<ProblemView>,
+    /// Value of `after` for the next request; missing at the end
     pub next: Option<String>,
 }
 
@@ -104,8 +107,11 @@ pub struct ProblemView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLetters)]
 pub struct PageView {
+    /// Items of the list
     pub value: Vec<DeadLetterView>,
+    /// Problems that were found
     pub problems: Vec<ProblemView>,
+    /// Address of the next page
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
 }
@@ -115,17 +121,27 @@ pub struct PageView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLetter)]
 pub struct DeadLetterView {
+    /// Key of the dead letter, for further requests
     pub key: String,
+    /// `waiting` until the dead letter is in a file, then `written`
     pub stage: String,
     /// Id of the event
     pub id: Option<String>,
+    /// Type of the event
     pub event_type: Option<String>,
+    /// Subject of the event in the context of its source
     pub subject: Option<String>,
+    /// Reason why delivery was given up
     pub dead_letter_reason: Option<String>,
+    /// Number of delivery attempts
     pub delivery_attempts: Option<u32>,
+    /// Outcome of the last delivery attempt
     pub last_delivery_outcome: Option<String>,
+    /// HTTP status of the last delivery attempt
     pub last_http_status_code: Option<u16>,
+    /// Time at which the event was published
     pub publish_time: Option<String>,
+    /// Time of the last delivery attempt
     pub last_delivery_attempt_time: Option<String>,
     /// Time at which the file of a waiting dead letter is due
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,6 +149,7 @@ pub struct DeadLetterView {
     /// Path of the file of a written dead letter, below the folder of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// Position in the file or in the list
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
 }
@@ -144,6 +161,7 @@ pub struct DeadLetterView {
 pub struct DeadLetterDetailView {
     #[serde(flatten)]
     pub letter: DeadLetterView,
+    /// Schema of the event
     pub schema: String,
     /// The event as it was published, byte for byte.
     #[schema(value_type = Object)]
@@ -154,6 +172,7 @@ pub struct DeadLetterDetailView {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = NewestDeadLetters)]
 pub struct NewestDeadLettersView {
+    /// Current time of the server
     pub now: String,
     /// Lines of the ledgers, newest first. Their dead letters may have been redriven or purged
     /// since.

@@ -153,7 +153,7 @@ pub struct DeploymentResourceType {
 /// A resource by its id.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct ResourceReference {
-    /// Resource id
+    /// Resource id, as Azure Resource Manager writes it
     pub id: String,
 }
 
@@ -166,7 +166,7 @@ pub struct DeploymentDiagnostic {
     pub code: String,
     /// Text for people
     pub message: String,
-    /// Resource id
+    /// Resource id of the resource that is left out
     pub target: String,
 }
 
@@ -216,7 +216,7 @@ pub struct DeploymentOperationProperties {
     /// How it ended
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_message: Option<DeploymentStatusMessage>,
-    /// Resource
+    /// Resource that the operation changes
     pub target_resource: DeploymentTarget,
 }
 
@@ -233,7 +233,7 @@ pub struct DeploymentStatusMessage {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentTarget {
-    /// Resource id
+    /// Resource id, as Azure Resource Manager writes it
     pub id: String,
     /// Type of the resource
     pub resource_type: String,
@@ -267,7 +267,7 @@ pub struct WhatIfResult {
     /// What is wrong with the template
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<DeploymentErrorView>,
-    /// The changes
+    /// Changes that the deployment would make
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub properties: Option<WhatIfResultProperties>,
 }

@@ -7,8 +7,11 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = FilterReport)]
 pub struct FilterTestReport {
+    /// Number of tested events
     pub tested: usize,
+    /// Number of matching events
     pub matched: usize,
+    /// Results for the tested events
     pub results: Vec<FilterTestLine>,
 }
 
@@ -19,7 +22,9 @@ pub struct FilterTestReport {
 pub struct FilterTestLine {
     /// Id of the event
     pub id: String,
+    /// Whether the event matches the filter
     pub matches: bool,
+    /// Condition that the event does not meet
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
     /// Reason why the condition is not met

@@ -10,6 +10,7 @@ use super::replay::ReplayView;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Jobs)]
 pub struct JobsReport {
+    /// Current time of the server
     pub now: String,
     /// Number of jobs that have not ended.
     pub open: usize,

@@ -21,5 +21,6 @@ pub struct SearchReport {
 pub struct EventMatchView {
     /// Resource id of its topic or domain
     pub topic: String,
+    /// Sequence number of the event in the log
     pub sequence: u64,
 }

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 #[serde(rename_all = "camelCase")]
 #[schema(as = ServerFacts)]
 pub struct ServerReport {
+    /// Current time of the server
     pub now: String,
     /// Version of the program.
     pub version: String,

@@ -9,9 +9,11 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = TransformReport)]
 pub struct TransformTestReport {
+    /// Number of tested events
     pub tested: usize,
     /// Number of events for which the transformation fails
     pub failed: usize,
+    /// Results for the tested events
     pub results: Vec<TransformTestLine>,
 }
 

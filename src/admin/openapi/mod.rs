@@ -9,10 +9,10 @@
 //! Not described: paths that are always refused (event subscriptions of other providers'
 //! resources), and 405 responses, which every path sends with `Allow` for other methods.
 
+mod comments;
 mod description;
 mod draft;
 mod events;
-mod fields;
 mod publishing;
 mod pull;
 mod shared;
