@@ -1,13 +1,13 @@
 //! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`,
 //! `resume`, `probe`, `release` and `unblock`.
 
+use crate::{AdminResult, respond_json};
 use std::{num::NonZeroU32, ops::Range};
 
-use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{
-    AdminError, Control,
+    Control,
     arm::{Call, find_topic, no_subscription, path::TopicPath},
     model::{parse_body, read},
 };
@@ -149,10 +149,7 @@ pub(crate) fn counters_view(counters: Counters) -> CountersView {
 }
 
 /// `GET …/status` of a topic.
-pub(super) async fn topic_status(
-    control: &Control,
-    path: &TopicPath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> AdminResult {
     let topic = find_topic(control, path)?;
     let backlog = topic.crowded_partition();
     let Range { start: from, end } = topic.log_range().await.map_err(registry::Error::from)?;
@@ -193,15 +190,11 @@ pub(super) async fn topic_status(
         duplicate_events: topic.meter().publish_counts().duplicates,
         actor: incarnations_view(&topic.supervision_history().read_state(), None),
     };
-    Ok(HttpResponse::Ok().json(view))
+    respond_json(&view)
 }
 
 /// `GET …/status`.
-pub(super) async fn status(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
     let topic = find_topic(control, path)?;
     let subscription = topic
         .find_subscription(name)
@@ -231,15 +224,11 @@ pub(super) async fn status(
         condition,
         now,
     );
-    Ok(HttpResponse::Ok().json(view))
+    respond_json(&view)
 }
 
 /// `POST …/unblock`.
-pub(super) async fn unblock(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn unblock(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let body: UnblockBody = if call.body.is_empty() {
         UnblockBody::default()
     } else {
@@ -265,7 +254,7 @@ pub(super) async fn command(
     path: &TopicPath,
     name: &str,
     command: Command,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     find_topic(control, path)?
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;

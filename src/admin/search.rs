@@ -1,9 +1,10 @@
 //! `GET /search`: the topics that have an event with an id.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use crate::{AdminResult, respond_json};
+use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, model::InvalidRequest, query};
+use super::{Control, model::InvalidRequest, query};
 use gridhook_api::search::{EventMatchView, SearchReport};
 
 /// Maximum lookups of one search in all topics: each is a part of a log.
@@ -22,7 +23,7 @@ struct SearchQuery {
 pub(super) async fn find_resources(
     request: HttpRequest,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let SearchQuery { id } = query::read(request.query_string(), "id")?;
     let missing = || InvalidRequest::new("id", "is missing; allowed is the id of an event");
     let id = id.filter(|id| !id.is_empty()).ok_or_else(missing)?;
@@ -51,5 +52,5 @@ pub(super) async fn find_resources(
             report.unsearched.push(resource);
         }
     }
-    Ok(HttpResponse::Ok().json(report))
+    respond_json(&report)
 }

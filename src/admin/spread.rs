@@ -15,6 +15,7 @@
 //! - All that a shard leads is sent at once, and only if it differs from what the other shard has
 //!   stored. So nothing depends on which changes were sent before.
 
+use crate::AdminResult;
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hasher as _},
@@ -153,7 +154,7 @@ impl SpreadTopics {
     }
 
     /// Returns once every other shard has stored what this one leads.
-    async fn share_definitions(&self, registry: &Registry) -> Result<(), AdminError> {
+    async fn share_definitions(&self, registry: &Registry) -> AdminResult<()> {
         let others = (0..self.stored.len()).filter(|shard| *shard != self.own);
         let shared = others.map(|shard| async move {
             let shared = self.share_with(registry, shard, true).await;
@@ -244,7 +245,7 @@ impl Control {
     }
 
     /// Returns once every shard has a change of a spread topic.
-    pub(super) async fn share_change(&self, path: &TopicPath) -> Result<(), AdminError> {
+    pub(super) async fn share_change(&self, path: &TopicPath) -> AdminResult<()> {
         let Some(spread) = &self.spread else {
             return Ok(());
         };
@@ -257,7 +258,7 @@ impl Control {
     }
 
     /// Returns once every shard has a change of a namespace with spread topics.
-    pub(super) async fn share_namespace(&self, name: &Name) -> Result<(), AdminError> {
+    pub(super) async fn share_namespace(&self, name: &Name) -> AdminResult<()> {
         match self
             .spread
             .as_ref()
@@ -280,7 +281,7 @@ impl Control {
     pub(super) async fn delete_followers(
         &self,
         record: &TopicRecord,
-    ) -> Result<Option<Leaving>, AdminError> {
+    ) -> AdminResult<Option<Leaving>> {
         self.delete_followers_of(record.key(), record.is_spread())
             .await
     }
@@ -289,7 +290,7 @@ impl Control {
     pub(super) async fn delete_followers_of_namespace(
         &self,
         name: &Name,
-    ) -> Result<Option<Leaving>, AdminError> {
+    ) -> AdminResult<Option<Leaving>> {
         self.delete_followers_of(namespace_lock_key(name), self.has_spread_topics(name))
             .await
     }
@@ -298,7 +299,7 @@ impl Control {
         &self,
         key: String,
         has_any: bool,
-    ) -> Result<Option<Leaving>, AdminError> {
+    ) -> AdminResult<Option<Leaving>> {
         let Some(spread) = self.spread.as_ref().filter(|_| has_any) else {
             return Ok(None);
         };

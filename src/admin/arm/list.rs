@@ -3,12 +3,13 @@
 //! Lists are ordered by key, and a page starts after the last key of the previous one, so that
 //! concurrent changes hide no other resource.
 
+use crate::AdminResult;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use serde_json::Value;
 use url::form_urlencoded;
 
 use crate::{
-    AdminError, Control,
+    Control,
     merge::{PageKeys, PagePart},
     model::odata::NameFilter,
     query,
@@ -37,10 +38,7 @@ pub(super) struct PageRequest {
 
 impl PageRequest {
     /// The page that a request asks for.
-    pub(super) fn from_request(
-        request: &HttpRequest,
-        control: &Control,
-    ) -> Result<Self, AdminError> {
+    pub(super) fn from_request(request: &HttpRequest, control: &Control) -> AdminResult<Self> {
         let (page, filter) = Self::from_unfiltered_request(request, control)?;
         let names = if filter.trim().is_empty() {
             None
@@ -54,7 +52,7 @@ impl PageRequest {
     pub(super) fn from_unfiltered_request(
         request: &HttpRequest,
         control: &Control,
-    ) -> Result<(Self, String), AdminError> {
+    ) -> AdminResult<(Self, String)> {
         let mut filter = String::new();
         let url = format!("{}{}", control.operators_url(request), request.path());
         let is_part = request.extensions().contains::<OneOfShards>();

@@ -7,6 +7,8 @@
 mod body;
 pub mod injector;
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::time::Duration;
 
 use actix_web::{HttpResponse, web};
@@ -17,7 +19,7 @@ use self::injector::{ChaosTargets, Fault};
 use super::{
     AdminError, Control,
     arm::read_body,
-    model::{InvalidRequest, parse_body, read, value_of},
+    model::{parse_body, read, value_of},
 };
 use gridhook_api::chaos::{
     ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponseFaultKind,
@@ -53,10 +55,7 @@ pub(super) async fn end_all(control: web::Data<Control>) -> HttpResponse {
 }
 
 /// `POST /chaos/kill`. The response names the killed actor.
-pub(super) async fn kill_actor(
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
     let body: KillBody = read(parse_body(&read_body(payload).await?)?)?;
     let KillBody {
         actor,
@@ -75,7 +74,7 @@ pub(super) async fn kill_actor(
         control
             .fault_injector
             .count_fault(|counters| &mut counters.deliveries_killed);
-        return Ok(HttpResponse::Ok().json(body));
+        return respond_json(&body);
     }
     let victim = control.choose_victim(*actor, topic.as_deref(), subscription.as_deref())?;
     let fault = match by {
@@ -91,19 +90,16 @@ pub(super) async fn kill_actor(
             Victim::DeadLetters => &mut counters.dead_letters_killed,
         });
     let (actor, topic, subscription) = victim.into_parts();
-    Ok(HttpResponse::Ok().json(KillBody {
+    respond_json(&KillBody {
         actor,
         topic,
         subscription,
         by: *by,
-    }))
+    })
 }
 
 /// `POST /chaos/stall`: stalls an actor or the journal.
-pub(super) async fn stall_actor(
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
     let body: StallBody = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::stall_time(&body.duration)?;
     warn!(?body, "chaos: stalling an actor or the journal");
@@ -116,7 +112,7 @@ pub(super) async fn stall_actor(
             control
                 .fault_injector
                 .count_fault(|counters| &mut counters.journal_stalls);
-            return Ok(HttpResponse::Ok().json(on));
+            return respond_json(&on);
         }
         StallTarget::Topic => ActorKind::Topic,
         StallTarget::Subscription => ActorKind::Subscription,
@@ -145,14 +141,11 @@ pub(super) async fn stall_actor(
     control
         .fault_injector
         .count_fault(|counters| &mut counters.actors_stalled);
-    Ok(HttpResponse::Ok().json(on))
+    respond_json(&on)
 }
 
 /// `POST /chaos/writes`: fails the next writes of the journal, as a full disk does.
-pub(super) async fn fail_writes(
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn fail_writes(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
     let body: WritesBody = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::fault_duration(&body.duration)?;
     body::check_writes(body.fail)?;
@@ -161,14 +154,14 @@ pub(super) async fn fail_writes(
         tools.faults.fail_writes(body.fail);
         Ok(())
     })?;
-    Ok(HttpResponse::Ok().json(on))
+    respond_json(&on)
 }
 
 /// `POST /chaos/responses`: drops, delays or corrupts responses of endpoints.
 pub(super) async fn disturb_responses(
     payload: web::Payload,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let body: ResponsesBody = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::fault_duration(&body.duration)?;
     let rate = body::response_share(body.rate)?;
@@ -177,28 +170,19 @@ pub(super) async fn disturb_responses(
             ResponseFault::Delay(body::response_delay(delay)?)
         }
         (ResponseFaultKind::Delay, None) => {
-            return Err(InvalidRequest::new(
-                "delay",
-                "is missing; allowed is a duration such as \"2s\"",
-            )
-            .into());
+            return refuse_value("delay", "is missing; allowed is a duration such as \"2s\"");
         }
         (ResponseFaultKind::Drop | ResponseFaultKind::Corrupt, Some(_)) => {
-            return Err(InvalidRequest::new(
-                "delay",
-                "is given and the fault is another; leave it out",
-            )
-            .into());
+            return refuse_value("delay", "is given and the fault is another; leave it out");
         }
         (ResponseFaultKind::Drop, None) => ResponseFault::Drop,
         (ResponseFaultKind::Corrupt, None) => ResponseFault::Corrupt,
     };
     if let (None, Some(_)) = (&body.topic, &body.subscription) {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "topic",
             "is missing; the event subscription is one of a topic",
-        )
-        .into());
+        );
     }
     let owner = control
         .registry
@@ -213,14 +197,11 @@ pub(super) async fn disturb_responses(
         tools.response_faults.begin_rule(number, rule);
         Ok(())
     })?;
-    Ok(HttpResponse::Ok().json(on))
+    respond_json(&on)
 }
 
 /// `POST /chaos/clock`: steps the wall clock, and steps it back at the end.
-pub(super) async fn step_clock(
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn step_clock(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
     let body: ClockBody = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::fault_duration(&body.duration)?;
     let (back, by) = body::clock_step(&body.step)?;
@@ -236,14 +217,14 @@ pub(super) async fn step_clock(
     control
         .fault_injector
         .count_fault(|counters| &mut counters.clock_steps);
-    Ok(HttpResponse::Ok().json(on))
+    respond_json(&on)
 }
 
 /// `POST /chaos/poison`. The response repeats the request.
 pub(super) async fn poison_event(
     payload: web::Payload,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let body: PoisonBody = read(parse_body(&read_body(payload).await?)?)?;
     let PoisonBody {
         topic,
@@ -253,7 +234,7 @@ pub(super) async fn poison_event(
         duration,
     } = &body;
     if *times == 0 {
-        return Err(InvalidRequest::new("times", "is 0; allowed is 1 or more").into());
+        return refuse_value("times", "is 0; allowed is 1 or more");
     }
     let most = duration
         .as_deref()
@@ -274,7 +255,7 @@ pub(super) async fn poison_event(
     control
         .fault_injector
         .count_fault(|counters| &mut counters.events_poisoned);
-    Ok(HttpResponse::Ok().json(body))
+    respond_json(&body)
 }
 
 impl Victim {
@@ -295,8 +276,8 @@ fn start_fault(
     fault: Fault,
     what: &impl Serialize,
     duration: Duration,
-    switch: impl FnOnce(u64, &ChaosTargets) -> Result<(), AdminError>,
-) -> Result<ActiveFaults, AdminError> {
+    switch: impl FnOnce(u64, &ChaosTargets) -> AdminResult<()>,
+) -> AdminResult<ActiveFaults> {
     let now = control.clock.now();
     let on = control.fault_injector.start(
         &control.registry,
@@ -322,7 +303,7 @@ impl Control {
         actor: ActorKind,
         topic: Option<&str>,
         subscription: Option<&str>,
-    ) -> Result<Victim, AdminError> {
+    ) -> AdminResult<Victim> {
         body::check_names(actor, topic, subscription)?;
         let name_or_empty = |name: Option<&str>| name.unwrap_or_default().to_owned();
         Ok(match actor {
@@ -350,7 +331,7 @@ impl Control {
         })
     }
 
-    fn inject_fault(&self, victim: &Victim, fault: ActorFault) -> Result<(), AdminError> {
+    fn inject_fault(&self, victim: &Victim, fault: ActorFault) -> AdminResult<()> {
         match victim {
             Victim::Actor(actor) => Ok(self.registry.inject_fault(actor, fault)?),
             Victim::DeadLetters => {

@@ -1,5 +1,6 @@
 //! Reads bodies and makes views of the operations on dead letters.
 
+use crate::model::refuse_value;
 use crate::model::{InvalidRequest, parse_instant};
 use gridhook_api::dead_letters::{DeadLetterFilterBody, DeadLetterView, ProblemView};
 use gridhook_dead_letter::browse::{
@@ -27,7 +28,7 @@ pub(crate) fn dead_letter_query(
                 "is \"{}\"; allowed are waiting and written",
                 other.escape_debug()
             );
-            return Err(InvalidRequest::new(target("stage"), problem));
+            return refuse_value(target("stage"), problem);
         }
     };
     Ok(DeadLetterQuery {

@@ -1,6 +1,6 @@
 //! Routes of tenants, Azure subscriptions, resource groups and the resource provider.
 
-use actix_web::HttpResponse;
+use crate::respond_json;
 
 use super::super::{
     account,
@@ -143,7 +143,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         &[get(
             answer!(c => {
                 let names = resource_groups::tag_names(c.control, c.path.name("subscriptionId")?);
-                Ok(HttpResponse::Ok().json(names))
+                respond_json(&names)
             }),
             describe("listTagNames", "List the names and values of tags").lists(any_object),
         )

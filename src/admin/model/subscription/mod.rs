@@ -11,6 +11,7 @@ pub mod test;
 pub(crate) mod transform;
 mod view;
 
+use crate::model::refuse_value;
 use serde_json::{Value, json};
 
 pub use self::check::check_limits;
@@ -83,11 +84,11 @@ pub fn read_patch(
     }
     drop_read_only(&mut patch, &IGNORED);
     if patch.get("properties").is_some() {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "properties",
             "is not allowed in a PATCH of an event subscription: destination, filter, labels and \
              the others stand at the top",
-        ));
+        );
     }
     patch_properties(existing, topic, ranges, patch)
 }
@@ -228,7 +229,7 @@ impl RecordReader<'_> {
             None if queue.is_some() => (Webhook::default(), None),
             None => {
                 let problem = "cannot be read: missing field `destination`";
-                return Err(InvalidRequest::new(BODY, problem));
+                return refuse_value(BODY, problem);
             }
         };
         let (order_key, order_blocks) = check::read_ordering(properties.ordering, input_schema)?;
