@@ -125,7 +125,7 @@ pub struct DeploymentProperties {
     /// Resources of other services, which are left out
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<DeploymentDiagnostic>,
-    /// Why it failed
+    /// Error of the deployment, if it failed
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<DeploymentErrorView>,
 }
@@ -213,7 +213,7 @@ pub struct DeploymentOperationProperties {
     pub duration: String,
     /// Status of the PUT of the resource: `OK` if nothing had to be changed
     pub status_code: String,
-    /// How it ended
+    /// How the operation ended, with its error
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_message: Option<DeploymentStatusMessage>,
     /// Resource that the operation changes
@@ -225,7 +225,7 @@ pub struct DeploymentOperationProperties {
 pub struct DeploymentStatusMessage {
     /// State, the same as that of the operation
     pub status: String,
-    /// Why it failed
+    /// Error of the deployment, if it failed
     pub error: DeploymentErrorView,
 }
 
@@ -246,7 +246,7 @@ pub struct DeploymentTarget {
 pub struct DeploymentStatus {
     /// `Running`, `Succeeded`, `Failed` or `Canceled`
     pub status: String,
-    /// Why it failed
+    /// Error of the deployment, if it failed
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<DeploymentErrorView>,
 }

@@ -41,7 +41,7 @@ pub struct SubscriptionStatusView {
     pub oldest_unread_age_seconds: Option<u64>,
     /// Time of the next due event
     pub next_due: Option<String>,
-    /// Only with `ordering`
+    /// What the order by key holds back; only with `ordering`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderStatusView>,
     /// Number of requests in flight

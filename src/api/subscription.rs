@@ -100,7 +100,7 @@ pub struct SubscriptionProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<DestinationSchema>)]
     pub destination: Option<Destination>,
-    /// In place of `destination`
+    /// Endpoint with the identity that it is called with, in place of `destination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
     /// Filter of events; default all events
@@ -115,7 +115,7 @@ pub struct SubscriptionProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "CloudEventSchemaV1_0")]
     pub event_delivery_schema: Option<String>,
-    /// What is delivered instead of an event
+    /// What is delivered instead of an event, made of it by JMESPath expressions; default the event
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
@@ -125,7 +125,7 @@ pub struct SubscriptionProperties {
     /// Destination of dead letters
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination: Option<DeadLetterBody>,
-    /// In place of `deadLetterDestination`
+    /// Destination of dead letters with an identity, in place of `deadLetterDestination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_with_resource_identity: Option<DeadLetterWithIdentity>,
     /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default

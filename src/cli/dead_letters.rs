@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs, encode_segment},
+    client::{self, ClientArgs, ClientError, PagedList, ServerClient, SubscriptionArgs, encode_segment},
     format::{count_with_noun, group_thousands, optional_or_dash, text_or_dash},
     output::{TextTable, read},
     print, prompt,
@@ -48,22 +48,23 @@ enum DeadLettersCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = FILTER)]
 struct FilterArgs {
     /// Only in this stage: waiting (for its file) or written (to a file)
-    #[arg(long, value_name = "STAGE", help_heading = FILTER)]
+    #[arg(long, value_name = "STAGE")]
     stage: Option<String>,
     /// Only with the last attempt (or else the publication) at or after this time, such as
     /// 2026-11-20 or 2h
-    #[arg(long, value_name = "TIME", value_parser = parse_past, help_heading = FILTER)]
+    #[arg(long, value_name = "TIME", value_parser = parse_past)]
     from: Option<String>,
     /// Only before this time
-    #[arg(long, value_name = "TIME", value_parser = parse_past, help_heading = FILTER)]
+    #[arg(long, value_name = "TIME", value_parser = parse_past)]
     to: Option<String>,
     /// Only with this dead-letter reason
-    #[arg(long, value_name = "REASON", help_heading = FILTER)]
+    #[arg(long, value_name = "REASON")]
     reason: Option<String>,
     /// Only with this event id
-    #[arg(long, value_name = "ID", help_heading = FILTER)]
+    #[arg(long, value_name = "ID")]
     id: Option<String>,
 }
 
@@ -140,30 +141,17 @@ struct NewestArgs {
 impl NewestArgs {
     async fn run(self) -> Result<String, ClientError> {
         let session = self.client.control.open_session()?;
-        let mut lines = Vec::new();
-        let mut next = None;
-        let most = self.limit as usize;
-        while lines.len() < most {
-            let mut query = url::form_urlencoded::Serializer::new(String::new());
-            query.append_pair("top", &(most - lines.len()).min(500).to_string());
-            for (name, value) in [
-                ("reason", &self.reason),
-                ("search", &self.search),
-                ("continue", &next),
-            ] {
-                if let Some(value) = value {
-                    query.append_pair(name, value);
-                }
-            }
-            let page: Value = session
-                .get(&format!("/deadLetters?{}", query.finish()))
-                .await?;
-            next = read::<NewestDeadLettersView>(&page)?.r#continue;
-            lines.extend(page["value"].as_array().into_iter().flatten().cloned());
-            if next.is_none() {
-                break;
-            }
-        }
+        let list = PagedList {
+            path: "/deadLetters".to_owned(),
+            query: &[
+                ("reason", self.reason.as_deref()),
+                ("search", self.search.as_deref()),
+            ],
+            key: "value",
+            page_max: 500,
+            limit: self.limit as usize,
+        };
+        let lines = session.read_pages(list).await?.items;
         self.client
             .printed
             .format_list(lines, |lines: &[NewDeadLetterView]| {
@@ -227,17 +215,20 @@ struct SelectionArgs {
 
 impl SelectionArgs {
     /// Requires a filter or `--all`, so that a forgotten flag does not affect all dead letters.
-    fn check_selection(&self) -> Result<(), ClientError> {
-        if self.all || !self.keys.is_empty() || !self.which.query_pairs().is_empty() {
-            return Ok(());
+    fn purge_body(self) -> Result<PurgeBody, ClientError> {
+        let filter = self.which.filter_body();
+        if !self.all && self.keys.is_empty() && filter.is_none() {
+            let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or \
+                --to, or --all";
+            return Err(ClientError::Input(text.to_owned()));
         }
-        let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or --to, \
-            or --all";
-        Err(ClientError::Input(text.to_owned()))
-    }
-
-    fn selected_keys(&self) -> Option<Vec<String>> {
-        (!self.keys.is_empty()).then(|| self.keys.clone())
+        Ok(PurgeBody {
+            filter,
+            keys: (!self.keys.is_empty()).then_some(self.keys),
+            all: self.all,
+            dry_run: self.dry_run,
+            after: None,
+        })
     }
 }
 
@@ -274,28 +265,26 @@ impl RedriveArgs {
             rate,
             keep,
         } = self;
-        selection.check_selection()?;
-        let session = target.client.control.open_session()?;
-        let path = target.dead_letters("/redrive");
-        let SelectionArgs {
-            which,
+        let PurgeBody {
+            filter,
+            keys,
             all,
             dry_run,
-            ..
-        } = &selection;
-        let filter = which.filter_body();
-        let keys = selection.selected_keys();
+            after,
+        } = selection.purge_body()?;
         let body = RedriveBody {
             filter,
             keys,
-            all: *all,
-            dry_run: *dry_run,
-            after: None,
+            all,
+            dry_run,
+            after,
             rate,
             keep,
             total: None,
         };
-        if *dry_run {
+        let session = target.client.control.open_session()?;
+        let path = target.dead_letters("/redrive");
+        if dry_run {
             let outcome = in_parts(&session, &path, |after| RedriveBody {
                 after,
                 ..body.clone()
@@ -330,25 +319,10 @@ impl DeadLetters {
                 selection,
                 yes,
             }) => {
-                selection.check_selection()?;
+                let body = selection.purge_body()?;
                 let session = target.client.control.open_session()?;
                 let path = target.dead_letters("/purge");
-                let SelectionArgs {
-                    which,
-                    all,
-                    dry_run,
-                    ..
-                } = &selection;
-                let filter = which.filter_body();
-                let keys = selection.selected_keys();
-                let body = PurgeBody {
-                    filter,
-                    keys,
-                    all: *all,
-                    dry_run: *dry_run,
-                    after: None,
-                };
-                if !dry_run && !yes {
+                if !body.dry_run && !yes {
                     let dry = |after| PurgeBody {
                         after,
                         dry_run: true,
@@ -365,7 +339,7 @@ impl DeadLetters {
                     ..body.clone()
                 })
                 .await?;
-                let result = if selection.dry_run {
+                let result = if body.dry_run {
                     "would be purged"
                 } else {
                     "purged"

@@ -142,15 +142,9 @@ impl Replay {
                 target.start_replay(body, watch, yes).await
             }
             ReplayCommand::List { target } => {
-                let answer: Value = target
-                    .client
-                    .control
-                    .open_session()?
-                    .get(&target.replays_path(""))
-                    .await?;
-                target
-                    .client
-                    .format_response(&answer, |page: &Page<ReplayView>| format_jobs(&page.value))
+                let text = |page: &Page<ReplayView>| format_jobs(&page.value);
+                let path = target.replays_path("");
+                target.client.get_and_format(&path, text).await
             }
             ReplayCommand::Running { client } => {
                 let report: Value = client.control.open_session()?.get("/jobs?top=1000").await?;
@@ -194,14 +188,12 @@ impl Replay {
                 job: JobArgs { target, id },
                 watch,
             } => {
-                let session = target.client.control.open_session()?;
                 if watch {
+                    let session = target.client.control.open_session()?;
                     return target.watch_replay(&session, id).await;
                 }
-                let answer: Value = session
-                    .get(&target.replays_path(&format!("/{}", client::encode_segment(&id))))
-                    .await?;
-                target.client.format_response(&answer, format_job)
+                let path = target.replays_path(&format!("/{}", client::encode_segment(&id)));
+                target.client.get_and_format(&path, format_job).await
             }
             ReplayCommand::Pause(job) => job.run_action("pause").await,
             ReplayCommand::Resume(job) => job.run_action("resume").await,
@@ -214,13 +206,10 @@ impl JobArgs {
     async fn run_action(self, action: &str) -> Result<String, ClientError> {
         let Self { target, id } = self;
         let path = target.replays_path(&format!("/{}/{action}", client::encode_segment(&id)));
-        let answer: Value = target
+        target
             .client
-            .control
-            .open_session()?
-            .send_post(&path, &json!({}))
-            .await?;
-        target.client.format_response(&answer, format_job)
+            .post_and_format(&path, &json!({}), format_job)
+            .await
     }
 }
 

@@ -1,7 +1,6 @@
 //! `gridhook server`: shows version, listeners, process and changed settings of a running server.
 
 use bytesize::ByteSize;
-use serde_json::Value;
 
 use super::{
     client::{ClientArgs, ClientError},
@@ -23,8 +22,7 @@ pub struct Server {
 impl Server {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        let report: Value = self.client.control.open_session()?.get("/server").await?;
-        self.client.format_response(&report, format_report)
+        self.client.get_and_format("/server", format_report).await
     }
 }
 

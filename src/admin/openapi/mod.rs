@@ -24,8 +24,8 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use self::{
     description::{
-        CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, SchemaFn, TOP,
-        any_object, any_text, describe,
+        CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, TOP, any_object,
+        any_text, describe,
     },
     draft::{OperationBuilder, SchemaRegistry, error_reference},
 };

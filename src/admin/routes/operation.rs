@@ -313,9 +313,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 "simulate",
                 "Simulate an edition of the delivery policy in virtual time",
             )
-            .takes(
+            .takes::<SimulateBody>(
                 false,
-                SchemaRegistry::reference_to::<SimulateBody>,
                 r#"{"models": ["outage:5h"], "subscriptions": 10, "days": 1}"#,
             )
             .returns::<SimulationReport>(200, "What became of the events, for each endpoint model")

@@ -171,7 +171,7 @@ pub struct PushInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<DestinationSchema>)]
     pub destination: Option<Destination>,
-    /// In place of `destination`
+    /// Endpoint with the identity that it is called with, in place of `destination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
 }

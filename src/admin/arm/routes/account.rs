@@ -9,7 +9,7 @@ use super::super::{
 };
 use crate::{
     auth::Access,
-    openapi::{Query, QueryType, SKIP_TOKEN, SchemaRegistry, TOP, any_object, describe},
+    openapi::{Query, QueryType, SKIP_TOKEN, TOP, any_object, describe},
     placement::Merge,
 };
 use gridhook_api::{
@@ -36,7 +36,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/tenants",
         &[get(
             answer!(_c => Ok(account::list_tenants())),
-            describe("listTenants", "List tenants").lists(SchemaRegistry::reference_to::<Tenant>),
+            describe("listTenants", "List tenants").lists::<Tenant>(),
         )],
     ),
     (
@@ -47,7 +47,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "listAzureSubscriptions",
                 "List the Azure subscriptions with resources",
             )
-            .pages(SchemaRegistry::reference_to::<AzureSubscription>),
+            .pages::<AzureSubscription>(),
         )
         .merged_by(Merge::List)],
     ),
@@ -70,7 +70,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "listResourceGroups",
                 "List the resource groups with resources",
             )
-            .pages(SchemaRegistry::reference_to::<ResourceGroup>),
+            .pages::<ResourceGroup>(),
         )
         .merged_by(Merge::List)],
     ),
@@ -87,9 +87,8 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 answer!(c => resource_groups::put(c).await),
                 answer!(c => resource_groups::difference(c)),
                 describe("putResourceGroup", "Create or change a resource group")
-                    .takes(
+                    .takes::<ResourceGroupBody>(
                         true,
-                        SchemaRegistry::reference_to::<ResourceGroupBody>,
                         r#"{"location": "local", "tags": {"team": "shop"}}"#,
                     )
                     .returns::<ResourceGroup>(201, "The created or changed resource group"),
@@ -98,11 +97,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
             patch(
                 answer!(c => resource_groups::patch(c).await),
                 describe("patchResourceGroup", "Change the tags of a resource group")
-                    .takes(
-                        true,
-                        SchemaRegistry::reference_to::<ResourceGroupBody>,
-                        r#"{"tags": {"team": "shop"}}"#,
-                    )
+                    .takes::<ResourceGroupBody>(true, r#"{"tags": {"team": "shop"}}"#)
                     .returns::<ResourceGroup>(200, "The resource group"),
             )
             .merged_by(Merge::Each),
@@ -123,7 +118,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
             answer!(c => resource_groups::list_resources(c, &c.path.azure_scope()?)),
             describe("listResources", "List topics, domains and namespaces")
                 .with(RESOURCES)
-                .returns_page(SchemaRegistry::reference_to::<GenericResource>),
+                .returns_page::<GenericResource>(),
         )],
     ),
     (
@@ -135,7 +130,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "List topics, domains and namespaces of a resource group",
             )
             .with(RESOURCES)
-            .returns_page(SchemaRegistry::reference_to::<GenericResource>),
+            .returns_page::<GenericResource>(),
         )],
     ),
     (
@@ -145,7 +140,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 let names = resource_groups::tag_names(c.control, c.path.name("subscriptionId")?);
                 respond_json(&names)
             }),
-            describe("listTagNames", "List the names and values of tags").lists(any_object),
+            describe("listTagNames", "List the names and values of tags").lists_json(any_object),
         )
         .merged_by(Merge::Union)],
     ),
@@ -166,8 +161,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/subscriptions/{subscriptionId}/providers",
         &[get(
             answer!(c => Ok(account::list_providers(c.control, c.path.name("subscriptionId")?))),
-            describe("listProviders", "List resource providers")
-                .lists(SchemaRegistry::reference_to::<Provider>),
+            describe("listProviders", "List resource providers").lists::<Provider>(),
         )
         .merged_by(Merge::Union)],
     ),
@@ -187,8 +181,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/subscriptions/{subscriptionId}/locations",
         &[get(
             answer!(c => Ok(account::list_locations(c.control, c.path.name("subscriptionId")?))),
-            describe("listLocations", "List locations")
-                .lists(SchemaRegistry::reference_to::<Location>),
+            describe("listLocations", "List locations").lists::<Location>(),
         )
         .merged_by(Merge::Union)],
     ),
@@ -200,15 +193,14 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
         &[get(
             answer!(_c => Ok(provider::operations())),
             describe("listOperations", "List the operations of the provider")
-                .lists(SchemaRegistry::reference_to::<ProviderOperation>),
+                .lists::<ProviderOperation>(),
         )],
     ),
     (
         "/topicTypes",
         &[get(
             answer!(_c => Ok(provider::topic_types())),
-            describe("listTopicTypes", "List topic types")
-                .lists(SchemaRegistry::reference_to::<TopicType>),
+            describe("listTopicTypes", "List topic types").lists::<TopicType>(),
         )],
     ),
     (
@@ -227,7 +219,7 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
                 "listEventTypes",
                 "List the event types of a topic type (always empty)",
             )
-            .lists(SchemaRegistry::reference_to::<EventType>),
+            .lists::<EventType>(),
         )],
     ),
 ];

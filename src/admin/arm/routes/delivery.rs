@@ -10,10 +10,7 @@ use crate::{
     auth::Access,
     dead_letters, ledger,
     merge::PartsMerge,
-    openapi::{
-        CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, SchemaRegistry,
-        describe,
-    },
+    openapi::{CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, describe},
     operate, replay, retry,
 };
 use gridhook_api::{
@@ -117,9 +114,8 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "redriveDeadLetters",
                 "Redrive dead letters to this event subscription",
             )
-            .takes(
+            .takes::<RedriveBody>(
                 true,
-                SchemaRegistry::reference_to::<RedriveBody>,
                 r#"{"filter": {"reason": "TimeToLiveExceeded"}, "rate": 100}"#,
             )
             .returns::<PurgedView>(200, "The count of a dry run")
@@ -138,11 +134,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "purgeDeadLetters",
                 "Purge dead letters, a part at a time, or count them with `dryRun`",
             )
-            .takes(
-                true,
-                SchemaRegistry::reference_to::<PurgeBody>,
-                r#"{"all": true, "dryRun": true}"#,
-            )
+            .takes::<PurgeBody>(true, r#"{"all": true, "dryRun": true}"#)
             .returns::<PurgedView>(
                 200,
                 "The number of purged dead letters; `next` is the start of the rest",
@@ -182,7 +174,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             get(
                 on_subscription!(replay::list_replays),
                 describe("listReplays", "List running and recently ended replays")
-                    .lists(SchemaRegistry::reference_to::<ReplayView>)
+                    .lists::<ReplayView>()
                     .fails(READING),
             )
             .in_parts(PartsMerge::Replays)
@@ -194,11 +186,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                     "startReplay",
                     "Replay stored events, or count them with `dryRun`",
                 )
-                .takes(
-                    false,
-                    SchemaRegistry::reference_to::<ReplayBody>,
-                    r#"{"from": "2026-01-01T00:00:00Z", "dryRun": true}"#,
-                )
+                .takes::<ReplayBody>(false, r#"{"from": "2026-01-01T00:00:00Z", "dryRun": true}"#)
                 .returns::<DryRun>(200, "The count of a dry run")
                 .returns::<ReplayView>(201, "The replay that began")
                 .fails(CHANGING),
@@ -290,11 +278,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "Retry pending deliveries now, all of them a part at a time; 409 if the event \
                  subscription is held",
             )
-            .takes(
-                true,
-                SchemaRegistry::reference_to::<RetryNowBody>,
-                r#"{"all": true}"#,
-            )
+            .takes::<RetryNowBody>(true, r#"{"all": true}"#)
             .returns::<RetriedView>(
                 200,
                 "The number of retries that are brought forward; `next` is the start of the rest",
@@ -324,11 +308,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "unblock",
                 "Decide about the events that block their order key; 409 if none does",
             )
-            .takes(
-                false,
-                SchemaRegistry::reference_to::<UnblockBody>,
-                r#"{"key": "orders/1"}"#,
-            ),
+            .takes::<UnblockBody>(false, r#"{"key": "orders/1"}"#),
         )
         .in_parts(PartsMerge::Commands)],
     ),
