@@ -1,16 +1,15 @@
 //! `gridhook audit`: lists what operators did and tried to do.
 
 use serde_json::Value;
-use url::form_urlencoded;
 
 use super::{
     client::{ClientArgs, ClientError, PagedList},
     format::{NONE, count_with_noun, text_or_dash},
-    output::{TextTable, read},
+    output::TextTable,
     print,
     value::whole_number,
 };
-use gridhook_api::audit::{AuditEntry, AuditPageView};
+use gridhook_api::audit::AuditEntry;
 
 /// The flags of `audit`.
 #[derive(Debug, clap::Args)]

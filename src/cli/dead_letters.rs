@@ -9,16 +9,18 @@ use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    client::{self, ClientArgs, ClientError, PagedList, ServerClient, SubscriptionArgs, encode_segment},
+    client::{
+        self, ClientArgs, ClientError, PagedList, ServerClient, SubscriptionArgs, encode_segment,
+    },
     format::{count_with_noun, group_thousands, optional_or_dash, text_or_dash},
-    output::{TextTable, read},
+    output::TextTable,
     print, prompt,
     time::parse_past,
     value::{parse_rate, whole_number},
 };
 use gridhook_api::dead_letters::{
-    DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, NewestDeadLettersView, PageView,
-    ProblemView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+    DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, PageView, ProblemView, PurgeBody,
+    PurgedView, RedriveBody, RedriveStartedView,
 };
 
 /// The flags of `dead-letters`.

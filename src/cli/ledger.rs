@@ -1,8 +1,5 @@
 //! `gridhook ledger`: lists the delivery outcomes of an event subscription, in the order of time.
 
-use serde_json::Value;
-use url::form_urlencoded;
-
 use super::{
     client::{self, ListedItems, PagedList, ResourceName, ServerArgs},
     output::{OutputArgs, read},

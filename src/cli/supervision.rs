@@ -3,7 +3,7 @@
 use super::{
     client::{ClientArgs, ClientError, ResourceName, encode_segment},
     format::{count_with_noun, optional_or_dash},
-    output::{OutputArgs, TextTable},
+    output::TextTable,
     value::whole_number,
 };
 use gridhook_api::supervision::{ActorView, IncarnationsView, SupervisionReport};

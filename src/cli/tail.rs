@@ -2,8 +2,7 @@
 
 use std::{io, time::Duration};
 
-use awc::http::{Method, StatusCode};
-use futures_util::StreamExt;
+use awc::http::Method;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -13,10 +12,8 @@ use url::form_urlencoded;
 use super::{
     client::{self, ResourceName, ServerArgs, short_name},
     format::{self, count_with_noun, group_thousands, text_or_dash},
-    http,
     output::{CommandError, OutputArgs},
     print::{self, PipeState},
-    suggestion,
     top::screen::{Keyboard, is_terminal},
     trace::covered_events,
     value::whole_number,

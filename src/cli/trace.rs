@@ -10,7 +10,7 @@ use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
     format::{count_with_noun, group_thousands},
     list,
-    output::{CommandError, OutputArgs, read},
+    output::{OutputArgs, read},
 };
 use gridhook_api::{
     ledger::{LineView, ResponseView},
