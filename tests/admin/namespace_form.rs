@@ -32,10 +32,16 @@ fn terms() -> impl Strategy<Value = SubscriptionProperties> {
     let types = option::of(prop::collection::vec("[a-z]{1,4}", 0..3));
     let filters = option::of(prop::collection::vec(any::<i64>(), 1..3));
     let text = || option::of("[a-z]{1,6}");
+    let texts = (
+        option::of(prop::collection::vec("[a-z]{1,4}", 1..3)),
+        text(),
+        text(),
+        text(),
+    );
     let ordering = option::of(("[a-z]{1,6}", text()));
     let retry = (option::of(0..100_i64), option::of(0..20_000_i64));
-    (types, filters, text(), text(), text(), ordering, retry).prop_map(
-        |(types, filters, schema, expires, starts, ordering, (attempts, minutes))| {
+    (types, filters, texts, ordering, retry).prop_map(
+        |(types, filters, (labels, schema, expires, starts), ordering, (attempts, minutes))| {
             let filters = filters.map(|numbers| {
                 let number = |number| json!({"operatorType": "NumberIn", "values": [number]});
                 numbers.into_iter().map(number).collect()
@@ -46,6 +52,7 @@ fn terms() -> impl Strategy<Value = SubscriptionProperties> {
                     advanced_filters: filters,
                     ..FilterBody::default()
                 }),
+                labels,
                 event_delivery_schema: schema,
                 expiration_time_utc: expires,
                 starts_from: starts,

@@ -78,6 +78,9 @@ pub struct NamespaceSubscriptionProperties {
     /// Filters of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filters_configuration: Option<FiltersConfiguration>,
+    /// Labels of the event subscription, such as `team=shop`; default none
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<String>>,
     /// What push delivery sends instead of an event
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
@@ -274,6 +277,8 @@ impl From<SubscriptionProperties> for NamespaceSubscriptionProperties {
                 included_event_types: filter.included_event_types,
                 filters: filter.advanced_filters,
             }),
+            // Azure's clients do not know it.
+            labels: properties.labels.filter(|labels| !labels.is_empty()),
             transform: properties.transform,
             expiration_time_utc: properties.expiration_time_utc,
             ordering: properties.ordering,
@@ -315,6 +320,7 @@ impl TryFrom<NamespaceSubscriptionProperties> for SubscriptionProperties {
                 advanced_filters: filters.filters,
                 ..FilterBody::default()
             }),
+            labels: properties.labels,
             event_delivery_schema: properties.event_delivery_schema,
             transform: properties.transform,
             retry_policy: Some(RetryPolicyBody {

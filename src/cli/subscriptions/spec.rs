@@ -237,8 +237,6 @@ impl SubscriptionSpecArgs {
         let is_destination = |(path, _): &(&str, Value)| path.starts_with("destination.");
         let problem = if is_pulled && self.transform.is_some() {
             "--transform is not allowed with pull delivery"
-        } else if !self.labels.is_empty() {
-            "--label is not allowed for event subscriptions of namespaces"
         } else if is_pulled && self.properties().iter().any(is_destination) {
             "--batch-events, --batch-kilobytes, --max-requests-per-second, --response-timeout and \
              --proxy are not allowed with pull delivery; each receive request sets its batch size \
