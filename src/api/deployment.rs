@@ -225,7 +225,7 @@ pub struct DeploymentOperationProperties {
 pub struct DeploymentStatusMessage {
     /// State, the same as that of the operation
     pub status: String,
-    /// Error of the deployment, if it failed
+    /// Error of the operation, if it failed
     pub error: DeploymentErrorView,
 }
 

@@ -203,14 +203,19 @@ pub struct Destination {
 
 /// The destination in the OpenAPI document.
 #[derive(Serialize, ToSchema)]
-#[serde(tag = "endpointType", content = "properties")]
+#[serde(untagged)]
 #[schema(as = EventSubscriptionDestination)]
 pub enum DestinationSchema {
-    /// A webhook
-    WebHook(WebhookProperties),
-    /// Any other destination
-    #[serde(untagged)]
+    WebHook(WebhookDestination),
     Resource(Resource),
+}
+
+/// A webhook as a destination.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "endpointType", content = "properties")]
+pub enum WebhookDestination {
+    /// Properties of the webhook
+    WebHook(WebhookProperties),
 }
 
 /// The properties of a webhook.
