@@ -26,8 +26,8 @@ use super::{
 };
 use crate::dead_letters::body::dead_letter_view;
 use gridhook_api::dead_letters::{
-    DeadLetterDetailView, DeadLetterFilterBody, PageView, PurgeBody, PurgedView, RedriveBody,
-    RedriveStartedView,
+    DeadLetterFilter, DeadLetterPurge, DeadLetterRedrive, DeadLetterWithEvent, PageView,
+    PurgedView, RedriveStartedView,
 };
 use gridhook_dead_letter::{
     DeadLetters, Redrives,
@@ -53,7 +53,7 @@ const TOP_MAX: usize = 1_000;
 
 /// The dead letters that a body selects.
 fn parse_selection(
-    filter: Option<&DeadLetterFilterBody>,
+    filter: Option<&DeadLetterFilter>,
     keys: Option<&[String]>,
     all: bool,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
@@ -104,7 +104,7 @@ fn parse_cursor<T: FromStr>(
 pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let request = call.request;
     let (dead_letters, location) = find_location(call.control, path, name)?;
-    let mut filter = DeadLetterFilterBody::default();
+    let mut filter = DeadLetterFilter::default();
     let mut top = TOP;
     let mut after = None;
     let mut kept = Vec::new();
@@ -178,7 +178,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> AdminRe
                 Schema::CloudEvents => "CloudEventSchemaV1_0",
                 Schema::Custom => "CustomEventSchema",
             };
-            respond_json(&DeadLetterDetailView {
+            respond_json(&DeadLetterWithEvent {
                 letter: dead_letter_view(&found),
                 schema: schema.to_owned(),
                 event,
@@ -197,7 +197,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> AdminRe
 /// `POST …/deadLetters/purge`.
 pub(super) async fn purge(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let (dead_letters, location) = find_location(call.control, path, name)?;
-    let body: PurgeBody = read(parse_body(call.body)?)?;
+    let body: DeadLetterPurge = read(parse_body(call.body)?)?;
     let query = parse_selection(body.filter.as_ref(), body.keys.as_deref(), body.all)?;
     let at = parse_cursor("after", body.after.as_deref(), PurgeCursor::START)?;
     if !body.dry_run {
@@ -232,7 +232,7 @@ pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
     let control = call.control;
     let redrives = control.redrives()?;
     let (_, location) = find_location(control, path, name)?;
-    let body: RedriveBody = read(parse_body(call.body)?)?;
+    let body: DeadLetterRedrive = read(parse_body(call.body)?)?;
     let query = parse_selection(body.filter.as_ref(), body.keys.as_deref(), body.all)?;
     let at = parse_cursor("after", body.after.as_deref(), PurgeCursor::START)?;
     if body.dry_run {

@@ -12,7 +12,7 @@ use super::{
     model::{InvalidRequest, subscription::namespace::delivery_mode},
 };
 use gridhook_api::explain::{
-    AttemptView, EndView, ExplainView, ForecastView, NotFoundView, ObstacleView, SearchedView,
+    AttemptView, EndView, EventNotFound, ExplainView, ForecastView, ObstacleView, SearchedView,
     StateView,
 };
 use gridhook_engine::{
@@ -217,7 +217,7 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Adm
                 log_from_sequence: from.0,
                 log_before_sequence: upto.0,
             };
-            Ok(HttpResponse::NotFound().json(NotFoundView {
+            Ok(HttpResponse::NotFound().json(EventNotFound {
                 state: "notFound".to_owned(),
                 searched: search,
             }))

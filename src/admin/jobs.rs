@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{Control, merge, permissions::Permissions, query};
 use crate::replay::replay_view;
-use gridhook_api::jobs::{JobsReport, OpenJobView};
+use gridhook_api::jobs::{JobsReport, OpenJob};
 use gridhook_event::SubscriptionKey;
 
 /// Default number of listed jobs …
@@ -60,7 +60,7 @@ pub(super) async fn list_jobs(request: HttpRequest, control: web::Data<Control>)
         if let Some(shard) = control.shard_of_part(&of_topic) {
             job.id = merge::id_of_shard(shard, &job.id);
         }
-        jobs.push(OpenJobView {
+        jobs.push(OpenJob {
             topic: of_topic.resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
             job,

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::supervision::incarnations_view;
 use gridhook_api::status::{
-    BacklogView, CountersView, HealthView, JobStatusView, OrderStatusView, PaceView,
-    SubscriptionStatusView, TopicStatusView, UnblockBody,
+    CountersView, HealthView, OrderStatusView, PaceView, StatusJob, SubscriptionStatusView,
+    TopicBacklog, TopicStatusView, UnblockRequest,
 };
 use gridhook_api::top::ConditionView;
 use gridhook_engine::control::registry::{self, SubscriptionStatus};
@@ -25,8 +25,8 @@ use gridhook_policy::{
 };
 use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
-pub(crate) fn job_status_view(job: &Job) -> JobStatusView {
-    JobStatusView {
+pub(crate) fn job_status_view(job: &Job) -> StatusJob {
+    StatusJob {
         job: job.lane.0,
         kind: job.kind.to_string(),
         state: job.state.to_string(),
@@ -182,7 +182,7 @@ pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> AdminRe
             let name = topic
                 .subscription_name(backlog.laggard)
                 .map(|name| name.to_string());
-            BacklogView {
+            TopicBacklog {
                 subscription: name.unwrap_or_else(|| backlog.laggard.0.to_string()),
                 bytes: backlog.bytes,
             }
@@ -229,8 +229,8 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> A
 
 /// `POST …/unblock`.
 pub(super) async fn unblock(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let body: UnblockBody = if call.body.is_empty() {
-        UnblockBody::default()
+    let body: UnblockRequest = if call.body.is_empty() {
+        UnblockRequest::default()
     } else {
         read(parse_body(call.body)?)?
     };

@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::{Control, model::InvalidRequest, query};
-use gridhook_api::search::{EventMatchView, SearchReport};
+use gridhook_api::search::{EventMatch, Search};
 
 /// Maximum lookups of one search in all topics: each is a part of a log.
 const LOOKUPS_MAX: usize = 256;
@@ -27,7 +27,7 @@ pub(super) async fn find_resources(
     let SearchQuery { id } = query::read(request.query_string(), "id")?;
     let missing = || InvalidRequest::new("id", "is missing; allowed is the id of an event");
     let id = id.filter(|id| !id.is_empty()).ok_or_else(missing)?;
-    let mut report = SearchReport::default();
+    let mut report = Search::default();
     let mut left = LOOKUPS_MAX;
     for topic in control.registry.list_topics() {
         let resource = topic.record().resource_id_of(None);
@@ -44,7 +44,7 @@ pub(super) async fn find_resources(
         left -= matches.lookups;
         let room = EVENTS_MAX - report.events.len();
         let events = matches.sequences.iter().take(room);
-        report.events.extend(events.map(|seq| EventMatchView {
+        report.events.extend(events.map(|seq| EventMatch {
             topic: resource.clone(),
             sequence: seq.0,
         }));

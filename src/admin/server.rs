@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use actix_web::{HttpRequest, web};
 
 use super::{AdminError, ChaosMode, ClusterContext, Control, metrics::process::ProcessFigures};
-use gridhook_api::server::{ListenerView, ProcessView, ServerReport};
+use gridhook_api::server::{Listener, ServerFacts, ServerProcess};
 
 /// `GET /server`.
 pub(super) async fn get_server(
@@ -34,7 +34,7 @@ pub(super) async fn get_server(
         most_files,
         ..
     } = process;
-    respond_json(&ServerReport {
+    respond_json(&ServerFacts {
         now: control.clock.now().to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: exposition.started().to_string(),
@@ -45,7 +45,7 @@ pub(super) async fn get_server(
             .iter()
             .map(|listener| listener_view(listener))
             .collect(),
-        process: ProcessView {
+        process: ServerProcess {
             cpu_seconds,
             resident_bytes,
             threads,
@@ -61,8 +61,8 @@ pub(super) async fn get_server(
     })
 }
 
-pub(crate) fn listener_view(listener: &gridhook_metrics::ListenerCounters) -> ListenerView {
-    ListenerView {
+pub(crate) fn listener_view(listener: &gridhook_metrics::ListenerCounters) -> Listener {
+    Listener {
         name: listener.name.to_owned(),
         open: listener.open.get(),
         admitted: listener.admitted.get(),

@@ -15,7 +15,7 @@ use super::{
     auth::AdminCaller,
     model::{InvalidRequest, parse_body, read},
 };
-use gridhook_api::editions::SimulateBody;
+use gridhook_api::editions::SimulationRequest;
 use gridhook_compute::{ComputeError, Meter};
 use gridhook_simulate::{EndpointModel, Simulation, SimulationPlan, SimulationReport};
 
@@ -43,8 +43,8 @@ pub(super) async fn run(
 ) -> AdminResult {
     let caller = AdminCaller::from_request(&request)?;
     let bytes = read_body(payload).await?;
-    let body: SimulateBody = if bytes.is_empty() {
-        SimulateBody::default()
+    let body: SimulationRequest = if bytes.is_empty() {
+        SimulationRequest::default()
     } else {
         read(parse_body(&bytes)?)?
     };
@@ -67,7 +67,10 @@ async fn simulate_plan(
     Ok(simulation.finish())
 }
 
-fn build_plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, InvalidRequest> {
+fn build_plan(
+    control: &Control,
+    body: &SimulationRequest,
+) -> Result<SimulationPlan, InvalidRequest> {
     let name = body.edition.as_ref().unwrap_or(&control.editions.default);
     let tables = &control.edition_tables;
     let edition = tables.by_name.get(name).ok_or_else(|| {

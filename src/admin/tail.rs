@@ -27,7 +27,7 @@ use super::{
     shares::Share,
 };
 use crate::ledger_line::line_view;
-use gridhook_api::tail::{Ended, MissedLines, Published, TailLine};
+use gridhook_api::tail::{Ended, Published, TailLine, TailMissed};
 use gridhook_dashboard::session::OpenSession;
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_escape as escape;
@@ -136,7 +136,7 @@ impl TailStream {
                 Ok(received) => {
                     let (missed, event) = received?;
                     if missed > 0 {
-                        self.push_line(&TailLine::Missed(MissedLines { count: missed }));
+                        self.push_line(&TailLine::Missed(TailMissed { count: missed }));
                     }
                     match &*event {
                         FeedEvent::Published(partition, chunk) if self.query.events => {

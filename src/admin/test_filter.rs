@@ -25,8 +25,8 @@ use super::{
     permissions::Permissions,
 };
 use gridhook_api::{
-    filter_test::{FilterTestLine, FilterTestReport},
-    transform_test::{TransformTestLine, TransformTestReport},
+    filter_test::{FilterReportLine, FilterTestReport},
+    transform_test::{TransformReportLine, TransformTestReport},
 };
 use gridhook_compute::Meter;
 use gridhook_engine::control::registry::TopicHandle;
@@ -51,14 +51,14 @@ const COPIES: usize = 3;
 pub(crate) fn add_filter_result(report: &mut FilterTestReport, filter: &Filter, event: &Event) {
     let id = event.id().into_owned();
     let line = match filter.explain_mismatch(event) {
-        FilterResult::Match => FilterTestLine {
+        FilterResult::Match => FilterReportLine {
             id,
             matches: true,
             stopped_by: None,
             reason: None,
             value: None,
         },
-        FilterResult::Stopped { clause, why, seen } => FilterTestLine {
+        FilterResult::Stopped { clause, why, seen } => FilterReportLine {
             id,
             matches: false,
             stopped_by: Some(clause),
@@ -76,9 +76,9 @@ fn add_transform_result(
     id: String,
     result: Result<Transformed, TransformError>,
 ) {
-    let line = TransformTestLine {
+    let line = TransformReportLine {
         id,
-        ..TransformTestLine::default()
+        ..TransformReportLine::default()
     };
     let line = match result {
         Ok(Transformed {
@@ -88,7 +88,7 @@ fn add_transform_result(
             headers,
         }) => {
             let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
-            TransformTestLine {
+            TransformReportLine {
                 body,
                 method,
                 path_suffix,
@@ -96,7 +96,7 @@ fn add_transform_result(
                 ..line
             }
         }
-        Err(error) => TransformTestLine {
+        Err(error) => TransformReportLine {
             error: Some(error.to_string()),
             ..line
         },

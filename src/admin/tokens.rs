@@ -16,7 +16,7 @@ use super::{
     model::{self, InvalidRequest},
     random::random_text,
 };
-use gridhook_api::token::{TokenBody, TokenList, TokenView};
+use gridhook_api::token::{Token, TokenBody, TokenList};
 use gridhook_dashboard as dashboard;
 use gridhook_engine::control::tokens::{self, PREFIX};
 use gridhook_event::Timestamp;
@@ -102,7 +102,7 @@ pub(super) async fn create_token(
             dashboard::PATH
         )
     });
-    Ok(HttpResponse::Created().json(TokenView {
+    Ok(HttpResponse::Created().json(Token {
         token: Some(secret),
         link,
         ..shown
@@ -211,8 +211,8 @@ fn check_portal(
     Ok(())
 }
 
-fn token_view(record: TokenRecord) -> TokenView {
-    TokenView {
+fn token_view(record: TokenRecord) -> Token {
+    Token {
         name: record.name,
         roles: record
             .roles

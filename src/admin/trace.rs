@@ -17,7 +17,7 @@ use crate::explain::state_view;
 use crate::ledger_line::line_view;
 use gridhook_api::{
     ledger::LineView,
-    trace::{DeliveryHistoryView, EventView, TOP_MAX, TraceView, TransformedView},
+    trace::{DeliveryHistory, EventView, TOP_MAX, TraceView, Transformed},
 };
 use gridhook_engine::{
     control::registry::{self, EventOccurrence, TraceResult, TraceToken},
@@ -56,7 +56,7 @@ pub(crate) fn event_view(
     }
 }
 
-pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHistoryView {
+pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHistory {
     let SubscriptionTrace {
         subscription_key,
         name,
@@ -79,7 +79,7 @@ pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHisto
     let next_attempt = forecast
         .and_then(|forecast| forecast.attempts.first())
         .map(|next| next.at.to_string());
-    DeliveryHistoryView {
+    DeliveryHistory {
         subscription: name
             .clone()
             .unwrap_or_else(|| subscription_key.subscription.0.to_string()),
@@ -111,8 +111,8 @@ fn transformed_view(
         excerpt,
         path_suffix,
     }: &TransformedSummary,
-) -> TransformedView {
-    TransformedView {
+) -> Transformed {
+    Transformed {
         bytes: *bytes as u64,
         sha256: sha256.clone(),
         excerpt: excerpt.clone(),

@@ -18,8 +18,7 @@ pub enum ActorKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = ChaosStallTarget)]
-pub enum StallTarget {
+pub enum ChaosStallTarget {
     Topic,
     Subscription,
     DeadLetter,
@@ -29,16 +28,14 @@ pub enum StallTarget {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-#[schema(as = ChaosKillMethod)]
-pub enum KillMethod {
+pub enum ChaosKillMethod {
     Panic,
     Stop,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-#[schema(as = ChaosResponseFault)]
-pub enum ResponseFaultKind {
+pub enum ChaosResponseFault {
     Drop,
     Delay,
     Corrupt,
@@ -46,8 +43,7 @@ pub enum ResponseFaultKind {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosKill)]
-pub struct KillBody {
+pub struct ChaosKill {
     /// Kind of the actor that ends
     pub actor: ActorKind,
     /// Name of the topic of the actor
@@ -57,15 +53,14 @@ pub struct KillBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
     /// How the actor ends: by a panic or by a regular stop
-    pub by: KillMethod,
+    pub by: ChaosKillMethod,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosStall)]
-pub struct StallBody {
+pub struct ChaosStall {
     /// Kind of the actor that is stalled, or the journal
-    pub actor: StallTarget,
+    pub actor: ChaosStallTarget,
     /// Name of the topic of the actor
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
@@ -78,8 +73,7 @@ pub struct StallBody {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosWrites)]
-pub struct WritesBody {
+pub struct ChaosWrites {
     /// Number of writes to fail
     pub fail: u64,
     /// Duration such as `10s`, after which no write fails.
@@ -88,10 +82,9 @@ pub struct WritesBody {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosResponses)]
-pub struct ResponsesBody {
+pub struct ChaosResponses {
     /// Kind of the fault
-    pub fault: ResponseFaultKind,
+    pub fault: ChaosResponseFault,
     /// Share of the responses, above 0 and up to 1.
     pub rate: f64,
     /// Delay of a response, for the fault `delay`.
@@ -109,8 +102,7 @@ pub struct ResponsesBody {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosClock)]
-pub struct ClockBody {
+pub struct ChaosClock {
     /// Such as `1h`, or `-1h` for a clock that is set back.
     pub step: String,
     /// Such as `10s`: then it is set right again.
@@ -119,8 +111,7 @@ pub struct ClockBody {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = ChaosPoison)]
-pub struct PoisonBody {
+pub struct ChaosPoison {
     /// Name of the topic of the event
     pub topic: String,
     /// Name of the event subscription

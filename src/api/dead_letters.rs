@@ -9,8 +9,7 @@ use super::ledger::LineView;
 /// Selection of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterFilter)]
-pub struct DeadLetterFilterBody {
+pub struct DeadLetterFilter {
     /// `waiting` or `written`; default both
     pub stage: Option<String>,
     /// Earliest time of the last attempt, or of the publish if there was none; default no limit
@@ -26,10 +25,9 @@ pub struct DeadLetterFilterBody {
 /// A purge of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterPurge)]
-pub struct PurgeBody {
+pub struct DeadLetterPurge {
     /// Selection of dead letters by their stage, time, reason or id
-    pub filter: Option<DeadLetterFilterBody>,
+    pub filter: Option<DeadLetterFilter>,
     /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,
     /// Whether to select all dead letters; default false
@@ -45,10 +43,9 @@ pub struct PurgeBody {
 /// A redrive of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterRedrive)]
-pub struct RedriveBody {
+pub struct DeadLetterRedrive {
     /// Selection of dead letters by their stage, time, reason or id
-    pub filter: Option<DeadLetterFilterBody>,
+    pub filter: Option<DeadLetterFilter>,
     /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,
     /// Whether to select all dead letters; default false
@@ -87,15 +84,14 @@ pub struct PurgedView {
     /// Whether to count without a change
     pub dry_run: bool,
     /// Problems that were found
-    pub problems: Vec<ProblemView>,
+    pub problems: Vec<DeadLetterProblem>,
     /// Value of `after` for the next request; missing at the end
     pub next: Option<String>,
 }
 
 /// Files that could not be read and were left as they are
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = DeadLetterProblem)]
-pub struct ProblemView {
+pub struct DeadLetterProblem {
     /// Path of the file that could not be read
     pub path: String,
     /// Cause, as a sentence
@@ -108,9 +104,9 @@ pub struct ProblemView {
 #[schema(as = DeadLetters)]
 pub struct PageView {
     /// Items of the list
-    pub value: Vec<DeadLetterView>,
+    pub value: Vec<DeadLetter>,
     /// Problems that were found
-    pub problems: Vec<ProblemView>,
+    pub problems: Vec<DeadLetterProblem>,
     /// Address of the next page
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
@@ -119,8 +115,7 @@ pub struct PageView {
 /// A dead letter.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetter)]
-pub struct DeadLetterView {
+pub struct DeadLetter {
     /// Key of the dead letter, for further requests
     pub key: String,
     /// `waiting` until the dead letter is in a file, then `written`
@@ -157,10 +152,9 @@ pub struct DeadLetterView {
 /// A dead letter with its event.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetterWithEvent)]
-pub struct DeadLetterDetailView {
+pub struct DeadLetterWithEvent {
     #[serde(flatten)]
-    pub letter: DeadLetterView,
+    pub letter: DeadLetter,
     /// Schema of the event
     pub schema: String,
     /// The event as it was published, byte for byte.

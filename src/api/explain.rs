@@ -215,8 +215,7 @@ pub struct EndView {
 /// An event that was not found.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = EventNotFound)]
-pub struct NotFoundView {
+pub struct EventNotFound {
     /// State of the event
     pub state: String,
     /// Range that was searched

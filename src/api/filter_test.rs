@@ -12,14 +12,13 @@ pub struct FilterTestReport {
     /// Number of matching events
     pub matched: usize,
     /// Results for the tested events
-    pub results: Vec<FilterTestLine>,
+    pub results: Vec<FilterReportLine>,
 }
 
 /// The result of a filter for one event.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = FilterReportLine)]
-pub struct FilterTestLine {
+pub struct FilterReportLine {
     /// Id of the event
     pub id: String,
     /// Whether the event matches the filter

@@ -63,10 +63,10 @@ pub struct LineView {
     pub file: Option<String>,
     /// Result of the version of the filter for the event
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub filter: Option<FilterView>,
+    pub filter: Option<LedgerFilter>,
     /// Beginning of the response, or the error instead of one
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub response: Option<ResponseView>,
+    pub response: Option<LedgerResponse>,
     /// Number of events of the line
     pub events: u64,
     /// Sequence number of the first event
@@ -78,8 +78,7 @@ pub struct LineView {
 /// The result of a version of the filter for the event.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = LedgerFilter)]
-pub struct FilterView {
+pub struct LedgerFilter {
     /// Version of the event subscription whose filter it was, from 1
     pub version: u32,
     /// Condition that the event does not meet
@@ -96,8 +95,7 @@ pub struct FilterView {
 /// The response to a failed request, or the error that prevented it.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = LedgerResponse)]
-pub struct ResponseView {
+pub struct LedgerResponse {
     /// Whether the endpoint sent it, not the server
     pub by_endpoint: bool,
     /// Text of the response

@@ -12,14 +12,13 @@ pub struct ProviderOperation {
     /// Whether the operation is on data, not on resources
     pub is_data_action: bool,
     /// Names of the operation for people
-    pub display: OperationDisplay,
+    pub display: ProviderOperationDisplay,
     /// Callers of the operation
     pub origin: String,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = ProviderOperationDisplay)]
-pub struct OperationDisplay {
+pub struct ProviderOperationDisplay {
     /// Name of the resource provider
     pub provider: String,
     /// Name of the resource type

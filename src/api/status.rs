@@ -32,7 +32,7 @@ pub struct SubscriptionStatusView {
     pub replayed: Option<CountersView>,
     /// Replays and redrives that have not ended
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jobs: Vec<JobStatusView>,
+    pub jobs: Vec<StatusJob>,
     /// Number of events behind the newest one
     pub backlog: u64,
     /// Publish time of the oldest unread event
@@ -85,8 +85,7 @@ pub enum HealthView {
 /// The events that block their order key, and what becomes of them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = UnblockRequest)]
-pub struct UnblockBody {
+pub struct UnblockRequest {
     /// Value of the order key. Default: all blocked keys
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -169,8 +168,7 @@ pub struct CountersView {
 /// A replay or a redrive, and its progress.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = StatusJob)]
-pub struct JobStatusView {
+pub struct StatusJob {
     /// Number of the job
     pub job: u16,
     /// Kind of the job: `replay` or `redrive`
@@ -198,7 +196,7 @@ pub struct TopicStatusView {
     pub full: bool,
     /// Largest backlog, if it has reached `journal.backlog_max` or is close to it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub largest_backlog: Option<BacklogView>,
+    pub largest_backlog: Option<TopicBacklog>,
     /// Events that were not stored as duplicates since the process started.
     #[serde(default)]
     pub duplicate_events: u64,
@@ -227,8 +225,7 @@ pub struct TopicStatusView {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = TopicBacklog)]
-pub struct BacklogView {
+pub struct TopicBacklog {
     /// Event subscription with the largest backlog
     pub subscription: String,
     /// Size of the backlog in bytes

@@ -105,7 +105,7 @@ pub struct SubscriptionProperties {
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
     /// Filter of events; default all events
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub filter: Option<FilterBody>,
+    pub filter: Option<EventFilter>,
     /// Labels of the event subscription; default none
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
@@ -124,7 +124,7 @@ pub struct SubscriptionProperties {
     pub retry_policy: Option<RetryPolicyBody>,
     /// Destination of dead letters
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_letter_destination: Option<DeadLetterBody>,
+    pub dead_letter_destination: Option<DeadLetterDestination>,
     /// Destination of dead letters with an identity, in place of `deadLetterDestination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_with_resource_identity: Option<DeadLetterWithIdentity>,
@@ -145,7 +145,7 @@ pub struct SubscriptionProperties {
     pub on_gone: Option<String>,
     /// Order by key: events with the same value are delivered one after the other
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ordering: Option<OrderingBody>,
+    pub ordering: Option<Ordering>,
     /// For a new event subscription: time of the first stored event to deliver, such as
     /// `2026-01-01T00:00:00Z`
     #[serde(default, deserialize_with = "text_unless_empty")]
@@ -184,7 +184,7 @@ impl SubscriptionProperties {
     }
 
     /// The destination of dead letters, with or without an identity.
-    pub fn any_dead_letter_destination(&self) -> Option<&DeadLetterBody> {
+    pub fn any_dead_letter_destination(&self) -> Option<&DeadLetterDestination> {
         let identified = self.dead_letter_with_resource_identity.as_ref();
         identified
             .map(|with| &with.dead_letter_destination)
@@ -267,7 +267,7 @@ pub struct WebhookProperties {
     pub signing: Option<Signing>,
     /// HTTP headers of delivery requests
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<AttributeMappingBody>>)]
+    #[schema(value_type = Option<Vec<DeliveryAttributeMapping>>)]
     pub delivery_attribute_mappings: Option<Vec<Value>>,
     /// The URL of the endpoint without parts that may be secret
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
@@ -282,8 +282,7 @@ pub struct WebhookProperties {
 /// One of `deliveryAttributeMappings`. The properties depend on the type.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeliveryAttributeMapping)]
-pub struct AttributeMappingBody {
+pub struct DeliveryAttributeMapping {
     /// Name of the HTTP header
     pub name: String,
     /// `Static` or `Dynamic`
@@ -313,13 +312,12 @@ pub struct DeadLetterWithIdentity {
     /// Managed identity, stored and returned
     pub identity: Option<ResourceIdentity>,
     /// Destination of dead letters
-    pub dead_letter_destination: DeadLetterBody,
+    pub dead_letter_destination: DeadLetterDestination,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = EventFilter)]
-pub struct FilterBody {
+pub struct EventFilter {
     /// Prefix of the subject of delivered events; default any
     pub subject_begins_with: Option<String>,
     /// Suffix of the subject of delivered events; default any
@@ -386,8 +384,7 @@ pub struct TransformSchema {
 /// Order of events, an extension.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = Ordering)]
-pub struct OrderingBody {
+pub struct Ordering {
     /// Events with the same value of this key are delivered one after the other: `subject`,
     /// `source`, `topic`, an extension attribute or a path such as `data.order.id`
     #[schema(example = "subject")]
@@ -415,8 +412,7 @@ pub struct RetryPolicyBody {
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterDestination)]
-pub struct DeadLetterBody {
+pub struct DeadLetterDestination {
     /// Type of the destination, `StorageBlob`
     #[schema(example = "StorageBlob")]
     pub endpoint_type: String,
@@ -425,13 +421,12 @@ pub struct DeadLetterBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_retry_period_in_days: Option<i64>,
     /// Container of the dead letters
-    pub properties: BlobBody,
+    pub properties: DeadLetterProperties,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterProperties)]
-pub struct BlobBody {
+pub struct DeadLetterProperties {
     /// Storage account, as `dead_letter.stores` has it, or an address such as `s3://bucket/prefix`
     pub resource_id: String,
     /// Name of the container for dead letters

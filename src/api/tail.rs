@@ -15,7 +15,7 @@ pub enum TailLine {
     /// An outcome of events.
     Outcome(Box<Ended>),
     /// Number of lines that were lost here
-    Missed(MissedLines),
+    Missed(TailMissed),
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -54,8 +54,7 @@ pub struct Ended {
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = TailMissed)]
-pub struct MissedLines {
+pub struct TailMissed {
     /// Number of lines of all topics that the reader missed
     pub count: u64,
 }

@@ -153,8 +153,7 @@ pub enum MappingType {
 /// The body of `regenerateKey`.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = RegenerateKey)]
-pub struct RegenerateKeyBody {
+pub struct RegenerateKey {
     /// `key1` or `key2`
     #[schema(example = "key1")]
     pub key_name: String,

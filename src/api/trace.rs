@@ -59,14 +59,13 @@ pub struct EventView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_duplicate: Option<String>,
     /// Histories of the event, one for each event subscription
-    pub subscriptions: Vec<DeliveryHistoryView>,
+    pub subscriptions: Vec<DeliveryHistory>,
 }
 
 /// The history of an event in one event subscription.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = DeliveryHistory)]
-pub struct DeliveryHistoryView {
+pub struct DeliveryHistory {
     /// Name of the event subscription, or its number if the name is unknown
     pub subscription: String,
     /// Name of the topic of the domain
@@ -87,7 +86,7 @@ pub struct DeliveryHistoryView {
     pub truncated: bool,
     /// What is delivered instead of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transformed: Option<TransformedView>,
+    pub transformed: Option<Transformed>,
     /// Present state of a pending event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<StateView>,
@@ -99,8 +98,7 @@ pub struct DeliveryHistoryView {
 /// What the present transformation makes of an event.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Transformed)]
-pub struct TransformedView {
+pub struct Transformed {
     /// Length of the body
     pub bytes: u64,
     /// SHA-256 of the body, in hexadecimal digits

@@ -14,14 +14,13 @@ pub struct TransformTestReport {
     /// Number of events for which the transformation fails
     pub failed: usize,
     /// Results for the tested events
-    pub results: Vec<TransformTestLine>,
+    pub results: Vec<TransformReportLine>,
 }
 
 /// The result of a transformation for one event.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = TransformReportLine)]
-pub struct TransformTestLine {
+pub struct TransformReportLine {
     /// Id of the event
     pub id: String,
     /// JSON text that would be delivered instead of the event; missing if that is the event

@@ -19,8 +19,8 @@ use super::{
     value::{parse_rate, whole_number},
 };
 use gridhook_api::dead_letters::{
-    DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, PageView, ProblemView, PurgeBody,
-    PurgedView, RedriveBody, RedriveStartedView,
+    DeadLetter, DeadLetterFilter, DeadLetterProblem, DeadLetterPurge, DeadLetterRedrive,
+    NewDeadLetterView, PageView, PurgedView, RedriveStartedView,
 };
 
 /// The flags of `dead-letters`.
@@ -95,7 +95,7 @@ impl FilterArgs {
     }
 
     /// The filter in a body, if there is one.
-    fn filter_body(&self) -> Option<DeadLetterFilterBody> {
+    fn filter_body(&self) -> Option<DeadLetterFilter> {
         let Self {
             stage,
             from,
@@ -104,7 +104,7 @@ impl FilterArgs {
             id,
         } = self;
         let [stage, from, to, reason, id] = [stage, from, to, reason, id].map(Clone::clone);
-        (!self.query_pairs().is_empty()).then_some(DeadLetterFilterBody {
+        (!self.query_pairs().is_empty()).then_some(DeadLetterFilter {
             stage,
             from,
             to,
@@ -217,14 +217,14 @@ struct SelectionArgs {
 
 impl SelectionArgs {
     /// Requires a filter or `--all`, so that a forgotten flag does not affect all dead letters.
-    fn purge_body(self) -> Result<PurgeBody, ClientError> {
+    fn purge_body(self) -> Result<DeadLetterPurge, ClientError> {
         let filter = self.which.filter_body();
         if !self.all && self.keys.is_empty() && filter.is_none() {
             let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or \
                 --to, or --all";
             return Err(ClientError::Input(text.to_owned()));
         }
-        Ok(PurgeBody {
+        Ok(DeadLetterPurge {
             filter,
             keys: (!self.keys.is_empty()).then_some(self.keys),
             all: self.all,
@@ -267,14 +267,14 @@ impl RedriveArgs {
             rate,
             keep,
         } = self;
-        let PurgeBody {
+        let DeadLetterPurge {
             filter,
             keys,
             all,
             dry_run,
             after,
         } = selection.purge_body()?;
-        let body = RedriveBody {
+        let body = DeadLetterRedrive {
             filter,
             keys,
             all,
@@ -287,7 +287,7 @@ impl RedriveArgs {
         let session = target.client.control.open_session()?;
         let path = target.dead_letters("/redrive");
         if dry_run {
-            let outcome = in_parts(&session, &path, |after| RedriveBody {
+            let outcome = in_parts(&session, &path, |after| DeadLetterRedrive {
                 after,
                 ..body.clone()
             })
@@ -325,7 +325,7 @@ impl DeadLetters {
                 let session = target.client.control.open_session()?;
                 let path = target.dead_letters("/purge");
                 if !body.dry_run && !yes {
-                    let dry = |after| PurgeBody {
+                    let dry = |after| DeadLetterPurge {
                         after,
                         dry_run: true,
                         ..body.clone()
@@ -336,7 +336,7 @@ impl DeadLetters {
                     );
                     prompt::ask_confirmation(&format!("Purge {count} of {}?", target.name()), yes)?;
                 }
-                let outcome = in_parts(&session, &path, |after| PurgeBody {
+                let outcome = in_parts(&session, &path, |after| DeadLetterPurge {
                     after,
                     ..body.clone()
                 })
@@ -413,8 +413,8 @@ impl ListArgs {
 /// All pages of a list.
 #[derive(Serialize)]
 struct ListedDeadLetters {
-    value: Vec<DeadLetterView>,
-    problems: Vec<ProblemView>,
+    value: Vec<DeadLetter>,
+    problems: Vec<DeadLetterProblem>,
     /// Whether there are no more.
     complete: bool,
 }
@@ -459,7 +459,7 @@ fn format_table(all: &ListedDeadLetters) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn format_problem(ProblemView { path, reason }: &ProblemView) -> String {
+fn format_problem(DeadLetterProblem { path, reason }: &DeadLetterProblem) -> String {
     format!(
         "cannot be read: {}: {}",
         text_or_dash(path),

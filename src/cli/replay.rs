@@ -14,7 +14,7 @@ use super::{
     value::{parse_rate, whole_number},
 };
 use gridhook_api::{
-    jobs::OpenJobView,
+    jobs::OpenJob,
     replay::{DryRun, JobProgress, ReplayBody, ReplayView},
     resource::Page,
     status::CountersView,
@@ -149,7 +149,7 @@ impl Replay {
             ReplayCommand::Running { client } => {
                 let report: Value = client.control.open_session()?.get("/jobs?top=1000").await?;
                 let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
-                client.printed.format_list(jobs, |jobs: &[OpenJobView]| {
+                client.printed.format_list(jobs, |jobs: &[OpenJob]| {
                     let mut table = TextTable::new([
                         "topic",
                         "subscription",
@@ -159,7 +159,7 @@ impl Replay {
                         "passed",
                         "total",
                     ]);
-                    for OpenJobView {
+                    for OpenJob {
                         topic,
                         subscription,
                         job,

@@ -7,7 +7,7 @@ use super::{
     format::{count_with_noun, optional_or_dash},
     output::TextTable,
 };
-use gridhook_api::server::{ListenerView, ProcessView, ServerReport, SettingView};
+use gridhook_api::server::{Listener, ServerFacts, ServerProcess, SettingView};
 
 /// The flags of `server`.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,8 +26,8 @@ impl Server {
     }
 }
 
-fn format_report(report: &ServerReport) -> String {
-    let ServerReport {
+fn format_report(report: &ServerFacts) -> String {
+    let ServerFacts {
         version,
         started,
         chaos,
@@ -38,7 +38,7 @@ fn format_report(report: &ServerReport) -> String {
         settings,
         now: _,
     } = report;
-    let ProcessView {
+    let ServerProcess {
         cpu_seconds,
         resident_bytes,
         threads,
@@ -71,7 +71,7 @@ fn format_report(report: &ServerReport) -> String {
             }
         ),
     ];
-    for ListenerView {
+    for Listener {
         name,
         open,
         admitted,

@@ -20,7 +20,7 @@ use super::{
 };
 use gridhook_api::{
     ledger::LineView,
-    tail::{Ended, MissedLines, Published, TailLine},
+    tail::{Ended, Published, TailLine, TailMissed},
 };
 use gridhook_escape as escape;
 
@@ -298,7 +298,7 @@ fn format_line(line: &TailLine) -> String {
                 text_or_dash(sentence)
             )
         }
-        TailLine::Missed(MissedLines { count }) => {
+        TailLine::Missed(TailMissed { count }) => {
             format!(
                 "… lost {}: the reader was too slow",
                 count_with_noun(*count, "line")

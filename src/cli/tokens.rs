@@ -11,7 +11,7 @@ use super::{
     prompt,
     time::parse_future,
 };
-use gridhook_api::token::{TokenBody, TokenList, TokenRole, TokenView};
+use gridhook_api::token::{Token, TokenBody, TokenList, TokenRole};
 
 /// The flags of `tokens`.
 #[derive(Debug, Args)]
@@ -88,7 +88,7 @@ impl Tokens {
                     scopes: scope,
                     expires,
                 };
-                let text = |token: &TokenView| {
+                let text = |token: &Token| {
                     let facts = [
                         ("roles", format::join_texts(&token.roles)),
                         ("scopes", format_scopes(token)),
@@ -132,7 +132,7 @@ impl Tokens {
     }
 }
 
-fn format_scopes(token: &TokenView) -> String {
+fn format_scopes(token: &Token) -> String {
     if token.scopes.is_empty() {
         "all".to_owned()
     } else {
@@ -140,7 +140,7 @@ fn format_scopes(token: &TokenView) -> String {
     }
 }
 
-fn format_table(tokens: &[TokenView]) -> String {
+fn format_table(tokens: &[Token]) -> String {
     let mut table = TextTable::new([
         "NAME",
         "ROLES",

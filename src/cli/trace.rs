@@ -13,8 +13,8 @@ use super::{
     output::{OutputArgs, read},
 };
 use gridhook_api::{
-    ledger::{LineView, ResponseView},
-    trace::{DeliveryHistoryView, EventView, TraceView, TransformedView},
+    ledger::{LedgerResponse, LineView},
+    trace::{DeliveryHistory, EventView, TraceView, Transformed},
 };
 use gridhook_escape as escape;
 
@@ -194,7 +194,7 @@ fn format_event(
     text
 }
 
-fn write_history(history: &DeliveryHistoryView, text: &mut String) {
+fn write_history(history: &DeliveryHistory, text: &mut String) {
     let of = history
         .domain_topic
         .as_ref()
@@ -215,7 +215,7 @@ fn write_history(history: &DeliveryHistoryView, text: &mut String) {
     if history.truncated {
         text.push_str("\n  more lines exist");
     }
-    if let Some(TransformedView {
+    if let Some(Transformed {
         bytes,
         sha256,
         excerpt,
@@ -248,7 +248,7 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
         escape::escape_text(&line.text)
     )
     .ok();
-    if let Some(ResponseView {
+    if let Some(LedgerResponse {
         by_endpoint,
         text: answer,
         ..

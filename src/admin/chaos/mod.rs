@@ -22,8 +22,8 @@ use super::{
     model::{parse_body, read, value_of},
 };
 use gridhook_api::chaos::{
-    ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponseFaultKind,
-    ResponsesBody, StallBody, StallTarget, WritesBody,
+    ActiveFaults, ActorKind, ChaosClock, ChaosKill, ChaosKillMethod, ChaosPoison,
+    ChaosResponseFault, ChaosResponses, ChaosStall, ChaosStallTarget, ChaosWrites,
 };
 use gridhook_chaos::{
     ActorFault, Inject,
@@ -56,8 +56,8 @@ pub(super) async fn end_all(control: web::Data<Control>) -> HttpResponse {
 
 /// `POST /chaos/kill`. The response names the killed actor.
 pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: KillBody = read(parse_body(&read_body(payload).await?)?)?;
-    let KillBody {
+    let body: ChaosKill = read(parse_body(&read_body(payload).await?)?)?;
+    let ChaosKill {
         actor,
         topic,
         subscription,
@@ -67,8 +67,8 @@ pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control
     if let ActorKind::Delivery = actor {
         let (topic, subscription) = body::actor_names(topic.as_deref(), subscription.as_deref())?;
         let by = match by {
-            KillMethod::Panic => TaskKill::Panic,
-            KillMethod::Stop => TaskKill::Stop,
+            ChaosKillMethod::Panic => TaskKill::Panic,
+            ChaosKillMethod::Stop => TaskKill::Stop,
         };
         control.registry.kill_delivery(topic, subscription, by)?;
         control
@@ -78,8 +78,8 @@ pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control
     }
     let victim = control.choose_victim(*actor, topic.as_deref(), subscription.as_deref())?;
     let fault = match by {
-        KillMethod::Panic => ActorFault::Panic,
-        KillMethod::Stop => ActorFault::Stop,
+        ChaosKillMethod::Panic => ActorFault::Panic,
+        ChaosKillMethod::Stop => ActorFault::Stop,
     };
     control.inject_fault(&victim, fault)?;
     control
@@ -90,7 +90,7 @@ pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control
             Victim::DeadLetters => &mut counters.dead_letters_killed,
         });
     let (actor, topic, subscription) = victim.into_parts();
-    respond_json(&KillBody {
+    respond_json(&ChaosKill {
         actor,
         topic,
         subscription,
@@ -100,11 +100,11 @@ pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control
 
 /// `POST /chaos/stall`: stalls an actor or the journal.
 pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: StallBody = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosStall = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::stall_time(&body.duration)?;
     warn!(?body, "chaos: stalling an actor or the journal");
     let actor = match body.actor {
-        StallTarget::Journal => {
+        ChaosStallTarget::Journal => {
             let on = start_fault(&control, Fault::StallJournal, &body, most, |_, tools| {
                 tools.faults.set_stalled(true);
                 Ok(())
@@ -114,23 +114,23 @@ pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Contro
                 .count_fault(|counters| &mut counters.journal_stalls);
             return respond_json(&on);
         }
-        StallTarget::Topic => ActorKind::Topic,
-        StallTarget::Subscription => ActorKind::Subscription,
-        StallTarget::DeadLetter => ActorKind::DeadLetter,
-        StallTarget::Random => ActorKind::Random,
+        ChaosStallTarget::Topic => ActorKind::Topic,
+        ChaosStallTarget::Subscription => ActorKind::Subscription,
+        ChaosStallTarget::DeadLetter => ActorKind::DeadLetter,
+        ChaosStallTarget::Random => ActorKind::Random,
     };
     let victim =
         control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
     let (stalled, pause) = injector::pause_actor(most);
     let (actor, topic, subscription) = victim.clone().into_parts();
     let actor = match actor {
-        ActorKind::Topic => StallTarget::Topic,
+        ActorKind::Topic => ChaosStallTarget::Topic,
         ActorKind::Subscription | ActorKind::Delivery | ActorKind::Random => {
-            StallTarget::Subscription
+            ChaosStallTarget::Subscription
         }
-        ActorKind::DeadLetter => StallTarget::DeadLetter,
+        ActorKind::DeadLetter => ChaosStallTarget::DeadLetter,
     };
-    let body = StallBody {
+    let body = ChaosStall {
         actor,
         topic,
         subscription,
@@ -146,7 +146,7 @@ pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Contro
 
 /// `POST /chaos/writes`: fails the next writes of the journal, as a full disk does.
 pub(super) async fn fail_writes(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: WritesBody = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosWrites = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::fault_duration(&body.duration)?;
     body::check_writes(body.fail)?;
     warn!(?body, "chaos: failing writes of the journal");
@@ -162,21 +162,21 @@ pub(super) async fn disturb_responses(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> AdminResult {
-    let body: ResponsesBody = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosResponses = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::fault_duration(&body.duration)?;
     let rate = body::response_share(body.rate)?;
     let fault = match (body.fault, &body.delay) {
-        (ResponseFaultKind::Delay, Some(delay)) => {
+        (ChaosResponseFault::Delay, Some(delay)) => {
             ResponseFault::Delay(body::response_delay(delay)?)
         }
-        (ResponseFaultKind::Delay, None) => {
+        (ChaosResponseFault::Delay, None) => {
             return refuse_value("delay", "is missing; allowed is a duration such as \"2s\"");
         }
-        (ResponseFaultKind::Drop | ResponseFaultKind::Corrupt, Some(_)) => {
+        (ChaosResponseFault::Drop | ChaosResponseFault::Corrupt, Some(_)) => {
             return refuse_value("delay", "is given and the fault is another; leave it out");
         }
-        (ResponseFaultKind::Drop, None) => ResponseFault::Drop,
-        (ResponseFaultKind::Corrupt, None) => ResponseFault::Corrupt,
+        (ChaosResponseFault::Drop, None) => ResponseFault::Drop,
+        (ChaosResponseFault::Corrupt, None) => ResponseFault::Corrupt,
     };
     if let (None, Some(_)) = (&body.topic, &body.subscription) {
         return refuse_value(
@@ -202,7 +202,7 @@ pub(super) async fn disturb_responses(
 
 /// `POST /chaos/clock`: steps the wall clock, and steps it back at the end.
 pub(super) async fn step_clock(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
-    let body: ClockBody = read(parse_body(&read_body(payload).await?)?)?;
+    let body: ChaosClock = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::fault_duration(&body.duration)?;
     let (back, by) = body::clock_step(&body.step)?;
     warn!(?body, "chaos: stepping the wall clock");
@@ -225,8 +225,8 @@ pub(super) async fn poison_event(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> AdminResult {
-    let body: PoisonBody = read(parse_body(&read_body(payload).await?)?)?;
-    let PoisonBody {
+    let body: ChaosPoison = read(parse_body(&read_body(payload).await?)?)?;
+    let ChaosPoison {
         topic,
         subscription,
         event_id,

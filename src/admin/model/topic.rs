@@ -18,7 +18,7 @@ use super::{
     value_of,
 };
 use gridhook_api::duration::format_duration;
-use gridhook_api::topic::{MappingBody, MappingType, RegenerateKeyBody, Topic, TopicProperties};
+use gridhook_api::topic::{MappingBody, MappingType, RegenerateKey, Topic, TopicProperties};
 use gridhook_event::{Name, Schema};
 use gridhook_record::topic::{
     AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord,
@@ -469,7 +469,7 @@ pub enum KeyName {
 impl KeyName {
     /// Reads the body of `regenerateKey`.
     pub fn read(body: &[u8]) -> Result<Self, InvalidRequest> {
-        match read::<RegenerateKeyBody>(parse_body(body)?)?.key_name {
+        match read::<RegenerateKey>(parse_body(body)?)?.key_name {
             name if name.eq_ignore_ascii_case("key1") => Ok(Self::Key1),
             name if name.eq_ignore_ascii_case("key2") => Ok(Self::Key2),
             other => refuse_value(

@@ -18,13 +18,13 @@ use crate::{
 use gridhook_api::{
     audit::AuditPageView,
     chaos::{
-        ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody,
-        WritesBody,
+        ActiveFaults, ChaosClock, ChaosKill, ChaosPoison, ChaosReport, ChaosResponses, ChaosStall,
+        ChaosWrites,
     },
     cluster::{ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView},
     session::Session,
     store::BackupBody,
-    token::{TokenBody, TokenList, TokenView},
+    token::{Token, TokenBody, TokenList},
 };
 
 /// The rows.
@@ -193,7 +193,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                     true,
                     r#"{"name": "shop", "roles": ["publish"], "scopes": ["topics/orders"]}"#,
                 )
-                .returns::<TokenView>(201, "The token")
+                .returns::<Token>(201, "The token")
                 .fails(&[
                     (400, "Invalid token"),
                     (409, "The name is taken, or there are too many tokens"),
@@ -274,12 +274,12 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::kill_actor),
-            fault::<KillBody>(
+            fault::<ChaosKill>(
                 "kill",
                 "Kill an actor (with `chaos.enabled`)",
                 r#"{"actor": "topic", "topic": "orders", "by": "stop"}"#,
             )
-            .returns::<KillBody>(200, "The killed actor"),
+            .returns::<ChaosKill>(200, "The killed actor"),
         )],
     ),
     faults(
@@ -289,12 +289,12 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::poison_event),
-            fault::<PoisonBody>(
+            fault::<ChaosPoison>(
                 "poison",
                 "Make an event kill every actor that processes it (with `chaos.enabled`)",
                 r#"{"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1}"#,
             )
-            .returns::<PoisonBody>(200, "The injected fault"),
+            .returns::<ChaosPoison>(200, "The injected fault"),
         )],
     ),
     faults(
@@ -304,7 +304,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::stall_actor),
-            fault::<StallBody>(
+            fault::<ChaosStall>(
                 "stall",
                 "Stall an actor or the journal (with `chaos.enabled`)",
                 r#"{"actor": "journal", "duration": "500ms"}"#,
@@ -319,7 +319,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::fail_writes),
-            fault::<WritesBody>(
+            fault::<ChaosWrites>(
                 "failWrites",
                 "Fail the next writes of the journal (with `chaos.enabled`)",
                 r#"{"fail": 3, "duration": "10s"}"#,
@@ -334,7 +334,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::disturb_responses),
-            fault::<ResponsesBody>(
+            fault::<ChaosResponses>(
                 "disturbResponses",
                 "Drop, delay or corrupt responses of endpoints (with `chaos.enabled`)",
                 r#"{"fault": "drop", "rate": 0.05, "duration": "30s"}"#,
@@ -349,7 +349,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::step_clock),
-            fault::<ClockBody>(
+            fault::<ChaosClock>(
                 "stepClock",
                 "Step the wall clock for a while (with `chaos.enabled`)",
                 r#"{"step": "-1h", "duration": "10s"}"#,

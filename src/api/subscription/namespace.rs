@@ -6,9 +6,9 @@ use thiserror::Error;
 use utoipa::ToSchema;
 
 use super::{
-    AdvancedFilterSchema, BlobBody, DeadLetterBody, DeadLetterWithIdentity, DeliveryWithIdentity,
-    Destination, DestinationSchema, FilterBody, OrderingBody, PullSettings, RetryPolicyBody,
-    SubscriptionProperties, TransformSchema,
+    AdvancedFilterSchema, DeadLetterDestination, DeadLetterProperties, DeadLetterWithIdentity,
+    DeliveryWithIdentity, Destination, DestinationSchema, EventFilter, Ordering, PullSettings,
+    RetryPolicyBody, SubscriptionProperties, TransformSchema,
 };
 use crate::{
     duration::{InvalidDuration, format_duration, parse_minutes},
@@ -93,7 +93,7 @@ pub struct NamespaceSubscriptionProperties {
     pub expiration_time_utc: Option<String>,
     /// Order by key: events with the same value are delivered one after the other
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ordering: Option<OrderingBody>,
+    pub ordering: Option<Ordering>,
     /// For a new event subscription: time of the first stored event to deliver
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<String>,
@@ -206,14 +206,14 @@ pub struct NamespaceDeadLetter {
     pub delivery_retry_period_in_days: Option<i64>,
     /// Destination of dead letters
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_letter_destination: Option<DeadLetterBody>,
+    pub dead_letter_destination: Option<DeadLetterDestination>,
     /// Type of the endpoint, such as `WebHook` or `StorageBlob`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint_type: Option<String>,
     /// Container of the dead letters
     #[serde(rename = "StorageBlob", alias = "storageBlob")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage_blob: Option<BlobBody>,
+    pub storage_blob: Option<DeadLetterProperties>,
 }
 
 /// Properties of a namespace that have no meaning together, or a duration that is none.
@@ -315,10 +315,10 @@ impl TryFrom<NamespaceSubscriptionProperties> for SubscriptionProperties {
         Ok(Self {
             destination: delivery.destination,
             delivery_with_resource_identity: delivery.delivery_with_resource_identity,
-            filter: properties.filters_configuration.map(|filters| FilterBody {
+            filter: properties.filters_configuration.map(|filters| EventFilter {
                 included_event_types: filters.included_event_types,
                 advanced_filters: filters.filters,
-                ..FilterBody::default()
+                ..EventFilter::default()
             }),
             labels: properties.labels,
             event_delivery_schema: properties.event_delivery_schema,
@@ -408,7 +408,7 @@ impl NamespaceDelivery {
 
 impl NamespaceDeadLetter {
     fn from_either(
-        plain: Option<DeadLetterBody>,
+        plain: Option<DeadLetterDestination>,
         identified: Option<DeadLetterWithIdentity>,
     ) -> Option<Self> {
         let with_identity = identified.or_else(|| {
@@ -438,7 +438,7 @@ impl NamespaceDeadLetter {
                 return Err(InvalidNamespaceForm::new("", problem));
             }
             Some(destination) => destination,
-            None => DeadLetterBody {
+            None => DeadLetterDestination {
                 endpoint_type: self.endpoint_type.ok_or_else(|| missing("endpointType"))?,
                 delivery_retry_period_in_days: None,
                 properties: self.storage_blob.ok_or_else(|| missing("StorageBlob"))?,

@@ -63,7 +63,7 @@ pub struct ChaosCommand {
     kill: Vec<VictimKind>,
     /// How to kill them
     #[arg(long, value_enum, value_delimiter = ',', default_value = "panic,stop")]
-    kill_by: Vec<KillMethod>,
+    kill_by: Vec<ChaosKillMethod>,
     /// Seed of the random kills [default: random]
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>(0..))]
     seed: Option<u64>,
@@ -136,7 +136,7 @@ enum VictimKind {
 
 /// How an actor or a task is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum KillMethod {
+enum ChaosKillMethod {
     /// Panic
     Panic,
     /// Stop the actor

@@ -15,12 +15,13 @@ use crate::{
 };
 use gridhook_api::{
     dead_letters::{
-        DeadLetterDetailView, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+        DeadLetterPurge, DeadLetterRedrive, DeadLetterWithEvent, PageView, PurgedView,
+        RedriveStartedView,
     },
     ledger::LedgerPageView,
     replay::{DryRun, ReplayBody, ReplayView},
     retry::{RetriedView, RetryNowBody},
-    status::{SubscriptionStatusView, UnblockBody},
+    status::{SubscriptionStatusView, UnblockRequest},
 };
 use gridhook_policy::record::{Command, job::JobCommand};
 
@@ -114,7 +115,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "redriveDeadLetters",
                 "Redrive dead letters to this event subscription",
             )
-            .takes::<RedriveBody>(
+            .takes::<DeadLetterRedrive>(
                 true,
                 r#"{"filter": {"reason": "TimeToLiveExceeded"}, "rate": 100}"#,
             )
@@ -134,7 +135,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "purgeDeadLetters",
                 "Purge dead letters, a part at a time, or count them with `dryRun`",
             )
-            .takes::<PurgeBody>(true, r#"{"all": true, "dryRun": true}"#)
+            .takes::<DeadLetterPurge>(true, r#"{"all": true, "dryRun": true}"#)
             .returns::<PurgedView>(
                 200,
                 "The number of purged dead letters; `next` is the start of the rest",
@@ -148,7 +149,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         &[get(
             on_subscription!(dead_letters::get),
             describe("getDeadLetter", "Get a dead letter with its event")
-                .returns::<DeadLetterDetailView>(200, "The dead letter and its event")
+                .returns::<DeadLetterWithEvent>(200, "The dead letter and its event")
                 .fails(UNREADABLE_DEAD_LETTER)
                 .fails(READING),
         )
@@ -308,7 +309,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "unblock",
                 "Decide about the events that block their order key; 409 if none does",
             )
-            .takes::<UnblockBody>(false, r#"{"key": "orders/1"}"#),
+            .takes::<UnblockRequest>(false, r#"{"key": "orders/1"}"#),
         )
         .in_parts(PartsMerge::Commands)],
     ),

@@ -19,11 +19,11 @@ use crate::{
     operate, test_filter,
 };
 use gridhook_api::{
-    explain::{ExplainView, NotFoundView},
+    explain::{EventNotFound, ExplainView},
     filter_test::FilterTestReport,
     status::SubscriptionStatusView,
     subscription::{
-        AttributeMappingBody, EventSubscription, FilterBody, FullUrl, SubscriptionProperties,
+        DeliveryAttributeMapping, EventFilter, EventSubscription, FullUrl, SubscriptionProperties,
         TransformSchema,
     },
     transform_test::TransformTestReport,
@@ -32,11 +32,11 @@ use gridhook_api::{
 type SubscriptionView = EventSubscription<SubscriptionProperties>;
 
 fn event_not_found(schemas: &mut SchemaRegistry) -> Value {
-    json!({"anyOf": [error_reference(), schemas.reference_to::<NotFoundView>()]})
+    json!({"anyOf": [error_reference(), schemas.reference_to::<EventNotFound>()]})
 }
 
 fn filter_test(schemas: &mut SchemaRegistry) -> Value {
-    let filter = schemas.reference_to::<FilterBody>();
+    let filter = schemas.reference_to::<EventFilter>();
     let description = "Filter to test instead of the stored one";
     test_body(
         "filter",
@@ -163,7 +163,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
                 "getDeliveryAttributes",
                 "List the delivery properties with their secrets",
             )
-            .lists::<AttributeMappingBody>(),
+            .lists::<DeliveryAttributeMapping>(),
         )],
     ),
     (

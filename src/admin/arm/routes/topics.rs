@@ -26,7 +26,7 @@ use gridhook_api::{
     events::EventList,
     provider::EventType,
     status::TopicStatusView,
-    topic::{DeclaredEventType, DomainTopic, RegenerateKeyBody, SharedAccessKeys, Topic},
+    topic::{DeclaredEventType, DomainTopic, RegenerateKey, SharedAccessKeys, Topic},
     trace::{TOP_MAX, TraceView},
 };
 
@@ -123,7 +123,7 @@ pub(super) const LIST_KEYS: Description = describe("listKeys", "List the access 
 
 pub(super) const REGENERATE_KEY: Description =
     describe("regenerateKey", "Replace one of the access keys")
-        .takes::<RegenerateKeyBody>(true, r#"{"keyName": "key1"}"#)
+        .takes::<RegenerateKey>(true, r#"{"keyName": "key1"}"#)
         .returns::<SharedAccessKeys>(200, "Both access keys")
         .fails(CHANGING);
 

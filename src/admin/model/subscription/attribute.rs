@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::secrets::HIDDEN;
 use crate::model::{BODY, InvalidRequest, read as read_value, value_of};
-use gridhook_api::subscription::AttributeMappingBody;
+use gridhook_api::subscription::DeliveryAttributeMapping;
 use gridhook_event::Schema;
 use gridhook_policy::{
     filter::key::FilterKey,
@@ -63,7 +63,7 @@ fn read_property(
     if !mapping.is_object() {
         return Err(not_an_object(BODY));
     }
-    let AttributeMappingBody {
+    let DeliveryAttributeMapping {
         name,
         kind,
         properties,

@@ -13,7 +13,9 @@ use crate::model::{
 };
 use gridhook_api::{
     duration::format_duration as iso_duration,
-    subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody, PullSettings},
+    subscription::{
+        DeadLetterDestination, DeadLetterProperties, EventFilter, Ordering, PullSettings,
+    },
 };
 use gridhook_event::{Schema, Timestamp};
 use gridhook_policy::{
@@ -77,7 +79,7 @@ pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidReque
 
 /// Reads a filter for events in `schema`, which determines the known keys.
 pub(super) fn read_filter(
-    given: FilterBody,
+    given: EventFilter,
     schema: Schema,
     ranges: &EditionRanges,
 ) -> Result<Filter, InvalidRequest> {
@@ -302,12 +304,12 @@ pub(super) fn container_of(resource_id: &str) -> Option<(&str, &str)> {
 /// The container is in `blobContainerName` or, as Azure's CLI sends it, in the resource id. Views
 /// have it in `blobContainerName`. An address of a store needs no container.
 pub(super) fn dead_letter(
-    given: DeadLetterBody,
+    given: DeadLetterDestination,
     ranges: &EditionRanges,
 ) -> Result<StorageBlobDestination, InvalidRequest> {
     dead_letter_type(&given.endpoint_type)?;
     let retry_period_days = retry_period(given.delivery_retry_period_in_days, ranges)?;
-    let BlobBody {
+    let DeadLetterProperties {
         resource_id,
         blob_container_name: named,
     } = given.properties;
@@ -455,10 +457,10 @@ const NO_ORDER_KEYS: [&str; 10] = [
 
 /// Reads `ordering` for events in schema `input`: the key, and whether dead letters block it.
 pub(super) fn read_ordering(
-    given: Option<OrderingBody>,
+    given: Option<Ordering>,
     input: Schema,
 ) -> Result<(Option<FilterKey>, bool), InvalidRequest> {
-    let Some(OrderingBody {
+    let Some(Ordering {
         key: given,
         on_failure,
     }) = given
@@ -492,9 +494,9 @@ pub(super) fn read_ordering(
 }
 
 /// The body of `ordering`.
-pub(super) fn ordering_body(key: Option<&FilterKey>, blocks: bool) -> Option<OrderingBody> {
+pub(super) fn ordering_body(key: Option<&FilterKey>, blocks: bool) -> Option<Ordering> {
     let on_failure = Some(if blocks { BLOCK } else { SKIP }.to_owned());
-    key.map(|key| OrderingBody {
+    key.map(|key| Ordering {
         key: key.as_str().to_owned(),
         on_failure,
     })

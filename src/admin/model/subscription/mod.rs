@@ -24,8 +24,8 @@ use super::{
     parse_body, read, take_value, text_at, value_of,
 };
 use gridhook_api::subscription::{
-    AnySubscriptionProperties, BlobBody, DeadLetterBody, DeadLetterWithIdentity,
-    DeliveryWithIdentity, EventSubscription, FilterBody, PullSettings, RetryPolicyBody,
+    AnySubscriptionProperties, DeadLetterDestination, DeadLetterProperties, DeadLetterWithIdentity,
+    DeliveryWithIdentity, EventFilter, EventSubscription, PullSettings, RetryPolicyBody,
     SubscriptionProperties,
 };
 use gridhook_event::{Name, SubscriptionId};
@@ -384,20 +384,20 @@ fn plain_properties(record: &SubscriptionRecord) -> SubscriptionProperties {
     }
 }
 
-fn dead_letter_body(destination: &StorageBlobDestination) -> DeadLetterBody {
+fn dead_letter_body(destination: &StorageBlobDestination) -> DeadLetterDestination {
     let container = &destination.container;
-    DeadLetterBody {
+    DeadLetterDestination {
         endpoint_type: STORAGE_BLOB.to_owned(),
         delivery_retry_period_in_days: destination.retry_period_days.map(i64::from),
-        properties: BlobBody {
+        properties: DeadLetterProperties {
             resource_id: destination.resource_id.clone(),
             blob_container_name: (!container.is_empty()).then(|| container.clone()),
         },
     }
 }
 
-fn filter_body(filter: &Filter) -> FilterBody {
-    FilterBody {
+fn filter_body(filter: &Filter) -> EventFilter {
+    EventFilter {
         subject_begins_with: Some(filter.subject_begins_with.clone()),
         subject_ends_with: Some(filter.subject_ends_with.clone()),
         included_event_types: filter.included_event_types.clone(),

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::check;
 use crate::model::{EditionRanges, InvalidRequest, check_exact, read as read_value};
-use gridhook_api::subscription::FilterBody;
+use gridhook_api::subscription::EventFilter;
 use gridhook_policy::{filter::Filter, transform::Transform};
 use gridhook_record::topic::TopicRecord;
 
@@ -41,7 +41,7 @@ pub fn read_filter_test(
     ranges: &EditionRanges,
     body: &[u8],
 ) -> Result<TestRequest<Filter>, InvalidRequest> {
-    read(body, "filter", |given: FilterBody| {
+    read(body, "filter", |given: EventFilter| {
         check::read_filter(given, topic.input_schema, ranges)
     })
 }
