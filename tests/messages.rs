@@ -296,10 +296,6 @@ fn local_errors_say_what_to_do() {
         ],
     );
     check(
-        "subscriptions create namespaces/plant/topics/heat work --pull --label a",
-        expect!["gridhook: --label is not allowed for event subscriptions of namespaces"],
-    );
-    check(
         "subscriptions create namespaces/plant/topics/heat work --endpoint https://a --lock 60s",
         expect!["gridhook: --lock is allowed only with pull delivery (--pull)"],
     );

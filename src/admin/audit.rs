@@ -1,10 +1,11 @@
 //! The audit trail: records every operation that needs more than the role `read`, refused ones too.
 //! `GET /audit` lists it.
 
+use crate::{AdminResult, respond_json};
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
-    HttpMessage, HttpRequest, HttpResponse,
+    HttpMessage, HttpRequest,
     http::{Method, StatusCode},
     web,
 };
@@ -13,7 +14,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
-    AdminError, Control,
+    Control,
     arm::{self, path},
     auth::Role,
     permissions::Permissions,
@@ -240,10 +241,7 @@ struct AuditQuery {
 }
 
 /// `GET /audit`.
-pub(super) async fn list(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn list(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let query: AuditQuery = query::read(
         request.query_string(),
         "top, continue, operator, search and refused: true or false",
@@ -260,10 +258,10 @@ pub(super) async fn list(
         )? as u64),
     };
     let Some(trail) = &control.audit else {
-        return Ok(HttpResponse::Ok().json(AuditPageView {
+        return respond_json(&AuditPageView {
             value: Vec::new(),
             r#continue: None,
-        }));
+        });
     };
     let filter = AuditFilter {
         operator: query.operator,
@@ -276,10 +274,10 @@ pub(super) async fn list(
         .into_iter()
         .map(|(number, record)| entry_view(number, record))
         .collect();
-    Ok(HttpResponse::Ok().json(AuditPageView {
+    respond_json(&AuditPageView {
         value,
         r#continue: page.next.map(|next| next.to_string()),
-    }))
+    })
 }
 
 fn entry_view(number: u64, record: AuditRecord) -> AuditEntry {

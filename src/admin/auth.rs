@@ -4,6 +4,7 @@
 //! Each operation needs a [`Role`], for the resource that it concerns or for the whole server. The
 //! admin token has all of them.
 
+use crate::AdminResult;
 use std::sync::Arc;
 
 use actix_web::{
@@ -183,7 +184,7 @@ impl AdminCaller {
     }
 
     /// The caller of an authenticated request.
-    pub(super) fn from_request(request: &HttpRequest) -> Result<Self, AdminError> {
+    pub(super) fn from_request(request: &HttpRequest) -> AdminResult<Self> {
         request
             .extensions()
             .get()
@@ -271,7 +272,7 @@ pub(super) async fn authorize(
 }
 
 /// Refuses a body whose announced length is too much, before the client is asked for it.
-fn check_announced(request: &HttpRequest) -> Result<(), AdminError> {
+fn check_announced(request: &HttpRequest) -> AdminResult<()> {
     let length = request
         .headers()
         .get(CONTENT_LENGTH)
@@ -307,7 +308,7 @@ async fn record_outcome(
 /// under its lock, or not at all.
 async fn run_detached(
     handling: impl Future<Output = HandlerResult> + 'static,
-) -> Result<HandlerResult, AdminError> {
+) -> AdminResult<HandlerResult> {
     let task = match request_id::current_id() {
         Some(id) => actix_web::rt::spawn(request_id::with_id(id, handling)),
         None => actix_web::rt::spawn(handling),
@@ -317,7 +318,7 @@ async fn run_detached(
 }
 
 /// What a token permits. A session permits what the token permits that it stands for.
-async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permissions, AdminError> {
+async fn authenticate(request: &HttpRequest, control: &Control) -> AdminResult<Permissions> {
     let text = bearer_token(request).ok_or(AdminError::NoToken)?;
     let token = request
         .app_data::<web::Data<AdminToken>>()
@@ -380,11 +381,7 @@ impl Control {
     }
 
     /// What a named token or an access token of the issuer permits.
-    fn permissions_of(
-        &self,
-        request: &HttpRequest,
-        token: &str,
-    ) -> Result<Permissions, AdminError> {
+    fn permissions_of(&self, request: &HttpRequest, token: &str) -> AdminResult<Permissions> {
         let wall = self.clock.wall_time();
         if token.starts_with(tokens::PREFIX) {
             let found = match request.extensions().get::<ForwardedToken>() {

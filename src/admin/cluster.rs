@@ -5,6 +5,7 @@
 //! them in the audit trail. While there is none, a standby makes those that may be what a new owner
 //! waits for.
 
+use crate::{AdminResult, respond_json};
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, guard, http::header::AUTHORIZATION, web};
@@ -233,7 +234,7 @@ fn copy_state_view(state: CopyState) -> CopyStateView {
 }
 
 /// The context of a node; an error for a server of its own.
-fn cluster_context(request: &HttpRequest) -> Result<&ClusterContext, AdminError> {
+fn cluster_context(request: &HttpRequest) -> AdminResult<&ClusterContext> {
     let cluster_context = request.app_data::<web::Data<ClusterContext>>();
     let no_cluster = "This server is no node of a cluster (cluster.engine is none).";
     cluster_context
@@ -257,20 +258,17 @@ fn request_error(error: RequestError) -> AdminError {
 }
 
 /// `GET /cluster/status`.
-pub(super) async fn get_status(request: HttpRequest) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(cluster_context(&request)?.cluster_view()))
+pub(super) async fn get_status(request: HttpRequest) -> AdminResult {
+    respond_json(&cluster_context(&request)?.cluster_view())
 }
 
 /// `GET /cluster/ownership`.
-pub(super) async fn ownership(request: HttpRequest) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(cluster_context(&request)?.ownership_view()))
+pub(super) async fn ownership(request: HttpRequest) -> AdminResult {
+    respond_json(&cluster_context(&request)?.ownership_view())
 }
 
 /// `POST /cluster/move`: asks the owner of a shard to give it up to another node.
-pub(super) async fn move_shard(
-    request: HttpRequest,
-    body: web::Payload,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
     let MoveBody { shard, node } = model::read(model::parse_body(&read_body(body).await?)?)?;
     cluster_context
@@ -282,10 +280,7 @@ pub(super) async fn move_shard(
 }
 
 /// `POST /cluster/drain`: asks a node to give up what it owns and take nothing, or ends that.
-pub(super) async fn drain_node(
-    request: HttpRequest,
-    body: web::Payload,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn drain_node(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
     let DrainBody { node, drain } = model::read(model::parse_body(&read_body(body).await?)?)?;
     cluster_context
@@ -297,10 +292,7 @@ pub(super) async fn drain_node(
 }
 
 /// `POST /cluster/forget`: removes the record of a node that is gone for good.
-pub(super) async fn forget_node(
-    request: HttpRequest,
-    body: web::Payload,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn forget_node(request: HttpRequest, body: web::Payload) -> AdminResult {
     let cluster_context = cluster_context(&request)?;
     let ForgetBody { node } = model::read(model::parse_body(&read_body(body).await?)?)?;
     cluster_context
@@ -308,23 +300,17 @@ pub(super) async fn forget_node(
         .forget_node(node)
         .await
         .map_err(request_error)?;
-    Ok(HttpResponse::Ok().json(cluster_context.cluster_view()))
+    respond_json(&cluster_context.cluster_view())
 }
 
 /// The same by a standby while there is no owner: the log has it in place of the audit trail.
-async fn drain_without_owner(
-    request: HttpRequest,
-    body: web::Payload,
-) -> Result<HttpResponse, AdminError> {
+async fn drain_without_owner(request: HttpRequest, body: web::Payload) -> AdminResult {
     note_change(&request);
     drain_node(request, body).await
 }
 
 /// The same for [`forget`].
-async fn forget_without_owner(
-    request: HttpRequest,
-    body: web::Payload,
-) -> Result<HttpResponse, AdminError> {
+async fn forget_without_owner(request: HttpRequest, body: web::Payload) -> AdminResult {
     note_change(&request);
     forget_node(request, body).await
 }
@@ -363,7 +349,7 @@ pub struct StandbyAccess {
 
 impl StandbyAccess {
     /// Checks that a request has the admin token.
-    async fn authorize_request(&self, request: &HttpRequest) -> Result<(), AdminError> {
+    async fn authorize_request(&self, request: &HttpRequest) -> AdminResult<()> {
         let given = bearer_token(request).ok_or(AdminError::NoToken)?;
         if self.token.matches(given) {
             return Ok(());
@@ -460,7 +446,7 @@ async fn standby_metrics(
     request: &HttpRequest,
     listeners: &[Arc<ListenerCounters>],
     certificates: CertificateEnds,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let health = request
         .app_data::<web::Data<ServerHealth>>()
         .ok_or(AdminError::Broken("no health is set up"))?;

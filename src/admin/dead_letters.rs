@@ -8,6 +8,8 @@
 mod body;
 pub(super) mod newest;
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::str::FromStr;
 
 use actix_web::HttpResponse;
@@ -24,8 +26,8 @@ use super::{
 };
 use crate::dead_letters::body::dead_letter_view;
 use gridhook_api::dead_letters::{
-    DeadLetterDetailView, DeadLetterFilterBody, PageView, PurgeBody, PurgedView, RedriveBody,
-    RedriveStartedView,
+    DeadLetterFilter, DeadLetterPurge, DeadLetterRedrive, DeadLetterWithEvent, PageView,
+    PurgedView, RedriveStartedView,
 };
 use gridhook_dead_letter::{
     DeadLetters, Redrives,
@@ -51,19 +53,19 @@ const TOP_MAX: usize = 1_000;
 
 /// The dead letters that a body selects.
 fn parse_selection(
-    filter: Option<&DeadLetterFilterBody>,
+    filter: Option<&DeadLetterFilter>,
     keys: Option<&[String]>,
     all: bool,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
     if !all && keys.is_none() && filter.is_none_or(is_empty_filter) {
         let problem = "selects no dead letters; allowed are \"keys\", a \"filter\" with stage, \
             from, to, reason or id, or \"all\": true";
-        return Err(InvalidRequest::new("the body", problem));
+        return refuse_value("the body", problem);
     }
     if all && (keys.is_some() || filter.is_some_and(|filter| !is_empty_filter(filter))) {
         let problem = "is true beside \"keys\" or a \"filter\", which select some dead letters; \
             leave one of them out";
-        return Err(InvalidRequest::new("all", problem));
+        return refuse_value("all", problem);
     }
     let query = filter.map_or_else(
         || Ok(DeadLetterQuery::default()),
@@ -99,14 +101,10 @@ fn parse_cursor<T: FromStr>(
 }
 
 /// `GET …/deadLetters`.
-pub(super) async fn list(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let request = call.request;
     let (dead_letters, location) = find_location(call.control, path, name)?;
-    let mut filter = DeadLetterFilterBody::default();
+    let mut filter = DeadLetterFilter::default();
     let mut top = TOP;
     let mut after = None;
     let mut kept = Vec::new();
@@ -132,7 +130,7 @@ pub(super) async fn list(
                 let problem = format!(
                     "has '{other}'; allowed are stage, from, to, reason, id, $top and $skipToken"
                 );
-                return Err(InvalidRequest::new("the query", problem).into());
+                return refuse_value("the query", problem);
             }
         }
         kept.push((key, value));
@@ -157,19 +155,15 @@ pub(super) async fn list(
         )
     });
     let value = found.iter().map(dead_letter_view).collect();
-    Ok(HttpResponse::Ok().json(PageView {
+    respond_json(&PageView {
         value,
         problems: problem_views(problems),
         next_link,
-    }))
+    })
 }
 
 /// `GET …/deadLetters/{key}`.
-pub(super) async fn get(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let key = call.path.name("deadLetterKey")?;
     let (dead_letters, location) = find_location(call.control, path, name)?;
     let id: DeadLetterId = key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
@@ -184,11 +178,11 @@ pub(super) async fn get(
                 Schema::CloudEvents => "CloudEventSchemaV1_0",
                 Schema::Custom => "CustomEventSchema",
             };
-            Ok(HttpResponse::Ok().json(DeadLetterDetailView {
+            respond_json(&DeadLetterWithEvent {
                 letter: dead_letter_view(&found),
                 schema: schema.to_owned(),
                 event,
-            }))
+            })
         }
         Ok(None) => Err(AdminError::NotFound(format!(
             "There is no dead letter '{key}'. It may have been written to its file, redriven or \
@@ -201,13 +195,9 @@ pub(super) async fn get(
 }
 
 /// `POST …/deadLetters/purge`.
-pub(super) async fn purge(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn purge(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let (dead_letters, location) = find_location(call.control, path, name)?;
-    let body: PurgeBody = read(parse_body(call.body)?)?;
+    let body: DeadLetterPurge = read(parse_body(call.body)?)?;
     let query = parse_selection(body.filter.as_ref(), body.keys.as_deref(), body.all)?;
     let at = parse_cursor("after", body.after.as_deref(), PurgeCursor::START)?;
     if !body.dry_run {
@@ -229,24 +219,20 @@ pub(super) async fn purge(
         );
     }
     let next = next.map(|next| next.to_string());
-    Ok(HttpResponse::Ok().json(PurgedView {
+    respond_json(&PurgedView {
         dead_letters,
         dry_run: body.dry_run,
         problems: problem_views(problems),
         next,
-    }))
+    })
 }
 
 /// `POST …/deadLetters/redrive`: 202 with the started job, or 200 with the count of a dry run.
-pub(super) async fn redrive(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let control = call.control;
     let redrives = control.redrives()?;
     let (_, location) = find_location(control, path, name)?;
-    let body: RedriveBody = read(parse_body(call.body)?)?;
+    let body: DeadLetterRedrive = read(parse_body(call.body)?)?;
     let query = parse_selection(body.filter.as_ref(), body.keys.as_deref(), body.all)?;
     let at = parse_cursor("after", body.after.as_deref(), PurgeCursor::START)?;
     if body.dry_run {
@@ -258,12 +244,12 @@ pub(super) async fn redrive(
             next,
         } = count.await?;
         let next = next.map(|next| next.to_string());
-        return Ok(HttpResponse::Ok().json(PurgedView {
+        return respond_json(&PurgedView {
             dead_letters,
             dry_run: true,
             problems: problem_views(problems),
             next,
-        }));
+        });
     }
     let rate = body.rate.map(parse_rate).transpose()?;
     shares::check_new_job(control, call.permissions, &path.topic_key(), name).await?;
@@ -311,10 +297,10 @@ fn parse_rate(asked: f64) -> Result<Rate, InvalidRequest> {
     if asked.is_finite() && (0.001..=1_000_000.0).contains(&asked) {
         return Ok(Rate::from_per_second(asked));
     }
-    Err(InvalidRequest::new(
+    refuse_value(
         "rate",
         format!("is {asked}; allowed are 0.001 to 1000000 events a second"),
-    ))
+    )
 }
 
 /// The dead letters of an event subscription, and their location.
@@ -322,7 +308,7 @@ fn find_location<'a>(
     control: &'a Control,
     path: &TopicPath,
     name: &str,
-) -> Result<(&'a DeadLetters, DeadLetterLocation), AdminError> {
+) -> AdminResult<(&'a DeadLetters, DeadLetterLocation)> {
     let topic = find_topic(control, path)?;
     let subscription = topic
         .find_subscription(name)
@@ -352,7 +338,7 @@ impl Control {
             .flatten()
     }
 
-    fn redrives(&self) -> Result<&Redrives, AdminError> {
+    fn redrives(&self) -> AdminResult<&Redrives> {
         self.redrives
             .as_ref()
             .ok_or(AdminError::Broken("no dead-letter writer is set up"))

@@ -2,6 +2,7 @@
 //! Unchanged resources are not written, so that their endpoints are not validated again. Resources
 //! that the file does not declare are kept.
 
+use crate::AdminResult;
 use actix_web::http::Method;
 use tracing::info;
 
@@ -48,10 +49,7 @@ enum Applied {
     Unchanged,
 }
 
-async fn put_resource(
-    control: &Control,
-    resource: &DeclaredResource,
-) -> Result<Applied, AdminError> {
+async fn put_resource(control: &Control, resource: &DeclaredResource) -> AdminResult<Applied> {
     let path = resource.control_path();
     let body = resource.body.to_string();
     let no_such_path = || AdminError::NoSuchPath(path.clone());

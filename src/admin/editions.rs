@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use actix_web::{HttpResponse, web};
 
 use super::Control;
-use gridhook_api::editions::{EditionView, EditionsReport, ScheduleView};
+use gridhook_api::editions::{EditionView, Editions, RetrySchedule};
 use gridhook_event::Timestamp;
 use gridhook_policy::{
     edition::{Edition, EndpointKind},
@@ -26,7 +26,7 @@ pub struct EditionTables {
 
 /// `GET /editions`.
 pub(super) async fn list_editions(control: web::Data<Control>) -> HttpResponse {
-    HttpResponse::Ok().json(EditionsReport {
+    HttpResponse::Ok().json(Editions {
         default: control.editions.default.clone(),
         editions: control
             .edition_tables
@@ -59,7 +59,7 @@ pub(crate) fn edition_view(name: &str, edition: &Edition) -> EditionView {
 }
 
 /// A schedule for each status that the edition names, and the one for all other failures.
-fn schedule_views(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<ScheduleView> {
+fn schedule_views(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<RetrySchedule> {
     let rules = edition.rules_for(kind);
     let statuses = rules
         .never_retried
@@ -75,7 +75,7 @@ fn schedule_views(edition: &Edition, kind: EndpointKind, destination: &str) -> V
     all.push((None, false));
     let view = |(status, with_dead_letter)| {
         let (attempts, reason) = attempt_waits(edition, kind, status, with_dead_letter);
-        ScheduleView {
+        RetrySchedule {
             destination: destination.to_owned(),
             status,
             with_dead_letter,

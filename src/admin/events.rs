@@ -1,6 +1,8 @@
 //! Events of a topic: `GET …/events` lists them, `GET …/events/{sequence}` returns one as it is
 //! stored, and `POST …/publish` publishes events for an operator.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use actix_web::{HttpMessage, HttpResponse};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -35,10 +37,7 @@ struct EventsQuery {
 }
 
 /// `GET …/events`.
-pub(super) async fn list_events(
-    call: Call<'_>,
-    path: &TopicPath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn list_events(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let topic = find_topic(call.control, path)?;
     let EventsQuery {
         top,
@@ -82,12 +81,12 @@ pub(super) async fn list_events(
         .compute_for(call.caller, search)
         .await?
         .map_err(registry::Error::from)?;
-    Ok(HttpResponse::Ok().json(EventList {
+    respond_json(&EventList {
         events: page.events,
         before: page.next.map(|next| next.0.to_string()),
         log_from_sequence: Some(page.log.start.0),
         log_before_sequence: Some(page.log.end.0),
-    }))
+    })
 }
 
 fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
@@ -102,7 +101,7 @@ fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
 
 /// `GET …/events/{sequence}`. Each shard of a spread topic has such a sequence, so the request
 /// names one.
-pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let sequence = call.path.name("sequence")?;
     let topic = find_topic(call.control, path)?;
     if topic.record().is_spread() && !call.request.extensions().contains::<OneOfShards>() {
@@ -111,7 +110,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse
             "is missing; allowed is 0 to {last}, because each shard of this topic has sequences of \
              its own"
         );
-        return Err(InvalidRequest::new("shard", problem).into());
+        return refuse_value("shard", problem);
     }
     let seq = sequence_number("sequence", sequence)?;
     let event = topic.read_event(seq).await.map_err(registry::Error::from)?;
@@ -131,10 +130,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse
 }
 
 /// `POST …/publish`. A refusal has the body that a publisher receives.
-pub(super) async fn publish_events(
-    call: Call<'_>,
-    path: &TopicPath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn publish_events(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let topic = find_topic(call.control, path)?;
     let publisher = call
         .control

@@ -1,17 +1,18 @@
 //! `GET …/explain`: why an event waits, and when its next attempts are. `sequence` names one event;
 //! `id` is searched for, and a 404 reports the searched range.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::sync::Arc;
 
 use actix_web::HttpResponse;
 
 use super::{
-    AdminError,
     arm::{Call, find_topic, no_subscription, path::TopicPath},
     model::{InvalidRequest, subscription::namespace::delivery_mode},
 };
 use gridhook_api::explain::{
-    AttemptView, EndView, ExplainView, ForecastView, NotFoundView, ObstacleView, SearchedView,
+    AttemptView, EndView, EventNotFound, ExplainView, ForecastView, ObstacleView, SearchedView,
     StateView,
 };
 use gridhook_engine::{
@@ -162,11 +163,7 @@ pub(crate) fn forecast_view(forecast: &Forecast) -> ForecastView {
 }
 
 /// `GET …/explain?id=…` or `?sequence=…`.
-pub(super) async fn explain(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let selector = event_selector(call.request.query_string())?;
     let topic = find_topic(call.control, path)?;
     let subscription = topic
@@ -195,7 +192,7 @@ pub(super) async fn explain(
                 obstacles,
                 forecast,
             } = explanation;
-            Ok(HttpResponse::Ok().json(ExplainView {
+            respond_json(&ExplainView {
                 topic: topic.record().name.to_string(),
                 subscription: subscription.name.to_string(),
                 delivery_mode: delivery_mode(&subscription).to_owned(),
@@ -206,7 +203,7 @@ pub(super) async fn explain(
                 state: state_view(&state),
                 obstacles: obstacles.iter().map(obstacle_view).collect(),
                 forecast: forecast.as_ref().map(forecast_view),
-            }))
+            })
         }
         ExplainAnswer::NotFound(SearchedRange {
             in_flight,
@@ -220,7 +217,7 @@ pub(super) async fn explain(
                 log_from_sequence: from.0,
                 log_before_sequence: upto.0,
             };
-            Ok(HttpResponse::NotFound().json(NotFoundView {
+            Ok(HttpResponse::NotFound().json(EventNotFound {
                 state: "notFound".to_owned(),
                 searched: search,
             }))
@@ -229,14 +226,12 @@ pub(super) async fn explain(
 }
 
 /// The event that the query names, by `id` or by `sequence`.
-pub(super) fn event_selector(query: &str) -> Result<EventSelector, AdminError> {
+pub(super) fn event_selector(query: &str) -> AdminResult<EventSelector> {
     let mut selectors = Vec::new();
     for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
         match key.as_ref() {
             "id" if value.is_empty() => {
-                return Err(
-                    InvalidRequest::new("id", "is empty; allowed is the id of an event").into(),
-                );
+                return refuse_value("id", "is empty; allowed is the id of an event");
             }
             "id" => selectors.push(EventSelector::Id(value.into_owned())),
             "sequence" => {
@@ -257,16 +252,15 @@ pub(super) fn event_selector(query: &str) -> Result<EventSelector, AdminError> {
             "api-version" => {}
             other => {
                 let problem = format!("has '{other}'; allowed are id and sequence");
-                return Err(InvalidRequest::new("the query", problem).into());
+                return refuse_value("the query", problem);
             }
         }
     }
     match <[EventSelector; 1]>::try_from(selectors) {
         Ok([wanted]) => Ok(wanted),
-        Err(_) => Err(InvalidRequest::new(
+        Err(_) => refuse_value(
             "the query",
             "must name one event; allowed is id=EVENT_ID or sequence=N",
-        )
-        .into()),
+        ),
     }
 }

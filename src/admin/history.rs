@@ -5,18 +5,19 @@
 //! event subscriptions in five seconds, so a server without a dashboard has none. The sums of
 //! windows are recorded in any case.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::{
     AdminError, Control,
     metrics::{Activity, SeriesLimits, SeriesSelection},
-    model::InvalidRequest,
     query, session, tail,
 };
 use gridhook_api::history::HistoryReport;
@@ -197,10 +198,7 @@ fn add(to: &mut Sample, more: &Sample, first: usize) {
 }
 
 /// `GET /history`.
-pub(super) async fn get_history(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn get_history(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     session::find_sessions(&control, &request)?;
     let HistoryQuery {
         range,
@@ -231,7 +229,7 @@ pub(super) async fn get_history(
         let value = |step: &Option<Step>| Some(f64::from(step.as_ref()?.percentiles[at]?) / 1e3);
         steps.iter().map(value).collect()
     };
-    Ok(HttpResponse::Ok().json(HistoryReport {
+    respond_json(&HistoryReport {
         recorded: is_recorded,
         since: control.exposition.started().to_string(),
         from: Timestamp(0).after(Duration::from_secs(from)).to_string(),
@@ -244,18 +242,18 @@ pub(super) async fn get_history(
         pending: column(&|step| Some(step.gauges[1])),
         response_p50_milliseconds: millis(0),
         response_p99_milliseconds: millis(1),
-    }))
+    })
 }
 
 fn parse_scope(
     control: &Control,
     topic: Option<&str>,
     subscription: Option<String>,
-) -> Result<Scope, AdminError> {
+) -> AdminResult<Scope> {
     let Some(id) = topic else {
         return match subscription {
             None => Ok(Scope::Server),
-            Some(_) => Err(InvalidRequest::new("subscription", "needs its topic").into()),
+            Some(_) => refuse_value("subscription", "needs its topic"),
         };
     };
     let (topic, path) = tail::named_topic(control, id)?;
@@ -267,7 +265,7 @@ fn parse_scope(
             Some(_) => {
                 let why = "is a domain topic, which has no history of its own; allowed are topics \
                     and domains";
-                Err(InvalidRequest::new("topic", why).into())
+                refuse_value("topic", why)
             }
         };
     };

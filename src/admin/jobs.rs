@@ -1,13 +1,14 @@
 //! `GET /jobs`: the replays and redrives of all event subscriptions that have not ended.
 
+use crate::{AdminResult, respond_json};
 use std::cmp::Reverse;
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, merge, permissions::Permissions, query};
+use super::{Control, merge, permissions::Permissions, query};
 use crate::replay::replay_view;
-use gridhook_api::jobs::{JobsReport, OpenJobView};
+use gridhook_api::jobs::{JobsReport, OpenJob};
 use gridhook_event::SubscriptionKey;
 
 /// Default number of listed jobs …
@@ -23,10 +24,7 @@ struct JobsQuery {
 }
 
 /// `GET /jobs`.
-pub(super) async fn list_jobs(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn list_jobs(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let JobsQuery { top } = query::read(request.query_string(), "top")?;
     let top = query::parse_number("top", top.as_deref(), TOP, 1..=TOP_MAX, "jobs")?;
     let permissions = Permissions::from_request(&request)?;
@@ -62,15 +60,15 @@ pub(super) async fn list_jobs(
         if let Some(shard) = control.shard_of_part(&of_topic) {
             job.id = merge::id_of_shard(shard, &job.id);
         }
-        jobs.push(OpenJobView {
+        jobs.push(OpenJob {
             topic: of_topic.resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
             job,
         });
     }
-    Ok(HttpResponse::Ok().json(JobsReport {
+    respond_json(&JobsReport {
         now: now.to_string(),
         open,
         jobs,
-    }))
+    })
 }

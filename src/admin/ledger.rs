@@ -1,13 +1,13 @@
 //! `GET …/ledger`: the lines of an event subscription in a time range, optionally of one step,
 //! outcome or reason, the oldest or the newest first.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::{str::FromStr, time::Duration};
 
-use actix_web::HttpResponse;
 use data_encoding::{DecodeError, HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::{
-    AdminError,
     arm::{Call, find_topic, no_subscription, path::TopicPath},
     ledger_line::{LineContext, OutcomeFilter},
     model::{InvalidRequest, parse_instant},
@@ -38,11 +38,7 @@ impl FromStr for LedgerToken {
 }
 
 /// `GET …/ledger?from=…&to=…&outcome=…`.
-pub(super) async fn ledger(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let Paging {
         from: start,
         top,
@@ -94,14 +90,14 @@ pub(super) async fn ledger(
         filters: None,
         excerpts: Some(&excerpts),
     };
-    Ok(HttpResponse::Ok().json(LedgerPageView {
+    respond_json(&LedgerPageView {
         subscription: subscription.name.to_string(),
         from: from.to_string(),
         to: to.to_string(),
         oldest: oldest.map(|oldest| oldest.to_string()),
         lines: lines.iter().map(|line| line_view(line, context)).collect(),
         r#continue: next.map(|key| HEXLOWER.encode(&key)),
-    }))
+    })
 }
 
 /// The time in a token of a page of the newest lines.
@@ -134,7 +130,7 @@ enum LedgerOrder {
 }
 
 impl LedgerRequest {
-    fn read(query: &str, now: Timestamp) -> Result<Self, AdminError> {
+    fn read(query: &str, now: Timestamp) -> AdminResult<Self> {
         let mut from = None;
         let mut to = None;
         let mut outcome = None;
@@ -150,7 +146,7 @@ impl LedgerRequest {
                         "newest" => LedgerOrder::Newest,
                         other => {
                             let problem = format!("is '{other}'; allowed are oldest and newest");
-                            return Err(InvalidRequest::new("order", problem).into());
+                            return refuse_value("order", problem);
                         }
                     };
                 }
@@ -160,7 +156,7 @@ impl LedgerRequest {
                     let problem = format!(
                         "has '{other}'; allowed are from, to, outcome, order, top and continue"
                     );
-                    return Err(InvalidRequest::new("the query", problem).into());
+                    return refuse_value("the query", problem);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::model::InvalidRequest;
-use gridhook_api::ledger::{FilterView, LineView, ResponseView};
+use gridhook_api::ledger::{LedgerFilter, LedgerResponse, LineView};
 use gridhook_event::Lane;
 use gridhook_policy::{
     filter::FilterResult,
@@ -50,7 +50,7 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
                  answered,
                  content: text,
                  heads,
-             }| ResponseView {
+             }| LedgerResponse {
                 by_endpoint: *answered,
                 text: String::from_utf8_lossy(text).into_owned(),
                 request_head: shown_head(heads.as_deref().map(|heads| &heads.request)),
@@ -181,15 +181,15 @@ fn lease_sentence(attempt: &str, step: LeaseStep) -> String {
     }
 }
 
-pub(crate) fn filter_view(version: u32, result: Option<&FilterResult>) -> FilterView {
+pub(crate) fn filter_view(version: u32, result: Option<&FilterResult>) -> LedgerFilter {
     match result {
-        Some(FilterResult::Stopped { clause, why, seen }) => FilterView {
+        Some(FilterResult::Stopped { clause, why, seen }) => LedgerFilter {
             version,
             stopped_by: Some(clause.clone()),
             reason: Some((*why).to_owned()),
             value: seen.clone(),
         },
-        Some(FilterResult::Match) | None => FilterView {
+        Some(FilterResult::Match) | None => LedgerFilter {
             version,
             stopped_by: None,
             reason: None,
@@ -198,7 +198,7 @@ pub(crate) fn filter_view(version: u32, result: Option<&FilterResult>) -> Filter
     }
 }
 
-pub(crate) fn filter_sentence(view: &FilterView) -> String {
+pub(crate) fn filter_sentence(view: &LedgerFilter) -> String {
     let reason = format!("filtered out by version {} of the filter", view.version);
     match (&view.stopped_by, &view.reason, &view.value) {
         (Some(clause), Some(why), Some(seen)) => format!("{reason}: {clause}: {why}: {seen}"),

@@ -66,6 +66,7 @@ mod query;
 mod random;
 mod replay;
 pub mod request_id;
+mod response;
 mod retry;
 mod routes;
 mod search;
@@ -107,6 +108,7 @@ use self::{
     health::ServerHealth,
     metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits},
     model::{Editions, system_data},
+    response::{AdminResult, respond_json, respond_nothing},
 };
 pub use self::{
     audit::PartRecord,
@@ -246,7 +248,7 @@ impl Control {
         &self,
         caller: &AdminCaller,
         work: impl FnOnce(Meter) -> F,
-    ) -> Result<F::Output, AdminError>
+    ) -> AdminResult<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
     {

@@ -3,9 +3,10 @@
 //! The ledgers are read backward in ranges of time, which are shorter where many events were
 //! delivered.
 
+use crate::AdminResult;
 use std::{cmp::Reverse, time::Duration};
 
-use super::{AdminError, Control};
+use super::Control;
 use gridhook_engine::control::registry;
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::record::{LedgerEntry, LedgerLine};
@@ -36,7 +37,7 @@ pub(crate) async fn read_newest_lines(
     mut before: Timestamp,
     top: usize,
     wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
-) -> Result<NewestLines, AdminError> {
+) -> AdminResult<NewestLines> {
     let mut lines = Vec::new();
     let mut range = RANGE;
     for _ in 0..RANGES {

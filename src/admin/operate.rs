@@ -1,20 +1,20 @@
 //! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`,
 //! `resume`, `probe`, `release` and `unblock`.
 
+use crate::{AdminResult, respond_json};
 use std::{num::NonZeroU32, ops::Range};
 
-use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{
-    AdminError, Control,
+    Control,
     arm::{Call, find_topic, no_subscription, path::TopicPath},
     model::{parse_body, read},
 };
 use crate::supervision::incarnations_view;
 use gridhook_api::status::{
-    BacklogView, CountersView, HealthView, JobStatusView, OrderStatusView, PaceView,
-    SubscriptionStatusView, TopicStatusView, UnblockBody,
+    CountersView, HealthView, OrderStatusView, PaceView, StatusJob, SubscriptionStatusView,
+    TopicBacklog, TopicStatusView, UnblockRequest,
 };
 use gridhook_api::top::ConditionView;
 use gridhook_engine::control::registry::{self, SubscriptionStatus};
@@ -25,8 +25,8 @@ use gridhook_policy::{
 };
 use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
-pub(crate) fn job_status_view(job: &Job) -> JobStatusView {
-    JobStatusView {
+pub(crate) fn job_status_view(job: &Job) -> StatusJob {
+    StatusJob {
         job: job.lane.0,
         kind: job.kind.to_string(),
         state: job.state.to_string(),
@@ -149,10 +149,7 @@ pub(crate) fn counters_view(counters: Counters) -> CountersView {
 }
 
 /// `GET …/status` of a topic.
-pub(super) async fn topic_status(
-    control: &Control,
-    path: &TopicPath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> AdminResult {
     let topic = find_topic(control, path)?;
     let backlog = topic.crowded_partition();
     let Range { start: from, end } = topic.log_range().await.map_err(registry::Error::from)?;
@@ -185,7 +182,7 @@ pub(super) async fn topic_status(
             let name = topic
                 .subscription_name(backlog.laggard)
                 .map(|name| name.to_string());
-            BacklogView {
+            TopicBacklog {
                 subscription: name.unwrap_or_else(|| backlog.laggard.0.to_string()),
                 bytes: backlog.bytes,
             }
@@ -193,15 +190,11 @@ pub(super) async fn topic_status(
         duplicate_events: topic.meter().publish_counts().duplicates,
         actor: incarnations_view(&topic.supervision_history().read_state(), None),
     };
-    Ok(HttpResponse::Ok().json(view))
+    respond_json(&view)
 }
 
 /// `GET …/status`.
-pub(super) async fn status(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
     let topic = find_topic(control, path)?;
     let subscription = topic
         .find_subscription(name)
@@ -231,17 +224,13 @@ pub(super) async fn status(
         condition,
         now,
     );
-    Ok(HttpResponse::Ok().json(view))
+    respond_json(&view)
 }
 
 /// `POST …/unblock`.
-pub(super) async fn unblock(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
-    let body: UnblockBody = if call.body.is_empty() {
-        UnblockBody::default()
+pub(super) async fn unblock(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
+    let body: UnblockRequest = if call.body.is_empty() {
+        UnblockRequest::default()
     } else {
         read(parse_body(call.body)?)?
     };
@@ -265,7 +254,7 @@ pub(super) async fn command(
     path: &TopicPath,
     name: &str,
     command: Command,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     find_topic(control, path)?
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;

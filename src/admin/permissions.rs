@@ -1,5 +1,6 @@
 //! What a caller may do, and with which resources.
 
+use crate::AdminResult;
 use actix_web::{HttpMessage, HttpRequest};
 
 use super::{
@@ -78,7 +79,7 @@ impl Permissions {
     }
 
     /// The permissions of an authenticated request for its operation.
-    pub(super) fn from_request(request: &HttpRequest) -> Result<Self, AdminError> {
+    pub(super) fn from_request(request: &HttpRequest) -> AdminResult<Self> {
         request
             .extensions()
             .get()
@@ -177,11 +178,7 @@ impl Permissions {
     }
 
     /// What of the permissions is for an operation on a target.
-    pub(super) fn narrowed_to(
-        mut self,
-        access: Access,
-        target: &Target,
-    ) -> Result<Self, AdminError> {
+    pub(super) fn narrowed_to(mut self, access: Access, target: &Target) -> AdminResult<Self> {
         let Some(needed) = access.role else {
             return Ok(self);
         };

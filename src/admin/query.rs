@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use actix_web::web;
 use serde::de::DeserializeOwned;
 
-use super::model::InvalidRequest;
+use super::model::{InvalidRequest, refuse_value};
 
 /// Reads a query string; `allowed` names its parameters.
 pub(super) fn read<T: DeserializeOwned>(query: &str, allowed: &str) -> Result<T, InvalidRequest> {
@@ -42,4 +42,13 @@ pub(super) fn parse_number(
                 format!("is \"{given}\"; allowed are {min} to {max} {items}"),
             )
         })
+}
+
+/// The flag in the parameter `name`, in any case.
+pub(super) fn parse_flag(name: &str, given: &str) -> Result<bool, InvalidRequest> {
+    match given.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => refuse_value(name, format!("is \"{given}\"; allowed are true and false")),
+    }
 }

@@ -1,5 +1,7 @@
 //! Replays: stored events are sent to one event subscription again.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::time::Duration;
 
 use actix_web::HttpResponse;
@@ -28,10 +30,10 @@ const RATE_MAX: f64 = 1e6;
 
 pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequest> {
     let point = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
-        (Some(_), Some(_)) => Err(InvalidRequest::new(
+        (Some(_), Some(_)) => refuse_value(
             time.0,
             format!("and {} are both given; allowed is one of them", seq.0),
-        )),
+        ),
         (Some(given), None) => Ok(Some(ReplayPoint::Since(parse_instant(time.0, given)?))),
         (None, seq) => Ok(seq.map(ReplayPoint::At)),
     };
@@ -55,10 +57,10 @@ pub(crate) fn replay_rate(body: &ReplayBody) -> Result<Option<Rate>, InvalidRequ
         if (0.001..=RATE_MAX).contains(&given) {
             return Ok(Rate::from_per_second(given));
         }
-        Err(InvalidRequest::new(
+        refuse_value(
             "eventsPerSecond",
             format!("is {given}; allowed is 0.001 to {RATE_MAX}"),
-        ))
+        )
     };
     body.events_per_second.map(check).transpose()
 }
@@ -119,11 +121,7 @@ fn remaining_time(so_far: Duration, passed: u64, total: u64) -> Option<Duration>
 }
 
 /// `GET …/replays`.
-pub(super) async fn list_replays(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn list_replays(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let key = subscription_key(call.control, path, name)?;
     let jobs = call
         .control
@@ -135,15 +133,11 @@ pub(super) async fn list_replays(
         let total = call.control.redrive_total(key, job).await;
         value.push(replay_view(job, total, call.control.clock.now()));
     }
-    Ok(HttpResponse::Ok().json(Page::whole(value)))
+    respond_json(&Page::whole(value))
 }
 
 /// `GET …/replays/{replayId}`.
-pub(super) async fn get(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let id = call.path.name("replayId")?;
     let key = subscription_key(call.control, path, name)?;
     let job = call
@@ -152,7 +146,7 @@ pub(super) async fn get(
         .read_job(&path.topic_key(), name, parse_lane(id)?)
         .await?;
     let total = call.control.redrive_total(key, &job).await;
-    Ok(HttpResponse::Ok().json(replay_view(&job, total, call.control.clock.now())))
+    respond_json(&replay_view(&job, total, call.control.clock.now()))
 }
 
 /// `POST …/replays/{replayId}/pause`, `…/resume` and `…/cancel`.
@@ -161,7 +155,7 @@ pub(super) async fn command_job(
     path: &TopicPath,
     name: &str,
     command: fn(Lane) -> JobCommand,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let id = call.path.name("replayId")?;
     subscription_key(call.control, path, name)?;
     let key = path.topic_key();
@@ -184,7 +178,7 @@ fn subscription_key(
     control: &Control,
     path: &TopicPath,
     name: &str,
-) -> Result<SubscriptionKey, AdminError> {
+) -> AdminResult<SubscriptionKey> {
     let topic = find_topic(control, path)?;
     let subscription = topic
         .find_subscription(name)
@@ -196,17 +190,13 @@ fn subscription_key(
 }
 
 /// The lane of a job, by its id in a path.
-fn parse_lane(id: &str) -> Result<Lane, AdminError> {
+fn parse_lane(id: &str) -> AdminResult<Lane> {
     let lane = id.parse().ok().map(Lane).filter(|lane| lane.is_job());
     lane.ok_or_else(|| AdminError::NotFound(format!("There is no replay '{id}'.")))
 }
 
 /// `POST …/replays`.
-pub(super) async fn start(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn start(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let control = call.control;
     subscription_key(control, path, name)?;
     let body: ReplayBody = if call.body.is_empty() {
@@ -219,7 +209,7 @@ pub(super) async fn start(
     let rate = replay_rate(&body)?;
     if body.dry_run {
         let content = control.registry.preview_replay(&key, name, range).await?;
-        return Ok(HttpResponse::Ok().json(dry_run(content)));
+        return respond_json(&dry_run(content));
     }
     shares::check_new_job(control, call.permissions, &key, name).await?;
     let job = control

@@ -1,13 +1,13 @@
 //! `POST …/retry`: pending deliveries are sent now instead of when they are due, given ones or all
 //! of them, in parts.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::time::Duration;
 
-use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{
-    AdminError,
     arm::{Call, find_topic, no_subscription, path::TopicPath},
     model::{InvalidRequest, parse_body, read},
 };
@@ -17,11 +17,7 @@ use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_policy::record::{BLOCKING, DueKey, Health, RetryRequest};
 
 /// `POST …/retry`.
-pub(super) async fn retry_deliveries(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let control = call.control;
     let topic = find_topic(control, path)?;
     let now = control.clock.now();
@@ -77,7 +73,7 @@ pub(super) async fn retry_deliveries(
                 "is not a selection; allowed is either \"all\": true, with or without \"after\", \
                  or 1 to {DELIVERIES_MAX} \"sequences\""
             );
-            return Err(InvalidRequest::new("the body", problem).into());
+            return refuse_value("the body", problem);
         }
     };
     let events = control
@@ -98,11 +94,11 @@ pub(super) async fn retry_deliveries(
         events,
         "retries brought forward"
     );
-    Ok(HttpResponse::Ok().json(RetriedView {
+    respond_json(&RetriedView {
         events,
         next,
         waits_until,
-    }))
+    })
 }
 
 /// Until when the endpoint is not called.

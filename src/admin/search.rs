@@ -1,10 +1,11 @@
 //! `GET /search`: the topics that have an event with an id.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use crate::{AdminResult, respond_json};
+use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, model::InvalidRequest, query};
-use gridhook_api::search::{EventMatchView, SearchReport};
+use super::{Control, model::InvalidRequest, query};
+use gridhook_api::search::{EventMatch, Search};
 
 /// Maximum lookups of one search in all topics: each is a part of a log.
 const LOOKUPS_MAX: usize = 256;
@@ -22,11 +23,11 @@ struct SearchQuery {
 pub(super) async fn find_resources(
     request: HttpRequest,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let SearchQuery { id } = query::read(request.query_string(), "id")?;
     let missing = || InvalidRequest::new("id", "is missing; allowed is the id of an event");
     let id = id.filter(|id| !id.is_empty()).ok_or_else(missing)?;
-    let mut report = SearchReport::default();
+    let mut report = Search::default();
     let mut left = LOOKUPS_MAX;
     for topic in control.registry.list_topics() {
         let resource = topic.record().resource_id_of(None);
@@ -43,7 +44,7 @@ pub(super) async fn find_resources(
         left -= matches.lookups;
         let room = EVENTS_MAX - report.events.len();
         let events = matches.sequences.iter().take(room);
-        report.events.extend(events.map(|seq| EventMatchView {
+        report.events.extend(events.map(|seq| EventMatch {
             topic: resource.clone(),
             sequence: seq.0,
         }));
@@ -51,5 +52,5 @@ pub(super) async fn find_resources(
             report.unsearched.push(resource);
         }
     }
-    Ok(HttpResponse::Ok().json(report))
+    respond_json(&report)
 }

@@ -1,19 +1,20 @@
 //! `GET /server`: version, start, listeners, process, disk, and the settings that differ from the
 //! defaults.
 
+use crate::{AdminResult, respond_json};
 use std::sync::PoisonError;
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 
 use super::{AdminError, ChaosMode, ClusterContext, Control, metrics::process::ProcessFigures};
-use gridhook_api::server::{ListenerView, ProcessView, ServerReport};
+use gridhook_api::server::{Listener, ServerFacts, ServerProcess};
 
 /// `GET /server`.
 pub(super) async fn get_server(
     request: HttpRequest,
     control: web::Data<Control>,
     chaos: web::Data<ChaosMode>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let exposition = &control.exposition;
     let journal = exposition.journal().cloned();
     let read = move || {
@@ -33,7 +34,7 @@ pub(super) async fn get_server(
         most_files,
         ..
     } = process;
-    Ok(HttpResponse::Ok().json(ServerReport {
+    respond_json(&ServerFacts {
         now: control.clock.now().to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: exposition.started().to_string(),
@@ -44,7 +45,7 @@ pub(super) async fn get_server(
             .iter()
             .map(|listener| listener_view(listener))
             .collect(),
-        process: ProcessView {
+        process: ServerProcess {
             cpu_seconds,
             resident_bytes,
             threads,
@@ -57,11 +58,11 @@ pub(super) async fn get_server(
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone(),
-    }))
+    })
 }
 
-pub(crate) fn listener_view(listener: &gridhook_metrics::ListenerCounters) -> ListenerView {
-    ListenerView {
+pub(crate) fn listener_view(listener: &gridhook_metrics::ListenerCounters) -> Listener {
+    Listener {
         name: listener.name.to_owned(),
         open: listener.open.get(),
         admitted: listener.admitted.get(),

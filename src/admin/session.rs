@@ -1,5 +1,6 @@
 //! `/ui/session`: sign-in and sign-out of the dashboard.
 
+use crate::{AdminResult, respond_nothing};
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -18,10 +19,7 @@ use gridhook_event::Timestamp;
 const SECRET_BYTES: usize = 32;
 
 /// `GET /ui/session` reports the caller.
-pub(super) async fn get_session(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn get_session(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     find_sessions(&control, &request)?;
     let expires = request
         .extensions()
@@ -35,10 +33,7 @@ pub(super) async fn get_session(
 }
 
 /// `POST /ui/session` starts a session.
-pub(super) async fn start(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn start(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let sessions = find_sessions(&control, &request)?;
     let permissions = Permissions::from_request(&request)?;
     if request.extensions().contains::<OpenSession>() {
@@ -68,10 +63,7 @@ pub(super) async fn start(
 }
 
 /// `DELETE /ui/session` ends the session.
-pub(super) async fn end_session(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn end_session(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let sessions = find_sessions(&control, &request)?;
     let caller = AdminCaller::from_request(&request)?;
     if !request.extensions().contains::<OpenSession>() {
@@ -84,14 +76,14 @@ pub(super) async fn end_session(
         operator = caller.identity().0,
         "signed out of the dashboard"
     );
-    Ok(HttpResponse::NoContent().finish())
+    respond_nothing()
 }
 
 /// The sessions; without a dashboard, its paths do not exist.
 pub(super) fn find_sessions<'a>(
     control: &'a Control,
     request: &HttpRequest,
-) -> Result<&'a Sessions, AdminError> {
+) -> AdminResult<&'a Sessions> {
     control
         .sessions
         .as_ref()

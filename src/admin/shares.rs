@@ -4,6 +4,7 @@
 //! An administrator is a caller with the role `admin` for the whole server. Administrators have no
 //! share of their own: together they can use everything.
 
+use crate::AdminResult;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -73,10 +74,7 @@ impl Drop for Share {
 }
 
 /// Checks that the caller may create a topic, a domain or a topic of a namespace.
-pub(super) fn check_new_topic(
-    control: &Control,
-    permissions: &Permissions,
-) -> Result<(), AdminError> {
+pub(super) fn check_new_topic(control: &Control, permissions: &Permissions) -> AdminResult<()> {
     if permissions.is_administrator() {
         return Ok(());
     }
@@ -95,10 +93,7 @@ pub(super) fn check_new_topic(
 }
 
 /// Checks that the caller may create a namespace.
-pub(super) fn check_new_namespace(
-    control: &Control,
-    permissions: &Permissions,
-) -> Result<(), AdminError> {
+pub(super) fn check_new_namespace(control: &Control, permissions: &Permissions) -> AdminResult<()> {
     if permissions.is_administrator() {
         return Ok(());
     }
@@ -122,7 +117,7 @@ pub(super) fn check_new_domain_topic(
     control: &Control,
     permissions: &Permissions,
     domain: &TopicHandle,
-) -> Result<(), AdminError> {
+) -> AdminResult<()> {
     if permissions.is_administrator() {
         return Ok(());
     }
@@ -146,7 +141,7 @@ pub(super) fn check_new_subscription(
     control: &Control,
     permissions: &Permissions,
     topic: &TopicHandle,
-) -> Result<(), AdminError> {
+) -> AdminResult<()> {
     if permissions.is_administrator() {
         return Ok(());
     }
@@ -172,7 +167,7 @@ pub(super) async fn check_new_job(
     permissions: &Permissions,
     topic: &str,
     subscription: &str,
-) -> Result<(), AdminError> {
+) -> AdminResult<()> {
     if permissions.is_administrator() {
         return Ok(());
     }
@@ -201,7 +196,7 @@ struct StoredResources {
 impl StoredResources {
     /// Checks that a caller who is no administrator may create one more: half of all are for one
     /// caller.
-    fn check_creation(&self) -> Result<(), AdminError> {
+    fn check_creation(&self) -> AdminResult<()> {
         let Self {
             all,
             own,

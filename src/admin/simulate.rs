@@ -3,17 +3,19 @@
 //!
 //! A simulation may compute for seconds, so it runs in slices, and ends with its request.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::{fmt::Display, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 
 use super::{
-    AdminError, Control,
+    Control,
     arm::read_body,
     auth::AdminCaller,
     model::{InvalidRequest, parse_body, read},
 };
-use gridhook_api::editions::SimulateBody;
+use gridhook_api::editions::SimulationRequest;
 use gridhook_compute::{ComputeError, Meter};
 use gridhook_simulate::{EndpointModel, Simulation, SimulationPlan, SimulationReport};
 
@@ -38,11 +40,11 @@ pub(super) async fn run(
     request: HttpRequest,
     payload: web::Payload,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let caller = AdminCaller::from_request(&request)?;
     let bytes = read_body(payload).await?;
-    let body: SimulateBody = if bytes.is_empty() {
-        SimulateBody::default()
+    let body: SimulationRequest = if bytes.is_empty() {
+        SimulationRequest::default()
     } else {
         read(parse_body(&bytes)?)?
     };
@@ -50,7 +52,7 @@ pub(super) async fn run(
     let report = control
         .compute_for(&caller, |meter| simulate_plan(plan, meter))
         .await??;
-    Ok(HttpResponse::Ok().json(report))
+    respond_json(&report)
 }
 
 async fn simulate_plan(
@@ -65,7 +67,10 @@ async fn simulate_plan(
     Ok(simulation.finish())
 }
 
-fn build_plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, InvalidRequest> {
+fn build_plan(
+    control: &Control,
+    body: &SimulationRequest,
+) -> Result<SimulationPlan, InvalidRequest> {
     let name = body.edition.as_ref().unwrap_or(&control.editions.default);
     let tables = &control.edition_tables;
     let edition = tables.by_name.get(name).ok_or_else(|| {
@@ -97,7 +102,7 @@ fn build_plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, 
         let problem = format!(
             "need {least} event subscriptions for their shares; allowed are {SUBSCRIPTIONS_MAX}"
         );
-        return Err(InvalidRequest::new("models", problem));
+        return refuse_value("models", problem);
     }
     Ok(SimulationPlan {
         edition: Arc::clone(edition),
@@ -127,5 +132,5 @@ fn check_range<T: PartialOrd + Display>(
         allowed.start(),
         allowed.end()
     );
-    Err(InvalidRequest::new(target, problem))
+    refuse_value(target, problem)
 }

@@ -5,6 +5,7 @@
 //! on its own thread, one operation at a time. It is canceled when the client disconnects: the
 //! first line that cannot be sent ends it.
 
+use crate::AdminResult;
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use actix_web::{
@@ -39,7 +40,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 const LINES_MAX: usize = 4;
 
 /// `POST /store/check`.
-pub(super) async fn check_store(control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn check_store(control: web::Data<Control>) -> AdminResult {
     let backups = find_backups(&control)?;
     let permit = backups.acquire_permit().map_err(backup_refusal)?;
     info!("store check started");
@@ -54,10 +55,7 @@ pub(super) async fn check_store(control: web::Data<Control>) -> Result<HttpRespo
 }
 
 /// `POST /store/backup`.
-pub(super) async fn back_up(
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
     let body: BackupBody = read(parse_body(&read_body(payload).await?)?)?;
     let backups = find_backups(&control)?;
     let folder = body.folder.map(PathBuf::from);
@@ -100,7 +98,7 @@ pub(super) async fn back_up(
     }))
 }
 
-fn find_backups(control: &Control) -> Result<Arc<Backups>, AdminError> {
+fn find_backups(control: &Control) -> AdminResult<Arc<Backups>> {
     let backups = control.backups.clone();
     backups.ok_or_else(|| AdminError::Unavailable(backup::BackupError::Closed.to_string()))
 }

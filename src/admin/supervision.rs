@@ -1,8 +1,9 @@
 //! Restarts of actors: how often, why, and how long each recovery took.
 
+use crate::{AdminResult, respond_json};
 use std::{collections::BTreeMap, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::{AdminError, Control, query, tail};
@@ -126,7 +127,7 @@ pub(crate) fn recovery_view(
 pub(super) async fn get_supervision(
     request: HttpRequest,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let query: SupervisionQuery = query::read(request.query_string(), "top and topic")?;
     let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "actors")?;
     let topics = match &query.topic {
@@ -163,7 +164,7 @@ pub(super) async fn get_supervision(
         let owner = ActorOwner::Store(dead_letters.store.clone());
         all.add(owner, &dead_letters.history.read_state(), None);
     }
-    Ok(HttpResponse::Ok().json(all.into_report(top)))
+    respond_json(&all.into_report(top))
 }
 
 enum ActorOwner {

@@ -4,6 +4,9 @@
 //! line has their number. An empty line is sent every 5 s without an event, so that a closed
 //! connection is noticed.
 
+use crate::AdminResult;
+use crate::model::refuse_value;
+use crate::query;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use actix_web::{
@@ -24,7 +27,7 @@ use super::{
     shares::Share,
 };
 use crate::ledger_line::line_view;
-use gridhook_api::tail::{Ended, MissedLines, Published, TailLine};
+use gridhook_api::tail::{Ended, Published, TailLine, TailMissed};
 use gridhook_dashboard::session::OpenSession;
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_escape as escape;
@@ -51,10 +54,7 @@ struct TailQuery {
 }
 
 /// `GET /tail`.
-pub(super) async fn stream_tail(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn stream_tail(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let permissions = Permissions::from_request(&request)?;
     let query = TailQuery::from_query(&control, &permissions, request.query_string())?;
     let unavailable = || {
@@ -136,7 +136,7 @@ impl TailStream {
                 Ok(received) => {
                     let (missed, event) = received?;
                     if missed > 0 {
-                        self.push_line(&TailLine::Missed(MissedLines { count: missed }));
+                        self.push_line(&TailLine::Missed(TailMissed { count: missed }));
                     }
                     match &*event {
                         FeedEvent::Published(partition, chunk) if self.query.events => {
@@ -254,11 +254,7 @@ fn format_line(line: &TailLine) -> String {
 }
 
 impl TailQuery {
-    fn from_query(
-        control: &Control,
-        permissions: &Permissions,
-        text: &str,
-    ) -> Result<Self, AdminError> {
+    fn from_query(control: &Control, permissions: &Permissions, text: &str) -> AdminResult<Self> {
         let mut query = Self {
             events: true,
             outcomes: true,
@@ -266,14 +262,7 @@ impl TailQuery {
         };
         let mut topic = None;
         for (key, value) in form_urlencoded::parse(text.as_bytes()) {
-            let flag = || match &*value {
-                "true" => Ok(true),
-                "false" => Ok(false),
-                _ => Err(InvalidRequest::new(
-                    key.as_ref(),
-                    format!("is \"{value}\"; allowed are true and false"),
-                )),
-            };
+            let flag = || query::parse_flag(&key, &value);
             match key.as_ref() {
                 "events" => query.events = flag()?,
                 "outcomes" => query.outcomes = flag()?,
@@ -297,11 +286,10 @@ impl TailQuery {
                 other => {
                     let allowed =
                         "events, outcomes, data, topic, subscription, type, outcome and status";
-                    return Err(InvalidRequest::new(
+                    return refuse_value(
                         "the query",
                         format!("has '{other}'; allowed are {allowed}"),
-                    )
-                    .into());
+                    );
                 }
             }
         }
@@ -312,12 +300,7 @@ impl TailQuery {
     }
 
     /// Refuses an event subscription that the topic does not have: its outcomes would never come.
-    fn check_subscription(
-        &self,
-        control: &Control,
-        topic_id: &str,
-        name: &str,
-    ) -> Result<(), AdminError> {
+    fn check_subscription(&self, control: &Control, topic_id: &str, name: &str) -> AdminResult<()> {
         let (topic, _) = named_topic(control, topic_id)?;
         let is_named = topic.snapshots().any(|figures| {
             let record = figures.record();
@@ -365,7 +348,7 @@ impl TailQuery {
 pub(super) fn named_topic(
     control: &Control,
     id: &str,
-) -> Result<(Arc<TopicHandle>, path::TopicPath), AdminError> {
+) -> AdminResult<(Arc<TopicHandle>, path::TopicPath)> {
     let path = path::find_route(id)
         .filter(path::ArmPath::is_topic)
         .ok_or_else(|| not_a_topic(id))?
@@ -379,7 +362,7 @@ pub(super) fn topic_of(
     control: &Control,
     permissions: &Permissions,
     id: &str,
-) -> Result<(PartitionId, Option<String>), AdminError> {
+) -> AdminResult<(PartitionId, Option<String>)> {
     let (topic, path) = named_topic(control, id)?;
     arm::check_seen(control, permissions, &topic, &path)?;
     Ok((

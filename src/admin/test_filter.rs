@@ -5,6 +5,7 @@
 //! The events are in the request, in the topic's input schema, or are the newest of the log. What
 //! the events make is bounded in total.
 
+use crate::AdminResult;
 use std::{ops::Range, sync::Arc};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::ContentType};
@@ -24,8 +25,8 @@ use super::{
     permissions::Permissions,
 };
 use gridhook_api::{
-    filter_test::{FilterTestLine, FilterTestReport},
-    transform_test::{TransformTestLine, TransformTestReport},
+    filter_test::{FilterReportLine, FilterTestReport},
+    transform_test::{TransformReportLine, TransformTestReport},
 };
 use gridhook_compute::Meter;
 use gridhook_engine::control::registry::TopicHandle;
@@ -50,14 +51,14 @@ const COPIES: usize = 3;
 pub(crate) fn add_filter_result(report: &mut FilterTestReport, filter: &Filter, event: &Event) {
     let id = event.id().into_owned();
     let line = match filter.explain_mismatch(event) {
-        FilterResult::Match => FilterTestLine {
+        FilterResult::Match => FilterReportLine {
             id,
             matches: true,
             stopped_by: None,
             reason: None,
             value: None,
         },
-        FilterResult::Stopped { clause, why, seen } => FilterTestLine {
+        FilterResult::Stopped { clause, why, seen } => FilterReportLine {
             id,
             matches: false,
             stopped_by: Some(clause),
@@ -75,9 +76,9 @@ fn add_transform_result(
     id: String,
     result: Result<Transformed, TransformError>,
 ) {
-    let line = TransformTestLine {
+    let line = TransformReportLine {
         id,
-        ..TransformTestLine::default()
+        ..TransformReportLine::default()
     };
     let line = match result {
         Ok(Transformed {
@@ -87,7 +88,7 @@ fn add_transform_result(
             headers,
         }) => {
             let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
-            TransformTestLine {
+            TransformReportLine {
                 body,
                 method,
                 path_suffix,
@@ -95,7 +96,7 @@ fn add_transform_result(
                 ..line
             }
         }
-        Err(error) => TransformTestLine {
+        Err(error) => TransformReportLine {
             error: Some(error.to_string()),
             ..line
         },
@@ -110,7 +111,7 @@ pub(super) async fn test_filter(
     call: Call<'_>,
     path: &TopicPath,
     name: Option<&str>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let topic = find_topic(call.control, path)?;
     let record = topic.record();
     let find = |name| {
@@ -149,7 +150,7 @@ async fn report_filter(
     sample: TestEvents,
     filter: Filter,
     meter: Meter,
-) -> Result<Vec<u8>, AdminError> {
+) -> AdminResult<Vec<u8>> {
     let mut sample = SampleReader::new(topic, sample)?;
     let mut report = FilterTestReport::default();
     while let Some(event) = sample.next().await? {
@@ -161,11 +162,7 @@ async fn report_filter(
 }
 
 /// `POST …/testTransform`.
-pub(super) async fn test_transform(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn test_transform(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let topic = find_topic(call.control, path)?;
     let record = topic
         .find_subscription(name)
@@ -195,7 +192,7 @@ async fn report_transform(
     sample: TestEvents,
     (program, schema): (Program, Schema),
     meter: Meter,
-) -> Result<Vec<u8>, AdminError> {
+) -> AdminResult<Vec<u8>> {
     let mut sample = SampleReader::new(topic, sample)?;
     let mut report = TransformTestReport::default();
     while let Some(event) = sample.next().await? {
@@ -210,7 +207,7 @@ async fn report_transform(
 }
 
 /// Refuses a sample that the caller may not see.
-fn check_sample(request: &HttpRequest, sample: &TestEvents) -> Result<(), AdminError> {
+fn check_sample(request: &HttpRequest, sample: &TestEvents) -> AdminResult<()> {
     if matches!(sample, TestEvents::Newest(_)) && Permissions::from_request(request)?.is_by_portal()
     {
         let why = "the newest events of a topic are not for one event subscription only; give \
@@ -220,7 +217,7 @@ fn check_sample(request: &HttpRequest, sample: &TestEvents) -> Result<(), AdminE
     Ok(())
 }
 
-fn serialize(report: &impl Serialize) -> Result<Vec<u8>, AdminError> {
+fn serialize(report: &impl Serialize) -> AdminResult<Vec<u8>> {
     serde_json::to_vec(report).map_err(|_| AdminError::Broken("a report is not JSON"))
 }
 
@@ -239,7 +236,7 @@ struct SampleReader {
 }
 
 impl SampleReader {
-    fn new(topic: Arc<TopicHandle>, sample: TestEvents) -> Result<Self, AdminError> {
+    fn new(topic: Arc<TopicHandle>, sample: TestEvents) -> AdminResult<Self> {
         let (events, rest) = match sample {
             TestEvents::Given(events) => (
                 read_given_events(&topic.record(), &events)?,
@@ -254,7 +251,7 @@ impl SampleReader {
         })
     }
 
-    async fn next(&mut self) -> Result<Option<Event>, AdminError> {
+    async fn next(&mut self) -> AdminResult<Option<Event>> {
         loop {
             if let Some(event) = self.events.next() {
                 return Ok(Some(event));
@@ -273,7 +270,7 @@ impl SampleReader {
 }
 
 /// The given events, read by the rules of publishing.
-fn read_given_events(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminError> {
+fn read_given_events(topic: &TopicRecord, events: &RawValue) -> AdminResult<Vec<Event>> {
     let content_type = match topic.input_schema {
         Schema::CloudEvents => "application/cloudevents-batch+json",
         Schema::EventGrid | Schema::Custom => "application/json",

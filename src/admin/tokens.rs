@@ -1,5 +1,7 @@
 //! `/tokens`: named tokens. A token is shown once, in the response that creates it.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_nothing};
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
@@ -14,7 +16,7 @@ use super::{
     model::{self, InvalidRequest},
     random::random_text,
 };
-use gridhook_api::token::{TokenBody, TokenList, TokenView};
+use gridhook_api::token::{Token, TokenBody, TokenList};
 use gridhook_dashboard as dashboard;
 use gridhook_engine::control::tokens::{self, PREFIX};
 use gridhook_event::Timestamp;
@@ -55,7 +57,7 @@ pub(super) async fn create_token(
     request: HttpRequest,
     payload: web::Payload,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let body: TokenBody = model::read(model::parse_body(&read_body(payload).await?)?)?;
     let caller = AdminCaller::from_request(&request)?;
     let name = checked_name(&body.name)?;
@@ -100,7 +102,7 @@ pub(super) async fn create_token(
             dashboard::PATH
         )
     });
-    Ok(HttpResponse::Created().json(TokenView {
+    Ok(HttpResponse::Created().json(Token {
         token: Some(secret),
         link,
         ..shown
@@ -112,7 +114,7 @@ pub(super) async fn revoke_token(
     request: HttpRequest,
     name: web::Path<String>,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let caller = AdminCaller::from_request(&request)?;
     let Some(token) = control.registry.tokens().revoke_token(&name).await? else {
         return Err(AdminError::NotFound(format!("There is no token '{name}'.")));
@@ -122,7 +124,7 @@ pub(super) async fn revoke_token(
         operator = caller.identity().0,
         "token revoked"
     );
-    Ok(HttpResponse::NoContent().finish())
+    respond_nothing()
 }
 
 fn checked_name(name: &str) -> Result<String, InvalidRequest> {
@@ -131,16 +133,16 @@ fn checked_name(name: &str) -> Result<String, InvalidRequest> {
         let problem = format!(
             "is \"{name}\"; allowed are 1 to {NAME_CHARS} letters, digits, '.', '_' and '-'"
         );
-        return Err(InvalidRequest::new("name", problem));
+        return refuse_value("name", problem);
     }
     if RESERVED
         .iter()
         .any(|reserved| reserved.eq_ignore_ascii_case(name))
     {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "name",
             format!("is \"{name}\", which is reserved; allowed is another name"),
-        ));
+        );
     }
     Ok(name.to_owned())
 }
@@ -158,7 +160,7 @@ fn parse_roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
     if roles.is_empty() {
         let problem = "is empty; allowed are publish, consume, portal, read, operate and admin, at \
             least one of them";
-        return Err(InvalidRequest::new("roles", problem));
+        return refuse_value("roles", problem);
     }
     Ok(roles)
 }
@@ -183,7 +185,7 @@ fn parse_expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest
     }
     let problem =
         format!("is {expires}, which is not in the future (it is {now}); allowed is a later time");
-    Err(InvalidRequest::new("expires", problem))
+    refuse_value("expires", problem)
 }
 
 /// A link may be passed on, so its token is narrow and ends soon.
@@ -193,27 +195,24 @@ fn check_portal(
     lifetime: Option<Duration>,
 ) -> Result<(), InvalidRequest> {
     if roles.len() > 1 {
-        return Err(InvalidRequest::new(
-            "roles",
-            "has portal and others; allowed is portal alone",
-        ));
+        return refuse_value("roles", "has portal and others; allowed is portal alone");
     }
     if scopes.is_empty() {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "scopes",
             "is empty; a token with the role portal needs one, such as labels/team=shop",
-        ));
+        );
     }
     if lifetime.is_none_or(|lifetime| lifetime > PORTAL_LIFETIME_MAX) {
         let problem =
             "is missing or more than 7 days from now; a token with the role portal ends before";
-        return Err(InvalidRequest::new("expires", problem));
+        return refuse_value("expires", problem);
     }
     Ok(())
 }
 
-fn token_view(record: TokenRecord) -> TokenView {
-    TokenView {
+fn token_view(record: TokenRecord) -> Token {
+    Token {
         name: record.name,
         roles: record
             .roles

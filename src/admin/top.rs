@@ -5,17 +5,19 @@
 //! shared state: no actor receives a message. The store is read only for the age of the oldest
 //! unread events of listed ones.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+use actix_web::{HttpMessage, HttpRequest, web};
 use serde::Deserialize;
 
 use super::{
-    AdminError, Control,
+    Control,
     merge::{self, TopPart},
     model::InvalidRequest,
     permissions::Permissions,
@@ -163,10 +165,7 @@ pub(super) fn contains(text: &str, part: &str) -> bool {
 }
 
 /// `GET /top`.
-pub(super) async fn get_top(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn get_top(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let query = TopQuery::read(request.query_string())?;
     let mut top = query.page_size()?;
     let mut skip = query.parse_offset()?;
@@ -179,7 +178,7 @@ pub(super) async fn get_top(
                 "is too large; allowed is a page within the first {} lines of a cluster",
                 merge::LINES_MAX
             );
-            return Err(InvalidRequest::new("skip", problem).into());
+            return refuse_value("skip", problem);
         }
     }
     let now = control.clock.now();
@@ -218,9 +217,9 @@ pub(super) async fn get_top(
         ranks.push(all[position].rank_by(query.by));
     }
     if is_part {
-        return Ok(HttpResponse::Ok().json(TopPart { report, ranks }));
+        return respond_json(&TopPart { report, ranks });
     }
-    Ok(HttpResponse::Ok().json(report))
+    respond_json(&report)
 }
 
 /// All event subscriptions, and the lengths of the windows.
@@ -427,11 +426,7 @@ impl TopQuery {
 }
 
 impl SubscriptionSample<'_> {
-    async fn to_line(
-        &self,
-        lengths: &WindowLengths,
-        now: Timestamp,
-    ) -> Result<TopLine, AdminError> {
+    async fn to_line(&self, lengths: &WindowLengths, now: Timestamp) -> AdminResult<TopLine> {
         let SubscriptionSnapshot {
             counters,
             health,

@@ -4,12 +4,10 @@
 //!
 //! Responses are bounded: `continue` is the start of the next page.
 
+use crate::{AdminResult, respond_json};
 use std::sync::Arc;
 
-use actix_web::HttpResponse;
-
 use super::{
-    AdminError,
     arm::{Call, find_topic, path::TopicPath},
     explain::event_selector,
     ledger_line::LineContext,
@@ -19,7 +17,7 @@ use crate::explain::state_view;
 use crate::ledger_line::line_view;
 use gridhook_api::{
     ledger::LineView,
-    trace::{DeliveryHistoryView, EventView, TOP_MAX, TraceView, TransformedView},
+    trace::{DeliveryHistory, EventView, TOP_MAX, TraceView, Transformed},
 };
 use gridhook_engine::{
     control::registry::{self, EventOccurrence, TraceResult, TraceToken},
@@ -58,7 +56,7 @@ pub(crate) fn event_view(
     }
 }
 
-pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHistoryView {
+pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHistory {
     let SubscriptionTrace {
         subscription_key,
         name,
@@ -81,7 +79,7 @@ pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHisto
     let next_attempt = forecast
         .and_then(|forecast| forecast.attempts.first())
         .map(|next| next.at.to_string());
-    DeliveryHistoryView {
+    DeliveryHistory {
         subscription: name
             .clone()
             .unwrap_or_else(|| subscription_key.subscription.0.to_string()),
@@ -113,8 +111,8 @@ fn transformed_view(
         excerpt,
         path_suffix,
     }: &TransformedSummary,
-) -> TransformedView {
-    TransformedView {
+) -> Transformed {
+    Transformed {
         bytes: *bytes as u64,
         sha256: sha256.clone(),
         excerpt: excerpt.clone(),
@@ -250,10 +248,7 @@ fn outcome_sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> S
 }
 
 /// `GET …/trace?id=…` or `?sequence=…`.
-pub(super) async fn trace_event(
-    call: Call<'_>,
-    path: &TopicPath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn trace_event(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let Paging { from, top, rest } = Paging::<TraceToken>::read(call.request.query_string(), TOP)?;
     let selector = event_selector(&rest)?;
     let topic = find_topic(call.control, path)?;
@@ -266,14 +261,14 @@ pub(super) async fn trace_event(
         log,
         next,
     } = result.map_err(registry::Error::from)?;
-    Ok(HttpResponse::Ok().json(TraceView {
+    respond_json(&TraceView {
         topic: topic.record().name.to_string(),
         now: now.to_string(),
         log_from_sequence: log.start.0,
         log_before_sequence: log.end.0,
         events: occurrences.iter().map(event_view).collect(),
         r#continue: next.map(|next| next.to_string()),
-    }))
+    })
 }
 
 /// Page size and start of a page.
@@ -285,7 +280,7 @@ pub(super) struct Paging<M> {
 }
 
 impl<M: std::str::FromStr> Paging<M> {
-    pub(super) fn read(query: &str, default: usize) -> Result<Self, AdminError> {
+    pub(super) fn read(query: &str, default: usize) -> AdminResult<Self> {
         let mut from = None;
         let mut top = default;
         let mut rest = url::form_urlencoded::Serializer::new(String::new());

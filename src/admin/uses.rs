@@ -12,6 +12,7 @@
 //! Only new uses are checked: what the record before the change has is kept by it. A webhook at
 //! another origin uses again what its requests carry. A portal link makes no new use at all.
 
+use crate::AdminResult;
 use std::collections::BTreeMap;
 
 use url::Url;
@@ -169,7 +170,7 @@ pub(super) fn check_uses(
     topic: &TopicRecord,
     before: Option<&SubscriptionRecord>,
     after: &SubscriptionRecord,
-) -> Result<(), AdminError> {
+) -> AdminResult<()> {
     if permissions.is_by_portal() {
         return check_portal(before, after);
     }
@@ -195,7 +196,7 @@ pub(super) fn check_uses(
 fn check_portal(
     before: Option<&SubscriptionRecord>,
     after: &SubscriptionRecord,
-) -> Result<(), AdminError> {
+) -> AdminResult<()> {
     if new_references(before, after).is_empty() {
         return Ok(());
     }

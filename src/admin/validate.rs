@@ -4,6 +4,7 @@
 //! valid once, for ten minutes. A wrong token and an unknown id get the same response, and the
 //! query never appears in a response or the log.
 
+use crate::AdminResult;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::{AdminError, Control};
@@ -13,7 +14,7 @@ use gridhook_engine::control::registry::ValidationOutcome;
 pub(super) async fn confirm_endpoint(
     request: HttpRequest,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let query: Vec<(String, String)> =
         url::form_urlencoded::parse(request.query_string().as_bytes())
             .into_owned()

@@ -67,7 +67,7 @@ pub struct ResourceGroupBody {
 /// A topic, a domain or a namespace in a list of all types.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct GenericResource {
-    /// Resource id
+    /// Resource id, as Azure Resource Manager writes it
     pub id: String,
     /// Name of the resource
     pub name: String,

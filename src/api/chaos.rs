@@ -18,8 +18,7 @@ pub enum ActorKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = ChaosStallTarget)]
-pub enum StallTarget {
+pub enum ChaosStallTarget {
     Topic,
     Subscription,
     DeadLetter,
@@ -29,16 +28,14 @@ pub enum StallTarget {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-#[schema(as = ChaosKillMethod)]
-pub enum KillMethod {
+pub enum ChaosKillMethod {
     Panic,
     Stop,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-#[schema(as = ChaosResponseFault)]
-pub enum ResponseFaultKind {
+pub enum ChaosResponseFault {
     Drop,
     Delay,
     Corrupt,
@@ -46,28 +43,28 @@ pub enum ResponseFaultKind {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosKill)]
-pub struct KillBody {
+pub struct ChaosKill {
     /// Kind of the actor that ends
     pub actor: ActorKind,
     /// Name of the topic of the actor
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
+    /// Name of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
     /// How the actor ends: by a panic or by a regular stop
-    pub by: KillMethod,
+    pub by: ChaosKillMethod,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosStall)]
-pub struct StallBody {
+pub struct ChaosStall {
     /// Kind of the actor that is stalled, or the journal
-    pub actor: StallTarget,
+    pub actor: ChaosStallTarget,
     /// Name of the topic of the actor
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
+    /// Name of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
     /// Duration such as `500ms`; at most a minute.
@@ -76,8 +73,7 @@ pub struct StallBody {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosWrites)]
-pub struct WritesBody {
+pub struct ChaosWrites {
     /// Number of writes to fail
     pub fail: u64,
     /// Duration such as `10s`, after which no write fails.
@@ -86,9 +82,9 @@ pub struct WritesBody {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosResponses)]
-pub struct ResponsesBody {
-    pub fault: ResponseFaultKind,
+pub struct ChaosResponses {
+    /// Kind of the fault
+    pub fault: ChaosResponseFault,
     /// Share of the responses, above 0 and up to 1.
     pub rate: f64,
     /// Delay of a response, for the fault `delay`.
@@ -106,8 +102,7 @@ pub struct ResponsesBody {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = ChaosClock)]
-pub struct ClockBody {
+pub struct ChaosClock {
     /// Such as `1h`, or `-1h` for a clock that is set back.
     pub step: String,
     /// Such as `10s`: then it is set right again.
@@ -116,11 +111,12 @@ pub struct ClockBody {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = ChaosPoison)]
-pub struct PoisonBody {
+pub struct ChaosPoison {
     /// Name of the topic of the event
     pub topic: String,
+    /// Name of the event subscription
     pub subscription: String,
+    /// Id of the event
     pub event_id: String,
     /// Number of actors that the event ends
     pub times: u32,
@@ -136,6 +132,7 @@ pub struct PoisonBody {
 pub struct ActiveFaults {
     /// Number of the fault, from 1
     pub number: u64,
+    /// Kind of the fault
     pub fault: String,
     /// The fault as it was requested
     #[schema(value_type = Object)]
@@ -151,18 +148,31 @@ pub struct ActiveFaults {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ChaosCounters)]
 pub struct InjectionCounters {
+    /// Number of kills of subscription actors
     pub subscriptions_killed: u64,
+    /// Number of kills of topic actors
     pub topics_killed: u64,
+    /// Number of kills of dead-letter actors
     pub dead_letters_killed: u64,
+    /// Number of kills of delivery actors
     pub deliveries_killed: u64,
+    /// Number of poisoned events
     pub events_poisoned: u64,
+    /// Number of stalled actors
     pub actors_stalled: u64,
+    /// Number of stalls of the journal
     pub journal_stalls: u64,
+    /// Number of steps of the wall clock
     pub clock_steps: u64,
+    /// Number of stalled writes
     pub writes_stalled: u64,
+    /// Number of failed writes
     pub writes_failed: u64,
+    /// Number of dropped responses
     pub responses_dropped: ResponseCount,
+    /// Number of delayed responses
     pub responses_delayed: ResponseCount,
+    /// Number of corrupted responses
     pub responses_corrupted: ResponseCount,
 }
 
@@ -170,6 +180,7 @@ pub struct InjectionCounters {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = ChaosCount)]
 pub struct ResponseCount {
+    /// Number of affected responses
     pub responses: u64,
     /// Number of events of these responses
     pub events: u64,
@@ -179,6 +190,8 @@ pub struct ResponseCount {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = Chaos)]
 pub struct ChaosReport {
+    /// Active faults, oldest first
     pub active: Vec<ActiveFaults>,
+    /// Counts of what the faults did
     pub injected: InjectionCounters,
 }

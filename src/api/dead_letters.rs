@@ -9,8 +9,7 @@ use super::ledger::LineView;
 /// Selection of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterFilter)]
-pub struct DeadLetterFilterBody {
+pub struct DeadLetterFilter {
     /// `waiting` or `written`; default both
     pub stage: Option<String>,
     /// Earliest time of the last attempt, or of the publish if there was none; default no limit
@@ -26,10 +25,9 @@ pub struct DeadLetterFilterBody {
 /// A purge of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterPurge)]
-pub struct PurgeBody {
+pub struct DeadLetterPurge {
     /// Selection of dead letters by their stage, time, reason or id
-    pub filter: Option<DeadLetterFilterBody>,
+    pub filter: Option<DeadLetterFilter>,
     /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,
     /// Whether to select all dead letters; default false
@@ -45,10 +43,9 @@ pub struct PurgeBody {
 /// A redrive of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterRedrive)]
-pub struct RedriveBody {
+pub struct DeadLetterRedrive {
     /// Selection of dead letters by their stage, time, reason or id
-    pub filter: Option<DeadLetterFilterBody>,
+    pub filter: Option<DeadLetterFilter>,
     /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,
     /// Whether to select all dead letters; default false
@@ -84,15 +81,17 @@ pub struct RedriveStartedView {
 pub struct PurgedView {
     /// Number of selected dead letters
     pub dead_letters: u64,
+    /// Whether to count without a change
     pub dry_run: bool,
-    pub problems: Vec<ProblemView>,
+    /// Problems that were found
+    pub problems: Vec<DeadLetterProblem>,
+    /// Value of `after` for the next request; missing at the end
     pub next: Option<String>,
 }
 
 /// Files that could not be read and were left as they are
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = DeadLetterProblem)]
-pub struct ProblemView {
+pub struct DeadLetterProblem {
     /// Path of the file that could not be read
     pub path: String,
     /// Cause, as a sentence
@@ -104,8 +103,11 @@ pub struct ProblemView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLetters)]
 pub struct PageView {
-    pub value: Vec<DeadLetterView>,
-    pub problems: Vec<ProblemView>,
+    /// Items of the list
+    pub value: Vec<DeadLetter>,
+    /// Problems that were found
+    pub problems: Vec<DeadLetterProblem>,
+    /// Address of the next page
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
 }
@@ -113,19 +115,28 @@ pub struct PageView {
 /// A dead letter.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetter)]
-pub struct DeadLetterView {
+pub struct DeadLetter {
+    /// Key of the dead letter, for further requests
     pub key: String,
+    /// `waiting` until the dead letter is in a file, then `written`
     pub stage: String,
     /// Id of the event
     pub id: Option<String>,
+    /// Type of the event
     pub event_type: Option<String>,
+    /// Subject of the event in the context of its source
     pub subject: Option<String>,
+    /// Reason why delivery was given up
     pub dead_letter_reason: Option<String>,
+    /// Number of delivery attempts
     pub delivery_attempts: Option<u32>,
+    /// Outcome of the last delivery attempt
     pub last_delivery_outcome: Option<String>,
+    /// HTTP status of the last delivery attempt
     pub last_http_status_code: Option<u16>,
+    /// Time at which the event was published
     pub publish_time: Option<String>,
+    /// Time of the last delivery attempt
     pub last_delivery_attempt_time: Option<String>,
     /// Time at which the file of a waiting dead letter is due
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,6 +144,7 @@ pub struct DeadLetterView {
     /// Path of the file of a written dead letter, below the folder of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// Position in the file or in the list
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
 }
@@ -140,10 +152,10 @@ pub struct DeadLetterView {
 /// A dead letter with its event.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetterWithEvent)]
-pub struct DeadLetterDetailView {
+pub struct DeadLetterWithEvent {
     #[serde(flatten)]
-    pub letter: DeadLetterView,
+    pub letter: DeadLetter,
+    /// Schema of the event
     pub schema: String,
     /// The event as it was published, byte for byte.
     #[schema(value_type = Object)]
@@ -154,6 +166,7 @@ pub struct DeadLetterDetailView {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = NewestDeadLetters)]
 pub struct NewestDeadLettersView {
+    /// Current time of the server
     pub now: String,
     /// Lines of the ledgers, newest first. Their dead letters may have been redriven or purged
     /// since.

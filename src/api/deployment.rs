@@ -125,7 +125,7 @@ pub struct DeploymentProperties {
     /// Resources of other services, which are left out
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<DeploymentDiagnostic>,
-    /// Why it failed
+    /// Error of the deployment, if it failed
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<DeploymentErrorView>,
 }
@@ -153,7 +153,7 @@ pub struct DeploymentResourceType {
 /// A resource by its id.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct ResourceReference {
-    /// Resource id
+    /// Resource id, as Azure Resource Manager writes it
     pub id: String,
 }
 
@@ -166,7 +166,7 @@ pub struct DeploymentDiagnostic {
     pub code: String,
     /// Text for people
     pub message: String,
-    /// Resource id
+    /// Resource id of the resource that is left out
     pub target: String,
 }
 
@@ -213,10 +213,10 @@ pub struct DeploymentOperationProperties {
     pub duration: String,
     /// Status of the PUT of the resource: `OK` if nothing had to be changed
     pub status_code: String,
-    /// How it ended
+    /// How the operation ended, with its error
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_message: Option<DeploymentStatusMessage>,
-    /// Resource
+    /// Resource that the operation changes
     pub target_resource: DeploymentTarget,
 }
 
@@ -225,7 +225,7 @@ pub struct DeploymentOperationProperties {
 pub struct DeploymentStatusMessage {
     /// State, the same as that of the operation
     pub status: String,
-    /// Why it failed
+    /// Error of the operation, if it failed
     pub error: DeploymentErrorView,
 }
 
@@ -233,7 +233,7 @@ pub struct DeploymentStatusMessage {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentTarget {
-    /// Resource id
+    /// Resource id, as Azure Resource Manager writes it
     pub id: String,
     /// Type of the resource
     pub resource_type: String,
@@ -246,7 +246,7 @@ pub struct DeploymentTarget {
 pub struct DeploymentStatus {
     /// `Running`, `Succeeded`, `Failed` or `Canceled`
     pub status: String,
-    /// Why it failed
+    /// Error of the deployment, if it failed
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<DeploymentErrorView>,
 }
@@ -267,7 +267,7 @@ pub struct WhatIfResult {
     /// What is wrong with the template
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<DeploymentErrorView>,
-    /// The changes
+    /// Changes that the deployment would make
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub properties: Option<WhatIfResultProperties>,
 }

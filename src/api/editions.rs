@@ -6,8 +6,7 @@ use utoipa::ToSchema;
 /// `GET /editions`.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Editions)]
-pub struct EditionsReport {
+pub struct Editions {
     /// Edition of topics that name none: the setting `policy.edition`.
     pub default: String,
     /// All editions by name.
@@ -36,15 +35,14 @@ pub struct EditionView {
     /// Seconds between giving up an event and writing its dead-letter file.
     pub dead_letter_delay_seconds: f64,
     /// Attempts for each status of each kind of destination.
-    pub schedules: Vec<ScheduleView>,
+    pub schedules: Vec<RetrySchedule>,
 }
 
 /// When an event is attempted again if every attempt fails at once with the same status, without
 /// jitter.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = RetrySchedule)]
-pub struct ScheduleView {
+pub struct RetrySchedule {
     /// Kind of destination: `webhook`, or `resource` for all others.
     pub destination: String,
     /// HTTP status of the failures; none for any other failure.
@@ -60,8 +58,7 @@ pub struct ScheduleView {
 /// What to simulate; everything has a default.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = SimulationRequest)]
-pub struct SimulateBody {
+pub struct SimulationRequest {
     /// Name of the edition; default `policy.edition`.
     pub edition: Option<String>,
     /// Endpoint models as `NAME[:NUMBER][=SHARE]`, such as `outage:5h=2`; default a mix of all

@@ -29,12 +29,15 @@ pub struct EventLine {
     /// Shard of an event of a spread topic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<usize>,
+    /// Sequence number of the event in the log
     pub sequence: u64,
     /// Time at which the event was published.
     pub at: String,
     /// Id of the event.
     pub id: String,
+    /// Type of the event
     pub event_type: String,
+    /// Subject of the event in the context of its source
     pub subject: String,
     /// Domain topic of an event of a domain.
     #[serde(skip_serializing_if = "Option::is_none")]

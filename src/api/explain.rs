@@ -10,17 +10,23 @@ use utoipa::ToSchema;
 pub struct ExplainView {
     /// Resource id of the topic
     pub topic: String,
+    /// Name of the event subscription
     pub subscription: String,
     /// `Push`, or `Queue` for clients that pull
     pub delivery_mode: String,
+    /// Current time of the server
     pub now: String,
+    /// Sequence number of the event in the log
     pub sequence: u64,
     /// Id of the event
     pub id: Option<String>,
+    /// Time at which the event was published
     pub published: Option<String>,
     #[serde(flatten)]
     pub state: StateView,
+    /// Obstacles that hold the event back
     pub obstacles: Vec<ObstacleView>,
+    /// Expected attempts if each of them fails
     pub forecast: Option<ForecastView>,
 }
 
@@ -29,56 +35,82 @@ pub struct ExplainView {
 #[schema(as = ExplainedState)]
 pub enum StateView {
     InFlight {
+        /// Number of the attempt, from 1
         attempt: u32,
+        /// Time of the beginning
         since: String,
+        /// Time after which delivery is given up
         deadline: String,
     },
     #[serde(rename_all = "camelCase")]
     Pending {
+        /// Time of the next due event
         next_due: String,
+        /// Number of attempts made so far
         attempts: u32,
+        /// Outcome of the last attempt
         last_outcome: String,
+        /// HTTP status of the last attempt
         last_status: Option<u16>,
+        /// Time of the last attempt
         last_attempt: String,
     },
     /// Held back until an earlier event with the same `ordering.key` has ended
     HeldBack {
+        /// Number of attempts made so far
         attempts: u32,
     },
     /// Not given up: it blocks its `ordering.key` until `unblock`
     #[serde(rename_all = "camelCase")]
     Blocking {
+        /// Number of attempts made so far
         attempts: u32,
+        /// Outcome of the last attempt
         last_outcome: String,
+        /// HTTP status of the last attempt
         last_status: Option<u16>,
+        /// Time of the last attempt
         last_attempt: String,
     },
     /// Locked by a pulling client
     #[serde(rename_all = "camelCase")]
     Locked {
+        /// Number of times that the event was received
         delivery_count: u32,
+        /// Time of the current receive
         received: String,
+        /// Time at which the lock ends
         locked_until: String,
+        /// Time until which the lock can be renewed
         renewable_until: String,
     },
     /// Released by a client, and not available before `until`
     #[serde(rename_all = "camelCase")]
     Released {
+        /// Time of the end
         until: String,
+        /// Number of times that the event was received
         delivery_count: u32,
+        /// Outcome of the last attempt
         last_outcome: String,
+        /// Time of the last receive
         last_received: String,
     },
     /// Available to clients again after a release or an expired lock
     #[serde(rename_all = "camelCase")]
     Available {
+        /// Time of the beginning
         since: String,
+        /// Number of times that the event was received
         delivery_count: u32,
+        /// Outcome of the last attempt
         last_outcome: String,
+        /// Time of the last receive
         last_received: String,
     },
     SentByAnEarlierProcess,
     Backlog {
+        /// Number of events ahead in the backlog
         behind: u64,
     },
     Filtered,
@@ -86,6 +118,7 @@ pub enum StateView {
     DeadLetterWaiting {
         /// Reason why delivery was given up
         reason: Option<String>,
+        /// Time at which the dead-letter file is due
         file_due: Option<String>,
     },
     /// Delivered or given up; the ledger has its history
@@ -98,23 +131,32 @@ pub enum StateView {
 #[schema(as = Obstacle)]
 pub enum ObstacleView {
     Held {
+        /// Originator of the hold
         by: String,
     },
     #[serde(rename_all = "camelCase")]
     Suspended {
+        /// Cause of the state
         cause: String,
+        /// Time of the beginning
         since: String,
+        /// Time of the next probe
         next_probe: String,
+        /// Number of consecutive suspensions
         consecutive_suspensions: u32,
     },
     #[serde(rename_all = "camelCase")]
     Probing {
+        /// Cause of the state
         cause: String,
+        /// Time of the beginning
         since: String,
+        /// Number of consecutive suspensions
         consecutive_suspensions: u32,
     },
     /// Time until which `Retry-After` of the endpoint holds back requests
     RetryAfter {
+        /// Time of the end
         until: String,
     },
     /// The endpoint's rate limit is reached
@@ -124,7 +166,9 @@ pub enum ObstacleView {
     },
     /// The limit of locked, released and expired events is reached
     Full {
+        /// Number of pending events
         pending: u64,
+        /// Maximum number of pending events
         limit: u32,
     },
     /// No client waits for events
@@ -136,11 +180,13 @@ pub enum ObstacleView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Forecast)]
 pub struct ForecastView {
+    /// Outcome that the forecast assumes for each attempt
     pub if_each_fails_with: String,
     /// HTTP status that the forecast assumes for each attempt
     pub status: Option<u16>,
     /// Expected attempts, in order of time
     pub attempts: Vec<AttemptView>,
+    /// End of the forecast
     pub end: Option<EndView>,
 }
 
@@ -148,8 +194,11 @@ pub struct ForecastView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ForecastAttempt)]
 pub struct AttemptView {
+    /// Number of the attempt, from 1
     pub number: u32,
+    /// Earliest time of the attempt
     pub not_before: String,
+    /// Longest random delay after `notBefore`, in seconds
     pub jitter_seconds: f64,
 }
 
@@ -166,9 +215,10 @@ pub struct EndView {
 /// An event that was not found.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = EventNotFound)]
-pub struct NotFoundView {
+pub struct EventNotFound {
+    /// State of the event
     pub state: String,
+    /// Range that was searched
     pub searched: SearchedView,
 }
 
@@ -176,8 +226,12 @@ pub struct NotFoundView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SearchedRange)]
 pub struct SearchedView {
+    /// Number of searched events in flight
     pub events_in_flight: usize,
+    /// Number of searched pending deliveries
     pub events_pending: usize,
+    /// First searched sequence number of the log
     pub log_from_sequence: u64,
+    /// Sequence number before which the searched log ends
     pub log_before_sequence: u64,
 }

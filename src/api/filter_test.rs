@@ -7,19 +7,23 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = FilterReport)]
 pub struct FilterTestReport {
+    /// Number of tested events
     pub tested: usize,
+    /// Number of matching events
     pub matched: usize,
-    pub results: Vec<FilterTestLine>,
+    /// Results for the tested events
+    pub results: Vec<FilterReportLine>,
 }
 
 /// The result of a filter for one event.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = FilterReportLine)]
-pub struct FilterTestLine {
+pub struct FilterReportLine {
     /// Id of the event
     pub id: String,
+    /// Whether the event matches the filter
     pub matches: bool,
+    /// Condition that the event does not meet
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
     /// Reason why the condition is not met

@@ -10,18 +10,18 @@ use super::replay::ReplayView;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Jobs)]
 pub struct JobsReport {
+    /// Current time of the server
     pub now: String,
     /// Number of jobs that have not ended.
     pub open: usize,
     /// Jobs that have not ended, newest first.
-    pub jobs: Vec<OpenJobView>,
+    pub jobs: Vec<OpenJob>,
 }
 
 /// A job that has not ended, with its event subscription.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = OpenJob)]
-pub struct OpenJobView {
+pub struct OpenJob {
     /// Resource id of the topic.
     pub topic: String,
     /// Name of the event subscription.

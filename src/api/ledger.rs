@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Ledger)]
 pub struct LedgerPageView {
+    /// Name of the event subscription
     pub subscription: String,
     /// Earliest time of the lines
     pub from: String,
@@ -16,6 +17,7 @@ pub struct LedgerPageView {
     /// Time of the oldest line that is still kept
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
+    /// Lines in order of time
     pub lines: Vec<LineView>,
     /// Value of `continue` for the next request; missing at the end. An answer without lines may
     /// have it
@@ -28,7 +30,9 @@ pub struct LedgerPageView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = LedgerLine)]
 pub struct LineView {
+    /// Time at which the line was written
     pub at: String,
+    /// Lane of delivery that made the line
     pub lane: String,
     /// Step of the delivery: `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`,
     /// `deadLettered`, `dropped`, `late`, `canceled`, `written`, `lost`, `redriven`, `received`,
@@ -36,16 +40,22 @@ pub struct LineView {
     pub step: String,
     /// The line as a sentence
     pub text: String,
+    /// Number of the attempt, from 1
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
+    /// Outcome of the attempt
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
+    /// HTTP status of the response
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
+    /// Duration of the request, in milliseconds
     #[serde(skip_serializing_if = "Option::is_none")]
     pub milliseconds: Option<f64>,
+    /// Time of the next attempt
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<String>,
+    /// Reason of the outcome
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Path of the dead-letter file
@@ -53,22 +63,25 @@ pub struct LineView {
     pub file: Option<String>,
     /// Result of the version of the filter for the event
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub filter: Option<FilterView>,
+    pub filter: Option<LedgerFilter>,
+    /// Beginning of the response, or the error instead of one
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub response: Option<ResponseView>,
+    pub response: Option<LedgerResponse>,
     /// Number of events of the line
     pub events: u64,
+    /// Sequence number of the first event
     pub first_sequence: u64,
+    /// Sequence number of the last event
     pub last_sequence: u64,
 }
 
 /// The result of a version of the filter for the event.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = LedgerFilter)]
-pub struct FilterView {
+pub struct LedgerFilter {
     /// Version of the event subscription whose filter it was, from 1
     pub version: u32,
+    /// Condition that the event does not meet
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
     /// Reason why the condition is not met
@@ -82,10 +95,10 @@ pub struct FilterView {
 /// The response to a failed request, or the error that prevented it.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = LedgerResponse)]
-pub struct ResponseView {
+pub struct LedgerResponse {
     /// Whether the endpoint sent it, not the server
     pub by_endpoint: bool,
+    /// Text of the response
     pub text: String,
     /// Request line and header fields of the first such request in the minute, without secrets
     #[serde(skip_serializing_if = "Option::is_none")]

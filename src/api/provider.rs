@@ -9,51 +9,72 @@ use utoipa::ToSchema;
 pub struct ProviderOperation {
     /// Name of the operation, such as `Microsoft.EventGrid/topics/write`
     pub name: String,
+    /// Whether the operation is on data, not on resources
     pub is_data_action: bool,
-    pub display: OperationDisplay,
+    /// Names of the operation for people
+    pub display: ProviderOperationDisplay,
+    /// Callers of the operation
     pub origin: String,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = ProviderOperationDisplay)]
-pub struct OperationDisplay {
+pub struct ProviderOperationDisplay {
+    /// Name of the resource provider
     pub provider: String,
+    /// Name of the resource type
     pub resource: String,
+    /// Name of the operation, such as `Write Topic`
     pub operation: String,
+    /// Explanation for people
     pub description: String,
 }
 
 /// A topic type.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct TopicType {
+    /// Resource id, as Azure Resource Manager writes it
     pub id: String,
     /// Name of the topic type, such as `Microsoft.EventGrid.Topics`
     pub name: String,
+    /// Type of the resource
     #[serde(rename = "type")]
     pub kind: String,
+    /// Properties of the resource
     pub properties: TopicTypeProperties,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TopicTypeProperties {
+    /// Name of the resource provider
     pub provider: String,
+    /// Type of the resource
     pub resource_type: String,
+    /// Name for people
     pub display_name: String,
+    /// Explanation for people
     pub description: String,
+    /// Region type of the resource
     pub resource_region_type: String,
+    /// Provisioning state of the resource
     pub provisioning_state: String,
+    /// Format of the resource ids of sources
     pub source_resource_format: String,
+    /// Scopes at which a source can be
     pub supported_scopes_for_source: Vec<String>,
 }
 
 /// An event type that a topic declares.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct EventType {
+    /// Resource id, as Azure Resource Manager writes it
     pub id: String,
+    /// Name of the resource
     pub name: String,
+    /// Type of the resource
     #[serde(rename = "type")]
     pub kind: String,
+    /// Properties of the resource
     pub properties: EventTypeProperties,
 }
 
@@ -62,9 +83,12 @@ pub struct EventType {
 pub struct EventTypeProperties {
     /// Name of the event type for people
     pub display_name: String,
+    /// Explanation for people
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// Address of the schema of the payload
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema_url: Option<String>,
+    /// Whether the type is included where no type is named
     pub is_in_default_set: bool,
 }

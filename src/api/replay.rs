@@ -31,9 +31,13 @@ pub struct ReplayBody {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReplayDryRun)]
 pub struct DryRun {
+    /// First sequence number of the range
     pub from_sequence: u64,
+    /// Last sequence number of the range
     pub to_sequence: u64,
+    /// Number of stored events
     pub stored: u64,
+    /// Number of matching events
     pub matching: u64,
 }
 
@@ -48,13 +52,19 @@ pub struct ReplayView {
     pub kind: String,
     /// State of the job: `running`, `paused`, `canceling`, `completed` or `canceled`
     pub state: String,
+    /// First sequence number of the range
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_sequence: Option<u64>,
+    /// Last sequence number of the range
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_sequence: Option<u64>,
+    /// Rate limit in events for each second
     pub events_per_second: Option<f64>,
+    /// Time of the start
     pub started: String,
+    /// Time of the last change
     pub changed: String,
+    /// Progress of the job
     pub progress: JobProgress,
     /// Outcomes of the replayed events
     pub counters: CountersView,
@@ -65,7 +75,9 @@ pub struct ReplayView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReplayProgress)]
 pub struct JobProgress {
+    /// Number of passed events
     pub passed: u64,
+    /// Number of events that the job has to pass, if it is known
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// Seconds until the job ends at its present rate

@@ -94,6 +94,7 @@ pub struct SystemDataView {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = ControlError)]
 pub struct ErrorResponse {
+    /// Error of the request, or of one lock token
     pub error: ErrorBody,
 }
 
@@ -101,9 +102,13 @@ pub struct ErrorResponse {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = ControlErrorBody)]
 pub struct ErrorBody {
+    /// Machine-readable code of the error
     pub code: String,
+    /// Explanation of the error for people
     pub message: String,
+    /// Key or part of the request that the error is about
     pub target: Option<String>,
+    /// Further causes of the error
     #[serde(default)]
     #[schema(required = true)]
     pub details: Vec<ErrorDetail>,
@@ -137,6 +142,8 @@ pub struct RequestIdInfo {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = ControlErrorDetail)]
 pub struct ErrorDetail {
+    /// Machine-readable code of the error
     pub code: String,
+    /// Explanation of the error for people
     pub message: String,
 }

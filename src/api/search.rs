@@ -6,10 +6,9 @@ use utoipa::ToSchema;
 /// `GET /search`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Search)]
-pub struct SearchReport {
+pub struct Search {
     /// Stored events with the id
-    pub events: Vec<EventMatchView>,
+    pub events: Vec<EventMatch>,
     /// Resource ids of topics that were not searched to their end, because a search is bounded
     pub unsearched: Vec<String>,
 }
@@ -17,9 +16,9 @@ pub struct SearchReport {
 /// An event with the id.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = EventMatch)]
-pub struct EventMatchView {
+pub struct EventMatch {
     /// Resource id of its topic or domain
     pub topic: String,
+    /// Sequence number of the event in the log
     pub sequence: u64,
 }

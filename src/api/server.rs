@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 /// `GET /server`.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = ServerFacts)]
-pub struct ServerReport {
+pub struct ServerFacts {
+    /// Current time of the server
     pub now: String,
     /// Version of the program.
     pub version: String,
@@ -18,9 +18,9 @@ pub struct ServerReport {
     /// Whether the server is a node of a cluster.
     pub cluster: bool,
     /// Listeners of the server.
-    pub listeners: Vec<ListenerView>,
+    pub listeners: Vec<Listener>,
     /// Figures of the process.
-    pub process: ProcessView,
+    pub process: ServerProcess,
     /// Free bytes on the disk of the store.
     pub disk_free_bytes: Option<u64>,
     /// Settings that differ from the defaults, as the server was started with them.
@@ -30,8 +30,7 @@ pub struct ServerReport {
 /// A listener of the server.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Listener)]
-pub struct ListenerView {
+pub struct Listener {
     /// Name of the listener: `publishers` or `operators`.
     pub name: String,
     /// Number of open connections.
@@ -45,8 +44,7 @@ pub struct ListenerView {
 /// Figures of the process; what the system does not tell is missing.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = ServerProcess)]
-pub struct ProcessView {
+pub struct ServerProcess {
     /// Processor time since the start, in seconds.
     pub cpu_seconds: Option<f64>,
     /// Memory that the process occupies, in bytes.

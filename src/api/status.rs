@@ -12,31 +12,43 @@ use super::{supervision::IncarnationsView, top::ConditionView};
 pub struct SubscriptionStatusView {
     /// Name of the topic or the domain
     pub topic: String,
+    /// Name of the topic of the domain
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain_topic: Option<String>,
+    /// Name of the event subscription
     pub subscription: String,
+    /// Originator of the hold, if there is one
     pub held_by: Option<String>,
+    /// Health of the endpoint
     pub health: HealthView,
     /// Condition of the event subscription
     pub condition: ConditionView,
     /// Present limits of requests to the endpoint
     pub endpoint: PaceView,
+    /// Counters of outcomes
     pub counters: CountersView,
     /// Counters of events that jobs sent again; they are not in `counters`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<CountersView>,
     /// Replays and redrives that have not ended
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jobs: Vec<JobStatusView>,
+    pub jobs: Vec<StatusJob>,
+    /// Number of events behind the newest one
     pub backlog: u64,
+    /// Publish time of the oldest unread event
     pub oldest_unread: Option<String>,
+    /// Age of the oldest unread event in seconds
     pub oldest_unread_age_seconds: Option<u64>,
+    /// Time of the next due event
     pub next_due: Option<String>,
-    /// Only with `ordering`
+    /// What the order by key holds back; only with `ordering`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderStatusView>,
+    /// Number of requests in flight
     pub in_flight: usize,
+    /// Number of requests that wait for a late response
     pub late_requests: usize,
+    /// Incarnations and restarts of the actor of the event subscription
     pub actor: IncarnationsView,
 }
 
@@ -45,19 +57,27 @@ pub struct SubscriptionStatusView {
 #[schema(as = StatusHealth)]
 pub enum HealthView {
     Healthy {
+        /// Number of consecutive failures
         failures: u32,
     },
     #[serde(rename_all = "camelCase")]
     Suspended {
+        /// Cause of the state
         cause: String,
+        /// Time of the beginning
         since: String,
+        /// Time of the next probe
         next_probe: String,
+        /// Number of consecutive suspensions
         consecutive_suspensions: u32,
     },
     #[serde(rename_all = "camelCase")]
     Probing {
+        /// Cause of the state
         cause: String,
+        /// Time of the beginning
         since: String,
+        /// Number of consecutive suspensions
         consecutive_suspensions: u32,
     },
 }
@@ -65,8 +85,7 @@ pub enum HealthView {
 /// The events that block their order key, and what becomes of them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = UnblockRequest)]
-pub struct UnblockBody {
+pub struct UnblockRequest {
     /// Value of the order key. Default: all blocked keys
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -81,13 +100,19 @@ pub struct UnblockBody {
 #[serde(rename_all = "camelCase")]
 #[schema(as = OrderStatus)]
 pub struct OrderStatusView {
+    /// Number of order keys that hold back events
     pub holding_keys: usize,
+    /// Number of order keys that are blocked by an event until `unblock`
     #[serde(default)]
     pub blocked_keys: usize,
+    /// Sequence of the first event that blocks its order key
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_blocking_sequence: Option<u64>,
+    /// Number of events that wait for an earlier event of their order key
     pub held_back_events: usize,
+    /// Number of events in flight, waiting for a retry or held back
     pub ordered_events: usize,
+    /// Maximum of `orderedEvents`; at the limit the event subscription reads no further
     pub ordered_events_max: usize,
 }
 
@@ -96,9 +121,13 @@ pub struct OrderStatusView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = StatusEndpoint)]
 pub struct PaceView {
+    /// Maximum requests for each second
     pub rate: Option<f64>,
+    /// Requests for each second that the endpoint last sustained
     pub healthy_rate: Option<f64>,
+    /// Limit of concurrent requests
     pub concurrency: u32,
+    /// Current number of events in a request
     pub events_per_request: u32,
     /// `maxRequestsPerSecond` of the event subscription
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,24 +141,35 @@ pub struct PaceView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = StatusCounters)]
 pub struct CountersView {
+    /// Number of passed events
     pub passed: u64,
+    /// Number of events that the filter rejected
     pub filtered: u64,
+    /// Number of matching events
     pub matched: u64,
+    /// Number of delivered events
     pub delivered: u64,
+    /// Number of pending events
     pub pending: u64,
+    /// Number of dead-lettered events
     pub dead_lettered: u64,
+    /// Number of dropped events
     pub dropped: u64,
+    /// Number of canceled events
     pub canceled: u64,
+    /// Number of requests
     pub requests: u64,
+    /// Number of failed requests
     pub requests_failed: u64,
+    /// Number of events delivered by a late response
     pub late: u64,
 }
 
 /// A replay or a redrive, and its progress.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = StatusJob)]
-pub struct JobStatusView {
+pub struct StatusJob {
+    /// Number of the job
     pub job: u16,
     /// Kind of the job: `replay` or `redrive`
     pub kind: String,
@@ -137,7 +177,9 @@ pub struct JobStatusView {
     pub state: String,
     /// Maximum events for each second
     pub rate: Option<f64>,
+    /// Time of the start
     pub started: String,
+    /// Time of the last change
     pub changed: String,
     /// Counters of the outcomes of the job
     pub counters: CountersView,
@@ -154,7 +196,7 @@ pub struct TopicStatusView {
     pub full: bool,
     /// Largest backlog, if it has reached `journal.backlog_max` or is close to it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub largest_backlog: Option<BacklogView>,
+    pub largest_backlog: Option<TopicBacklog>,
     /// Events that were not stored as duplicates since the process started.
     #[serde(default)]
     pub duplicate_events: u64,
@@ -183,8 +225,7 @@ pub struct TopicStatusView {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = TopicBacklog)]
-pub struct BacklogView {
+pub struct TopicBacklog {
     /// Event subscription with the largest backlog
     pub subscription: String,
     /// Size of the backlog in bytes

@@ -27,15 +27,18 @@ use gridhook_record::subscription::{
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventSubscription<P: Serialize> {
+    /// Resource id, as Azure Resource Manager writes it
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
     /// Name of the event subscription, as in the path
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Type of the resource
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
+    /// Identities and times of creation and last change
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
@@ -93,15 +96,17 @@ fn with_sorted_keys<S: Serializer>(
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventSubscriptionProperties)]
 pub struct SubscriptionProperties {
+    /// Endpoint that receives the events
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<DestinationSchema>)]
     pub destination: Option<Destination>,
-    /// In place of `destination`
+    /// Endpoint with the identity that it is called with, in place of `destination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
     /// Filter of events; default all events
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub filter: Option<FilterBody>,
+    pub filter: Option<EventFilter>,
+    /// Labels of the event subscription; default none
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
     /// Schema of delivered events: `EventGridSchema`, `CloudEventSchemaV1_0` or
@@ -110,15 +115,17 @@ pub struct SubscriptionProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "CloudEventSchemaV1_0")]
     pub event_delivery_schema: Option<String>,
-    /// What is delivered instead of an event
+    /// What is delivered instead of an event, made of it by JMESPath expressions; default the event
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
+    /// Limits of delivery attempts
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<RetryPolicyBody>,
+    /// Destination of dead letters
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_letter_destination: Option<DeadLetterBody>,
-    /// In place of `deadLetterDestination`
+    pub dead_letter_destination: Option<DeadLetterDestination>,
+    /// Destination of dead letters with an identity, in place of `deadLetterDestination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_with_resource_identity: Option<DeadLetterWithIdentity>,
     /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default
@@ -127,14 +134,18 @@ pub struct SubscriptionProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
+    /// Whether due events are dead-lettered at once while the endpoint is suspended for a client
+    /// error; default false
     #[serde(default, deserialize_with = "boolean_or_text")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_in_probation: Option<bool>,
+    /// Action when the endpoint answers 410: `retry` or `disable`; default `retry`
     #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_gone: Option<String>,
+    /// Order by key: events with the same value are delivered one after the other
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ordering: Option<OrderingBody>,
+    pub ordering: Option<Ordering>,
     /// For a new event subscription: time of the first stored event to deliver, such as
     /// `2026-01-01T00:00:00Z`
     #[serde(default, deserialize_with = "text_unless_empty")]
@@ -147,6 +158,7 @@ pub struct SubscriptionProperties {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub topic: ReadOnly<String>,
+    /// Provisioning state of the resource
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
@@ -172,7 +184,7 @@ impl SubscriptionProperties {
     }
 
     /// The destination of dead letters, with or without an identity.
-    pub fn any_dead_letter_destination(&self) -> Option<&DeadLetterBody> {
+    pub fn any_dead_letter_destination(&self) -> Option<&DeadLetterDestination> {
         let identified = self.dead_letter_with_resource_identity.as_ref();
         identified
             .map(|with| &with.dead_letter_destination)
@@ -191,24 +203,33 @@ pub struct Destination {
 
 /// The destination in the OpenAPI document.
 #[derive(Serialize, ToSchema)]
-#[serde(tag = "endpointType", content = "properties")]
+#[serde(untagged)]
 #[schema(as = EventSubscriptionDestination)]
 pub enum DestinationSchema {
-    /// A webhook
-    WebHook(WebhookProperties),
-    /// Any other destination
-    #[serde(untagged)]
+    WebHook(WebhookDestination),
     Resource(Resource),
+}
+
+/// A webhook as a destination.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "endpointType", content = "properties")]
+pub enum WebhookDestination {
+    /// Properties of the webhook
+    WebHook(WebhookProperties),
 }
 
 /// The properties of a webhook.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebhookProperties {
+    /// URL of the endpoint
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "http://127.0.0.1:9/orders")]
     pub endpoint_url: Option<String>,
+    /// Maximum events in a request, 1 to 5000; default 1, or `delivery.batch_events` where only the
+    /// size is set
     pub max_events_per_batch: Option<i64>,
+    /// Preferred size of a request in kilobytes, 1 to 1024; default 64
     pub preferred_batch_size_in_kilobytes: Option<i64>,
     /// Maximum requests per second, of any number of events; default unlimited. The endpoint may
     /// allow fewer
@@ -234,16 +255,19 @@ pub struct WebhookProperties {
     #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub azure_active_directory_application_id_or_uri: Option<String>,
+    /// Name of the client certificate
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,
     /// Egress proxy: a table of `delivery.resources` with a URL of `proxy:`, or `none`; default
     /// `delivery.proxy`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
+    /// Signature of delivery requests
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signing: Option<Signing>,
+    /// HTTP headers of delivery requests
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<AttributeMappingBody>>)]
+    #[schema(value_type = Option<Vec<DeliveryAttributeMapping>>)]
     pub delivery_attribute_mappings: Option<Vec<Value>>,
     /// The URL of the endpoint without parts that may be secret
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
@@ -258,8 +282,7 @@ pub struct WebhookProperties {
 /// One of `deliveryAttributeMappings`. The properties depend on the type.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeliveryAttributeMapping)]
-pub struct AttributeMappingBody {
+pub struct DeliveryAttributeMapping {
     /// Name of the HTTP header
     pub name: String,
     /// `Static` or `Dynamic`
@@ -274,7 +297,9 @@ pub struct AttributeMappingBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeliveryWithResourceIdentity)]
 pub struct DeliveryWithIdentity {
+    /// Managed identity, stored and returned
     pub identity: Option<ResourceIdentity>,
+    /// Endpoint that receives the events
     #[schema(value_type = DestinationSchema)]
     pub destination: Destination,
 }
@@ -284,25 +309,31 @@ pub struct DeliveryWithIdentity {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = SubscriptionDeadLetterWithResourceIdentity)]
 pub struct DeadLetterWithIdentity {
+    /// Managed identity, stored and returned
     pub identity: Option<ResourceIdentity>,
-    pub dead_letter_destination: DeadLetterBody,
+    /// Destination of dead letters
+    pub dead_letter_destination: DeadLetterDestination,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = EventFilter)]
-pub struct FilterBody {
+pub struct EventFilter {
     /// Prefix of the subject of delivered events; default any
     pub subject_begins_with: Option<String>,
     /// Suffix of the subject of delivered events; default any
     pub subject_ends_with: Option<String>,
+    /// Event types to deliver, at most `limits.event_types`; default all
     #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,
+    /// Whether the subject is compared with case; default false
     #[serde(default, deserialize_with = "boolean_or_text")]
     pub is_subject_case_sensitive: Option<bool>,
+    /// Conditions on the fields of events, all of which must hold; at most
+    /// `limits.advanced_filters`, default none
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<AdvancedFilterSchema>>)]
     pub advanced_filters: Option<Vec<Value>>,
+    /// Whether conditions look into arrays; default false
     #[serde(default, deserialize_with = "boolean_or_text")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_advanced_filtering_on_arrays: Option<bool>,
@@ -353,8 +384,7 @@ pub struct TransformSchema {
 /// Order of events, an extension.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = Ordering)]
-pub struct OrderingBody {
+pub struct Ordering {
     /// Events with the same value of this key are delivered one after the other: `subject`,
     /// `source`, `topic`, an extension attribute or a path such as `data.order.id`
     #[schema(example = "subject")]
@@ -370,16 +400,19 @@ pub struct OrderingBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = RetryPolicy)]
 pub struct RetryPolicyBody {
+    /// Maximum number of delivery attempts, 1 to 30; default 30
     pub max_delivery_attempts: Option<i64>,
+    /// Minutes after which delivery is given up, 1 to 1440; default 1440
     pub event_time_to_live_in_minutes: Option<i64>,
+    /// Waits between attempts, or the edition that has them; default the schedule of the topic's
+    /// edition
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<RetryScheduleSpec>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterDestination)]
-pub struct DeadLetterBody {
+pub struct DeadLetterDestination {
     /// Type of the destination, `StorageBlob`
     #[schema(example = "StorageBlob")]
     pub endpoint_type: String,
@@ -388,15 +421,15 @@ pub struct DeadLetterBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_retry_period_in_days: Option<i64>,
     /// Container of the dead letters
-    pub properties: BlobBody,
+    pub properties: DeadLetterProperties,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterProperties)]
-pub struct BlobBody {
+pub struct DeadLetterProperties {
     /// Storage account, as `dead_letter.stores` has it, or an address such as `s3://bucket/prefix`
     pub resource_id: String,
+    /// Name of the container for dead letters
     #[serde(default, deserialize_with = "text_unless_empty")]
     pub blob_container_name: Option<String>,
 }
@@ -405,5 +438,6 @@ pub struct BlobBody {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FullUrl {
+    /// URL of the endpoint
     pub endpoint_url: String,
 }

@@ -12,9 +12,11 @@ pub struct SupervisionReport {
     pub actors: usize,
     /// Number of actors that ended unexpectedly
     pub ended: usize,
+    /// Ends of incarnations by cause
     pub ends: EndsView,
     /// Number of events in quarantine, because processing them ended actors
     pub quarantined: u64,
+    /// Times between end and restart
     pub recovery: RecoveryView,
     /// Actors with the most restarts, most first
     pub most_restarted: Vec<ActorView>,
@@ -30,8 +32,10 @@ pub struct ActorView {
     /// Key of the topic, such as `orders` or `domain:shop`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
+    /// Name of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
+    /// Name of the dead-letter store
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
     #[serde(flatten)]
@@ -43,11 +47,15 @@ pub struct ActorView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ActorIncarnations)]
 pub struct IncarnationsView {
+    /// Number of the current incarnation
     pub incarnation: u64,
+    /// Number of restarts
     pub restarts: u64,
+    /// Ends of incarnations by cause
     pub ends: EndsView,
     /// Cause of the last unexpected end
     pub last_cause: Option<String>,
+    /// Time of the last end
     pub last_end: Option<String>,
     /// Time from an end to the end of the first work of the next incarnation
     pub recovery: RecoveryView,
@@ -60,9 +68,13 @@ pub struct IncarnationsView {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = ActorEnds)]
 pub struct EndsView {
+    /// Number of ends by a panic
     pub panicked: u64,
+    /// Number of kills by fault injection
     pub killed: u64,
+    /// Number of regular ends
     pub stopped: u64,
+    /// Number of ends because the owner ended
     pub orphaned: u64,
 }
 
@@ -72,9 +84,13 @@ pub struct EndsView {
 pub struct RecoveryView {
     /// Number of measured recoveries
     pub count: u64,
+    /// Most recent recovery, in milliseconds
     pub last: Option<f64>,
+    /// Median of the newest recoveries, in milliseconds
     pub p50: Option<f64>,
+    /// 99th percentile of the newest recoveries, in milliseconds
     pub p99: Option<f64>,
+    /// Longest recovery, in milliseconds
     pub longest: Option<f64>,
 }
 
@@ -89,6 +105,7 @@ pub struct QuarantinedView {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct QuarantinedEvent {
+    /// Sequence number of the event in the log
     pub sequence: u64,
     /// Id of the event
     pub id: String,

@@ -15,7 +15,7 @@ pub enum TailLine {
     /// An outcome of events.
     Outcome(Box<Ended>),
     /// Number of lines that were lost here
-    Missed(MissedLines),
+    Missed(TailMissed),
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -26,11 +26,15 @@ pub struct Published {
     pub at: String,
     /// Resource id of the topic
     pub topic: String,
+    /// Sequence number of the event in the log
     pub sequence: u64,
     /// Id of the event
     pub id: String,
+    /// Type of the event
     pub event_type: String,
+    /// Subject of the event in the context of its source
     pub subject: String,
+    /// Size of the event in bytes
     pub bytes: usize,
     /// The event, if the request has `data=true`
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,14 +47,14 @@ pub struct Published {
 pub struct Ended {
     /// Resource id of the topic
     pub topic: String,
+    /// Name of the event subscription
     pub subscription: String,
     #[serde(flatten)]
     pub line: LineView,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = TailMissed)]
-pub struct MissedLines {
+pub struct TailMissed {
     /// Number of lines of all topics that the reader missed
     pub count: u64,
 }

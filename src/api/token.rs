@@ -26,8 +26,7 @@ pub struct TokenBody {
 /// A named token.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Token)]
-pub struct TokenView {
+pub struct Token {
     /// Name of the token.
     pub name: String,
     /// Roles: `publish`, `consume`, `portal`, `read`, `operate`, `admin`.
@@ -58,5 +57,5 @@ pub struct TokenView {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct TokenList {
     /// Tokens, by name.
-    pub value: Vec<TokenView>,
+    pub value: Vec<Token>,
 }

@@ -93,27 +93,37 @@ pub struct ConditionView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Top)]
 pub struct TopReport {
+    /// Current time of the server
     pub now: String,
     /// Length of the recorded window of rates and shares; `null` in the first second of the server
     pub window_seconds: Option<f64>,
     /// Number of event subscriptions
     pub subscriptions: usize,
+    /// Number of suspended event subscriptions
     pub suspended: usize,
     /// Number of held event subscriptions
     pub held: usize,
     /// Number of event subscriptions by condition
     pub conditions: BTreeMap<String, usize>,
+    /// Number of requests in flight
     pub in_flight: usize,
+    /// Number of events behind the newest one
     pub backlog: u64,
+    /// Number of pending events
     pub pending: u64,
+    /// Number of dead-lettered events
     pub dead_lettered: u64,
+    /// Number of dropped events
     pub dropped: u64,
+    /// Delivered events for each second
     pub delivered_per_second: Option<f64>,
+    /// Failed requests for each second
     pub failed_per_second: Option<f64>,
     /// Number of events that were dead-lettered or dropped in the window
     pub given_up_in_window: u64,
     /// Number of event subscriptions that match the search and the filters of the request.
     pub matching: usize,
+    /// Event subscriptions in the asked order
     pub top: Vec<TopLine>,
     /// Shards of a cluster whose event subscriptions are not in the figures, because no owner
     /// answers
@@ -128,16 +138,22 @@ pub struct TopReport {
 pub struct TopLine {
     /// Resource id of the topic, the domain or the domain topic
     pub topic: String,
+    /// Name of the event subscription
     pub subscription: String,
     /// Address of the endpoint without its query; missing with pull delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+    /// Originator of the hold, if there is one
     pub held_by: Option<String>,
+    /// Health of the endpoint
     pub health: HealthView,
     /// Condition of the event subscription
     pub condition: ConditionView,
+    /// Delivered events for each second
     pub delivered_per_second: Option<f64>,
+    /// Current rate of requests
     pub requests_per_second: Option<f64>,
+    /// Failed requests for each second
     pub failed_per_second: Option<f64>,
     /// Share of successful requests in the window, from 0 to 1
     pub success_share: Option<f64>,
@@ -147,13 +163,22 @@ pub struct TopLine {
     pub response_p95_milliseconds: Option<f64>,
     /// 99th percentile of these
     pub response_p99_milliseconds: Option<f64>,
+    /// Number of events behind the newest one
     pub backlog: u64,
+    /// Age of the oldest unread event in seconds
     pub oldest_unread_age_seconds: Option<u64>,
+    /// Number of pending events
     pub pending: u64,
+    /// Time of the next due event
     pub next_due: Option<String>,
+    /// Number of requests in flight
     pub in_flight: usize,
+    /// Limit of concurrent requests
     pub concurrency: u32,
+    /// Number of delivered events
     pub delivered: u64,
+    /// Number of dead-lettered events
     pub dead_lettered: u64,
+    /// Number of dropped events
     pub dropped: u64,
 }

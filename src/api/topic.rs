@@ -18,30 +18,40 @@ use gridhook_record::{
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Topic {
+    /// Resource id, as Azure Resource Manager writes it
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
+    /// Name of the resource
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Type of the resource
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind_of_resource: ReadOnly<String>,
+    /// Location of the resource, stored and returned; default `local`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
+    /// Tags of the resource; default none
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
+    /// Pricing tier, stored and returned; no effect
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sku: Option<Sku>,
     /// Where Azure would host it, stored and returned; default `Azure`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<HostKind>,
+    /// Extended location, stored and returned
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extended_location: Option<ExtendedLocation>,
+    /// Managed identity, stored and returned
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
+    /// Identities and times of creation and last change
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
+    /// Properties of the resource
     #[serde(skip_serializing_if = "Option::is_none")]
     pub properties: Option<TopicProperties>,
 }
@@ -62,6 +72,7 @@ enum InputSchema {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TopicProperties {
+    /// Provisioning state of the resource
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
@@ -69,21 +80,29 @@ pub struct TopicProperties {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub endpoint: ReadOnly<String>,
+    /// Schema of published events: `EventGridSchema`, `CloudEventSchemaV1_0` or
+    /// `CustomEventSchema`; default `EventGridSchema`
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<InputSchema>)]
     pub input_schema: Option<String>,
+    /// Id of the resource in metrics
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub metric_resource_id: ReadOnly<String>,
+    /// Whether access keys and SAS tokens are refused; default false
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_local_auth: Option<bool>,
+    /// `Enabled`, or `Disabled` for loopback and private addresses only; default `Enabled`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_network_access: Option<PublicNetworkAccess>,
+    /// Addresses that publishers may use; default all
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inbound_ip_rules: Option<Vec<IpRule>>,
     /// Mapping of custom events to the fields of Event Grid; required with `CustomEventSchema`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema_mapping: Option<MappingBody>,
+    /// Window of duplicate detection in ISO 8601, `PT20S` to `P7D`: an event whose id was accepted
+    /// within it is acknowledged and not stored; default off
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate_detection_history_time_window: Option<String>,
     /// Whether the data of events is checked against the schemas of `eventTypeInfo`; default `off`
@@ -93,16 +112,23 @@ pub struct TopicProperties {
     /// part; cannot be changed; default 1
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_count: Option<u32>,
+    /// Data residency, stored and returned
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_residency_boundary: Option<DataResidency>,
+    /// Lowest TLS version, stored and returned; the server follows `server.tls_minimum_version`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
+    /// Declared event types
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type_info: Option<EventTypeInfo>,
+    /// Whether a domain topic is created with its first event subscription; default true
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_create_topic_with_first_subscription: Option<bool>,
+    /// Whether a domain topic is deleted with its last event subscription; default true
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_delete_topic_with_last_subscription: Option<bool>,
+    /// Edition of the delivery policy, such as `current`; default `policy.edition`, for namespaces
+    /// `namespace`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edition: Option<String>,
 }
@@ -112,6 +138,7 @@ pub struct TopicProperties {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = InputSchemaMapping)]
 pub struct MappingBody {
+    /// Kind of the mapping, always `Json`
     pub input_schema_mapping_type: MappingType,
     /// Field of the published event for each field of Event Grid
     #[serde(default)]
@@ -126,8 +153,7 @@ pub enum MappingType {
 /// The body of `regenerateKey`.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = RegenerateKey)]
-pub struct RegenerateKeyBody {
+pub struct RegenerateKey {
     /// `key1` or `key2`
     #[schema(example = "key1")]
     pub key_name: String,
@@ -137,7 +163,9 @@ pub struct RegenerateKeyBody {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = Keys)]
 pub struct SharedAccessKeys {
+    /// First access key
     pub key1: String,
+    /// Second access key
     pub key2: String,
 }
 
@@ -145,16 +173,21 @@ pub struct SharedAccessKeys {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DomainTopic {
+    /// Resource id, as Azure Resource Manager writes it
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
+    /// Name of the resource
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Type of the resource
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
+    /// Properties of the resource
     #[serde(skip_serializing_if = "Option::is_none")]
     pub properties: Option<DomainTopicProperties>,
+    /// Identities and times of creation and last change
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
@@ -163,6 +196,7 @@ pub struct DomainTopic {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DomainTopicProperties {
+    /// Provisioning state of the resource
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
@@ -172,14 +206,18 @@ pub struct DomainTopicProperties {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeclaredEventType {
+    /// Resource id, as Azure Resource Manager writes it
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
+    /// Name of the resource
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub name: ReadOnly<String>,
+    /// Type of the resource
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
+    /// Properties of the resource
     pub properties: InlineEventType,
 }

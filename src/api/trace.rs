@@ -15,12 +15,14 @@ pub const TOP_MAX: usize = 1_000;
 pub struct TraceView {
     /// Name of the topic or the domain
     pub topic: String,
+    /// Current time of the server
     pub now: String,
     /// First sequence number of the log; older events are found by id only while a delivery is
     /// pending
     pub log_from_sequence: u64,
     /// Sequence number before which the log ends
     pub log_before_sequence: u64,
+    /// Events that were found, each with its history
     pub events: Vec<EventView>,
     /// Value of `continue` for the next request; missing at the end
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,34 +37,41 @@ pub struct EventView {
     /// Shard of an event of a spread topic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<usize>,
+    /// Sequence number of the event in the log
     pub sequence: u64,
     /// Id of the event; missing, with its other fields, if the store no longer has the event
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// Type of the event
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
+    /// Subject of the event in the context of its source
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
+    /// Time at which the event was published
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
     /// How often the event was published again within the window of duplicate detection, as far as
     /// kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<u64>,
+    /// When the event was last published again within the window of duplicate detection
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_duplicate: Option<String>,
-    pub subscriptions: Vec<DeliveryHistoryView>,
+    /// Histories of the event, one for each event subscription
+    pub subscriptions: Vec<DeliveryHistory>,
 }
 
 /// The history of an event in one event subscription.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = DeliveryHistory)]
-pub struct DeliveryHistoryView {
+pub struct DeliveryHistory {
     /// Name of the event subscription, or its number if the name is unknown
     pub subscription: String,
+    /// Name of the topic of the domain
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain_topic: Option<String>,
+    /// Whether the event subscription is deleted
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
     /// `delivered`, `filtered`, `deadLettered`, `deadLetterWaiting`, `deadLetterLost`, `dropped`,
@@ -70,13 +79,14 @@ pub struct DeliveryHistoryView {
     pub result: String,
     /// The result as a sentence
     pub text: String,
+    /// Lines in order of time
     pub lines: Vec<LineView>,
     /// Whether the event has more lines than are listed
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// What is delivered instead of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transformed: Option<TransformedView>,
+    pub transformed: Option<Transformed>,
     /// Present state of a pending event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<StateView>,
@@ -88,8 +98,7 @@ pub struct DeliveryHistoryView {
 /// What the present transformation makes of an event.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Transformed)]
-pub struct TransformedView {
+pub struct Transformed {
     /// Length of the body
     pub bytes: u64,
     /// SHA-256 of the body, in hexadecimal digits

@@ -9,17 +9,18 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = TransformReport)]
 pub struct TransformTestReport {
+    /// Number of tested events
     pub tested: usize,
     /// Number of events for which the transformation fails
     pub failed: usize,
-    pub results: Vec<TransformTestLine>,
+    /// Results for the tested events
+    pub results: Vec<TransformReportLine>,
 }
 
 /// The result of a transformation for one event.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = TransformReportLine)]
-pub struct TransformTestLine {
+pub struct TransformReportLine {
     /// Id of the event
     pub id: String,
     /// JSON text that would be delivered instead of the event; missing if that is the event

@@ -1,16 +1,15 @@
 //! `gridhook audit`: lists what operators did and tried to do.
 
 use serde_json::Value;
-use url::form_urlencoded;
 
 use super::{
-    client::{ClientArgs, ClientError},
+    client::{ClientArgs, ClientError, PagedList},
     format::{NONE, count_with_noun, text_or_dash},
-    output::{TextTable, read},
+    output::TextTable,
     print,
     value::whole_number,
 };
-use gridhook_api::audit::{AuditEntry, AuditPageView};
+use gridhook_api::audit::AuditEntry;
 
 /// The flags of `audit`.
 #[derive(Debug, clap::Args)]
@@ -43,31 +42,18 @@ impl Audit {
     /// A request failed.
     pub async fn run(self) -> Result<String, ClientError> {
         let session = self.client.control.open_session()?;
-        let mut entries = Vec::new();
-        let mut next = None;
-        let most = self.limit as usize;
-        loop {
-            let mut query = form_urlencoded::Serializer::new(String::new());
-            query.append_pair("top", &(most - entries.len()).min(1_000).to_string());
-            for (name, value) in [
-                ("operator", &self.operator),
-                ("search", &self.search),
-                ("continue", &next),
-            ] {
-                if let Some(value) = value {
-                    query.append_pair(name, value);
-                }
-            }
-            if self.refused {
-                query.append_pair("refused", "true");
-            }
-            let page: Value = session.get(&format!("/audit?{}", query.finish())).await?;
-            next = read::<AuditPageView>(&page)?.r#continue;
-            entries.extend(page["value"].as_array().into_iter().flatten().cloned());
-            if next.is_none() || entries.len() >= most {
-                break;
-            }
-        }
+        let list = PagedList {
+            path: "/audit".to_owned(),
+            query: &[
+                ("operator", self.operator.as_deref()),
+                ("search", self.search.as_deref()),
+                ("refused", self.refused.then_some("true")),
+            ],
+            key: "value",
+            page_max: 1_000,
+            limit: self.limit as usize,
+        };
+        let entries = session.read_pages(list).await?.items;
         self.client
             .printed
             .format_list(entries, |entries: &[AuditEntry]| format_table(entries))

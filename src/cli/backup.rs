@@ -13,13 +13,13 @@ use serde_json::json;
 
 use super::{
     Serve,
-    client::ServerArgs,
+    client::{ClientError, ServerArgs},
     control_records::control_records,
     format::{count_with_noun, format_span, join_texts},
     output::{CommandError, CommandOutcome, OutputArgs, TextTable, read},
     print,
     spinner::Spinner,
-    stream::{self, follow_progress},
+    stream::follow_progress,
 };
 use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
 use gridhook_clock::Clock;
@@ -128,7 +128,7 @@ pub enum BackupCommandError {
     Config(#[from] config::Error),
     /// The server did not make the backup.
     #[error(transparent)]
-    Server(#[from] stream::StreamError),
+    Server(#[from] ClientError),
     /// The restore failed.
     #[error(transparent)]
     Store(#[from] backup::BackupError),
@@ -178,13 +178,10 @@ impl Backup {
             .as_ref()
             .map(|folder| path::absolute(folder).unwrap_or_else(|_| folder.clone()));
         let folder = folder.map(|folder| folder.display().to_string());
-        let session = self
-            .control
-            .open_session()
-            .map_err(stream::StreamError::from)?;
+        let session = self.control.open_session()?;
         let view =
             follow_progress(&session, "/store/backup", &json!(BackupBody { folder })).await?;
-        let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
+        let report: CheckReport = read(&view["report"])?;
         let text = |line: &ProgressLine| {
             let made = line.backup.iter().chain(&line.backups);
             let made = made.map(
@@ -206,10 +203,7 @@ impl Backup {
             );
             format!("{report}{}", made.collect::<String>())
         };
-        let text = self
-            .printed
-            .format_response(&view, text)
-            .map_err(stream::StreamError::from)?;
+        let text = self.printed.format_response(&view, text)?;
         Ok(Outcome {
             text,
             is_sound: report.is_sound(),

@@ -1,6 +1,6 @@
 //! `gridhook clock`: shows a server's clock and confirms it after a jump.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::client::{ClientArgs, ClientError};
 use gridhook_api::clock::ClockView;
@@ -40,21 +40,14 @@ enum Verb {
 impl Clock {
     /// Returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        let (client, view) = match self.command {
-            Verb::Show { client } => {
-                let view: Value = client.control.open_session()?.get("/clock").await?;
-                (client, view)
-            }
+        match self.command {
+            Verb::Show { client } => client.get_and_format("/clock", format_table).await,
             Verb::Confirm { client } => {
-                let view: Value = client
-                    .control
-                    .open_session()?
-                    .send_post("/clock", &json!({}))
-                    .await?;
-                (client, view)
+                client
+                    .post_and_format("/clock", &json!({}), format_table)
+                    .await
             }
-        };
-        client.format_response(&view, format_table)
+        }
     }
 }
 

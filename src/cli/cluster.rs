@@ -1,6 +1,6 @@
 //! `gridhook cluster`: the nodes of a cluster, and what each owns.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     client::{ClientArgs, ClientError},
@@ -100,21 +100,11 @@ impl Request {
     /// Returns the text to print.
     async fn run(self) -> Result<String, ClientError> {
         match self {
-            Self::Status { client } => {
-                let view: Value = client
-                    .control
-                    .open_session()?
-                    .get("/cluster/status")
-                    .await?;
-                client.format_response(&view, format_nodes)
-            }
+            Self::Status { client } => client.get_and_format("/cluster/status", format_nodes).await,
             Self::Ownership { client } => {
-                let view: Value = client
-                    .control
-                    .open_session()?
-                    .get("/cluster/ownership")
-                    .await?;
-                client.format_response(&view, format_records)
+                client
+                    .get_and_format("/cluster/ownership", format_records)
+                    .await
             }
             Self::Move {
                 client,
@@ -122,31 +112,23 @@ impl Request {
                 node,
             } => {
                 let body = json!({ "shard": shard, "node": node });
-                let view: Value = client
-                    .control
-                    .open_session()?
-                    .send_post("/cluster/move", &body)
-                    .await?;
-                client.format_response(&view, format_records)
+                client
+                    .post_and_format("/cluster/move", &body, format_records)
+                    .await
             }
             Self::Drain { client, node, end } => {
                 let body = json!({ "node": node, "drain": !end });
-                let view: Value = client
-                    .control
-                    .open_session()?
-                    .send_post("/cluster/drain", &body)
-                    .await?;
-                client.format_response(&view, format_nodes)
+                client
+                    .post_and_format("/cluster/drain", &body, format_nodes)
+                    .await
             }
             Self::Forget { client, node, yes } => {
-                let session = client.control.open_session()?;
                 let lost = "The stream keeps nothing for it any more, so it may need a whole copy \
                     of the store to join again.";
                 prompt::ask_confirmation(&format!("Forget the node {node}? {lost}"), yes)?;
-                let view: Value = session
-                    .send_post("/cluster/forget", &json!({ "node": node }))
-                    .await?;
-                client.format_response(&view, format_nodes)
+                client
+                    .post_and_format("/cluster/forget", &json!({ "node": node }), format_nodes)
+                    .await
             }
         }
     }

@@ -9,16 +9,18 @@ use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs, encode_segment},
+    client::{
+        self, ClientArgs, ClientError, PagedList, ServerClient, SubscriptionArgs, encode_segment,
+    },
     format::{count_with_noun, group_thousands, optional_or_dash, text_or_dash},
-    output::{TextTable, read},
+    output::TextTable,
     print, prompt,
     time::parse_past,
     value::{parse_rate, whole_number},
 };
 use gridhook_api::dead_letters::{
-    DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, NewestDeadLettersView, PageView,
-    ProblemView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+    DeadLetter, DeadLetterFilter, DeadLetterProblem, DeadLetterPurge, DeadLetterRedrive,
+    NewDeadLetterView, PageView, PurgedView, RedriveStartedView,
 };
 
 /// The flags of `dead-letters`.
@@ -48,22 +50,23 @@ enum DeadLettersCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = FILTER)]
 struct FilterArgs {
     /// Only in this stage: waiting (for its file) or written (to a file)
-    #[arg(long, value_name = "STAGE", help_heading = FILTER)]
+    #[arg(long, value_name = "STAGE")]
     stage: Option<String>,
     /// Only with the last attempt (or else the publication) at or after this time, such as
     /// 2026-11-20 or 2h
-    #[arg(long, value_name = "TIME", value_parser = parse_past, help_heading = FILTER)]
+    #[arg(long, value_name = "TIME", value_parser = parse_past)]
     from: Option<String>,
     /// Only before this time
-    #[arg(long, value_name = "TIME", value_parser = parse_past, help_heading = FILTER)]
+    #[arg(long, value_name = "TIME", value_parser = parse_past)]
     to: Option<String>,
     /// Only with this dead-letter reason
-    #[arg(long, value_name = "REASON", help_heading = FILTER)]
+    #[arg(long, value_name = "REASON")]
     reason: Option<String>,
     /// Only with this event id
-    #[arg(long, value_name = "ID", help_heading = FILTER)]
+    #[arg(long, value_name = "ID")]
     id: Option<String>,
 }
 
@@ -92,7 +95,7 @@ impl FilterArgs {
     }
 
     /// The filter in a body, if there is one.
-    fn filter_body(&self) -> Option<DeadLetterFilterBody> {
+    fn filter_body(&self) -> Option<DeadLetterFilter> {
         let Self {
             stage,
             from,
@@ -101,7 +104,7 @@ impl FilterArgs {
             id,
         } = self;
         let [stage, from, to, reason, id] = [stage, from, to, reason, id].map(Clone::clone);
-        (!self.query_pairs().is_empty()).then_some(DeadLetterFilterBody {
+        (!self.query_pairs().is_empty()).then_some(DeadLetterFilter {
             stage,
             from,
             to,
@@ -140,30 +143,17 @@ struct NewestArgs {
 impl NewestArgs {
     async fn run(self) -> Result<String, ClientError> {
         let session = self.client.control.open_session()?;
-        let mut lines = Vec::new();
-        let mut next = None;
-        let most = self.limit as usize;
-        while lines.len() < most {
-            let mut query = url::form_urlencoded::Serializer::new(String::new());
-            query.append_pair("top", &(most - lines.len()).min(500).to_string());
-            for (name, value) in [
-                ("reason", &self.reason),
-                ("search", &self.search),
-                ("continue", &next),
-            ] {
-                if let Some(value) = value {
-                    query.append_pair(name, value);
-                }
-            }
-            let page: Value = session
-                .get(&format!("/deadLetters?{}", query.finish()))
-                .await?;
-            next = read::<NewestDeadLettersView>(&page)?.r#continue;
-            lines.extend(page["value"].as_array().into_iter().flatten().cloned());
-            if next.is_none() {
-                break;
-            }
-        }
+        let list = PagedList {
+            path: "/deadLetters".to_owned(),
+            query: &[
+                ("reason", self.reason.as_deref()),
+                ("search", self.search.as_deref()),
+            ],
+            key: "value",
+            page_max: 500,
+            limit: self.limit as usize,
+        };
+        let lines = session.read_pages(list).await?.items;
         self.client
             .printed
             .format_list(lines, |lines: &[NewDeadLetterView]| {
@@ -227,17 +217,20 @@ struct SelectionArgs {
 
 impl SelectionArgs {
     /// Requires a filter or `--all`, so that a forgotten flag does not affect all dead letters.
-    fn check_selection(&self) -> Result<(), ClientError> {
-        if self.all || !self.keys.is_empty() || !self.which.query_pairs().is_empty() {
-            return Ok(());
+    fn purge_body(self) -> Result<DeadLetterPurge, ClientError> {
+        let filter = self.which.filter_body();
+        if !self.all && self.keys.is_empty() && filter.is_none() {
+            let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or \
+                --to, or --all";
+            return Err(ClientError::Input(text.to_owned()));
         }
-        let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or --to, \
-            or --all";
-        Err(ClientError::Input(text.to_owned()))
-    }
-
-    fn selected_keys(&self) -> Option<Vec<String>> {
-        (!self.keys.is_empty()).then(|| self.keys.clone())
+        Ok(DeadLetterPurge {
+            filter,
+            keys: (!self.keys.is_empty()).then_some(self.keys),
+            all: self.all,
+            dry_run: self.dry_run,
+            after: None,
+        })
     }
 }
 
@@ -274,29 +267,27 @@ impl RedriveArgs {
             rate,
             keep,
         } = self;
-        selection.check_selection()?;
-        let session = target.client.control.open_session()?;
-        let path = target.dead_letters("/redrive");
-        let SelectionArgs {
-            which,
-            all,
-            dry_run,
-            ..
-        } = &selection;
-        let filter = which.filter_body();
-        let keys = selection.selected_keys();
-        let body = RedriveBody {
+        let DeadLetterPurge {
             filter,
             keys,
-            all: *all,
-            dry_run: *dry_run,
-            after: None,
+            all,
+            dry_run,
+            after,
+        } = selection.purge_body()?;
+        let body = DeadLetterRedrive {
+            filter,
+            keys,
+            all,
+            dry_run,
+            after,
             rate,
             keep,
             total: None,
         };
-        if *dry_run {
-            let outcome = in_parts(&session, &path, |after| RedriveBody {
+        let session = target.client.control.open_session()?;
+        let path = target.dead_letters("/redrive");
+        if dry_run {
+            let outcome = in_parts(&session, &path, |after| DeadLetterRedrive {
                 after,
                 ..body.clone()
             })
@@ -330,26 +321,11 @@ impl DeadLetters {
                 selection,
                 yes,
             }) => {
-                selection.check_selection()?;
+                let body = selection.purge_body()?;
                 let session = target.client.control.open_session()?;
                 let path = target.dead_letters("/purge");
-                let SelectionArgs {
-                    which,
-                    all,
-                    dry_run,
-                    ..
-                } = &selection;
-                let filter = which.filter_body();
-                let keys = selection.selected_keys();
-                let body = PurgeBody {
-                    filter,
-                    keys,
-                    all: *all,
-                    dry_run: *dry_run,
-                    after: None,
-                };
-                if !dry_run && !yes {
-                    let dry = |after| PurgeBody {
+                if !body.dry_run && !yes {
+                    let dry = |after| DeadLetterPurge {
                         after,
                         dry_run: true,
                         ..body.clone()
@@ -360,12 +336,12 @@ impl DeadLetters {
                     );
                     prompt::ask_confirmation(&format!("Purge {count} of {}?", target.name()), yes)?;
                 }
-                let outcome = in_parts(&session, &path, |after| PurgeBody {
+                let outcome = in_parts(&session, &path, |after| DeadLetterPurge {
                     after,
                     ..body.clone()
                 })
                 .await?;
-                let result = if selection.dry_run {
+                let result = if body.dry_run {
                     "would be purged"
                 } else {
                     "purged"
@@ -437,8 +413,8 @@ impl ListArgs {
 /// All pages of a list.
 #[derive(Serialize)]
 struct ListedDeadLetters {
-    value: Vec<DeadLetterView>,
-    problems: Vec<ProblemView>,
+    value: Vec<DeadLetter>,
+    problems: Vec<DeadLetterProblem>,
     /// Whether there are no more.
     complete: bool,
 }
@@ -483,7 +459,7 @@ fn format_table(all: &ListedDeadLetters) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn format_problem(ProblemView { path, reason }: &ProblemView) -> String {
+fn format_problem(DeadLetterProblem { path, reason }: &DeadLetterProblem) -> String {
     format!(
         "cannot be read: {}: {}",
         text_or_dash(path),

@@ -90,13 +90,8 @@ impl EventTypes {
                     .format_list(all, |all: &[DeclaredEventType]| format_table(all))
             }
             EventTypesCommand::Show(target) => {
-                let shown: Value = target
-                    .client
-                    .control
-                    .open_session()?
-                    .get(&target.event_type_path())
-                    .await?;
-                target.client.format_response(&shown, format_facts)
+                let path = target.event_type_path();
+                target.client.get_and_format(&path, format_facts).await
             }
             EventTypesCommand::Put { target, body } => {
                 let body = json!({"properties": body_of(Some(&body))?});

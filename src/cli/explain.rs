@@ -11,7 +11,7 @@ use super::{
     client::{ClientArgs, ClientError, ResourceName, short_name},
     format::{self, count_with_noun, group_thousands, text_or_dash},
 };
-use gridhook_api::explain::{ExplainView, NotFoundView, ObstacleView, SearchedView, StateView};
+use gridhook_api::explain::{EventNotFound, ExplainView, ObstacleView, SearchedView, StateView};
 use gridhook_clock::Clock;
 
 /// The flags of `explain`.
@@ -68,7 +68,7 @@ impl Explain {
 /// The error for an event that was not found: lists where the server searched. Other responses are
 /// passed on.
 fn not_found(event: &str, reason: String) -> ClientError {
-    let Ok(NotFoundView { searched, .. }) = serde_json::from_str(reason.trim()) else {
+    let Ok(EventNotFound { searched, .. }) = serde_json::from_str(reason.trim()) else {
         return ClientError::Refused {
             status: StatusCode::NOT_FOUND,
             reason,

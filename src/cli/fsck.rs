@@ -11,10 +11,10 @@ use serde_json::json;
 use super::{
     Serve,
     backup::Outcome,
-    client::ServerArgs,
+    client::{ClientError, ServerArgs},
     output::{CommandError, OutputArgs, read},
     spinner::Spinner,
-    stream::{self, follow_progress},
+    stream::follow_progress,
 };
 use gridhook_config as config;
 use gridhook_config::Config;
@@ -65,7 +65,7 @@ pub enum FsckError {
     NoStore(PathBuf),
     /// The server did not check its store.
     #[error(transparent)]
-    Server(#[from] stream::StreamError),
+    Server(#[from] ClientError),
     #[error(transparent)]
     Stop(#[from] fsck::CheckStop),
     /// The repairs are not all on disk.
@@ -94,12 +94,9 @@ impl Fsck {
                 is_sound: report.is_sound(),
             });
         }
-        let session = self
-            .control
-            .open_session()
-            .map_err(stream::StreamError::from)?;
+        let session = self.control.open_session()?;
         let view = follow_progress(&session, "/store/check", &json!({})).await?;
-        let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
+        let report: CheckReport = read(&view["report"])?;
         let text = self
             .printed
             .format_value(&view["report"], |_| report.to_string());

@@ -1,10 +1,7 @@
 //! `gridhook ledger`: lists the delivery outcomes of an event subscription, in the order of time.
 
-use serde_json::Value;
-use url::form_urlencoded;
-
 use super::{
-    client::{self, ResourceName, ServerArgs},
+    client::{self, ListedItems, PagedList, ResourceName, ServerArgs},
     output::{OutputArgs, read},
     time::parse_past,
     trace::{covered_events, write_line},
@@ -50,37 +47,23 @@ impl Ledger {
     /// The request failed.
     pub async fn run(&self) -> Result<String, client::ClientError> {
         let session = self.control.open_session()?;
-        let mut lines = Vec::new();
-        let mut next = None;
-        let most = self.limit as usize;
-        let oldest = loop {
-            let mut query = form_urlencoded::Serializer::new(String::new());
-            for (name, value) in [
-                ("from", &self.from),
-                ("to", &self.to),
-                ("outcome", &self.outcome),
-                ("continue", &next),
-            ] {
-                if let Some(value) = value {
-                    query.append_pair(name, value);
-                }
-            }
-            query.append_pair("top", &(most - lines.len()).min(1_000).to_string());
-            let path = self
-                .topic
-                .subscription_path(&self.subscription, &format!("/ledger?{}", query.finish()));
-            let page: Value = session.get(&path).await?;
-            let LedgerPageView {
-                oldest, r#continue, ..
-            } = read(&page)?;
-            lines.extend(page["lines"].as_array().into_iter().flatten().cloned());
-            next = r#continue;
-            if next.is_none() || lines.len() >= most {
-                break oldest;
-            }
+        let list = PagedList {
+            path: self.topic.subscription_path(&self.subscription, "/ledger"),
+            query: &[
+                ("from", self.from.as_deref()),
+                ("to", self.to.as_deref()),
+                ("outcome", self.outcome.as_deref()),
+            ],
+            key: "lines",
+            page_max: 1_000,
+            limit: self.limit as usize,
         };
-        self.printed.format_list(lines, |lines: &[LineView]| {
-            format_lines(lines, oldest.as_deref(), next.is_some())
+        let ListedItems { items, last_page } = session.read_pages(list).await?;
+        let LedgerPageView {
+            oldest, r#continue, ..
+        } = read(&last_page)?;
+        self.printed.format_list(items, |lines: &[LineView]| {
+            format_lines(lines, oldest.as_deref(), r#continue.is_some())
         })
     }
 }

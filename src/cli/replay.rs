@@ -14,7 +14,7 @@ use super::{
     value::{parse_rate, whole_number},
 };
 use gridhook_api::{
-    jobs::OpenJobView,
+    jobs::OpenJob,
     replay::{DryRun, JobProgress, ReplayBody, ReplayView},
     resource::Page,
     status::CountersView,
@@ -142,20 +142,14 @@ impl Replay {
                 target.start_replay(body, watch, yes).await
             }
             ReplayCommand::List { target } => {
-                let answer: Value = target
-                    .client
-                    .control
-                    .open_session()?
-                    .get(&target.replays_path(""))
-                    .await?;
-                target
-                    .client
-                    .format_response(&answer, |page: &Page<ReplayView>| format_jobs(&page.value))
+                let text = |page: &Page<ReplayView>| format_jobs(&page.value);
+                let path = target.replays_path("");
+                target.client.get_and_format(&path, text).await
             }
             ReplayCommand::Running { client } => {
                 let report: Value = client.control.open_session()?.get("/jobs?top=1000").await?;
                 let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
-                client.printed.format_list(jobs, |jobs: &[OpenJobView]| {
+                client.printed.format_list(jobs, |jobs: &[OpenJob]| {
                     let mut table = TextTable::new([
                         "topic",
                         "subscription",
@@ -165,7 +159,7 @@ impl Replay {
                         "passed",
                         "total",
                     ]);
-                    for OpenJobView {
+                    for OpenJob {
                         topic,
                         subscription,
                         job,
@@ -194,14 +188,12 @@ impl Replay {
                 job: JobArgs { target, id },
                 watch,
             } => {
-                let session = target.client.control.open_session()?;
                 if watch {
+                    let session = target.client.control.open_session()?;
                     return target.watch_replay(&session, id).await;
                 }
-                let answer: Value = session
-                    .get(&target.replays_path(&format!("/{}", client::encode_segment(&id))))
-                    .await?;
-                target.client.format_response(&answer, format_job)
+                let path = target.replays_path(&format!("/{}", client::encode_segment(&id)));
+                target.client.get_and_format(&path, format_job).await
             }
             ReplayCommand::Pause(job) => job.run_action("pause").await,
             ReplayCommand::Resume(job) => job.run_action("resume").await,
@@ -214,13 +206,10 @@ impl JobArgs {
     async fn run_action(self, action: &str) -> Result<String, ClientError> {
         let Self { target, id } = self;
         let path = target.replays_path(&format!("/{}/{action}", client::encode_segment(&id)));
-        let answer: Value = target
+        target
             .client
-            .control
-            .open_session()?
-            .send_post(&path, &json!({}))
-            .await?;
-        target.client.format_response(&answer, format_job)
+            .post_and_format(&path, &json!({}), format_job)
+            .await
     }
 }
 

@@ -1,14 +1,13 @@
 //! `gridhook server`: shows version, listeners, process and changed settings of a running server.
 
 use bytesize::ByteSize;
-use serde_json::Value;
 
 use super::{
     client::{ClientArgs, ClientError},
     format::{count_with_noun, optional_or_dash},
     output::TextTable,
 };
-use gridhook_api::server::{ListenerView, ProcessView, ServerReport, SettingView};
+use gridhook_api::server::{Listener, ServerFacts, ServerProcess, SettingView};
 
 /// The flags of `server`.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,13 +22,12 @@ pub struct Server {
 impl Server {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        let report: Value = self.client.control.open_session()?.get("/server").await?;
-        self.client.format_response(&report, format_report)
+        self.client.get_and_format("/server", format_report).await
     }
 }
 
-fn format_report(report: &ServerReport) -> String {
-    let ServerReport {
+fn format_report(report: &ServerFacts) -> String {
+    let ServerFacts {
         version,
         started,
         chaos,
@@ -40,7 +38,7 @@ fn format_report(report: &ServerReport) -> String {
         settings,
         now: _,
     } = report;
-    let ProcessView {
+    let ServerProcess {
         cpu_seconds,
         resident_bytes,
         threads,
@@ -73,7 +71,7 @@ fn format_report(report: &ServerReport) -> String {
             }
         ),
     ];
-    for ListenerView {
+    for Listener {
         name,
         open,
         admitted,

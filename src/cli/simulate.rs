@@ -5,7 +5,6 @@
 
 use std::{
     fmt::Display,
-    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -32,8 +31,7 @@ use gridhook_simulate::{EVENTS_MAX, EndpointModel, SimulationPlan, SimulationRep
         overloaded:REQUESTS per second, small-batches:EVENTS, wrong-address:DURATION, faulty:SHARE \
         of the requests,\n\
         bad-events:SHARE of the events\n\n\
-        Example:\n  gridhook simulate --edition my.toml --model outage:5h --model healthy=3 --plot \
-        my.svg"
+        Example:\n  gridhook simulate --edition my.toml --model outage:5h --model healthy=3"
 )]
 pub struct Simulate {
     /// Settings file [default: none, the default settings apply]
@@ -66,14 +64,11 @@ pub struct Simulate {
     /// Simulate subscriptions without a dead-letter destination
     #[arg(long)]
     without_dead_letters: bool,
-    /// Write a plot of attempts over time
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
     #[command(flatten)]
     printed: OutputArgs,
 }
 
-/// Why the simulation or its plot failed.
+/// Why the simulation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// The settings or the edition cannot be used.
@@ -86,16 +81,6 @@ pub enum SimulateError {
         /// The value, and the allowed ones.
         what: String,
     },
-    /// The plot cannot be drawn.
-    #[error(transparent)]
-    Draw(#[from] simulate::PlotError),
-    /// The plot cannot be written.
-    #[error("{} cannot be written: {error}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        error: io::Error,
-    },
 }
 
 impl CommandError for SimulateError {
@@ -103,7 +88,6 @@ impl CommandError for SimulateError {
         match self {
             Self::Config(error) => error.is_usage(),
             Self::Flag { .. } => true,
-            Self::Draw(_) | Self::Write { .. } => false,
         }
     }
 }
@@ -130,16 +114,9 @@ impl Simulate {
     /// Runs the simulation and returns the text to print.
     pub fn run(self, clock: &Clock) -> Result<String, SimulateError> {
         let plan = self.build_plan()?;
-        if let Some(path) = &self.plot {
-            // Before the simulation, so that a wrong path fails at once.
-            fs::write(path, "").map_err(unwritable_file(path))?;
-        }
         let progress = SimulationProgress::new(clock);
         let report = simulate::run(&plan, |share| progress.show_progress(share));
         progress.bar.finish_and_clear();
-        if let Some(path) = &self.plot {
-            fs::write(path, simulate::draw_svg(&report)?).map_err(unwritable_file(path))?;
-        }
         Ok(self.format_report(&report))
     }
 
@@ -230,11 +207,6 @@ fn check_range<T: PartialOrd + Display>(
         allowed.end()
     );
     Err(SimulateError::Flag { flag, what })
-}
-
-fn unwritable_file(path: &Path) -> impl FnOnce(io::Error) -> SimulateError {
-    let path = path.to_owned();
-    move |error| SimulateError::Write { path, error }
 }
 
 /// A progress bar on standard error, shown after one second.

@@ -1,11 +1,9 @@
 //! `gridhook supervision`: shows actor restarts, their causes and recovery times.
 
-use serde_json::Value;
-
 use super::{
-    client::{ClientError, ResourceName, ServerArgs, encode_segment},
+    client::{ClientArgs, ClientError, ResourceName, encode_segment},
     format::{count_with_noun, optional_or_dash},
-    output::{OutputArgs, TextTable},
+    output::TextTable,
     value::whole_number,
 };
 use gridhook_api::supervision::{ActorView, IncarnationsView, SupervisionReport};
@@ -14,9 +12,7 @@ use gridhook_api::supervision::{ActorView, IncarnationsView, SupervisionReport};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Supervision {
     #[command(flatten)]
-    control: ServerArgs,
-    #[command(flatten)]
-    printed: OutputArgs,
+    client: ClientArgs,
     /// Only the actors of this topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource
     /// id
     #[arg(long, value_name = "TOPIC")]
@@ -33,12 +29,12 @@ impl Supervision {
             .topic
             .map(|topic| format!("&topic={}", encode_segment(&topic.path(""))))
             .unwrap_or_default();
-        let report: Value = self
-            .control
-            .open_session()?
-            .get(&format!("/supervision?top={}{topic}", self.limit))
-            .await?;
-        self.printed.format_response(&report, format_report)
+        self.client
+            .get_and_format(
+                &format!("/supervision?top={}{topic}", self.limit),
+                format_report,
+            )
+            .await
     }
 }
 

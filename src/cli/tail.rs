@@ -2,8 +2,7 @@
 
 use std::{io, time::Duration};
 
-use awc::http::{Method, StatusCode};
-use futures_util::StreamExt;
+use awc::http::Method;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -13,17 +12,15 @@ use url::form_urlencoded;
 use super::{
     client::{self, ResourceName, ServerArgs, short_name},
     format::{self, count_with_noun, group_thousands, text_or_dash},
-    http,
     output::{CommandError, OutputArgs},
     print::{self, PipeState},
-    suggestion,
     top::screen::{Keyboard, is_terminal},
     trace::covered_events,
     value::whole_number,
 };
 use gridhook_api::{
     ledger::LineView,
-    tail::{Ended, MissedLines, Published, TailLine},
+    tail::{Ended, Published, TailLine, TailMissed},
 };
 use gridhook_escape as escape;
 
@@ -78,9 +75,6 @@ pub enum TailError {
     /// The request failed.
     #[error(transparent)]
     Control(#[from] client::ClientError),
-    /// The connection ended.
-    #[error("the connection to the server ended: {0}")]
-    Disconnected(String),
     /// Standard output cannot be written.
     #[error(transparent)]
     Print(#[from] print::PrintError),
@@ -93,7 +87,7 @@ impl CommandError for TailError {
     fn is_usage(&self) -> bool {
         match self {
             Self::Control(error) => error.is_usage(),
-            Self::Disconnected(_) | Self::Print(_) | Self::Terminal(_) => false,
+            Self::Print(_) | Self::Terminal(_) => false,
         }
     }
 }
@@ -113,67 +107,40 @@ impl TailCommand {
     pub async fn run(self) -> Result<(), TailError> {
         let session = self.control.open_session()?;
         let path = self.stream_path()?;
-        let disconnected_error =
-            |error: &dyn std::fmt::Display| TailError::Disconnected(error.to_string());
-        let result = session
+        let request = session
             .build_request(Method::GET, &path)
             .timeout(SILENCE)
-            .send()
-            .await;
-        let mut answer = result
-            .map_err(|error| session.not_reached(&error))?
-            .timeout(STREAM_MAX);
-        if !answer.status().is_success() {
-            let status = answer.status();
-            let body = answer
-                .body()
-                .await
-                .map_err(|error| disconnected_error(&error))?;
-            let mut reason = http::error_reason(&body);
-            if status == StatusCode::NOT_FOUND
-                && let Some((topic, subscription)) = self.named_resource()?
-            {
+            .send();
+        let result = session.open_lines(request, STREAM_MAX).await;
+        let mut lines = match self.named_resource()? {
+            Some((topic, subscription)) => {
                 let path = subscription
                     .map_or_else(|| topic.path(""), |name| topic.subscription_path(&name, ""));
-                reason += &suggestion::suggest_for(&session, &path).await;
+                session.with_suggestion(&path, result).await?
             }
-            return Err(client::ClientError::Refused { status, reason }.into());
-        }
+            None => result?,
+        };
         let mut quit = QuitKeys::watch_keys()?;
-        let mut text = Vec::new();
         let mut printed = 0;
         loop {
             let next = tokio::select! {
-                next = tokio::time::timeout(SILENCE, answer.next()) => next,
+                next = tokio::time::timeout(SILENCE, lines.next_line()) => next,
                 () = quit.next() => return Ok(()),
             };
-            let chunk = match next {
-                Ok(Some(chunk)) => chunk.map_err(|error| disconnected_error(&error))?,
-                Ok(None) => {
-                    return Err(TailError::Disconnected(
-                        "the response is complete".to_owned(),
-                    ));
-                }
-                Err(_) => {
-                    return Err(TailError::Disconnected(format!(
-                        "no data for {}",
-                        format::format_span(SILENCE)
-                    )));
-                }
+            let silence = || {
+                let silence = format::format_span(SILENCE);
+                client::ClientError::Disconnected(format!("no data for {silence}"))
             };
-            text.extend_from_slice(&chunk);
-            while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = text.drain(..=end).collect();
-                if line.trim_ascii().is_empty() {
-                    continue;
-                }
-                if self.print_line(line.trim_ascii_end())? == PipeState::Closed {
-                    return Ok(());
-                }
-                printed += 1;
-                if self.limit.is_some_and(|limit| printed >= limit) {
-                    return Ok(());
-                }
+            let line = next.map_err(|_| silence())??;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            if self.print_line(line.trim_ascii_end())? == PipeState::Closed {
+                return Ok(());
+            }
+            printed += 1;
+            if self.limit.is_some_and(|limit| printed >= limit) {
+                return Ok(());
             }
         }
     }
@@ -331,7 +298,7 @@ fn format_line(line: &TailLine) -> String {
                 text_or_dash(sentence)
             )
         }
-        TailLine::Missed(MissedLines { count }) => {
+        TailLine::Missed(TailMissed { count }) => {
             format!(
                 "… lost {}: the reader was too slow",
                 count_with_noun(*count, "line")

@@ -11,7 +11,7 @@ use super::{
     prompt,
     time::parse_future,
 };
-use gridhook_api::token::{TokenBody, TokenList, TokenRole, TokenView};
+use gridhook_api::token::{Token, TokenBody, TokenList, TokenRole};
 
 /// The flags of `tokens`.
 #[derive(Debug, Args)]
@@ -88,12 +88,7 @@ impl Tokens {
                     scopes: scope,
                     expires,
                 };
-                let token: Value = client
-                    .control
-                    .open_session()?
-                    .send_post("/tokens", &body)
-                    .await?;
-                client.format_response(&token, |token: &TokenView| {
+                let text = |token: &Token| {
                     let facts = [
                         ("roles", format::join_texts(&token.roles)),
                         ("scopes", format_scopes(token)),
@@ -112,11 +107,12 @@ impl Tokens {
                         "created {}\n{facts}\nstore the token now; it is not shown again",
                         format::text_or_dash(&token.name)
                     )
-                })
+                };
+                client.post_and_format("/tokens", &body, text).await
             }
             TokensCommand::List { client } => {
-                let tokens: Value = client.control.open_session()?.get("/tokens").await?;
-                client.format_response(&tokens, |tokens: &TokenList| format_table(&tokens.value))
+                let text = |tokens: &TokenList| format_table(&tokens.value);
+                client.get_and_format("/tokens", text).await
             }
             TokensCommand::Revoke { name, yes, client } => {
                 let session = client.control.open_session()?;
@@ -136,7 +132,7 @@ impl Tokens {
     }
 }
 
-fn format_scopes(token: &TokenView) -> String {
+fn format_scopes(token: &Token) -> String {
     if token.scopes.is_empty() {
         "all".to_owned()
     } else {
@@ -144,7 +140,7 @@ fn format_scopes(token: &TokenView) -> String {
     }
 }
 
-fn format_table(tokens: &[TokenView]) -> String {
+fn format_table(tokens: &[Token]) -> String {
     let mut table = TextTable::new([
         "NAME",
         "ROLES",

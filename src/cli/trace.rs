@@ -10,11 +10,11 @@ use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
     format::{count_with_noun, group_thousands},
     list,
-    output::{CommandError, OutputArgs, read},
+    output::{OutputArgs, read},
 };
 use gridhook_api::{
-    ledger::{LineView, ResponseView},
-    trace::{DeliveryHistoryView, EventView, TraceView, TransformedView},
+    ledger::{LedgerResponse, LineView},
+    trace::{DeliveryHistory, EventView, TraceView, Transformed},
 };
 use gridhook_escape as escape;
 
@@ -39,39 +39,12 @@ pub struct Trace {
     printed: OutputArgs,
 }
 
-/// Why no history was found.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    /// The request failed.
-    #[error(transparent)]
-    Control(#[from] client::ClientError),
-    #[error(
-        "event '{id}' was not found: {searched}. Delivered events are stored for \
-         journal.retention; the history of older ones may be found with --topic and --sequence"
-    )]
-    NotFound {
-        /// The requested event.
-        id: String,
-        /// The searched topics.
-        searched: String,
-    },
-}
-
-impl CommandError for TraceError {
-    fn is_usage(&self) -> bool {
-        match self {
-            Self::Control(error) => error.is_usage(),
-            Self::NotFound { .. } => false,
-        }
-    }
-}
-
 impl Trace {
     /// Runs the command and returns the text to print. Needs a running actix system.
     ///
     /// # Errors
     /// A request failed, or the event was not found.
-    pub async fn run(&self) -> Result<String, TraceError> {
+    pub async fn run(&self) -> Result<String, client::ClientError> {
         let session = self.control.open_session()?;
         let topics = match &self.topic {
             Some(topic) => vec![topic.path("")],
@@ -105,10 +78,12 @@ impl Trace {
             } else {
                 searched.join(", ")
             };
-            return Err(TraceError::NotFound {
-                id: escape::escape_text(&self.event).into_owned(),
-                searched: scope,
-            });
+            return Err(client::ClientError::Failed(format!(
+                "event '{}' was not found: {scope}. Delivered events are stored for \
+                 journal.retention; the history of older ones may be found with --topic and \
+                 --sequence",
+                escape::escape_text(&self.event)
+            )));
         }
         let (answers, pages): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let text = |_: &[Value]| {
@@ -118,7 +93,7 @@ impl Trace {
                 .collect::<Vec<_>>()
                 .join("\n\n")
         };
-        Ok(self.printed.format_list(pages, text)?)
+        self.printed.format_list(pages, text)
     }
 
     /// All pages of one topic.
@@ -219,7 +194,7 @@ fn format_event(
     text
 }
 
-fn write_history(history: &DeliveryHistoryView, text: &mut String) {
+fn write_history(history: &DeliveryHistory, text: &mut String) {
     let of = history
         .domain_topic
         .as_ref()
@@ -240,7 +215,7 @@ fn write_history(history: &DeliveryHistoryView, text: &mut String) {
     if history.truncated {
         text.push_str("\n  more lines exist");
     }
-    if let Some(TransformedView {
+    if let Some(Transformed {
         bytes,
         sha256,
         excerpt,
@@ -273,7 +248,7 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
         escape::escape_text(&line.text)
     )
     .ok();
-    if let Some(ResponseView {
+    if let Some(LedgerResponse {
         by_endpoint,
         text: answer,
         ..

@@ -133,6 +133,7 @@ impl LockTokensBody {
 #[derive(ToSchema)]
 #[schema(as = ReceiveResult)]
 pub struct ReceivedBody {
+    /// Items of the list
     pub value: Vec<ReceivedEvent>,
 }
 

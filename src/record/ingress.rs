@@ -87,7 +87,7 @@ impl fmt::Display for PublicNetworkAccess {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpRule {
-    /// The addresses.
+    /// Addresses in CIDR notation
     #[schema(value_type = String, example = "127.0.0.0/8")]
     pub ip_mask: IpMask,
     /// Action for requests from these addresses
@@ -178,7 +178,7 @@ pub struct InputSchemaMapping {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = InputField)]
 pub struct MappedField {
-    /// Its name.
+    /// Name of the field of the event
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_field: Option<String>,
 }
@@ -188,7 +188,7 @@ pub struct MappedField {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = InputFieldOrDefault)]
 pub struct MappedFieldOrDefault {
-    /// Its name.
+    /// Name of the field of the event
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_field: Option<String>,
     /// Value if the field is missing

@@ -172,22 +172,6 @@ impl EndpointModel {
         }
     }
 
-    /// The periods in which all endpoints of this model are down, in a simulation from `start` on.
-    /// Flapping endpoints have none, because their phases differ.
-    pub(super) fn down_periods(self, start: Timestamp, span: Duration) -> Vec<AvailabilityPeriod> {
-        if let Self::Flapping(_) = self {
-            return Vec::new();
-        }
-        let mut at = start;
-        let mut downs = Vec::new();
-        while at < start.after(span) {
-            let spell = self.availability_at(at, start, span, Duration::ZERO);
-            downs.extend([spell].into_iter().filter(|spell| !spell.up));
-            at = spell.until;
-        }
-        downs
-    }
-
     /// The period around `at`, up or down. The simulation starts at `start` and lasts for `span`; a
     /// flapping endpoint started its cycle `phase` earlier.
     pub fn availability_at(

@@ -21,11 +21,9 @@ mod disk;
 mod endpoint;
 mod endpoint_model;
 mod log;
-mod plot;
 mod queue;
 mod recovery;
 mod report;
-mod series;
 mod subscriber;
 mod table;
 
@@ -36,10 +34,8 @@ use endpoint::SimulatedEndpoint;
 pub use endpoint_model::{AvailabilityPeriod, EndpointModel};
 use fastrand::Rng;
 use log::SimulatedLog;
-pub use plot::{PlotError, draw_svg};
 use queue::{EventQueue, ScheduledEvent};
 pub use report::{Distribution, ReportRow, SimulationReport};
-use series::AttemptSeries;
 use subscriber::{Subscriber, SubscriberContext};
 
 use gridhook_event::{Schema, Timestamp};
@@ -159,7 +155,6 @@ pub struct Simulation {
     subscribers: Vec<Subscriber>,
     /// The model of each subscriber.
     models: Vec<usize>,
-    series: Vec<AttemptSeries>,
     log: SimulatedLog,
     queue: EventQueue,
     end: Timestamp,
@@ -173,7 +168,6 @@ impl Simulation {
         let models = (0..plan.subscriptions)
             .map(|number| plan.model_of(number))
             .collect();
-        let series = vec![AttemptSeries::new(START, plan.span); plan.shares.len()];
         let mut queue = EventQueue::default();
         let end = START.after(plan.span);
         queue.schedule(
@@ -185,7 +179,6 @@ impl Simulation {
             jitter,
             subscribers,
             models,
-            series,
             log: SimulatedLog::default(),
             queue,
             end,
@@ -211,16 +204,14 @@ impl Simulation {
                 self.log.append_event(now);
                 let next = now.after(next_interval(self.plan.rate, &mut self.jitter));
                 self.queue.schedule(next, ScheduledEvent::Published);
-                for (subscriber, model) in self.subscribers.iter_mut().zip(&self.models) {
+                for subscriber in &mut self.subscribers {
                     let log = &self.log;
                     let queue = &mut self.queue;
-                    let series = &mut self.series[*model];
                     subscriber.record_published(
                         now,
                         &mut SubscriberContext {
                             log,
                             queue,
-                            series,
                             outcome_delay,
                         },
                     );
@@ -229,11 +220,9 @@ impl Simulation {
             ScheduledEvent::Of(number, event) => {
                 let log = &self.log;
                 let queue = &mut self.queue;
-                let series = &mut self.series[self.models[number]];
                 let context = &mut SubscriberContext {
                     log,
                     queue,
-                    series,
                     outcome_delay,
                 };
                 self.subscribers[number].process_event(event, now, context);
@@ -246,13 +235,7 @@ impl Simulation {
         for subscriber in &mut self.subscribers {
             subscriber.check_counters(self.end, &self.log);
         }
-        SimulationReport::new(
-            &self.plan,
-            &self.log,
-            &self.subscribers,
-            &self.models,
-            self.series,
-        )
+        SimulationReport::new(&self.plan, &self.log, &self.subscribers, &self.models)
     }
 }
 

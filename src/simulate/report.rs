@@ -9,10 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{
-    START, SimulationPlan, endpoint_model::AvailabilityPeriod, log::SimulatedLog,
-    recovery::EndpointReturn, series::AttemptSeries, subscriber::Subscriber,
-};
+use crate::{SimulationPlan, log::SimulatedLog, recovery::EndpointReturn, subscriber::Subscriber};
 use gridhook_policy::record::Counters;
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -54,7 +51,7 @@ pub struct ReportRow {
     pub backlog: u64,
     /// Events given up, by reason.
     pub given_up: BTreeMap<String, u64>,
-    /// Requests made.
+    /// Number of requests
     pub requests: u64,
     /// Attempts made: one for each event of a request.
     pub attempts: u64,
@@ -77,11 +74,6 @@ pub struct ReportRow {
     /// The highest rate of attempts in a minute before the backlog was gone, as a multiple of the
     /// healthy rate.
     pub peak: Distribution,
-    #[serde(skip)]
-    pub(super) series: AttemptSeries,
-    /// The periods in which all its endpoints are down.
-    #[serde(skip)]
-    pub(super) downs: Vec<AvailabilityPeriod>,
 }
 
 /// The distribution of values.
@@ -122,22 +114,21 @@ impl SimulationReport {
         log: &SimulatedLog,
         subscribers: &[Subscriber],
         models: &[usize],
-        series: Vec<AttemptSeries>,
     ) -> Self {
-        let row = |(model_index, series): (usize, AttemptSeries)| {
+        let row = |model_index| {
             let those = subscribers
                 .iter()
                 .zip(models)
                 .filter(|(_, model)| **model == model_index);
             let those: Vec<&Subscriber> = those.map(|(subscriber, _)| subscriber).collect();
-            ReportRow::new(plan, model_index, &those, log, series)
+            ReportRow::new(plan, model_index, &those, log)
         };
         Self {
             subscriptions: plan.subscriptions,
             events: log.event_count(),
             simulated_seconds: plan.span.as_secs_f64(),
             seed: plan.seed,
-            models: series.into_iter().enumerate().map(row).collect(),
+            models: (0..plan.shares.len()).map(row).collect(),
         }
     }
 }
@@ -148,7 +139,6 @@ impl ReportRow {
         model_index: usize,
         those: &[&Subscriber],
         log: &SimulatedLog,
-        series: AttemptSeries,
     ) -> Self {
         let (model, _) = plan.shares[model_index];
         let sum = |of: &dyn Fn(&Subscriber) -> u64| {
@@ -201,8 +191,6 @@ impl ReportRow {
             backlog_gone_seconds: after(|back| back.backlog_gone),
             rate_back_seconds: after(|back| back.rate_back),
             peak: Distribution::from_values(returns.iter().filter_map(|back| back.peak_ratio())),
-            series,
-            downs: model.down_periods(START, plan.span),
         }
     }
 }

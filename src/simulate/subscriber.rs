@@ -17,7 +17,6 @@ use crate::{
     log::SimulatedLog,
     queue::{EventQueue, ScheduledEvent, SubscriberEvent},
     recovery::RecoveryWatch,
-    series::AttemptSeries,
 };
 use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 use gridhook_policy::{
@@ -71,7 +70,6 @@ pub(super) struct SubscriberCounts {
 pub(super) struct SubscriberContext<'a> {
     pub(super) log: &'a SimulatedLog,
     pub(super) queue: &'a mut EventQueue,
-    pub(super) series: &'a mut AttemptSeries,
     /// How long the journal collects outcomes before a write.
     pub(super) outcome_delay: Duration,
 }
@@ -339,9 +337,6 @@ impl Subscriber {
         let reply = self
             .endpoint
             .reply_to(&request.items, now, &mut self.jitter);
-        context
-            .series
-            .record_attempt(now, events as u64, reply.outcome == Outcome::Delivered);
         self.counts.requests += 1;
         self.counts.attempts += events as u64;
         self.counts.while_down += if up { 0 } else { events as u64 };

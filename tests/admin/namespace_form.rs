@@ -2,8 +2,8 @@
 //! Nothing is lost between the two.
 
 use gridhook::api::subscription::{
-    BlobBody, DeadLetterBody, DeadLetterWithIdentity, DeliveryWithIdentity, Destination,
-    FilterBody, OrderingBody, PullSettings, RetryPolicyBody, SubscriptionProperties,
+    DeadLetterDestination, DeadLetterProperties, DeadLetterWithIdentity, DeliveryWithIdentity,
+    Destination, EventFilter, Ordering, PullSettings, RetryPolicyBody, SubscriptionProperties,
     namespace::{NamespaceSubscriptionProperties, translate_path},
 };
 use gridhook::record::subscription::{ResourceIdentity, ResourceIdentityKind};
@@ -32,24 +32,31 @@ fn terms() -> impl Strategy<Value = SubscriptionProperties> {
     let types = option::of(prop::collection::vec("[a-z]{1,4}", 0..3));
     let filters = option::of(prop::collection::vec(any::<i64>(), 1..3));
     let text = || option::of("[a-z]{1,6}");
+    let texts = (
+        option::of(prop::collection::vec("[a-z]{1,4}", 1..3)),
+        text(),
+        text(),
+        text(),
+    );
     let ordering = option::of(("[a-z]{1,6}", text()));
     let retry = (option::of(0..100_i64), option::of(0..20_000_i64));
-    (types, filters, text(), text(), text(), ordering, retry).prop_map(
-        |(types, filters, schema, expires, starts, ordering, (attempts, minutes))| {
+    (types, filters, texts, ordering, retry).prop_map(
+        |(types, filters, (labels, schema, expires, starts), ordering, (attempts, minutes))| {
             let filters = filters.map(|numbers| {
                 let number = |number| json!({"operatorType": "NumberIn", "values": [number]});
                 numbers.into_iter().map(number).collect()
             });
             SubscriptionProperties {
-                filter: Some(FilterBody {
+                filter: Some(EventFilter {
                     included_event_types: types,
                     advanced_filters: filters,
-                    ..FilterBody::default()
+                    ..EventFilter::default()
                 }),
+                labels,
                 event_delivery_schema: schema,
                 expiration_time_utc: expires,
                 starts_from: starts,
-                ordering: ordering.map(|(key, on_failure)| OrderingBody { key, on_failure }),
+                ordering: ordering.map(|(key, on_failure)| Ordering { key, on_failure }),
                 retry_policy: Some(RetryPolicyBody {
                     max_delivery_attempts: attempts,
                     event_time_to_live_in_minutes: minutes,
@@ -80,10 +87,10 @@ fn properties() -> impl Strategy<Value = SubscriptionProperties> {
                 properties.destination = Some(destination(url));
             }
             if let Some((resource_id, blob_container_name, is_identified)) = dead_letter {
-                let destination = DeadLetterBody {
+                let destination = DeadLetterDestination {
                     endpoint_type: "StorageBlob".to_owned(),
                     delivery_retry_period_in_days: seconds,
-                    properties: BlobBody {
+                    properties: DeadLetterProperties {
                         resource_id,
                         blob_container_name,
                     },

@@ -451,3 +451,19 @@ async fn a_put_with_what_if_reports_its_changes_and_makes_none() {
         "local"
     );
 }
+
+#[actix_web::test]
+async fn labels_are_stored_shown_where_there_are_any_and_kept_by_a_patch() {
+    let control = control().await;
+    let mut body = push(&json!({}));
+    let plain = control.call("PUT", &place("plain"), body.clone()).await;
+    assert!(plain.json()["properties"]["labels"].is_null());
+    body["properties"]["labels"] = json!(["team=shop"]);
+    let made = control.call("PUT", &place("labelled"), body).await;
+    assert_eq!(made.status, 201, "{}", made.json());
+    let patch = json!({"properties": {"expirationTimeUtc": "2040-01-01T00:00:00Z"}});
+    let changed = control.call("PATCH", &place("labelled"), patch).await;
+    assert_eq!(changed.status, 200, "{}", changed.json());
+    let shown = control.call("GET", &place("labelled"), json!(null)).await;
+    assert_eq!(shown.json()["properties"]["labels"], json!(["team=shop"]));
+}

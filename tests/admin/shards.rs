@@ -635,9 +635,6 @@ fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
         &asked("/metrics", "", ""),
         |shard, _| {
             json!({
-                "metrics": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": shard as f64}]},
-                    {"name": "Count", "aggregation": "Total", "timeseries": [
-                        {"dimensions": {"Error": "Busy"}, "value": 2.0}, {"dimensions": {"Error": shard}, "value": 1.0}]}],
                 "state": {"health": if shard == 1 { "probing" } else { "healthy" }, "failures": 6 - shard, "held": shard == 2,
                     "consecutiveSuspensions": shard, "timeToLiveSeconds": 60.0, "inFlight": 2},
                 "counts": {"attempts": {"Success": 5, "Busy": shard}, "deadLetters": {"written": 1}},
@@ -647,10 +644,6 @@ fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
         },
     );
     let expected = json!({
-        "metrics": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": 2.0}]},
-            {"name": "Count", "aggregation": "Total", "timeseries": [
-                {"dimensions": {"Error": "Busy"}, "value": 6.0}, {"dimensions": {"Error": 0}, "value": 1.0},
-                {"dimensions": {"Error": 1}, "value": 1.0}, {"dimensions": {"Error": 2}, "value": 1.0}]}],
         "state": {"health": "probing", "failures": 6, "held": true, "consecutiveSuspensions": 2, "timeToLiveSeconds": 60.0,
             "inFlight": 6},
         "counts": {"attempts": {"Success": 15, "Busy": 3}, "deadLetters": {"written": 3}},

@@ -155,7 +155,13 @@ fn scene(name: &str) -> Scene {
                 "--duration 500ms --rate 20 --kill-every 200ms",
             )],
         ),
-        "simulate" => ("", &[("--plot", "--subscriptions 20 --days 0.01 --plot")]),
+        "simulate" => (
+            "",
+            &[(
+                "--model healthy=3",
+                "--model healthy=3 --subscriptions 20 --days 0.01",
+            )],
+        ),
         "completions" => ("", &[("/etc/bash_completion.d/", "completion-of-")]),
         "man" => (
             "",

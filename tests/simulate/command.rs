@@ -114,13 +114,6 @@ fn an_invalid_option_is_refused_with_what_is_allowed() {
         &["--edition", "nowhere.toml"],
         expect!["gridhook: nowhere.toml cannot be read: No such file or directory (os error 2)"],
     );
-    // No fault of the command line.
-    let unwritable = simulate(&["--plot", "nowhere/at/all.svg"]);
-    assert_eq!(unwritable.status.code(), Some(1));
-    expect![
-        "gridhook: nowhere/at/all.svg cannot be written: No such file or directory (os error 2)"
-    ]
-    .assert_eq(String::from_utf8_lossy(&unwritable.stderr).trim_end());
 }
 
 #[test]
@@ -170,9 +163,7 @@ fn an_edition_of_ones_own_is_tried_against_the_one_that_there_is() {
 }
 
 #[test]
-fn people_get_tables_and_a_picture() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let plot = folder.path().join("plot.svg");
+fn people_get_tables() {
     let more = [
         "--model",
         "healthy=3",
@@ -182,9 +173,8 @@ fn people_get_tables_and_a_picture() {
         "40",
         "--days",
         "0.5",
-        "--plot",
     ];
-    let output = simulate(&[&more[..], &[plot.to_str().expect("UTF-8")]].concat());
+    let output = simulate(&more);
     let printed = String::from_utf8(output.stdout).expect("UTF-8");
     // The numbers are the policy's: what is looked at here is where they stand.
     let blocks: Vec<Vec<&str>> = printed
@@ -211,11 +201,5 @@ fn people_get_tables_and_a_picture() {
     assert!(
         blocks[1][1].starts_with("healthy") && blocks[1][1].split_whitespace().nth(1) == Some("30"),
         "{printed}"
-    );
-    let svg = fs::read_to_string(plot).expect("a picture");
-    assert!(
-        svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
-        "{}",
-        &svg[..200]
     );
 }

@@ -9,9 +9,7 @@ use gridhook::{
     config::Editions,
     event::Timestamp,
     policy::{edition::Edition, endpoint::suspension_duration, outcome::Failure},
-    simulate::{
-        Distribution, EndpointModel, ReportRow, SimulationPlan, SimulationReport, draw_svg, run,
-    },
+    simulate::{Distribution, EndpointModel, ReportRow, SimulationPlan, SimulationReport, run},
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -57,12 +55,8 @@ fn row(plan: &SimulationPlan) -> ReportRow {
     rows.remove(0)
 }
 
-fn bytes(plan: &SimulationPlan) -> (String, String) {
-    let report = tell(plan);
-    (
-        serde_json::to_string(&report).expect("JSON"),
-        draw_svg(&report).expect("a picture"),
-    )
+fn bytes(plan: &SimulationPlan) -> String {
+    serde_json::to_string(&tell(plan)).expect("JSON")
 }
 
 #[test]
@@ -384,17 +378,4 @@ fn a_spread_is_of_values_that_were_there() {
         }
     );
     assert_eq!(Distribution::from_values([]), Distribution::default());
-}
-
-#[test]
-fn the_plot_has_a_panel_for_each_endpoint_model() {
-    let svg = draw_svg(&tell(&SimulationPlan {
-        span: 6 * HOUR,
-        ..plan(&all())
-    }))
-    .expect("a picture");
-    for model in all() {
-        assert!(svg.contains(&format!("\n{model}\n")), "{model}");
-    }
-    assert_eq!(svg.matches("20 subscriptions").count(), all().len());
 }

@@ -2,6 +2,7 @@
 //! sign-in and in lists. They are derived from the scopes and locations of topics, domains,
 //! namespaces and stored resource groups.
 
+use crate::{AdminResult, respond_json};
 use std::collections::BTreeMap;
 
 use actix_web::{HttpRequest, HttpResponse};
@@ -65,10 +66,7 @@ pub(super) fn list_tenants() -> HttpResponse {
     HttpResponse::Ok().json(Page::whole(vec![only_tenant()]))
 }
 
-pub(super) fn list_subscriptions(
-    control: &Control,
-    request: &HttpRequest,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn list_subscriptions(control: &Control, request: &HttpRequest) -> AdminResult {
     let page = PageRequest::from_request(request, control)?;
     let all = azure_subscriptions(&list_placements(control))
         .into_iter()
@@ -80,10 +78,9 @@ pub(super) fn list_subscriptions(
     ))
 }
 
-pub(super) fn get_subscription(control: &Control, id: &str) -> Result<HttpResponse, AdminError> {
+pub(super) fn get_subscription(control: &Control, id: &str) -> AdminResult {
     let subscription = azure_subscriptions(&list_placements(control)).remove(&id.to_lowercase());
-    Ok(HttpResponse::Ok()
-        .json(subscription.ok_or_else(|| AdminError::NoSubscription(id.to_owned()))?))
+    respond_json(&subscription.ok_or_else(|| AdminError::NoSubscription(id.to_owned()))?)
 }
 
 pub(super) fn list_providers(control: &Control, id: &str) -> HttpResponse {

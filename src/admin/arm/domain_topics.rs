@@ -1,5 +1,6 @@
 //! Operations on domain topics, which have no settable properties.
 
+use crate::{AdminResult, respond_json, respond_nothing};
 use actix_web::HttpResponse;
 use tracing::info;
 
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::model::domain_topic::domain_topic_view;
 use crate::{
-    AdminError, Control,
+    Control,
     model::{domain_topic, value_of},
     shares,
 };
@@ -16,7 +17,7 @@ use gridhook_api::what_if::Difference;
 use gridhook_event::Name;
 use gridhook_record::topic::DomainTopic;
 
-pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let control = call.control;
     let page = PageRequest::from_request(call.request, control)?;
     let permissions = Permissions::from_request(call.request)?;
@@ -34,17 +35,17 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
     Ok(page.into_response(topics, |topic| topic.name.as_str(), view))
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(control: &Control, path: &TopicPath) -> AdminResult {
     let domain = find_topic(control, path)?;
     let name = domain_topic_name(path)?;
     let topic = domain
         .domain_topic(name.as_str())
         .ok_or_else(|| not_found(path))?;
-    Ok(HttpResponse::Ok().json(domain_topic_view(&domain.record().resource_id(), &topic)))
+    respond_json(&domain_topic_view(&domain.record().resource_id(), &topic))
 }
 
 /// The changes that a PUT would make: only whether the domain topic exists.
-pub(super) fn difference(input: Input<'_>, path: &TopicPath) -> Result<Difference, AdminError> {
+pub(super) fn difference(input: Input<'_>, path: &TopicPath) -> AdminResult<Difference> {
     let name = domain_topic_name(path)?;
     domain_topic::check_put(name, input.body)?;
     let exists = find_topic(input.control, path)?
@@ -56,7 +57,7 @@ pub(super) fn difference(input: Input<'_>, path: &TopicPath) -> Result<Differenc
     })
 }
 
-pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> AdminResult {
     let name = domain_topic_name(path)?;
     domain_topic::check_put(name, input.body)?;
     let domain = find_topic(input.control, path)?;
@@ -84,10 +85,7 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpRespon
     Ok(HttpResponse::Created().json(domain_topic_view(&domain.record().resource_id(), &saved)))
 }
 
-pub(super) async fn delete(
-    control: &Control,
-    path: &TopicPath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(control: &Control, path: &TopicPath) -> AdminResult {
     let name = domain_topic_name(path)?;
     find_topic(control, path)?;
     if control
@@ -97,9 +95,9 @@ pub(super) async fn delete(
     {
         info!(domain = %path.name, topic = %name, "domain topic deleted");
     }
-    Ok(HttpResponse::NoContent().finish())
+    respond_nothing()
 }
 
-fn domain_topic_name(path: &TopicPath) -> Result<&Name, AdminError> {
+fn domain_topic_name(path: &TopicPath) -> AdminResult<&Name> {
     path.domain_topic.as_ref().ok_or_else(|| not_found(path))
 }

@@ -1,6 +1,7 @@
 //! Operations on the event types of a topic, a domain or a namespace topic. They are
 //! `eventTypeInfo` of its record, one at a time.
 
+use crate::{AdminResult, respond_json, respond_nothing};
 use std::collections::BTreeMap;
 
 use super::{
@@ -38,28 +39,20 @@ pub(crate) fn event_type_view(
     }
 }
 
-pub(super) fn list(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(control: &Control, path: &TopicPath) -> AdminResult {
     let record = find_topic(control, path)?.record();
     let types =
         declared_types(&record).map(|(name, declared)| event_type_view(&record, name, declared));
-    Ok(HttpResponse::Ok().json(Page::whole(types.collect::<Vec<_>>())))
+    respond_json(&Page::whole(types.collect::<Vec<_>>()))
 }
 
-pub(super) fn get(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
     let record = find_topic(control, path)?.record();
     let event_type = find_type(&record, name).ok_or_else(|| no_such_type(&record, name))?;
-    Ok(HttpResponse::Ok().json(event_type_view(&record, name, event_type)))
+    respond_json(&event_type_view(&record, name, event_type))
 }
 
-pub(super) async fn put(
-    input: Input<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let record = find_topic(input.control, path)?.record();
     let DeclaredEventType {
         properties: requested,
@@ -75,11 +68,7 @@ pub(super) async fn put(
     Ok(HttpResponse::Created().json(view))
 }
 
-pub(super) async fn delete(
-    input: Input<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(input: Input<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let record = find_topic(input.control, path)?.record();
     if find_type(&record, name).is_some() {
         let record = with_event_types(input, &record, |types| {
@@ -87,7 +76,7 @@ pub(super) async fn delete(
         });
         store_record(input.control, record).await?;
     }
-    Ok(HttpResponse::NoContent().finish())
+    respond_nothing()
 }
 
 /// The changes that a PUT would make.
@@ -95,7 +84,7 @@ pub(super) async fn difference(
     input: Input<'_>,
     path: &TopicPath,
     name: &str,
-) -> Result<Difference, AdminError> {
+) -> AdminResult<Difference> {
     let record = find_topic(input.control, path)?.record();
     let wrap =
         |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});

@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::Value;
 use url::form_urlencoded;
 
-use crate::{AdminError, Control, model::odata::NameFilter, query};
+use crate::{AdminResult, Control, model::odata::NameFilter, query};
 use gridhook_api::resource::Page;
 
 /// Maximum and default number of items of a page, as in Azure.
@@ -29,10 +29,7 @@ pub(super) struct PageRequest {
 
 impl PageRequest {
     /// The page that a request asks for.
-    pub(super) fn from_request(
-        request: &HttpRequest,
-        control: &Control,
-    ) -> Result<Self, AdminError> {
+    pub(super) fn from_request(request: &HttpRequest, control: &Control) -> AdminResult<Self> {
         let (page, filter) = Self::from_unfiltered_request(request, control)?;
         let names = if filter.trim().is_empty() {
             None
@@ -46,7 +43,7 @@ impl PageRequest {
     pub(super) fn from_unfiltered_request(
         request: &HttpRequest,
         control: &Control,
-    ) -> Result<(Self, String), AdminError> {
+    ) -> AdminResult<(Self, String)> {
         let mut filter = String::new();
         let url = format!("{}{}", control.operators_url(request), request.path());
         let mut page = Self {

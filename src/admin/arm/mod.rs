@@ -26,6 +26,7 @@ mod subscriptions;
 mod topics;
 mod unsupported;
 
+use crate::AdminResult;
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
@@ -53,8 +54,8 @@ pub(super) use self::{
 use super::{
     AdminError, Control, audit,
     auth::Access,
-    model::InvalidRequest,
     permissions::{Permissions, Target},
+    query,
     shard::ConcernedShards,
 };
 use gridhook_engine::control::registry::{self, TopicHandle};
@@ -120,7 +121,7 @@ pub(super) async fn handle_request(
     request: HttpRequest,
     payload: web::Payload,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let path = path::find_route(request.path()).ok_or_else(|| unknown_path(request.path()))?;
     let Some(operation) = path.route.operation(request.method()) else {
         return Err(AdminError::Method {
@@ -269,20 +270,12 @@ fn warn(response: &mut HttpResponseBuilder, warnings: impl IntoIterator<Item = S
 
 /// Whether a PUT has `whatIf=true`: the response then has the changes that it would make, without
 /// making them. Azure has `whatIf` for templates; here it is for one resource.
-pub(super) fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
+pub(super) fn is_what_if(request: &HttpRequest) -> AdminResult<bool> {
     let mut pairs = form_urlencoded::parse(request.query_string().as_bytes());
-    match pairs.find(|(key, _)| key.eq_ignore_ascii_case("whatIf")) {
-        None => Ok(false),
-        Some((_, value)) => match value.to_ascii_lowercase().as_str() {
-            "true" => Ok(true),
-            "false" => Ok(false),
-            _ => Err(InvalidRequest::new(
-                "whatIf",
-                format!("is \"{value}\"; allowed are true and false"),
-            )
-            .into()),
-        },
-    }
+    let flag = pairs.find(|(key, _)| key.eq_ignore_ascii_case("whatIf"));
+    flag.map_or(Ok(false), |(_, value)| {
+        Ok(query::parse_flag("whatIf", &value)?)
+    })
 }
 
 /// Maximum size of the body of a request for a path.
@@ -299,11 +292,11 @@ pub(super) fn body_limit(request: &HttpRequest) -> usize {
     path::find_route(request.path()).map_or(BODY_BYTES_MAX, |path| body_bytes_max(&path))
 }
 
-pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError> {
+pub(super) async fn read_body(payload: web::Payload) -> AdminResult<Bytes> {
     read_body_up_to(payload, BODY_BYTES_MAX).await
 }
 
-async fn read_body_up_to(payload: web::Payload, bytes_max: usize) -> Result<Bytes, AdminError> {
+async fn read_body_up_to(payload: web::Payload, bytes_max: usize) -> AdminResult<Bytes> {
     match tokio::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(bytes_max)).await {
         Ok(Ok(Ok(body))) => Ok(body),
         Ok(Ok(Err(error))) => Err(AdminError::Body(error.to_string())),
@@ -313,10 +306,7 @@ async fn read_body_up_to(payload: web::Payload, bytes_max: usize) -> Result<Byte
 }
 
 /// The topic or the domain of a path, if the scope matches.
-pub(super) fn find_topic(
-    control: &Control,
-    path: &TopicPath,
-) -> Result<Arc<TopicHandle>, AdminError> {
+pub(super) fn find_topic(control: &Control, path: &TopicPath) -> AdminResult<Arc<TopicHandle>> {
     let found = control
         .registry
         .find_topic(&path.topic_key())
@@ -331,7 +321,7 @@ pub(super) fn check_seen(
     permissions: &Permissions,
     topic: &TopicHandle,
     path: &TopicPath,
-) -> Result<(), AdminError> {
+) -> AdminResult<()> {
     if !permissions.sees_any(control, topic, None) {
         return Err(no_topic(path));
     }
@@ -361,7 +351,7 @@ pub(super) fn require_provisioned(
     topic: &TopicHandle,
     path: &TopicPath,
     name: &str,
-) -> Result<Provisioned, AdminError> {
+) -> AdminResult<Provisioned> {
     control
         .registry
         .find_provisioned(topic, name)

@@ -1,5 +1,6 @@
 //! Operations on namespaces and their keys.
 
+use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse};
@@ -30,7 +31,7 @@ use gridhook_record::namespace::NamespaceRecord;
 pub(super) fn find_namespace(
     control: &Control,
     path: &NamespacePath,
-) -> Result<Arc<NamespaceRecord>, AdminError> {
+) -> AdminResult<Arc<NamespaceRecord>> {
     let namespace = control
         .registry
         .find_namespace(path.name.as_str())
@@ -51,11 +52,7 @@ pub(crate) fn lock_key(name: &Name) -> String {
     format!("namespace:{}", name.key())
 }
 
-pub(super) fn list(
-    control: &Control,
-    request: &HttpRequest,
-    scope: &AzureScope,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(control: &Control, request: &HttpRequest, scope: &AzureScope) -> AdminResult {
     let page = PageRequest::from_request(request, control)?;
     let mut records = control.registry.list_namespaces();
     let permissions = Permissions::from_request(request)?;
@@ -69,14 +66,14 @@ pub(super) fn list(
     Ok(page.into_response(by_key, |record| record.name.as_str(), view))
 }
 
-pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(namespace_view(
+pub(super) fn get(control: &Control, path: &NamespacePath) -> AdminResult {
+    respond_json(&namespace_view(
         &*find_namespace(control, path)?,
         &control.public_url,
-    )))
+    ))
 }
 
-pub(super) async fn put(input: Input<'_>, path: NamespacePath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(input: Input<'_>, path: NamespacePath) -> AdminResult {
     let control = input.control;
     let (existing, mut record) = planned_change(input, path)?;
     record.system_data = control.stamp_change(
@@ -90,7 +87,7 @@ pub(super) async fn put(input: Input<'_>, path: NamespacePath) -> Result<HttpRes
 }
 
 /// The changes that a PUT would make.
-pub(super) fn difference(input: Input<'_>, path: NamespacePath) -> Result<Difference, AdminError> {
+pub(super) fn difference(input: Input<'_>, path: NamespacePath) -> AdminResult<Difference> {
     let (existing, requested) = planned_change(input, path)?;
     Ok(difference_between(
         existing.map(|existing| settable_json(&existing)).as_ref(),
@@ -102,7 +99,7 @@ pub(super) fn difference(input: Input<'_>, path: NamespacePath) -> Result<Differ
 fn planned_change(
     input: Input<'_>,
     path: NamespacePath,
-) -> Result<(Option<Arc<NamespaceRecord>>, NamespaceRecord), AdminError> {
+) -> AdminResult<(Option<Arc<NamespaceRecord>>, NamespaceRecord)> {
     let spec = NamespaceSpec::from_put(path.name.as_str(), input.body)?;
     match input.control.registry.find_namespace(path.name.as_str()) {
         Some(existing) if !is_in_scope(&existing.scope, &path.scope) => {
@@ -130,16 +127,13 @@ fn planned_change(
     }
 }
 
-pub(super) async fn patch(
-    call: Call<'_>,
-    path: &NamespacePath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn patch(call: Call<'_>, path: &NamespacePath) -> AdminResult {
     let control = call.control;
     let existing = find_namespace(control, path)?;
     let mut record = NamespaceSpec::from_patch(&existing, call.body)?.update_record(&existing);
     record.system_data = control.stamp_change(call.caller, Some(existing.system_data.as_ref()));
     let namespace = save_and_view(call.input, with_identity(record, Some(&existing))).await?;
-    Ok(HttpResponse::Ok().json(namespace_view(&namespace, &control.public_url)))
+    respond_json(&namespace_view(&namespace, &control.public_url))
 }
 
 fn with_identity(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) -> NamespaceRecord {
@@ -153,7 +147,7 @@ fn with_identity(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) 
 async fn save_and_view(
     input: Input<'_>,
     record: NamespaceRecord,
-) -> Result<Arc<NamespaceRecord>, AdminError> {
+) -> AdminResult<Arc<NamespaceRecord>> {
     input.plan_audit(&namespace_view(&record, &input.control.public_url));
     store_record(input.control, record).await
 }
@@ -161,19 +155,16 @@ async fn save_and_view(
 async fn store_record(
     control: &Control,
     record: NamespaceRecord,
-) -> Result<Arc<NamespaceRecord>, AdminError> {
+) -> AdminResult<Arc<NamespaceRecord>> {
     let saved = control.registry.put_namespace(record).await?;
     info!(namespace = saved.key(), "namespace saved");
     Ok(saved)
 }
 
-pub(super) async fn delete(
-    control: &Control,
-    path: &NamespacePath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(control: &Control, path: &NamespacePath) -> AdminResult {
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
     if find_namespace(control, path).is_err() {
-        return Ok(HttpResponse::NoContent().finish());
+        return respond_nothing();
     }
     if control
         .registry
@@ -185,20 +176,14 @@ pub(super) async fn delete(
             "namespace and its topics deleted"
         );
     }
-    Ok(HttpResponse::NoContent().finish())
+    respond_nothing()
 }
 
-pub(super) fn list_keys(
-    control: &Control,
-    path: &NamespacePath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn list_keys(control: &Control, path: &NamespacePath) -> AdminResult {
     Ok(keys_response(&find_namespace(control, path)?.keys))
 }
 
-pub(super) async fn regenerate_key(
-    call: Call<'_>,
-    path: &NamespacePath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn regenerate_key(call: Call<'_>, path: &NamespacePath) -> AdminResult {
     let control = call.control;
     let key = KeyName::read(call.body)?;
     let _lock = control.lock_topic(&lock_key(&path.name)).await;

@@ -1,8 +1,9 @@
 //! An operation of Azure Resource Manager's API: method, role, handler and description.
 
+use crate::AdminResult;
 use std::cell::Cell;
 
-use actix_web::{HttpRequest, HttpResponse, http::Method};
+use actix_web::{HttpRequest, http::Method};
 use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
 use serde_json::json;
@@ -20,10 +21,10 @@ use crate::{
 use gridhook_api::what_if::Difference;
 
 /// The response of a handler, which borrows from its input.
-pub(super) type Answer<'a> = LocalBoxFuture<'a, Result<HttpResponse, AdminError>>;
+pub(super) type Answer<'a> = LocalBoxFuture<'a, AdminResult>;
 
 /// The changes that a PUT would make.
-pub(super) type DifferenceAnswer<'a> = LocalBoxFuture<'a, Result<Difference, AdminError>>;
+pub(super) type DifferenceAnswer<'a> = LocalBoxFuture<'a, AdminResult<Difference>>;
 
 /// A bug: only the operation of a PUT is called.
 const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
@@ -244,7 +245,7 @@ impl Operation {
     }
 
     /// Handles a request.
-    pub(super) async fn handle_call(&self, call: Call<'_>) -> Result<HttpResponse, AdminError> {
+    pub(super) async fn handle_call(&self, call: Call<'_>) -> AdminResult {
         match self.handler {
             Handler::Call(handler) => handler(call).await,
             Handler::Put(handler, _) => handler(call.input).await,
@@ -252,10 +253,7 @@ impl Operation {
     }
 
     /// The changes that a PUT would make.
-    pub(crate) async fn compute_difference(
-        &self,
-        input: Input<'_>,
-    ) -> Result<Difference, AdminError> {
+    pub(crate) async fn compute_difference(&self, input: Input<'_>) -> AdminResult<Difference> {
         match self.handler {
             Handler::Call(_) => Err(AdminError::Refused(
                 "A deployment has no whatIf=true; use POST …/whatIf.".to_owned(),
@@ -265,7 +263,7 @@ impl Operation {
     }
 
     /// Puts a resource without a request.
-    pub(crate) async fn put_resource(&self, input: Input<'_>) -> Result<HttpResponse, AdminError> {
+    pub(crate) async fn put_resource(&self, input: Input<'_>) -> AdminResult {
         match self.handler {
             Handler::Call(_) => Err(NO_PUT),
             Handler::Put(handler, _) => handler(input).await,

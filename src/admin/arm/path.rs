@@ -4,6 +4,7 @@
 //! [`super::routes`]. Doubled slashes are ignored, because Azure's clients append scopes that begin
 //! with a slash.
 
+use crate::AdminResult;
 use percent_encoding::percent_decode_str;
 
 use super::routes::{ROUTES, Route};
@@ -127,7 +128,7 @@ fn split_segments(path: &str) -> impl DoubleEndedIterator<Item = Option<String>>
 
 impl ArmPath {
     /// The name that a parameter has; an error is a bug in the table of routes.
-    pub(crate) fn name(&self, parameter: &str) -> Result<&str, AdminError> {
+    pub(crate) fn name(&self, parameter: &str) -> AdminResult<&str> {
         self.optional_name(parameter)
             .ok_or(AdminError::Broken("the path has no such parameter"))
     }
@@ -165,7 +166,7 @@ impl ArmPath {
     }
 
     /// Azure subscription and resource group.
-    pub(super) fn arm_scope(&self) -> Result<ArmScope, AdminError> {
+    pub(super) fn arm_scope(&self) -> AdminResult<ArmScope> {
         let subscription = self.name("subscriptionId")?;
         let resource_group = self.name("resourceGroupName")?;
         Ok(ArmScope {
@@ -175,7 +176,7 @@ impl ArmPath {
     }
 
     /// Azure subscription, and the resource group if the path has one.
-    pub fn azure_scope(&self) -> Result<AzureScope, AdminError> {
+    pub fn azure_scope(&self) -> AdminResult<AzureScope> {
         let resource_group = self.optional_name("resourceGroupName").map(str::to_owned);
         Ok(AzureScope {
             subscription: self.name("subscriptionId")?.to_owned(),
@@ -184,7 +185,7 @@ impl ArmPath {
     }
 
     /// The topic, the domain or the domain topic.
-    pub fn topic(&self) -> Result<TopicPath, AdminError> {
+    pub fn topic(&self) -> AdminResult<TopicPath> {
         let namespace = self.optional_name("namespaceName").map(Name::new);
         let (kind, name) = match self.optional_name("domainName") {
             Some(name) => (TopicKind::Domain, name),
@@ -214,7 +215,7 @@ impl ArmPath {
         self.route.template.ends_with("/{resourceGroupName}")
     }
 
-    pub(super) fn namespace(&self) -> Result<NamespacePath, AdminError> {
+    pub(super) fn namespace(&self) -> AdminResult<NamespacePath> {
         Ok(NamespacePath {
             scope: self.arm_scope()?,
             name: Name::new(self.name("namespaceName")?),
@@ -222,7 +223,7 @@ impl ArmPath {
     }
 
     /// The key of the event subscription: its name, prefixed with the domain topic and a slash.
-    pub fn subscription(&self) -> Result<String, AdminError> {
+    pub fn subscription(&self) -> AdminResult<String> {
         let name = self.name("eventSubscriptionName")?;
         Ok(self.optional_name("domainTopicName").map_or_else(
             || name.to_owned(),

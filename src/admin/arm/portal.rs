@@ -3,6 +3,7 @@
 //! Its holder changes the address of a webhook and nothing else, and sees no event but those of its
 //! event subscriptions. What the requests carry does not go to another host (`uses`).
 
+use crate::AdminResult;
 use serde_json::{Value, json};
 
 use super::{find_topic, path::ArmPath, require_provisioned};
@@ -10,11 +11,7 @@ use crate::{AdminError, Control, model::parse_body};
 use gridhook_record::topic::TopicKind;
 
 /// Checks a PATCH by the holder of a portal link: its only change is the address of a webhook.
-pub(super) fn check_change(
-    control: &Control,
-    path: &ArmPath,
-    body: &[u8],
-) -> Result<(), AdminError> {
+pub(super) fn check_change(control: &Control, path: &ArmPath, body: &[u8]) -> AdminResult<()> {
     let of = path.topic()?;
     let name = path.subscription()?;
     let topic = find_topic(control, &of)?;

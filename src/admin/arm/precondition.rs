@@ -3,6 +3,7 @@
 //! A tag is a hash of what GET returns. Each change sets a later `lastModifiedAt`, so a change of a
 //! secret, which GET does not return, changes the tag too.
 
+use crate::AdminResult;
 use actix_web::{
     HttpRequest, HttpResponse,
     body::MessageBody,
@@ -48,11 +49,7 @@ impl Preconditions {
     }
 
     /// Checks the preconditions of a change of a resource whose GET returns `shown`.
-    pub(super) fn check_change(
-        &self,
-        method: &Method,
-        shown: Option<&[u8]>,
-    ) -> Result<(), AdminError> {
+    pub(super) fn check_change(&self, method: &Method, shown: Option<&[u8]>) -> AdminResult<()> {
         let tag = shown.map(entity_tag);
         let has =
             |list: &str, strength| tag.as_ref().is_some_and(|tag| has_tag(list, tag, strength));

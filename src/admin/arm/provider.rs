@@ -1,5 +1,6 @@
 //! Operations on the resource provider.
 
+use crate::{AdminResult, respond_json};
 use actix_web::HttpResponse;
 
 use crate::{AdminError, model::provider};
@@ -13,19 +14,17 @@ pub(super) fn topic_types() -> HttpResponse {
     HttpResponse::Ok().json(Page::whole(provider::topic_types()))
 }
 
-pub(super) fn topic_type(name: &str) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(known_topic_type(name)?))
+pub(super) fn topic_type(name: &str) -> AdminResult {
+    respond_json(&known_topic_type(name)?)
 }
 
-pub(super) fn event_types(name: &str) -> Result<HttpResponse, AdminError> {
-    Ok(
-        HttpResponse::Ok().json(Page::whole(provider::event_types_of(
-            &known_topic_type(name)?.name,
-        ))),
-    )
+pub(super) fn event_types(name: &str) -> AdminResult {
+    respond_json(&Page::whole(provider::event_types_of(
+        &known_topic_type(name)?.name,
+    )))
 }
 
-fn known_topic_type(name: &str) -> Result<TopicType, AdminError> {
+fn known_topic_type(name: &str) -> AdminResult<TopicType> {
     let known = provider::topic_types()
         .into_iter()
         .find(|known| known.name.eq_ignore_ascii_case(name));

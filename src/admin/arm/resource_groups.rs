@@ -3,6 +3,8 @@
 //! A group exists as long as a resource is in it, or since it was created by itself until it is
 //! deleted.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, http::Method};
@@ -20,7 +22,6 @@ use super::{
 use crate::{
     AdminError, Control,
     model::{
-        InvalidRequest,
         account::{ResourceGroupSpec, resource_group_view, used_resource_groups},
         difference::difference_between,
         value_of,
@@ -44,11 +45,7 @@ fn with_tags(control: &Control, group: ResourceGroup, subscription: &str) -> Res
     ResourceGroup { tags, ..group }
 }
 
-pub(super) fn list(
-    control: &Control,
-    request: &HttpRequest,
-    id: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(control: &Control, request: &HttpRequest, id: &str) -> AdminResult {
     let page = PageRequest::from_request(request, control)?;
     let all = used_resource_groups(&list_placements(control), id).into_iter();
     let all = all
@@ -58,30 +55,24 @@ pub(super) fn list(
 }
 
 /// GET, and HEAD, which clients send to find out whether a group exists: they expect 204.
-pub(super) fn get(
-    control: &Control,
-    request: &HttpRequest,
-    scope: &ArmScope,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(control: &Control, request: &HttpRequest, scope: &ArmScope) -> AdminResult {
     let group = find_group(control, scope)
         .ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
     if request.method() == Method::HEAD {
-        return Ok(HttpResponse::NoContent().finish());
+        return respond_nothing();
     }
-    Ok(HttpResponse::Ok().json(group))
+    respond_json(&group)
 }
 
 /// The existing group, and the record after a PUT.
-fn planned_change(
-    input: Input<'_>,
-) -> Result<(Option<ResourceGroup>, ResourceGroupRecord), AdminError> {
+fn planned_change(input: Input<'_>) -> AdminResult<(Option<ResourceGroup>, ResourceGroupRecord)> {
     let scope = input.path.arm_scope()?;
     let existing = find_group(input.control, &scope);
     let record = ResourceGroupSpec::from_put(input.body)?.into_record(scope, existing.as_ref())?;
     Ok((existing, record))
 }
 
-pub(super) fn difference(input: Input<'_>) -> Result<Difference, AdminError> {
+pub(super) fn difference(input: Input<'_>) -> AdminResult<Difference> {
     let (existing, record) = planned_change(input)?;
     let settable = |group: &ResourceGroup| json!({"location": group.location, "tags": group.tags});
     let after = json!({"location": record.location, "tags": record.tags});
@@ -91,24 +82,21 @@ pub(super) fn difference(input: Input<'_>) -> Result<Difference, AdminError> {
     ))
 }
 
-pub(super) async fn put(input: Input<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(input: Input<'_>) -> AdminResult {
     let (_, record) = planned_change(input)?;
     // 201 also if it exists, as for other resources: the responses of shards are compared.
     Ok(HttpResponse::Created().json(store_record(input, record).await?))
 }
 
-pub(super) async fn patch(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn patch(call: Call<'_>) -> AdminResult {
     let scope = call.path.arm_scope()?;
     let existing = find_group(call.control, &scope)
         .ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
     let record = ResourceGroupSpec::from_patch(call.body)?.into_record(scope, Some(&existing))?;
-    Ok(HttpResponse::Ok().json(store_record(call.input, record).await?))
+    respond_json(&store_record(call.input, record).await?)
 }
 
-async fn store_record(
-    input: Input<'_>,
-    record: ResourceGroupRecord,
-) -> Result<ResourceGroup, AdminError> {
+async fn store_record(input: Input<'_>, record: ResourceGroupRecord) -> AdminResult<ResourceGroup> {
     let group = resource_group_view(&record);
     input.plan_audit(&group);
     let saved = input
@@ -122,10 +110,7 @@ async fn store_record(
 }
 
 /// Deletes a group with everything in it.
-pub(super) async fn delete(
-    control: &Control,
-    scope: &ArmScope,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(control: &Control, scope: &ArmScope) -> AdminResult {
     if find_group(control, scope).is_none() {
         return Err(AdminError::NoResourceGroup(scope.resource_group.clone()));
     }
@@ -190,10 +175,7 @@ struct ListedResource {
 }
 
 /// `GET …/resources`: topics, domains and namespaces.
-pub(super) fn list_resources(
-    call: Call<'_>,
-    scope: &AzureScope,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn list_resources(call: Call<'_>, scope: &AzureScope) -> AdminResult {
     let control = call.control;
     let (page, filter) = PageRequest::from_unfiltered_request(call.request, control)?;
     let filter = ResourceFilter::parse(&filter)?;
@@ -259,7 +241,7 @@ const FILTER_KEYS: [&str; 6] = [
 ];
 
 impl ResourceFilter {
-    fn parse(text: &str) -> Result<Self, AdminError> {
+    fn parse(text: &str) -> AdminResult<Self> {
         let mut comparisons = Vec::new();
         for part in text
             .split(" and ")
@@ -282,7 +264,7 @@ impl ResourceFilter {
                          by and",
                         part.escape_debug()
                     );
-                    return Err(InvalidRequest::new("$filter", problem).into());
+                    return refuse_value("$filter", problem);
                 }
             }
         }

@@ -3,6 +3,8 @@
 //! A name from a path is the key of the record: for a domain topic it is prefixed with the topic's
 //! name.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::{HttpResponse, http::StatusCode};
@@ -17,9 +19,9 @@ use crate::model::difference::difference_between;
 use crate::model::subscription::provisioned_subscription_view;
 use crate::model::subscription::subscription_view;
 use crate::{
-    AdminError, Control,
+    Control,
     model::{
-        InvalidRequest, domain_topic, provider,
+        domain_topic, provider,
         subscription::{self, PathForm, longer_waits_warning, namespace::check_mode},
         value_of,
     },
@@ -38,7 +40,7 @@ use gridhook_record::{
     topic::TopicRecord,
 };
 
-pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let control = call.control;
     let page = PageRequest::from_request(call.request, control)?;
     let permissions = Permissions::from_request(call.request)?;
@@ -74,7 +76,7 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
 
 /// All event subscriptions of a scope. In Azure this list also has subscriptions to events of Azure
 /// itself, of which there are none here.
-pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
+pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> AdminResult {
     let control = call.control;
     let location = call.path.optional_name("location");
     let topic_type = call.path.optional_name("topicTypeName");
@@ -115,26 +117,17 @@ fn is_same_location(a: &str, b: &str) -> bool {
     plain(a) == plain(b)
 }
 
-pub(super) fn get(
-    control: &Control,
-    path: &TopicPath,
-    form: PathForm,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(control: &Control, path: &TopicPath, form: PathForm, name: &str) -> AdminResult {
     let topic = find_topic(control, path)?;
     let subscription = require_provisioned(control, &topic, path, name)?;
-    Ok(HttpResponse::Ok().json(provisioned_subscription_view(
+    respond_json(&provisioned_subscription_view(
         &subscription,
         &topic.record(),
         form,
-    )))
+    ))
 }
 
-pub(super) async fn put(
-    input: Input<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let topic = find_topic(input.control, path)?;
     let (existing, mut requested) = planned_change(input, path, &topic, name)?;
     let before = existing
@@ -154,7 +147,7 @@ pub(super) fn difference(
     input: Input<'_>,
     path: &TopicPath,
     name: &str,
-) -> Result<Difference, AdminError> {
+) -> AdminResult<Difference> {
     let topic = find_topic(input.control, path)?;
     let (existing, requested) = planned_change(input, path, &topic, name)?;
     let of = topic.record();
@@ -182,7 +175,7 @@ fn planned_change(
     path: &TopicPath,
     topic: &TopicHandle,
     name: &str,
-) -> Result<(Option<Provisioned>, SubscriptionRecord), AdminError> {
+) -> AdminResult<(Option<Provisioned>, SubscriptionRecord)> {
     let control = input.control;
     let record = topic.record();
     let given = name.rsplit('/').next().unwrap_or(name);
@@ -229,11 +222,7 @@ fn planned_change(
     Ok((existing, requested))
 }
 
-pub(super) async fn patch(
-    call: Call<'_>,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let Input {
         control,
         caller,
@@ -279,7 +268,7 @@ fn check_start(
     topic: &TopicHandle,
     requested: &mut SubscriptionRecord,
     target: &str,
-) -> Result<(), AdminError> {
+) -> AdminResult<()> {
     let now = control.clock.now();
     let before = topic.find_subscription(&requested.key());
     let started = before
@@ -294,14 +283,14 @@ fn check_start(
              for what was published before",
             starts.at
         );
-        return Err(InvalidRequest::new(target, problem).into());
+        return refuse_value(target, problem);
     }
     if starts.at > now {
         let problem = format!(
             "is {}, which is in the future (it is {now}); allowed is a time in the past",
             starts.at
         );
-        return Err(InvalidRequest::new(target, problem).into());
+        return refuse_value(target, problem);
     }
     starts.made = now;
     Ok(())
@@ -311,14 +300,14 @@ fn check_expiration(
     control: &Control,
     requested: &SubscriptionRecord,
     target: &str,
-) -> Result<(), AdminError> {
+) -> AdminResult<()> {
     let now = control.clock.now();
     match requested.expires {
         Some(expires) if expires <= now => {
             let problem = format!(
                 "is {expires}, which is not in the future (it is {now}). Invalid expiration time"
             );
-            Err(InvalidRequest::new(target, problem).into())
+            refuse_value(target, problem)
         }
         Some(_) | None => Ok(()),
     }
@@ -341,7 +330,7 @@ async fn save_and_view(
     topic: &TopicRecord,
     requested: SubscriptionRecord,
     basis: ChangeBasis,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let key = topic.key();
     let registry = &input.control.registry;
     let form = input.path.route.form;
@@ -364,11 +353,7 @@ async fn save_and_view(
     Ok(response.json(subscription_view(&saved, topic, form)))
 }
 
-pub(super) async fn delete(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
     find_topic(control, path)?;
     if control
         .registry
@@ -381,35 +366,27 @@ pub(super) async fn delete(
             "event subscription deleted"
         );
     }
-    Ok(HttpResponse::NoContent().finish())
+    respond_nothing()
 }
 
-pub(super) fn full_url(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
     let topic = find_topic(control, path)?;
     let subscription = require_provisioned(control, &topic, path, name)?;
-    Ok(HttpResponse::Ok().json(FullUrl {
+    respond_json(&FullUrl {
         endpoint_url: subscription.record.webhook.endpoint_url.clone(),
-    }))
+    })
 }
 
 /// The only operation that returns the secrets of delivery properties.
-pub(super) fn delivery_attributes(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn delivery_attributes(control: &Control, path: &TopicPath, name: &str) -> AdminResult {
     let topic = find_topic(control, path)?;
     let subscription = require_provisioned(control, &topic, path, name)?;
-    Ok(HttpResponse::Ok().json(Page::whole(
+    respond_json(&Page::whole(
         subscription
             .record
             .webhook
             .delivery_properties
             .iter()
             .collect(),
-    )))
+    ))
 }

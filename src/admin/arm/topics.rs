@@ -1,5 +1,7 @@
 //! Operations on topics, domains and namespace topics, and their keys.
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json, respond_nothing};
 use std::sync::Arc;
 
 use actix_web::{HttpResponse, HttpResponseBuilder};
@@ -62,7 +64,7 @@ fn is_same(a: &str, b: &str) -> bool {
     a.to_lowercase() == b.to_lowercase()
 }
 
-pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> AdminResult {
     let control = call.control;
     let kind = call.path.route.kind;
     let page = PageRequest::from_request(call.request, control)?;
@@ -86,10 +88,7 @@ pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, A
     Ok(page.into_response(by_key, |record| record.name.as_str(), view))
 }
 
-pub(super) fn list_in_namespace(
-    call: Call<'_>,
-    path: &NamespacePath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn list_in_namespace(call: Call<'_>, path: &NamespacePath) -> AdminResult {
     let control = call.control;
     let page = PageRequest::from_request(call.request, control)?;
     let permissions = Permissions::from_request(call.request)?;
@@ -112,7 +111,7 @@ pub(super) fn list_in_namespace(
     Ok(page.into_response(keyed, |record| record.name.as_str(), view))
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(control: &Control, path: &TopicPath) -> AdminResult {
     Ok(topic_response(
         control,
         HttpResponse::Ok(),
@@ -164,7 +163,7 @@ impl RequestedTopic {
         }
     }
 
-    fn create_record(self, control: &Control, path: TopicPath) -> Result<TopicRecord, AdminError> {
+    fn create_record(self, control: &Control, path: TopicPath) -> AdminResult<TopicRecord> {
         let name = path.name.as_str();
         let keys = new_keys()?;
         Ok(match self {
@@ -192,7 +191,7 @@ impl RequestedTopic {
 fn namespace_above(
     control: &Control,
     path: &TopicPath,
-) -> Result<Option<Arc<NamespaceRecord>>, AdminError> {
+) -> AdminResult<Option<Arc<NamespaceRecord>>> {
     let above = path.namespace.clone().map(|name| NamespacePath {
         scope: path.scope.clone(),
         name,
@@ -202,7 +201,7 @@ fn namespace_above(
         .transpose()
 }
 
-pub(super) async fn put(input: Input<'_>, path: TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(input: Input<'_>, path: TopicPath) -> AdminResult {
     let control = input.control;
     let (existing, mut planned) = planned_change(input, path)?;
     planned.system_data = control.stamp_change(
@@ -219,10 +218,7 @@ pub(super) async fn put(input: Input<'_>, path: TopicPath) -> Result<HttpRespons
 }
 
 /// The changes that a PUT would make.
-pub(super) async fn difference(
-    input: Input<'_>,
-    path: TopicPath,
-) -> Result<Difference, AdminError> {
+pub(super) async fn difference(input: Input<'_>, path: TopicPath) -> AdminResult<Difference> {
     let set = if path.namespace.is_some() {
         namespace_topic::settable_json
     } else {
@@ -240,7 +236,7 @@ pub(super) async fn difference(
 fn planned_change(
     input: Input<'_>,
     path: TopicPath,
-) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
+) -> AdminResult<(Option<Arc<TopicRecord>>, TopicRecord)> {
     let control = input.control;
     let mut requested = RequestedTopic::from_put(&path, input.body)?;
     namespace_above(control, &path)?;
@@ -269,7 +265,7 @@ fn planned_change(
     Ok((Some(existing), updated_record(control, &topic, requested)?))
 }
 
-pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let control = call.control;
     let topic = find_topic(control, path)?;
     let requested = RequestedTopic::from_patch(&topic.record(), call.body)?;
@@ -291,7 +287,7 @@ fn updated_record(
     control: &Control,
     topic: &TopicHandle,
     requested: RequestedTopic,
-) -> Result<TopicRecord, AdminError> {
+) -> AdminResult<TopicRecord> {
     let existing = topic.record();
     requested.check_partition_count(control, Some(&existing))?;
     let record = requested.update_record(&existing, &control.editions)?;
@@ -335,10 +331,7 @@ pub(super) fn assign_identity(requested: Option<&mut Identity>, before: Option<&
 
 /// Checks the event types of a topic if they are new. Schemas are compiled and tried with their
 /// examples.
-pub(super) async fn check_event_types(
-    input: Input<'_>,
-    planned: &TopicRecord,
-) -> Result<(), AdminError> {
+pub(super) async fn check_event_types(input: Input<'_>, planned: &TopicRecord) -> AdminResult<()> {
     let Some(info) = &planned.azure_properties.event_type_info else {
         return Ok(());
     };
@@ -358,19 +351,15 @@ pub(super) async fn check_event_types(
         Ok(()) => Ok(()),
         Err(InvalidCatalogue { at, problem }) => {
             let dot = if at.is_empty() { "" } else { "." };
-            Err(InvalidRequest::new(
+            refuse_value(
                 format!("properties.eventTypeInfo.inlineEventTypes{dot}{at}"),
                 problem,
             )
-            .into())
         }
     }
 }
 
-async fn save_and_view(
-    input: Input<'_>,
-    record: TopicRecord,
-) -> Result<Arc<TopicRecord>, AdminError> {
+async fn save_and_view(input: Input<'_>, record: TopicRecord) -> AdminResult<Arc<TopicRecord>> {
     check_event_types(input, &record).await?;
     match record.namespace {
         Some(_) => input.plan_audit(&namespace_topic_view(&record)),
@@ -382,24 +371,21 @@ async fn save_and_view(
 pub(super) async fn store_record(
     control: &Control,
     record: TopicRecord,
-) -> Result<Arc<TopicRecord>, AdminError> {
+) -> AdminResult<Arc<TopicRecord>> {
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), edition = saved.edition, "topic saved");
     Ok(saved)
 }
 
-pub(super) async fn delete(
-    control: &Control,
-    path: &TopicPath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(control: &Control, path: &TopicPath) -> AdminResult {
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
     if find_topic(control, path).is_err() {
-        return Ok(HttpResponse::NoContent().finish());
+        return respond_nothing();
     }
     if control.registry.delete_topic(&path.topic_key()).await? {
         info!(topic = path.topic_key(), "topic deleted");
     }
-    Ok(HttpResponse::NoContent().finish())
+    respond_nothing()
 }
 
 pub(super) fn keys_response(keys: &AccessKeys) -> HttpResponse {
@@ -409,14 +395,11 @@ pub(super) fn keys_response(keys: &AccessKeys) -> HttpResponse {
     })
 }
 
-pub(super) fn list_keys(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) fn list_keys(control: &Control, path: &TopicPath) -> AdminResult {
     Ok(keys_response(&find_topic(control, path)?.record().keys))
 }
 
-pub(super) async fn regenerate_key(
-    call: Call<'_>,
-    path: &TopicPath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn regenerate_key(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let control = call.control;
     let key = KeyName::read(call.body)?;
     let _lock = control.lock_topic(&path.topic_key()).await;
@@ -428,21 +411,18 @@ pub(super) async fn regenerate_key(
     Ok(keys_response(&saved.keys))
 }
 
-pub(super) fn event_types(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) fn event_types(control: &Control, path: &TopicPath) -> AdminResult {
     let value = provider::event_types(&find_topic(control, path)?.record());
-    Ok(HttpResponse::Ok().json(Page::whole(value)))
+    respond_json(&Page::whole(value))
 }
 
 /// Always empty: the address of the listener determines who can connect.
-pub(super) fn private_endpoint_connections(
-    control: &Control,
-    path: &TopicPath,
-) -> Result<HttpResponse, AdminError> {
+pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) -> AdminResult {
     find_topic(control, path)?;
-    Ok(HttpResponse::Ok().json(Page::<()>::whole(Vec::new())))
+    respond_json(&Page::<()>::whole(Vec::new()))
 }
 
-pub(super) fn replace_key(keys: &mut AccessKeys, key: KeyName) -> Result<(), AdminError> {
+pub(super) fn replace_key(keys: &mut AccessKeys, key: KeyName) -> AdminResult<()> {
     let fresh = random_text(KEY_BYTES, &STANDARD)?;
     match key {
         KeyName::Key1 => keys.key1 = fresh,
@@ -451,7 +431,7 @@ pub(super) fn replace_key(keys: &mut AccessKeys, key: KeyName) -> Result<(), Adm
     Ok(())
 }
 
-pub(super) fn new_keys() -> Result<AccessKeys, AdminError> {
+pub(super) fn new_keys() -> AdminResult<AccessKeys> {
     Ok(AccessKeys {
         key1: random_text(KEY_BYTES, &STANDARD)?,
         key2: random_text(KEY_BYTES, &STANDARD)?,

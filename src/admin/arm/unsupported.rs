@@ -1,17 +1,19 @@
 //! Event Grid's resource types that this server does not support: none exists, and none can be
 //! created.
 
+use crate::AdminResult;
+use crate::model::refuse_value;
 use actix_web::HttpResponse;
 
 use super::path::ArmPath;
-use crate::{AdminError, model::InvalidRequest};
+use crate::AdminError;
 use gridhook_api::resource::Page;
 
 pub(super) fn list() -> HttpResponse {
     HttpResponse::Ok().json(Page::<()>::whole(Vec::new()))
 }
 
-pub(super) fn get(path: &ArmPath) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(path: &ArmPath) -> AdminResult {
     let resource = path.route.resource;
     let name = path.last_name();
     Err(AdminError::NotFound(format!(
@@ -23,11 +25,11 @@ pub(super) fn delete() -> HttpResponse {
     HttpResponse::NoContent().finish()
 }
 
-pub(super) fn refuse<T>(path: &ArmPath) -> Result<T, AdminError> {
+pub(super) fn refuse<T>(path: &ArmPath) -> AdminResult<T> {
     let allowed = "allowed are topics, domains, namespaces and their event subscriptions";
     let problem = format!(
         "is \"Microsoft.EventGrid/{}\", which is not supported; {allowed}",
         path.route.resource
     );
-    Err(InvalidRequest::new("type", problem).into())
+    refuse_value("type", problem)
 }

@@ -1,5 +1,6 @@
 //! Checks the bodies of fault injection.
 
+use crate::model::refuse_value;
 use std::time::Duration;
 
 use humantime_serde::re::humantime::parse_duration;
@@ -45,14 +46,13 @@ pub(super) fn check_names(
     let needless =
         |target: &str| InvalidRequest::new(target, "does not apply to this actor; leave it out");
     match (actor, topic, subscription) {
-        (ActorKind::Topic, None, _) => Err(InvalidRequest::new(
-            "topic",
-            "is missing; the actor belongs to a topic",
-        )),
-        (ActorKind::Topic, Some(_), Some(_)) => Err(InvalidRequest::new(
+        (ActorKind::Topic, None, _) => {
+            refuse_value("topic", "is missing; the actor belongs to a topic")
+        }
+        (ActorKind::Topic, Some(_), Some(_)) => refuse_value(
             "subscription",
             "does not apply to the actor of a topic; leave it out",
-        )),
+        ),
         (ActorKind::Subscription | ActorKind::Delivery, ..) => {
             actor_names(topic, subscription).map(|_| ())
         }
@@ -89,10 +89,10 @@ pub(super) fn response_share(rate: f64) -> Result<f64, InvalidRequest> {
     if rate > 0.0 && rate <= 1.0 {
         return Ok(rate);
     }
-    Err(InvalidRequest::new(
+    refuse_value(
         "rate",
         format!("is {rate}; allowed is a share above 0 and up to 1"),
-    ))
+    )
 }
 
 /// Checks the number of failing writes.
@@ -100,10 +100,10 @@ pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
     if (1..=WRITES_MAX).contains(&fail) {
         return Ok(());
     }
-    Err(InvalidRequest::new(
+    refuse_value(
         "fail",
         format!("is {fail}; allowed are 1 to {WRITES_MAX} writes"),
-    ))
+    )
 }
 
 fn bounded_duration(target: &str, text: &str, most: Duration) -> Result<Duration, InvalidRequest> {

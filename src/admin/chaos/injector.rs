@@ -4,6 +4,7 @@
 //! /chaos`, or when the server stops. A new fault of the journal or of the clock replaces the
 //! active one.
 
+use crate::AdminResult;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -130,8 +131,8 @@ impl FaultInjector {
         what: Value,
         now: Timestamp,
         duration: Duration,
-        switch: impl FnOnce(u64, &ChaosTargets) -> Result<(), AdminError>,
-    ) -> Result<ActiveFaults, AdminError> {
+        switch: impl FnOnce(u64, &ChaosTargets) -> AdminResult<()>,
+    ) -> AdminResult<ActiveFaults> {
         let older = |state: &InjectorState| {
             let same = |(_, (_, on)): &(&u64, &(ActiveFaults, Fault))| {
                 fault.is_single() && on.name() == fault.name()

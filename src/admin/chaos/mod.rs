@@ -7,6 +7,8 @@
 mod body;
 pub mod injector;
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json};
 use std::time::Duration;
 
 use actix_web::{HttpResponse, web};
@@ -17,11 +19,11 @@ use self::injector::{ChaosTargets, Fault};
 use super::{
     AdminError, Control,
     arm::read_body,
-    model::{InvalidRequest, parse_body, read, value_of},
+    model::{parse_body, read, value_of},
 };
 use gridhook_api::chaos::{
-    ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponseFaultKind,
-    ResponsesBody, StallBody, StallTarget, WritesBody,
+    ActiveFaults, ActorKind, ChaosClock, ChaosKill, ChaosKillMethod, ChaosPoison,
+    ChaosResponseFault, ChaosResponses, ChaosStall, ChaosStallTarget, ChaosWrites,
 };
 use gridhook_chaos::{
     ActorFault, Inject,
@@ -53,12 +55,9 @@ pub(super) async fn end_all(control: web::Data<Control>) -> HttpResponse {
 }
 
 /// `POST /chaos/kill`. The response names the killed actor.
-pub(super) async fn kill_actor(
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
-    let body: KillBody = read(parse_body(&read_body(payload).await?)?)?;
-    let KillBody {
+pub(super) async fn kill_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
+    let body: ChaosKill = read(parse_body(&read_body(payload).await?)?)?;
+    let ChaosKill {
         actor,
         topic,
         subscription,
@@ -68,19 +67,19 @@ pub(super) async fn kill_actor(
     if let ActorKind::Delivery = actor {
         let (topic, subscription) = body::actor_names(topic.as_deref(), subscription.as_deref())?;
         let by = match by {
-            KillMethod::Panic => TaskKill::Panic,
-            KillMethod::Stop => TaskKill::Stop,
+            ChaosKillMethod::Panic => TaskKill::Panic,
+            ChaosKillMethod::Stop => TaskKill::Stop,
         };
         control.registry.kill_delivery(topic, subscription, by)?;
         control
             .fault_injector
             .count_fault(|counters| &mut counters.deliveries_killed);
-        return Ok(HttpResponse::Ok().json(body));
+        return respond_json(&body);
     }
     let victim = control.choose_victim(*actor, topic.as_deref(), subscription.as_deref())?;
     let fault = match by {
-        KillMethod::Panic => ActorFault::Panic,
-        KillMethod::Stop => ActorFault::Stop,
+        ChaosKillMethod::Panic => ActorFault::Panic,
+        ChaosKillMethod::Stop => ActorFault::Stop,
     };
     control.inject_fault(&victim, fault)?;
     control
@@ -91,24 +90,21 @@ pub(super) async fn kill_actor(
             Victim::DeadLetters => &mut counters.dead_letters_killed,
         });
     let (actor, topic, subscription) = victim.into_parts();
-    Ok(HttpResponse::Ok().json(KillBody {
+    respond_json(&ChaosKill {
         actor,
         topic,
         subscription,
         by: *by,
-    }))
+    })
 }
 
 /// `POST /chaos/stall`: stalls an actor or the journal.
-pub(super) async fn stall_actor(
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
-    let body: StallBody = read(parse_body(&read_body(payload).await?)?)?;
+pub(super) async fn stall_actor(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
+    let body: ChaosStall = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::stall_time(&body.duration)?;
     warn!(?body, "chaos: stalling an actor or the journal");
     let actor = match body.actor {
-        StallTarget::Journal => {
+        ChaosStallTarget::Journal => {
             let on = start_fault(&control, Fault::StallJournal, &body, most, |_, tools| {
                 tools.faults.set_stalled(true);
                 Ok(())
@@ -116,25 +112,25 @@ pub(super) async fn stall_actor(
             control
                 .fault_injector
                 .count_fault(|counters| &mut counters.journal_stalls);
-            return Ok(HttpResponse::Ok().json(on));
+            return respond_json(&on);
         }
-        StallTarget::Topic => ActorKind::Topic,
-        StallTarget::Subscription => ActorKind::Subscription,
-        StallTarget::DeadLetter => ActorKind::DeadLetter,
-        StallTarget::Random => ActorKind::Random,
+        ChaosStallTarget::Topic => ActorKind::Topic,
+        ChaosStallTarget::Subscription => ActorKind::Subscription,
+        ChaosStallTarget::DeadLetter => ActorKind::DeadLetter,
+        ChaosStallTarget::Random => ActorKind::Random,
     };
     let victim =
         control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
     let (stalled, pause) = injector::pause_actor(most);
     let (actor, topic, subscription) = victim.clone().into_parts();
     let actor = match actor {
-        ActorKind::Topic => StallTarget::Topic,
+        ActorKind::Topic => ChaosStallTarget::Topic,
         ActorKind::Subscription | ActorKind::Delivery | ActorKind::Random => {
-            StallTarget::Subscription
+            ChaosStallTarget::Subscription
         }
-        ActorKind::DeadLetter => StallTarget::DeadLetter,
+        ActorKind::DeadLetter => ChaosStallTarget::DeadLetter,
     };
-    let body = StallBody {
+    let body = ChaosStall {
         actor,
         topic,
         subscription,
@@ -145,15 +141,12 @@ pub(super) async fn stall_actor(
     control
         .fault_injector
         .count_fault(|counters| &mut counters.actors_stalled);
-    Ok(HttpResponse::Ok().json(on))
+    respond_json(&on)
 }
 
 /// `POST /chaos/writes`: fails the next writes of the journal, as a full disk does.
-pub(super) async fn fail_writes(
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
-    let body: WritesBody = read(parse_body(&read_body(payload).await?)?)?;
+pub(super) async fn fail_writes(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
+    let body: ChaosWrites = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::fault_duration(&body.duration)?;
     body::check_writes(body.fail)?;
     warn!(?body, "chaos: failing writes of the journal");
@@ -161,44 +154,35 @@ pub(super) async fn fail_writes(
         tools.faults.fail_writes(body.fail);
         Ok(())
     })?;
-    Ok(HttpResponse::Ok().json(on))
+    respond_json(&on)
 }
 
 /// `POST /chaos/responses`: drops, delays or corrupts responses of endpoints.
 pub(super) async fn disturb_responses(
     payload: web::Payload,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
-    let body: ResponsesBody = read(parse_body(&read_body(payload).await?)?)?;
+) -> AdminResult {
+    let body: ChaosResponses = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::fault_duration(&body.duration)?;
     let rate = body::response_share(body.rate)?;
     let fault = match (body.fault, &body.delay) {
-        (ResponseFaultKind::Delay, Some(delay)) => {
+        (ChaosResponseFault::Delay, Some(delay)) => {
             ResponseFault::Delay(body::response_delay(delay)?)
         }
-        (ResponseFaultKind::Delay, None) => {
-            return Err(InvalidRequest::new(
-                "delay",
-                "is missing; allowed is a duration such as \"2s\"",
-            )
-            .into());
+        (ChaosResponseFault::Delay, None) => {
+            return refuse_value("delay", "is missing; allowed is a duration such as \"2s\"");
         }
-        (ResponseFaultKind::Drop | ResponseFaultKind::Corrupt, Some(_)) => {
-            return Err(InvalidRequest::new(
-                "delay",
-                "is given and the fault is another; leave it out",
-            )
-            .into());
+        (ChaosResponseFault::Drop | ChaosResponseFault::Corrupt, Some(_)) => {
+            return refuse_value("delay", "is given and the fault is another; leave it out");
         }
-        (ResponseFaultKind::Drop, None) => ResponseFault::Drop,
-        (ResponseFaultKind::Corrupt, None) => ResponseFault::Corrupt,
+        (ChaosResponseFault::Drop, None) => ResponseFault::Drop,
+        (ChaosResponseFault::Corrupt, None) => ResponseFault::Corrupt,
     };
     if let (None, Some(_)) = (&body.topic, &body.subscription) {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "topic",
             "is missing; the event subscription is one of a topic",
-        )
-        .into());
+        );
     }
     let owner = control
         .registry
@@ -213,15 +197,12 @@ pub(super) async fn disturb_responses(
         tools.response_faults.begin_rule(number, rule);
         Ok(())
     })?;
-    Ok(HttpResponse::Ok().json(on))
+    respond_json(&on)
 }
 
 /// `POST /chaos/clock`: steps the wall clock, and steps it back at the end.
-pub(super) async fn step_clock(
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
-    let body: ClockBody = read(parse_body(&read_body(payload).await?)?)?;
+pub(super) async fn step_clock(payload: web::Payload, control: web::Data<Control>) -> AdminResult {
+    let body: ChaosClock = read(parse_body(&read_body(payload).await?)?)?;
     let most = body::fault_duration(&body.duration)?;
     let (back, by) = body::clock_step(&body.step)?;
     warn!(?body, "chaos: stepping the wall clock");
@@ -236,16 +217,16 @@ pub(super) async fn step_clock(
     control
         .fault_injector
         .count_fault(|counters| &mut counters.clock_steps);
-    Ok(HttpResponse::Ok().json(on))
+    respond_json(&on)
 }
 
 /// `POST /chaos/poison`. The response repeats the request.
 pub(super) async fn poison_event(
     payload: web::Payload,
     control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
-    let body: PoisonBody = read(parse_body(&read_body(payload).await?)?)?;
-    let PoisonBody {
+) -> AdminResult {
+    let body: ChaosPoison = read(parse_body(&read_body(payload).await?)?)?;
+    let ChaosPoison {
         topic,
         subscription,
         event_id,
@@ -253,7 +234,7 @@ pub(super) async fn poison_event(
         duration,
     } = &body;
     if *times == 0 {
-        return Err(InvalidRequest::new("times", "is 0; allowed is 1 or more").into());
+        return refuse_value("times", "is 0; allowed is 1 or more");
     }
     let most = duration
         .as_deref()
@@ -274,7 +255,7 @@ pub(super) async fn poison_event(
     control
         .fault_injector
         .count_fault(|counters| &mut counters.events_poisoned);
-    Ok(HttpResponse::Ok().json(body))
+    respond_json(&body)
 }
 
 impl Victim {
@@ -295,8 +276,8 @@ fn start_fault(
     fault: Fault,
     what: &impl Serialize,
     duration: Duration,
-    switch: impl FnOnce(u64, &ChaosTargets) -> Result<(), AdminError>,
-) -> Result<ActiveFaults, AdminError> {
+    switch: impl FnOnce(u64, &ChaosTargets) -> AdminResult<()>,
+) -> AdminResult<ActiveFaults> {
     let now = control.clock.now();
     let on = control.fault_injector.start(
         &control.registry,
@@ -322,7 +303,7 @@ impl Control {
         actor: ActorKind,
         topic: Option<&str>,
         subscription: Option<&str>,
-    ) -> Result<Victim, AdminError> {
+    ) -> AdminResult<Victim> {
         body::check_names(actor, topic, subscription)?;
         let name_or_empty = |name: Option<&str>| name.unwrap_or_default().to_owned();
         Ok(match actor {
@@ -350,7 +331,7 @@ impl Control {
         })
     }
 
-    fn inject_fault(&self, victim: &Victim, fault: ActorFault) -> Result<(), AdminError> {
+    fn inject_fault(&self, victim: &Victim, fault: ActorFault) -> AdminResult<()> {
         match victim {
             Victim::Actor(actor) => Ok(self.registry.inject_fault(actor, fault)?),
             Victim::DeadLetters => {

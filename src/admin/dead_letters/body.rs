@@ -1,14 +1,15 @@
 //! Reads bodies and makes views of the operations on dead letters.
 
+use crate::model::refuse_value;
 use crate::model::{InvalidRequest, parse_instant};
-use gridhook_api::dead_letters::{DeadLetterFilterBody, DeadLetterView, ProblemView};
+use gridhook_api::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterProblem};
 use gridhook_dead_letter::browse::{
     BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter,
 };
 use gridhook_policy::outcome::Reason;
 
 pub(crate) fn dead_letter_query(
-    filter: &DeadLetterFilterBody,
+    filter: &DeadLetterFilter,
     under: &str,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
     let target = |key: &str| format!("{under}{key}");
@@ -27,7 +28,7 @@ pub(crate) fn dead_letter_query(
                 "is \"{}\"; allowed are waiting and written",
                 other.escape_debug()
             );
-            return Err(InvalidRequest::new(target("stage"), problem));
+            return refuse_value(target("stage"), problem);
         }
     };
     Ok(DeadLetterQuery {
@@ -44,8 +45,8 @@ pub(crate) fn dead_letter_query(
     })
 }
 
-pub(crate) fn is_empty_filter(filter: &DeadLetterFilterBody) -> bool {
-    let DeadLetterFilterBody {
+pub(crate) fn is_empty_filter(filter: &DeadLetterFilter) -> bool {
+    let DeadLetterFilter {
         stage,
         from,
         to,
@@ -65,7 +66,7 @@ pub(super) fn known_reason(target: &str, given: &str) -> Result<String, InvalidR
     )
 }
 
-pub(crate) fn dead_letter_view(found: &FoundDeadLetter) -> DeadLetterView {
+pub(crate) fn dead_letter_view(found: &FoundDeadLetter) -> DeadLetter {
     let letter = &found.dead_letter;
     let result = &found.dead_letter.result;
     let (stage, file_due, file, index) = match &found.key {
@@ -74,7 +75,7 @@ pub(crate) fn dead_letter_view(found: &FoundDeadLetter) -> DeadLetterView {
             ("written", None, Some(file.clone()), Some(*index))
         }
     };
-    DeadLetterView {
+    DeadLetter {
         key: found.key.to_string(),
         stage: stage.to_owned(),
         id: letter.id.clone(),
@@ -92,10 +93,10 @@ pub(crate) fn dead_letter_view(found: &FoundDeadLetter) -> DeadLetterView {
     }
 }
 
-pub(super) fn problem_views(problems: Vec<BrowseProblem>) -> Vec<ProblemView> {
+pub(super) fn problem_views(problems: Vec<BrowseProblem>) -> Vec<DeadLetterProblem> {
     problems
         .into_iter()
-        .map(|BrowseProblem { at, why }| ProblemView {
+        .map(|BrowseProblem { at, why }| DeadLetterProblem {
             path: at,
             reason: why,
         })

@@ -1,15 +1,16 @@
 //! `GET /deadLetters`: events of all event subscriptions that became dead letters, the newest
 //! first, from their ledgers.
 
+use crate::{AdminResult, respond_json};
 use std::{collections::BTreeMap, sync::Arc};
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 use super::body::known_reason;
 use crate::ledger_line::line_view;
 use crate::{
-    AdminError, Control,
+    Control,
     ledger_line::LineContext,
     model::InvalidRequest,
     newest_lines::{INSTANT, NewestLines, read_newest_lines},
@@ -43,10 +44,7 @@ struct NewestQuery {
 type Candidates = BTreeMap<SubscriptionKey, (Arc<TopicHandle>, Arc<SubscriptionRecord>)>;
 
 /// `GET /deadLetters`.
-pub(crate) async fn list_newest(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(crate) async fn list_newest(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let query: NewestQuery = query::read(
         request.query_string(),
         "top, continue, reason, topic and search",
@@ -109,11 +107,11 @@ pub(crate) async fn list_newest(
             line: line_view(line, context),
         })
     });
-    Ok(HttpResponse::Ok().json(NewestDeadLettersView {
+    respond_json(&NewestDeadLettersView {
         now: now.to_string(),
         value: value.collect(),
         r#continue: next.map(|before| before.0.to_string()),
-    }))
+    })
 }
 
 /// Event subscriptions that match and may have dead letters.
@@ -121,7 +119,7 @@ fn find_candidates(
     control: &Control,
     permissions: &Permissions,
     query: &NewestQuery,
-) -> Result<Candidates, AdminError> {
+) -> AdminResult<Candidates> {
     let of_topic = query
         .topic
         .as_deref()

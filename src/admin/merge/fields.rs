@@ -53,8 +53,6 @@ pub(crate) enum FieldRule {
     Items,
     /// The items of all parts, those with the same value of the key merged.
     ItemsBy(&'static str, &'static MergedFields),
-    /// The metrics of all parts, merged by name.
-    Metrics(&'static MergedFields),
     Fields(&'static MergedFields),
     /// The fields of each value of a map.
     FieldsOfEach(&'static MergedFields),
@@ -249,9 +247,6 @@ impl FieldRule {
             Self::ItemsBy(key, fields) => {
                 join_items(all, &more, key, |all, more| fields.join_fields(all, more))
             }
-            Self::Metrics(fields) => join_items(all, &more, "name", |all, more| {
-                join_metric(all, more, fields)
-            }),
             Self::Fields(fields) => {
                 if let (Value::Object(all), Value::Object(more)) = (all, more) {
                     fields.join_fields(all, more);
@@ -307,21 +302,6 @@ fn join_items(
             (Some(Value::Object(known)), Value::Object(item)) => join(known, item),
             (_, item) => all.push(item),
         }
-    }
-}
-
-/// An average of averages is none: the larger one is reported.
-fn join_metric(all: &mut Map<String, Value>, more: Map<String, Value>, fields: &MergedFields) {
-    let is_average = all
-        .get("aggregation")
-        .is_some_and(|aggregation| aggregation == "Average");
-    if !is_average {
-        return fields.join_fields(all, more);
-    }
-    let first =
-        |metric: &Map<String, Value>| metric.get("timeseries")?.get(0)?.get("value")?.as_f64();
-    if first(&more) > first(all) {
-        *all = more;
     }
 }
 

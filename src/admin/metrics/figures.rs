@@ -441,21 +441,3 @@ fn by_name<K: ToString>(known: &BTreeMap<K, u64>, all: u64) -> Vec<(String, u64)
     }
     named
 }
-
-/// Azure Monitor's `ErrorType`: client errors are those that do not go away with time.
-pub(super) fn error_type(outcome: &str) -> &'static str {
-    let client = [
-        Failure::NotFound,
-        Failure::Unauthorized,
-        Failure::BadRequest,
-        Failure::PayloadTooLarge,
-        Failure::Forbidden,
-        Failure::Disabled,
-        Failure::CredentialRefused,
-    ];
-    if client.iter().any(|known| known.to_string() == outcome) {
-        "ClientError"
-    } else {
-        "ServerError"
-    }
-}

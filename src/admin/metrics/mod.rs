@@ -3,17 +3,13 @@
 //!
 //! A request collects the figures (`scrape`, `figures`) and writes them by tables of metric
 //! families (`families`, `server`) as Prometheus text or OpenMetrics. For one event subscription
-//! JSON is available too, with Azure Monitor's names (`azure`). `series` bounds how many topics and
-//! event subscriptions have series of their own in `/metrics`.
+//! JSON is available too (`view`). `series` bounds how many topics and event subscriptions have
+//! series of their own in `/metrics`.
 //!
 //! Counters come from the stored records, so they are exact and survive a restart. Where they do
 //! not, the help text says "since the process started". A scrape sends no message to an actor,
 //! takes no lock that an actor holds for long, and runs on a blocking thread.
-//!
-//! Not implemented: `AdvancedFilterEvaluationCount`, because advanced filters are not billed here;
-//! and averages over minutes, which the collector computes.
 
-mod azure;
 mod cluster;
 mod families;
 mod figures;
@@ -23,6 +19,7 @@ mod series;
 mod server;
 mod view;
 
+use crate::{AdminResult, respond_json};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -263,10 +260,7 @@ pub(super) fn standby_exposition(
 }
 
 /// `GET /metrics`.
-pub(super) async fn get_metrics(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn get_metrics(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let format = text_format(&request);
     let pool_stopped = |_| AdminError::Broken("the pool of blocking threads has stopped");
     let finding = control.clone();
@@ -294,7 +288,7 @@ pub(super) async fn get_subscription_metrics(
     call: Call<'_>,
     path: &TopicPath,
     name: &str,
-) -> Result<HttpResponse, AdminError> {
+) -> AdminResult {
     let control = call.control;
     let topic = find_topic(control, path)?;
     let missing = || no_subscription(path, name);
@@ -324,13 +318,13 @@ pub(super) async fn get_subscription_metrics(
     match negotiate_format(call.request).unwrap_or(ExpositionFormat::Json) {
         ExpositionFormat::Json => {
             let started = control.exposition.started;
-            Ok(HttpResponse::Ok().json(MetricsView::new(
+            respond_json(&MetricsView::new(
                 &topic.record(),
                 &record,
                 &figures,
                 started,
                 now,
-            )))
+            ))
         }
         ExpositionFormat::Text(format) => {
             let mut text = MetricsText::new(format);

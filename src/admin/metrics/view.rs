@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{
-    azure::{self, AZURE_METRIC, AzureMetric},
-    figures::{SubscriptionCounters, SubscriptionFigures, SubscriptionGauges, by_end},
-};
+use super::figures::{SubscriptionCounters, SubscriptionFigures, SubscriptionGauges, by_end};
 use crate::merge::{
     FieldRule::{
-        Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, Metrics, Sum,
-        SumOfEach, WorstHealth,
+        Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, Sum, SumOfEach,
+        WorstHealth,
     },
     merged_fields,
 };
@@ -28,18 +25,19 @@ use gridhook_subscription::PHASE_NAMES;
 pub(crate) struct MetricsView {
     /// Key of the topic, such as `orders` or `domain:shop`
     topic: String,
+    /// Name of the event subscription
     subscription: String,
     /// Time of the measurement
     at: String,
-    /// Metrics with Azure Monitor's names and dimensions. Counts start when the event subscription
-    /// was created, the duration at `measuredSince`.
-    metrics: Vec<AzureMetric>,
     /// Present state of the event subscription
     state: StateView,
+    /// Counters of events and requests
     counts: CountersView,
     /// Start of the process, from which durations and restarts are measured
     measured_since: String,
+    /// Incarnations and restarts of the actor of the event subscription
     actor: ActorView,
+    /// Distributions of durations and sizes
     histograms: HistogramsView,
 }
 
@@ -47,23 +45,41 @@ pub(crate) struct MetricsView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetricsState)]
 struct StateView {
+    /// Health of the endpoint
     health: &'static str,
+    /// Whether delivery is held
     held: bool,
+    /// Cause of the state
     cause: Option<String>,
+    /// Time of the beginning
     since: Option<String>,
+    /// Time of the end
     until: Option<String>,
+    /// Number of consecutive suspensions
     consecutive_suspensions: u32,
+    /// Number of consecutive failures
     failures: u32,
+    /// Number of events behind the newest one
     backlog: u64,
+    /// Age of the oldest event of the backlog, in seconds
     backlog_age_seconds: f64,
+    /// Time to live of events, in seconds
     time_to_live_seconds: f64,
+    /// Number of pending events
     pending: u64,
+    /// Time of the next due event
     next_due: Option<String>,
+    /// Number of dead letters that wait for their file
     dead_letters_waiting: u64,
+    /// Number of requests in flight
     in_flight: u64,
+    /// Number of requests that wait for a late response
     late_requests: u64,
+    /// Limit of concurrent requests
     concurrency_limit: u64,
+    /// Current number of events in a request
     events_per_request: u64,
+    /// Current rate of requests
     requests_per_second: Option<f64>,
 }
 
@@ -72,13 +88,19 @@ struct StateView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetricsCounts)]
 struct CountersView {
+    /// Number of passed events
     passed: u64,
+    /// Number of events that the filter rejected
     filtered: u64,
+    /// Number of matching events
     matched: u64,
+    /// Number of delivered events
     delivered: u64,
+    /// Number of canceled events
     canceled: u64,
     /// Number of delivered events of replays and redrives
     replayed: u64,
+    /// Number of events delivered by a late response
     late: u64,
     /// Number of attempts since the event subscription was created
     attempts: BTreeMap<String, u64>,
@@ -88,22 +110,29 @@ struct CountersView {
     dropped: BTreeMap<String, u64>,
     /// Counts of operations by pulling clients, one for each event
     leases: BTreeMap<String, u64>,
+    /// Counters of dead letters
     dead_letters: DeadLettersView,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = SubscriptionMetricsDeadLetters)]
 struct DeadLettersView {
+    /// Number of written dead letters
     written: u64,
+    /// Number of dead letters that were lost because the store was unreachable for too long
     lost: u64,
+    /// Number of redriven dead letters
     redriven: u64,
+    /// Number of purged dead letters
     purged: u64,
+    /// Number of dead-letter files
     files: u64,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = SubscriptionMetricsActor)]
 struct ActorView {
+    /// Number of the current incarnation
     incarnation: u64,
     /// Number of restarts by cause of the end
     restarts: BTreeMap<&'static str, u64>,
@@ -115,9 +144,13 @@ struct ActorView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetricsHistograms)]
 struct HistogramsView {
+    /// Distribution of the response times
     response_seconds: HistogramView,
+    /// Distribution of the time before the first attempt
     queue_wait_seconds: HistogramView,
+    /// Distribution of the time from publish to delivery
     delivery_seconds: HistogramView,
+    /// Distribution of the events in a request
     batch_events: HistogramView,
     /// Phases of a request: dns, connect, tls, first_byte, body.
     phase_seconds: BTreeMap<&'static str, HistogramView>,
@@ -126,7 +159,9 @@ struct HistogramsView {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = MetricsHistogram)]
 struct HistogramView {
+    /// Number of values that were counted
     count: u64,
+    /// Sum of the values, in seconds or events as the name of the histogram says
     sum: f64,
     /// Cumulative counts by upper bound; the last bucket, without a bound, has all values
     buckets: Vec<BucketView>,
@@ -135,6 +170,7 @@ struct HistogramView {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = MetricsBucket)]
 struct BucketView {
+    /// Upper bound of the bucket; missing for the last one
     le: Option<f64>,
     /// Number of values up to the bound
     count: u64,
@@ -168,7 +204,7 @@ merged_fields! { HISTOGRAMS: HistogramsView = HistogramsView {
 } }
 
 merged_fields! { METRICS: MetricsView = MetricsView {
-    topic: First, subscription: First, at: Latest, metrics: Metrics(&AZURE_METRIC), state: Fields(&STATE),
+    topic: First, subscription: First, at: Latest, state: Fields(&STATE),
     counts: Fields(&COUNTS), measured_since: Earliest, actor: Fields(&ACTOR), histograms: Fields(&HISTOGRAMS),
 } }
 
@@ -189,7 +225,6 @@ impl MetricsView {
             topic: topic.key(),
             subscription: subscription.key(),
             at: now.to_string(),
-            metrics: azure::metrics(topic, subscription, figures),
             state: StateView::new(state, now),
             counts: CountersView::new(sums),
             measured_since: started.to_string(),

@@ -1,5 +1,6 @@
 //! Deployments of templates: reads their bodies and builds their views.
 
+use crate::model::refuse_value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -51,10 +52,7 @@ impl DeploymentSpec {
             .map_err(|_| InvalidRequest::new(BODY, "is not JSON: it is not UTF-8"))?;
         let mut value = read_json(text).map_err(|problem| InvalidRequest::new(BODY, problem))?;
         if !value.is_object() {
-            return Err(InvalidRequest::new(
-                BODY,
-                "is not a JSON object; allowed is a JSON object",
-            ));
+            return refuse_value(BODY, "is not a JSON object; allowed is a JSON object");
         }
         drop_read_only(&mut value, &["id", "name", "type"]);
         let DeploymentBody {
@@ -64,10 +62,10 @@ impl DeploymentSpec {
         check_tags(&tags)?;
         refuse_unsupported(&properties)?;
         let Some(template) = properties.template.filter(|template| !template.is_null()) else {
-            return Err(InvalidRequest::new(
+            return refuse_value(
                 "properties.template",
                 "is missing; allowed is a template of Azure Resource Manager",
-            ));
+            );
         };
         let format = properties
             .what_if_settings
@@ -85,8 +83,7 @@ impl DeploymentSpec {
 
 /// Refuses by name what this server does not have.
 fn refuse_unsupported(properties: &DeploymentBodyProperties) -> Result<(), InvalidRequest> {
-    let refuse =
-        |key: &str, problem: &str| Err(InvalidRequest::new(format!("properties.{key}"), problem));
+    let refuse = |key: &str, problem: &str| refuse_value(format!("properties.{key}"), problem);
     let is_set = |value: &Option<Value>| {
         let is_empty = |value: &Value| value.is_null() || *value == serde_json::json!({});
         value.as_ref().is_some_and(|value| !is_empty(value))
@@ -139,7 +136,7 @@ pub(crate) fn check_deployment_name(name: &str) -> Result<(), InvalidRequest> {
         "is \"{}\"; allowed are 1 to {DEPLOYMENT_NAME_CHARS_MAX} letters, digits and -_.()",
         name.escape_debug()
     );
-    Err(InvalidRequest::new("the name of the deployment", problem))
+    refuse_value("the name of the deployment", problem)
 }
 
 /// The resource id of a deployment.

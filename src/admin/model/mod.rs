@@ -42,6 +42,14 @@ pub struct InvalidRequest {
     pub problem: String,
 }
 
+/// Refuses a value of a request: the error of [`InvalidRequest::new`] as a result.
+pub(crate) fn refuse_value<T, E: From<InvalidRequest>>(
+    target: impl Into<String>,
+    problem: impl Into<String>,
+) -> Result<T, E> {
+    Err(InvalidRequest::new(target, problem).into())
+}
+
 impl InvalidRequest {
     pub(crate) fn new(target: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
@@ -224,10 +232,7 @@ fn refuse_unsupported(
             [] => "leave it out".to_owned(),
             _ => format!("allowed is {}", harmless.join(" or ")),
         };
-        return Err(InvalidRequest::new(
-            *at,
-            format!("is not supported yet ({because}): {allowed}"),
-        ));
+        return refuse_value(*at, format!("is not supported yet ({because}): {allowed}"));
     }
     Ok(())
 }
@@ -290,10 +295,7 @@ pub(crate) fn parse_body(body: &[u8]) -> Result<Value, InvalidRequest> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| InvalidRequest::new(BODY, format!("is not JSON: {error}")))?;
     if !value.is_object() {
-        return Err(InvalidRequest::new(
-            BODY,
-            "is not a JSON object; allowed is a JSON object",
-        ));
+        return refuse_value(BODY, "is not a JSON object; allowed is a JSON object");
     }
     check_exact(std::str::from_utf8(body).unwrap_or_default())?;
     Ok(value)
@@ -301,9 +303,7 @@ pub(crate) fn parse_body(body: &[u8]) -> Result<Value, InvalidRequest> {
 
 /// Refuses numbers that parsing has rounded, because filters compare exactly.
 pub(crate) fn check_exact(json: &str) -> Result<(), InvalidRequest> {
-    number::first_rounded(json).map_or(Ok(()), |(at, problem)| {
-        Err(InvalidRequest::new(at, problem))
-    })
+    number::first_rounded(json).map_or(Ok(()), |(at, problem)| refuse_value(at, problem))
 }
 
 /// Reads `value` into a struct; an error has the path of the key.
@@ -365,13 +365,13 @@ pub(crate) fn parse_instant(target: &str, given: &str) -> Result<Timestamp, Inva
     match parse_instant_or_utc(given) {
         // Times before 1970 are treated as 1970.
         Some(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
-        None => Err(InvalidRequest::new(
+        None => refuse_value(
             target,
             format!(
                 "is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z",
                 given.escape_debug()
             ),
-        )),
+        ),
     }
 }
 
@@ -413,10 +413,10 @@ pub(super) fn value_of(body: &impl Serialize) -> Value {
 /// Refuses a name in the body that is not the name in the path.
 fn check_same_name(given: Option<&str>, name: &str) -> Result<(), InvalidRequest> {
     match given {
-        Some(given) if !given.eq_ignore_ascii_case(name) => Err(InvalidRequest::new(
+        Some(given) if !given.eq_ignore_ascii_case(name) => refuse_value(
             "name",
             format!("is \"{given}\"; allowed is the name in the path, \"{name}\""),
-        )),
+        ),
         Some(_) | None => Ok(()),
     }
 }
@@ -432,10 +432,10 @@ const TAG_VALUE_CHARS_MAX: usize = 256;
 
 fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), InvalidRequest> {
     if tags.len() > TAGS_MAX {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "tags",
             format!("has {} tags; allowed are {TAGS_MAX}", tags.len()),
-        ));
+        );
     }
     for (name, value) in tags {
         let lengths = [name.chars().count(), value.chars().count()];
@@ -446,7 +446,7 @@ fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), InvalidRequest> {
                  are {TAG_NAME_CHARS_MAX} and {TAG_VALUE_CHARS_MAX}",
                 lengths[0], lengths[1],
             );
-            return Err(InvalidRequest::new("tags", problem));
+            return refuse_value("tags", problem);
         }
     }
     Ok(())
@@ -460,8 +460,8 @@ fn check_name(what: &str, name: &str, max: usize) -> Result<(), InvalidRequest> 
     if legal {
         return Ok(());
     }
-    Err(InvalidRequest::new(
+    refuse_value(
         what,
         format!("is \"{name}\"; allowed are 3 to {max} letters (a to z), digits and hyphens"),
-    ))
+    )
 }

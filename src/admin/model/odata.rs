@@ -2,6 +2,7 @@
 //! `ne`, `not`, `and`, `or` and parentheses; names and words are compared without case.
 
 use super::InvalidRequest;
+use crate::model::refuse_value;
 
 /// Maximum nesting, because the parser is recursive.
 const DEPTH_MAX: usize = 32;
@@ -103,10 +104,10 @@ fn parse_quoted(rest: &str) -> Result<(String, usize), InvalidRequest> {
             c => text.push(c),
         }
     }
-    Err(InvalidRequest::new(
+    refuse_value(
         "$filter",
         format!("has a text without its closing quote; {ALLOWED}"),
-    ))
+    )
 }
 
 struct ODataParser {
@@ -153,10 +154,7 @@ impl ODataParser {
 
     fn parse_term(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
         if depth > DEPTH_MAX {
-            return Err(InvalidRequest::new(
-                "$filter",
-                format!("has more than {DEPTH_MAX} levels"),
-            ));
+            return refuse_value("$filter", format!("has more than {DEPTH_MAX} levels"));
         }
         match self.next() {
             Some(ODataToken::Open) => {
@@ -194,10 +192,7 @@ impl ODataParser {
     fn parse_text(&mut self) -> Result<String, InvalidRequest> {
         self.terms += 1;
         if self.terms > TERMS_MAX {
-            return Err(InvalidRequest::new(
-                "$filter",
-                format!("has more than {TERMS_MAX} comparisons"),
-            ));
+            return refuse_value("$filter", format!("has more than {TERMS_MAX} comparisons"));
         }
         match self.next() {
             Some(ODataToken::Text(text)) => Ok(text),

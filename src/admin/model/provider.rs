@@ -1,7 +1,7 @@
 //! The resource provider: its operations, topic types and event types.
 
 use gridhook_api::provider::{
-    EventType, EventTypeProperties, OperationDisplay, ProviderOperation, TopicType,
+    EventType, EventTypeProperties, ProviderOperation, ProviderOperationDisplay, TopicType,
     TopicTypeProperties,
 };
 use gridhook_record::topic::{TopicKind, TopicRecord};
@@ -119,7 +119,7 @@ fn describe_operation(
     ProviderOperation {
         name: format!("Microsoft.EventGrid/{path}/{verb}"),
         is_data_action,
-        display: OperationDisplay {
+        display: ProviderOperationDisplay {
             provider: "Microsoft Event Grid".to_owned(),
             resource: resource.to_owned(),
             operation: operation.to_owned(),

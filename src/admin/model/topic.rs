@@ -3,6 +3,7 @@
 pub(super) mod ingress;
 mod view;
 
+use crate::model::refuse_value;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -17,7 +18,7 @@ use super::{
     value_of,
 };
 use gridhook_api::duration::format_duration;
-use gridhook_api::topic::{MappingBody, MappingType, RegenerateKeyBody, Topic, TopicProperties};
+use gridhook_api::topic::{MappingBody, MappingType, RegenerateKey, Topic, TopicProperties};
 use gridhook_event::{Name, Schema};
 use gridhook_record::topic::{
     AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord,
@@ -155,10 +156,10 @@ impl TopicSpec {
             ),
         ] {
             if kind == TopicKind::Topic && given.is_some() {
-                return Err(InvalidRequest::new(
+                return refuse_value(
                     key,
                     "applies only to domains, and this is a topic; leave it out",
-                ));
+                );
             }
         }
         let tags = body.tags.unwrap_or_default();
@@ -262,10 +263,10 @@ impl TopicSpec {
         {
             let requested = schema_name(requested);
             let is = schema_name(existing.input_schema);
-            return Err(InvalidRequest::new(
+            return refuse_value(
                 "properties.inputSchema",
                 format!("is {requested}; the schema of a topic cannot be changed from {is}"),
-            ));
+            );
         }
         let domain = self.domain_topics(existing.domain);
         let edition = self.properties.edition.clone();
@@ -312,7 +313,7 @@ pub(super) fn check_partition_count(
     let Some(given) = requested else {
         return Ok(());
     };
-    let refuse = |problem: String| Err(InvalidRequest::new("properties.partitionCount", problem));
+    let refuse = |problem: String| refuse_value("properties.partitionCount", problem);
     match existing.map(|existing| existing.partition_count) {
         Some(is) if is != given => refuse(format!(
             "is {given}; the partition count of a topic cannot be changed from {is}"
@@ -334,11 +335,11 @@ pub(super) fn check_partition_count(
 /// Each shard would only know the ids of its own part.
 pub(super) fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidRequest> {
     if record.is_spread() && record.ingress.duplicate_window_s.is_some() {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "properties.duplicateDetectionHistoryTimeWindow",
             "is given; a spread topic has no duplicate detection; leave it out, or create a topic \
              with \"partitionCount\": 1",
-        ));
+        );
     }
     Ok(record)
 }
@@ -355,7 +356,7 @@ pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), InvalidReques
             let problem = format!(
                 "is \"{name}\"; names that begin with \"{taken}\" are reserved by Event Grid"
             );
-            Err(InvalidRequest::new(what, problem))
+            refuse_value(what, problem)
         }
         None => Ok(()),
     }
@@ -378,10 +379,7 @@ pub(super) fn check_scope_part(what: &str, given: &str) -> Result<(), InvalidReq
         "allowed are 1 to 90 letters, digits and -_.() of {SCOPE_PART_BYTES_MAX} bytes in all, \
          without a . at the end"
     );
-    Err(InvalidRequest::new(
-        what,
-        format!("is \"{}\"; {allowed}", given.escape_debug()),
-    ))
+    refuse_value(what, format!("is \"{}\"; {allowed}", given.escape_debug()))
 }
 
 fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
@@ -470,13 +468,13 @@ pub enum KeyName {
 impl KeyName {
     /// Reads the body of `regenerateKey`.
     pub fn read(body: &[u8]) -> Result<Self, InvalidRequest> {
-        match read::<RegenerateKeyBody>(parse_body(body)?)?.key_name {
+        match read::<RegenerateKey>(parse_body(body)?)?.key_name {
             name if name.eq_ignore_ascii_case("key1") => Ok(Self::Key1),
             name if name.eq_ignore_ascii_case("key2") => Ok(Self::Key2),
-            other => Err(InvalidRequest::new(
+            other => refuse_value(
                 "keyName",
                 format!("is \"{other}\"; allowed are key1 and key2"),
-            )),
+            ),
         }
     }
 }

@@ -152,7 +152,12 @@ pub(crate) const fn describe(id: &'static str, summary: &'static str) -> Descrip
 
 impl Description {
     /// Adds a JSON body.
-    pub(crate) const fn takes(
+    pub(crate) const fn takes<T: ToSchema>(self, is_required: bool, example: &'static str) -> Self {
+        self.takes_json(is_required, SchemaRegistry::reference_to::<T>, example)
+    }
+
+    /// Adds a JSON body with a schema.
+    pub(crate) const fn takes_json(
         mut self,
         is_required: bool,
         schema: SchemaFn,
@@ -223,17 +228,32 @@ impl Description {
     }
 
     /// Adds a whole list as the response.
-    pub(crate) const fn lists(self, item: SchemaFn) -> Self {
+    pub(crate) const fn lists<T: ToSchema>(self) -> Self {
+        self.lists_json(SchemaRegistry::reference_to::<T>)
+    }
+
+    /// Adds a whole list of items with a schema as the response.
+    pub(crate) const fn lists_json(self, item: SchemaFn) -> Self {
         self.responds(200, "The whole list", Content::List(item))
     }
 
     /// Adds a page of a list as the response, and the parameters of pages.
-    pub(crate) const fn pages(self, item: SchemaFn) -> Self {
-        self.with(&[FILTER, TOP, SKIP_TOKEN]).returns_page(item)
+    pub(crate) const fn pages<T: ToSchema>(self) -> Self {
+        self.pages_json(SchemaRegistry::reference_to::<T>)
+    }
+
+    /// Adds a page of a list of items with a schema as the response, and the parameters of pages.
+    pub(crate) const fn pages_json(self, item: SchemaFn) -> Self {
+        self.with(&[FILTER, TOP, SKIP_TOKEN])
+            .returns_page_json(item)
     }
 
     /// Adds a page of a list as the response.
-    pub(crate) const fn returns_page(self, item: SchemaFn) -> Self {
+    pub(crate) const fn returns_page<T: ToSchema>(self) -> Self {
+        self.returns_page_json(SchemaRegistry::reference_to::<T>)
+    }
+
+    const fn returns_page_json(self, item: SchemaFn) -> Self {
         let meaning = "A page of the list, with the link to the next page";
         self.responds(200, meaning, Content::List(item))
     }

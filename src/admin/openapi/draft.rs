@@ -9,7 +9,7 @@ use utoipa::{
     openapi::{RefOr, schema::Schema},
 };
 
-use super::fields;
+use super::comments::describe_schema;
 use crate::{
     auth::{Access, Role},
     model::value_of,
@@ -33,7 +33,7 @@ impl SchemaRegistry {
         T::schemas(&mut all);
         for (name, schema) in all {
             let mut schema = value_of(&schema);
-            fields::describe_fields(&mut schema);
+            describe_schema(&mut schema);
             name_constants(&name, &mut schema);
             assert!(
                 self.0.get(&name).is_none_or(|known| *known == schema),

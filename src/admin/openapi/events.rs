@@ -18,21 +18,28 @@ pub(super) struct EventGridEvent {
     /// topic
     #[schema(example = "berlin")]
     topic: Option<String>,
+    /// Subject of the event in the context of its source
     #[schema(example = "orders/1")]
     subject: String,
+    /// Type of the event
     #[schema(example = "order.placed")]
     event_type: String,
+    /// Time at which the event happened, in RFC 3339 and UTC
     #[schema(format = DateTime, example = "2040-01-01T00:00:00Z")]
     event_time: String,
+    /// Payload of the event
     data: Option<Value>,
+    /// Version of the schema of the payload
     #[schema(example = "1.0")]
     data_version: Option<String>,
+    /// Version of the schema of the event
     metadata_version: Option<String>,
 }
 
 /// A CloudEvent of version 1.0, in JSON; other members are its extensions.
 #[derive(ToSchema)]
 pub(super) struct CloudEvent {
+    /// Version of CloudEvents, always `1.0`
     #[schema(example = "1.0")]
     specversion: String,
     /// Id of the event, unique for its source
@@ -44,13 +51,18 @@ pub(super) struct CloudEvent {
     /// Type of the event
     #[schema(example = "order.placed")]
     r#type: String,
+    /// Subject of the event in the context of its source
     subject: Option<String>,
     /// Time at which the event happened, in RFC 3339
     #[schema(format = DateTime)]
     time: Option<String>,
+    /// Media type of the payload
     datacontenttype: Option<String>,
+    /// URI of the schema of the payload
     dataschema: Option<String>,
+    /// Payload of the event
     data: Option<Value>,
+    /// Binary payload of the event, in base64
     data_base64: Option<String>,
 }
 

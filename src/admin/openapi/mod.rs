@@ -9,10 +9,10 @@
 //! Not described: paths that are always refused (event subscriptions of other providers'
 //! resources), and 405 responses, which every path sends with `Allow` for other methods.
 
+mod comments;
 mod description;
 mod draft;
 mod events;
-mod fields;
 mod publishing;
 mod pull;
 mod shared;
@@ -24,8 +24,8 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use self::{
     description::{
-        CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, SchemaFn, TOP,
-        any_object, any_text, describe,
+        CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, TOP, any_object,
+        any_text, describe,
     },
     draft::{OperationBuilder, SchemaRegistry, error_reference},
 };

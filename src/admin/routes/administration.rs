@@ -8,7 +8,7 @@ use crate::{
     audit,
     auth::Access,
     chaos, cluster,
-    openapi::{SchemaRegistry, describe},
+    openapi::describe,
     placement::{
         Merge,
         ShardScope::{All, ByBody, Control},
@@ -18,13 +18,13 @@ use crate::{
 use gridhook_api::{
     audit::AuditPageView,
     chaos::{
-        ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody,
-        WritesBody,
+        ActiveFaults, ChaosClock, ChaosKill, ChaosPoison, ChaosReport, ChaosResponses, ChaosStall,
+        ChaosWrites,
     },
     cluster::{ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView},
     session::Session,
     store::BackupBody,
-    token::{TokenBody, TokenList, TokenView},
+    token::{Token, TokenBody, TokenList},
 };
 
 /// The rows.
@@ -74,11 +74,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                 "Ask the owner of a shard to finish what is in flight and give the shard up to a \
                  node",
             )
-            .takes(
-                true,
-                SchemaRegistry::reference_to::<MoveBody>,
-                r#"{"shard": 0, "node": "b"}"#,
-            )
+            .takes::<MoveBody>(true, r#"{"shard": 0, "node": "b"}"#)
             .returns::<OwnershipView>(202, "The records, with the request")
             .fails(CLUSTER)
             .fails(UNREAD_BODY),
@@ -96,11 +92,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                 "drainNode",
                 "Ask a node to give up what it owns and take nothing, or end that",
             )
-            .takes(
-                true,
-                SchemaRegistry::reference_to::<DrainBody>,
-                r#"{"node": "b", "drain": true}"#,
-            )
+            .takes::<DrainBody>(true, r#"{"node": "b", "drain": true}"#)
             .returns::<ClusterView>(202, "The nodes")
             .fails(CLUSTER)
             .fails(UNREAD_BODY),
@@ -119,11 +111,7 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                 "Remove the record of a node that is gone for good, so that the stream keeps \
                  nothing for it",
             )
-            .takes(
-                true,
-                SchemaRegistry::reference_to::<ForgetBody>,
-                r#"{"node": "b"}"#,
-            )
+            .takes::<ForgetBody>(true, r#"{"node": "b"}"#)
             .returns::<ClusterView>(200, "The nodes that are left")
             .fails(CLUSTER)
             .fails(UNREAD_BODY),
@@ -201,12 +189,11 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                     "createToken",
                     "Create a named token, which is shown in this response only",
                 )
-                .takes(
+                .takes::<TokenBody>(
                     true,
-                    SchemaRegistry::reference_to::<TokenBody>,
                     r#"{"name": "shop", "roles": ["publish"], "scopes": ["topics/orders"]}"#,
                 )
-                .returns::<TokenView>(201, "The token")
+                .returns::<Token>(201, "The token")
                 .fails(&[
                     (400, "Invalid token"),
                     (409, "The name is taken, or there are too many tokens"),
@@ -255,11 +242,8 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             Access::ADMIN,
             |route| route.to(store::back_up),
             store_job(
-                describe("backUpStore", "Back up the store and check the copy").takes(
-                    true,
-                    SchemaRegistry::reference_to::<BackupBody>,
-                    r#"{"folder": "/srv/backups/monday"}"#,
-                ),
+                describe("backUpStore", "Back up the store and check the copy")
+                    .takes::<BackupBody>(true, r#"{"folder": "/srv/backups/monday"}"#),
             ),
         )],
     ),
@@ -290,13 +274,12 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::kill_actor),
-            fault(
+            fault::<ChaosKill>(
                 "kill",
                 "Kill an actor (with `chaos.enabled`)",
-                SchemaRegistry::reference_to::<KillBody>,
                 r#"{"actor": "topic", "topic": "orders", "by": "stop"}"#,
             )
-            .returns::<KillBody>(200, "The killed actor"),
+            .returns::<ChaosKill>(200, "The killed actor"),
         )],
     ),
     faults(
@@ -306,13 +289,12 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::poison_event),
-            fault(
+            fault::<ChaosPoison>(
                 "poison",
                 "Make an event kill every actor that processes it (with `chaos.enabled`)",
-                SchemaRegistry::reference_to::<PoisonBody>,
                 r#"{"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1}"#,
             )
-            .returns::<PoisonBody>(200, "The injected fault"),
+            .returns::<ChaosPoison>(200, "The injected fault"),
         )],
     ),
     faults(
@@ -322,10 +304,9 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::stall_actor),
-            fault(
+            fault::<ChaosStall>(
                 "stall",
                 "Stall an actor or the journal (with `chaos.enabled`)",
-                SchemaRegistry::reference_to::<StallBody>,
                 r#"{"actor": "journal", "duration": "500ms"}"#,
             )
             .returns::<ActiveFaults>(200, "The active fault"),
@@ -338,10 +319,9 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::fail_writes),
-            fault(
+            fault::<ChaosWrites>(
                 "failWrites",
                 "Fail the next writes of the journal (with `chaos.enabled`)",
-                SchemaRegistry::reference_to::<WritesBody>,
                 r#"{"fail": 3, "duration": "10s"}"#,
             )
             .returns::<ActiveFaults>(200, "The active fault"),
@@ -354,10 +334,9 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::disturb_responses),
-            fault(
+            fault::<ChaosResponses>(
                 "disturbResponses",
                 "Drop, delay or corrupt responses of endpoints (with `chaos.enabled`)",
-                SchemaRegistry::reference_to::<ResponsesBody>,
                 r#"{"fault": "drop", "rate": 0.05, "duration": "30s"}"#,
             )
             .returns::<ActiveFaults>(200, "The active fault"),
@@ -370,10 +349,9 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
             POST,
             Access::ADMIN,
             |route| route.to(chaos::step_clock),
-            fault(
+            fault::<ChaosClock>(
                 "stepClock",
                 "Step the wall clock for a while (with `chaos.enabled`)",
-                SchemaRegistry::reference_to::<ClockBody>,
                 r#"{"step": "-1h", "duration": "10s"}"#,
             )
             .returns::<ActiveFaults>(200, "The active fault"),

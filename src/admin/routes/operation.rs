@@ -22,16 +22,16 @@ use crate::{
     search, server, supervision, tail, top, validate,
 };
 #[cfg(feature = "simulate")]
-use gridhook_api::editions::SimulateBody;
+use gridhook_api::editions::SimulationRequest;
 use gridhook_api::{
     clock::ClockView,
     dead_letters::NewestDeadLettersView,
-    editions::EditionsReport,
+    editions::Editions,
     health::{Liveness, Readiness},
     history::HistoryReport,
     jobs::JobsReport,
-    search::SearchReport,
-    server::ServerReport,
+    search::Search,
+    server::ServerFacts,
     supervision::SupervisionReport,
     tail::TailLine,
     top::TopReport,
@@ -230,7 +230,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
             |route| route.to(search::find_resources),
             describe("search", "Find the events with an id in all topics")
                 .with(&[Query("id", QueryType::Text, "Id of the event")])
-                .returns::<SearchReport>(
+                .returns::<Search>(
                     200,
                     "The events, and the topics that were not searched to their end",
                 )
@@ -281,7 +281,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 "server",
                 "Get version, listeners, process and changed settings",
             )
-            .returns::<ServerReport>(200, "Facts of the server")
+            .returns::<ServerFacts>(200, "Facts of the server")
             .fails(&[(503, "Closed store")]),
         )],
     ),
@@ -297,7 +297,7 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 "editions",
                 "List the editions of the delivery policy and their retry schedules",
             )
-            .returns::<EditionsReport>(200, "The editions by name"),
+            .returns::<Editions>(200, "The editions by name"),
         )],
     ),
     #[cfg(feature = "simulate")]
@@ -313,9 +313,8 @@ pub(super) static OPERATION: &[GridhookRoute] = &[
                 "simulate",
                 "Simulate an edition of the delivery policy in virtual time",
             )
-            .takes(
+            .takes::<SimulationRequest>(
                 false,
-                SchemaRegistry::reference_to::<SimulateBody>,
                 r#"{"models": ["outage:5h"], "subscriptions": 10, "days": 1}"#,
             )
             .returns::<SimulationReport>(200, "What became of the events, for each endpoint model")

@@ -1,12 +1,11 @@
 //! Parameters, errors and descriptions that the rows of the table of routes share.
 
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::{
     metadata,
-    openapi::{
-        Description, Errors, Query, QueryType, SchemaFn, SchemaRegistry, any_text, describe,
-    },
+    openapi::{Description, Errors, Query, QueryType, SchemaRegistry, any_text, describe},
 };
 use gridhook_api::store::ProgressLine;
 
@@ -277,14 +276,13 @@ pub(super) const fn store_job(description: Description) -> Description {
 }
 
 /// The injection of a fault, with an example of its body.
-pub(super) const fn fault(
+pub(super) const fn fault<T: ToSchema>(
     id: &'static str,
     summary: &'static str,
-    schema: SchemaFn,
     example: &'static str,
 ) -> Description {
     describe(id, summary)
-        .takes(true, schema, example)
+        .takes::<T>(true, example)
         .fails(CHAOS)
         .fails(UNREAD_BODY)
 }

@@ -6,9 +6,9 @@ use thiserror::Error;
 use utoipa::ToSchema;
 
 use super::{
-    AdvancedFilterSchema, BlobBody, DeadLetterBody, DeadLetterWithIdentity, DeliveryWithIdentity,
-    Destination, DestinationSchema, FilterBody, OrderingBody, PullSettings, RetryPolicyBody,
-    SubscriptionProperties, TransformSchema,
+    AdvancedFilterSchema, DeadLetterDestination, DeadLetterProperties, DeadLetterWithIdentity,
+    DeliveryWithIdentity, Destination, DestinationSchema, EventFilter, Ordering, PullSettings,
+    RetryPolicyBody, SubscriptionProperties, TransformSchema,
 };
 use crate::{
     duration::{InvalidDuration, format_duration, parse_minutes},
@@ -68,14 +68,19 @@ pub fn translate_path(path: &str, is_pulled: bool) -> String {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespaceSubscriptionProperties {
+    /// Mode and settings of delivery
     pub delivery_configuration: DeliveryConfiguration,
     /// Schema of the events, `CloudEventSchemaV1_0`
     #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "CloudEventSchemaV1_0")]
     pub event_delivery_schema: Option<String>,
+    /// Filters of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filters_configuration: Option<FiltersConfiguration>,
+    /// Labels of the event subscription, such as `team=shop`; default none
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<String>>,
     /// What push delivery sends instead of an event
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
@@ -86,11 +91,13 @@ pub struct NamespaceSubscriptionProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
+    /// Order by key: events with the same value are delivered one after the other
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ordering: Option<OrderingBody>,
+    pub ordering: Option<Ordering>,
     /// For a new event subscription: time of the first stored event to deliver
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<String>,
+    /// Provisioning state of the resource
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub provisioning_state: ReadOnly<String>,
@@ -106,8 +113,10 @@ pub struct DeliveryConfiguration {
     /// `Push`, or `Queue` for clients that pull
     #[schema(example = "Push")]
     pub delivery_mode: String,
+    /// Settings of pull delivery
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueInfo>,
+    /// Settings of push delivery
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushInfo>,
 }
@@ -126,9 +135,11 @@ impl DeliveryConfiguration {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueInfo {
+    /// Seconds for which a received event is locked, 60 to 300; default 60
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 60, maximum = 300)]
     pub receive_lock_duration_in_seconds: Option<i64>,
+    /// Maximum number of delivery attempts, 1 to 10; default 10
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
@@ -138,6 +149,7 @@ pub struct QueueInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "P1D")]
     pub event_time_to_live: Option<String>,
+    /// Destination of dead letters, with an identity
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination_with_resource_identity: Option<NamespaceDeadLetter>,
 }
@@ -145,6 +157,7 @@ pub struct QueueInfo {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PushInfo {
+    /// Maximum number of delivery attempts, 1 to 10; default 10
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
@@ -154,12 +167,14 @@ pub struct PushInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "P1D")]
     pub event_time_to_live: Option<String>,
+    /// Destination of dead letters, with an identity
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination_with_resource_identity: Option<NamespaceDeadLetter>,
+    /// Endpoint that receives the events
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<DestinationSchema>)]
     pub destination: Option<Destination>,
-    /// In place of `destination`
+    /// Endpoint with the identity that it is called with, in place of `destination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
 }
@@ -167,8 +182,10 @@ pub struct PushInfo {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FiltersConfiguration {
+    /// Event types to deliver, at most `limits.event_types`; default all
     #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,
+    /// Conditions on the fields of events
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<AdvancedFilterSchema>>)]
     pub filters: Option<Vec<Value>>,
@@ -180,19 +197,23 @@ pub struct FiltersConfiguration {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterWithResourceIdentity)]
 pub struct NamespaceDeadLetter {
+    /// Managed identity, stored and returned
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<ResourceIdentity>,
     /// Days for which writing to an unreachable store is retried
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2)]
     pub delivery_retry_period_in_days: Option<i64>,
+    /// Destination of dead letters
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_letter_destination: Option<DeadLetterBody>,
+    pub dead_letter_destination: Option<DeadLetterDestination>,
+    /// Type of the endpoint, such as `WebHook` or `StorageBlob`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint_type: Option<String>,
+    /// Container of the dead letters
     #[serde(rename = "StorageBlob", alias = "storageBlob")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage_blob: Option<BlobBody>,
+    pub storage_blob: Option<DeadLetterProperties>,
 }
 
 /// Properties of a namespace that have no meaning together, or a duration that is none.
@@ -256,6 +277,8 @@ impl From<SubscriptionProperties> for NamespaceSubscriptionProperties {
                 included_event_types: filter.included_event_types,
                 filters: filter.advanced_filters,
             }),
+            // Azure's clients do not know it.
+            labels: properties.labels.filter(|labels| !labels.is_empty()),
             transform: properties.transform,
             expiration_time_utc: properties.expiration_time_utc,
             ordering: properties.ordering,
@@ -292,11 +315,12 @@ impl TryFrom<NamespaceSubscriptionProperties> for SubscriptionProperties {
         Ok(Self {
             destination: delivery.destination,
             delivery_with_resource_identity: delivery.delivery_with_resource_identity,
-            filter: properties.filters_configuration.map(|filters| FilterBody {
+            filter: properties.filters_configuration.map(|filters| EventFilter {
                 included_event_types: filters.included_event_types,
                 advanced_filters: filters.filters,
-                ..FilterBody::default()
+                ..EventFilter::default()
             }),
+            labels: properties.labels,
             event_delivery_schema: properties.event_delivery_schema,
             transform: properties.transform,
             retry_policy: Some(RetryPolicyBody {
@@ -384,7 +408,7 @@ impl NamespaceDelivery {
 
 impl NamespaceDeadLetter {
     fn from_either(
-        plain: Option<DeadLetterBody>,
+        plain: Option<DeadLetterDestination>,
         identified: Option<DeadLetterWithIdentity>,
     ) -> Option<Self> {
         let with_identity = identified.or_else(|| {
@@ -414,7 +438,7 @@ impl NamespaceDeadLetter {
                 return Err(InvalidNamespaceForm::new("", problem));
             }
             Some(destination) => destination,
-            None => DeadLetterBody {
+            None => DeadLetterDestination {
                 endpoint_type: self.endpoint_type.ok_or_else(|| missing("endpointType"))?,
                 delivery_retry_period_in_days: None,
                 properties: self.storage_blob.ok_or_else(|| missing("StorageBlob"))?,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{FaultArgs, is_refusal};
 use crate::client::{ClientError, ServerClient};
 use gridhook_api::chaos::{
-    ClockBody, ResponseFaultKind, ResponsesBody, StallBody, StallTarget, WritesBody,
+    ChaosClock, ChaosResponseFault, ChaosResponses, ChaosStall, ChaosStallTarget, ChaosWrites,
 };
 
 /// The interval to check for the end of the run.
@@ -22,14 +22,14 @@ impl FaultArgs {
     }
 
     /// The bodies of the faults that last for the whole run.
-    fn lasting_faults(&self, topic: &str, duration: Duration) -> Vec<ResponsesBody> {
+    fn lasting_faults(&self, topic: &str, duration: Duration) -> Vec<ChaosResponses> {
         let duration = format_duration(duration).to_string();
-        let fault_body = |fault: ResponseFaultKind, rate: Option<f64>| {
-            let delay = (fault == ResponseFaultKind::Delay)
+        let fault_body = |fault: ChaosResponseFault, rate: Option<f64>| {
+            let delay = (fault == ChaosResponseFault::Delay)
                 .then(|| format_duration(self.delay).to_string());
             let topic = Some(topic.to_owned());
             let duration = duration.clone();
-            rate.map(|rate| ResponsesBody {
+            rate.map(|rate| ChaosResponses {
                 fault,
                 rate,
                 delay,
@@ -38,21 +38,21 @@ impl FaultArgs {
                 duration,
             })
         };
-        let drop = fault_body(ResponseFaultKind::Drop, self.drop_responses);
-        let corrupt = fault_body(ResponseFaultKind::Corrupt, self.corrupt_responses);
-        let delay = fault_body(ResponseFaultKind::Delay, self.delay_responses);
+        let drop = fault_body(ChaosResponseFault::Drop, self.drop_responses);
+        let corrupt = fault_body(ChaosResponseFault::Corrupt, self.corrupt_responses);
+        let delay = fault_body(ChaosResponseFault::Delay, self.delay_responses);
         [drop, corrupt, delay].into_iter().flatten().collect()
     }
 
     /// The paths and bodies of the faults that take turns.
     fn alternating_faults(&self, topic: &str) -> Vec<(&'static str, Value)> {
         let half = format_duration(self.fault_every / 2).to_string();
-        let stall = |actor: StallTarget, topic: Option<&str>, time: &Duration| {
+        let stall = |actor: ChaosStallTarget, topic: Option<&str>, time: &Duration| {
             let topic = topic.map(str::to_owned);
             let duration = format_duration(*time).to_string();
             (
                 "/chaos/stall",
-                json!(StallBody {
+                json!(ChaosStall {
                     actor,
                     topic,
                     subscription: None,
@@ -60,12 +60,12 @@ impl FaultArgs {
                 }),
             )
         };
-        let journal = |time: &Duration| stall(StallTarget::Journal, None, time);
-        let actors = |time: &Duration| stall(StallTarget::Random, Some(topic), time);
+        let journal = |time: &Duration| stall(ChaosStallTarget::Journal, None, time);
+        let actors = |time: &Duration| stall(ChaosStallTarget::Random, Some(topic), time);
         let writes = |fail: &u64| {
             (
                 "/chaos/writes",
-                json!(WritesBody {
+                json!(ChaosWrites {
                     fail: *fail,
                     duration: half.clone()
                 }),
@@ -74,7 +74,7 @@ impl FaultArgs {
         let clock = |step: &String| {
             (
                 "/chaos/clock",
-                json!(ClockBody {
+                json!(ChaosClock {
                     step: step.clone(),
                     duration: half.clone()
                 }),

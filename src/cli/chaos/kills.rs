@@ -4,16 +4,16 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use serde_json::Value;
 
-use super::{KillMethod, VictimKind, is_refusal, name_of};
+use super::{ChaosKillMethod, VictimKind, is_refusal, name_of};
 use crate::client::{ClientError, ServerClient};
-use gridhook_api::chaos::{self, ActorKind, KillBody};
+use gridhook_api::chaos::{self, ActorKind, ChaosKill};
 use gridhook_clock::Clock;
 
 pub(super) struct KillSchedule {
     pub(super) topic: String,
     pub(super) subscriptions: usize,
     pub(super) kinds: Vec<VictimKind>,
-    pub(super) methods: Vec<KillMethod>,
+    pub(super) methods: Vec<ChaosKillMethod>,
     pub(super) every: Duration,
     pub(super) seed: u64,
     pub(super) clock: Clock,
@@ -50,15 +50,15 @@ impl KillSchedule {
         Ok(())
     }
 
-    fn draw_victim(&self, jitter: &mut fastrand::Rng) -> KillBody {
+    fn draw_victim(&self, jitter: &mut fastrand::Rng) -> ChaosKill {
         // Each kill draws all numbers, so that an unused one does not shift the following draws.
         let kind = self.kinds[jitter.usize(..self.kinds.len())];
         let method = self.methods[jitter.usize(..self.methods.len())];
         let topic = Some(self.topic.clone());
         let subscription = Some(name_of(jitter.usize(..self.subscriptions)));
         let by = match method {
-            KillMethod::Panic => chaos::KillMethod::Panic,
-            KillMethod::Stop => chaos::KillMethod::Stop,
+            ChaosKillMethod::Panic => chaos::ChaosKillMethod::Panic,
+            ChaosKillMethod::Stop => chaos::ChaosKillMethod::Stop,
         };
         let (actor, topic, subscription) = match kind {
             VictimKind::Subscription => (ActorKind::Subscription, topic, subscription),
@@ -66,7 +66,7 @@ impl KillSchedule {
             VictimKind::DeadLetter => (ActorKind::DeadLetter, None, None),
             VictimKind::Delivery => (ActorKind::Delivery, topic, subscription),
         };
-        KillBody {
+        ChaosKill {
             actor,
             topic,
             subscription,

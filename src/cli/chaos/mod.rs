@@ -63,7 +63,7 @@ pub struct ChaosCommand {
     kill: Vec<VictimKind>,
     /// How to kill them
     #[arg(long, value_enum, value_delimiter = ',', default_value = "panic,stop")]
-    kill_by: Vec<KillMethod>,
+    kill_by: Vec<ChaosKillMethod>,
     /// Seed of the random kills [default: random]
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>(0..))]
     seed: Option<u64>,
@@ -85,30 +85,31 @@ pub struct ChaosCommand {
 
 /// Faults besides kills. Faults of the journal and the clock affect all topics.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Faults")]
 struct FaultArgs {
     /// Interval between the faults below
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration, help_heading = "Faults")]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     fault_every: Duration,
     /// Stall the journal's writes for this time
-    #[arg(long, value_name = "DURATION", value_parser = positive_duration, help_heading = "Faults")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     stall_journal: Option<Duration>,
     /// Stall one of the topic's actors for this time
-    #[arg(long, value_name = "DURATION", value_parser = positive_duration, help_heading = "Faults")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     stall_actors: Option<Duration>,
     /// Fail this number of journal writes, as a full disk would
-    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..), help_heading = "Faults")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..))]
     fail_writes: Option<u64>,
     /// Shift the wall clock by this step (such as 1h or -1h) for half of --fault-every
-    #[arg(long, value_name = "STEP", value_parser = check_step, allow_hyphen_values = true, help_heading = "Faults")]
+    #[arg(long, value_name = "STEP", value_parser = check_step, allow_hyphen_values = true)]
     skew_clock: Option<String>,
     /// Drop this share (0 to 1) of the webhook's responses; their events are repeated
-    #[arg(long, value_name = "RATE", value_parser = number_within(0.0..=1.0), help_heading = "Faults")]
+    #[arg(long, value_name = "RATE", value_parser = number_within(0.0..=1.0))]
     drop_responses: Option<f64>,
     /// Corrupt this share (0 to 1) of the webhook's responses; their events are repeated
-    #[arg(long, value_name = "RATE", value_parser = number_within(0.0..=1.0), help_heading = "Faults")]
+    #[arg(long, value_name = "RATE", value_parser = number_within(0.0..=1.0))]
     corrupt_responses: Option<f64>,
     /// Delay this share (0 to 1) of the webhook's responses by --delay
-    #[arg(long, value_name = "RATE", value_parser = number_within(0.0..=1.0), help_heading = "Faults")]
+    #[arg(long, value_name = "RATE", value_parser = number_within(0.0..=1.0))]
     delay_responses: Option<f64>,
     /// Delay of responses
     #[arg(
@@ -116,9 +117,7 @@ struct FaultArgs {
         value_name = "DURATION",
         default_value = "500ms",
         value_parser = positive_duration,
-        requires = "delay_responses",
-        help_heading = "Faults"
-    )]
+        requires = "delay_responses")]
     delay: Duration,
 }
 
@@ -137,7 +136,7 @@ enum VictimKind {
 
 /// How an actor or a task is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum KillMethod {
+enum ChaosKillMethod {
     /// Panic
     Panic,
     /// Stop the actor

@@ -6,6 +6,7 @@
 mod address;
 mod body;
 mod resource_name;
+mod stream;
 mod token;
 
 use std::{cell::RefCell, collections::BTreeSet, path::PathBuf, time::Duration};
@@ -28,6 +29,7 @@ pub(super) use self::{
     address::{read_variable, server_url, warn_of_cleartext},
     body::{body_of, read_input, set_value},
     resource_name::ResourceNameKind,
+    stream::{ListedItems, PagedList},
     token::{check_secret, secret_in},
 };
 use super::{
@@ -66,6 +68,27 @@ impl ClientArgs {
         text: impl FnOnce(&T) -> String,
     ) -> Result<String, ClientError> {
         self.printed.format_response(json, text)
+    }
+
+    /// Gets JSON from a path and formats it.
+    pub(crate) async fn get_and_format<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<String, ClientError> {
+        let json: Value = self.control.open_session()?.get(path).await?;
+        self.format_response(&json, text)
+    }
+
+    /// Posts a body and formats the response.
+    pub(crate) async fn post_and_format<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<String, ClientError> {
+        let json: Value = self.control.open_session()?.send_post(path, body).await?;
+        self.format_response(&json, text)
     }
 }
 
@@ -132,14 +155,17 @@ pub enum ClientError {
     /// The action was not carried out.
     #[error("{0}")]
     Failed(String),
+    /// The server reported an error in a stream.
+    #[error("the server reports: {0}")]
+    Reported(String),
+    /// The response ended early.
+    #[error("the connection to the server ended: {0}")]
+    Disconnected(String),
 }
 
 impl CommandError for ClientError {
     fn is_usage(&self) -> bool {
-        match self {
-            Self::Input(_) => true,
-            Self::Send { .. } | Self::Refused { .. } | Self::Answer(_) | Self::Failed(_) => false,
-        }
+        matches!(self, Self::Input(_))
     }
 }
 

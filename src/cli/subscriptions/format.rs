@@ -17,7 +17,7 @@ use gridhook_api::{
         AnySubscriptionProperties, Destination, EventSubscription, SubscriptionProperties,
         namespace::InvalidNamespaceForm,
     },
-    transform_test::{TransformTestLine, TransformTestReport},
+    transform_test::{TransformReportLine, TransformTestReport},
 };
 use gridhook_clock::Clock;
 
@@ -331,7 +331,7 @@ fn blocked_keys(status: &SubscriptionStatusView, arguments: &str) -> String {
 /// The results of a transformation test.
 pub(super) fn format_transform_test(report: &TransformTestReport) -> String {
     let mut table = TextTable::new(["ID", "SENT", "BODY OR ERROR"]);
-    for TransformTestLine {
+    for TransformReportLine {
         id,
         body,
         method,

@@ -25,7 +25,7 @@ use super::{
 use gridhook_api::{
     resource::NamedResource,
     retry::{DELIVERIES_MAX, RetriedView},
-    status::UnblockBody,
+    status::UnblockRequest,
     subscription::FullUrl,
 };
 use gridhook_clock::Clock;
@@ -224,7 +224,7 @@ impl Subscriptions {
                 retry,
             } => {
                 target
-                    .run_action("unblock", &json!(UnblockBody { key, retry }), clock)
+                    .run_action("unblock", &json!(UnblockRequest { key, retry }), clock)
                     .await
             }
             SubscriptionsCommand::Retry { target, sequences } => {

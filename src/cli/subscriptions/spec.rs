@@ -19,83 +19,79 @@ const TIME_TO_LIVE: &str = "retryPolicy.eventTimeToLiveInMinutes";
 
 /// The properties to set.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Settings")]
 pub(super) struct SubscriptionSpecArgs {
     /// URL of the endpoint
-    #[arg(long, value_name = "URL", help_heading = "Settings")]
+    #[arg(long, value_name = "URL")]
     pub(super) endpoint: Option<String>,
     /// Deliver only events of this type; repeatable
-    #[arg(long = "event-type", value_name = "TYPE", help_heading = "Settings")]
+    #[arg(long = "event-type", value_name = "TYPE")]
     event_types: Vec<String>,
     /// Deliver only events whose subject begins with this text
-    #[arg(long, value_name = "TEXT", help_heading = "Settings")]
+    #[arg(long, value_name = "TEXT")]
     subject_begins_with: Option<String>,
     /// Deliver only events whose subject ends with this text
-    #[arg(long, value_name = "TEXT", help_heading = "Settings")]
+    #[arg(long, value_name = "TEXT")]
     subject_ends_with: Option<String>,
     /// Use pull delivery: clients receive the events (namespaces only)
-    #[arg(long, conflicts_with = "endpoint", help_heading = "Settings")]
+    #[arg(long, conflicts_with = "endpoint")]
     pull: bool,
     /// Lock duration of received events, such as 60s (with --pull)
-    #[arg(long, value_name = "DURATION", value_parser = parse_seconds, help_heading = "Settings")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
     lock: Option<u64>,
     /// Delivery schema, such as CloudEventSchemaV1_0
-    #[arg(long, value_name = "SCHEMA", help_heading = "Settings")]
+    #[arg(long, value_name = "SCHEMA")]
     delivery_schema: Option<String>,
     /// Maximum delivery attempts of an event
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..))]
     max_attempts: Option<u32>,
     /// Time to live of an event, in whole minutes, such as 90m or 24h
-    #[arg(long, value_name = "DURATION", value_parser = parse_minutes, help_heading = "Settings")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_minutes)]
     time_to_live: Option<u64>,
     /// Maximum events in one request
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..))]
     batch_events: Option<u32>,
     /// Preferred kilobytes in one request
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..))]
     batch_kilobytes: Option<u32>,
     /// JMESPath expression of the body that is delivered instead of an event
-    #[arg(long, value_name = "EXPRESSION", help_heading = "Settings")]
+    #[arg(long, value_name = "EXPRESSION")]
     transform: Option<String>,
     /// Maximum requests per second
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..))]
     max_requests_per_second: Option<u32>,
     /// Time within which the endpoint must begin its response, in whole seconds, such as 5s
-    #[arg(long, value_name = "DURATION", value_parser = parse_seconds, help_heading = "Settings")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
     response_timeout: Option<u64>,
     /// Egress proxy: the name of a table of delivery.resources, or none for a direct connection
-    #[arg(long, value_name = "NAME", help_heading = "Settings")]
+    #[arg(long, value_name = "NAME")]
     proxy: Option<String>,
     /// Key of the order: events with the same value are delivered one after the other, such as
     /// subject or data.order.id
-    #[arg(long, value_name = "KEY", help_heading = "Settings")]
+    #[arg(long, value_name = "KEY")]
     ordering_key: Option<String>,
     /// What an event that is given up means for the later ones of its order key: skip (go on) or
     /// block (wait for unblock)
-    #[arg(long, value_name = "ACTION", help_heading = "Settings")]
+    #[arg(long, value_name = "ACTION")]
     on_failure: Option<String>,
     /// Dead-letter destination: resource id of a storage account, or a URL such as
     /// s3://bucket/prefix
-    #[arg(long, value_name = "ID_OR_URL", help_heading = "Settings")]
+    #[arg(long, value_name = "ID_OR_URL")]
     dead_letters: Option<String>,
     /// Blob container of the dead-letter destination
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "dead_letters",
-        help_heading = "Settings"
-    )]
+    #[arg(long, value_name = "NAME", requires = "dead_letters")]
     container: Option<String>,
     /// Label; repeatable
-    #[arg(long = "label", value_name = "TEXT", help_heading = "Settings")]
+    #[arg(long = "label", value_name = "TEXT")]
     labels: Vec<String>,
     /// Expiration time, such as 2040-01-01T00:00:00Z or 30d; the event subscription is then deleted
-    #[arg(long, value_name = "TIME", value_parser = parse_future, help_heading = "Settings")]
+    #[arg(long, value_name = "TIME", value_parser = parse_future)]
     expires: Option<String>,
     /// Start with events published at or after this time, such as 2h (new event subscriptions only)
-    #[arg(long, value_name = "TIME", value_parser = parse_past, help_heading = "Settings")]
+    #[arg(long, value_name = "TIME", value_parser = parse_past)]
     starts_from: Option<String>,
     /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
-    #[arg(long, value_name = "FILE", help_heading = "Settings")]
+    #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
 }
 
@@ -241,8 +237,6 @@ impl SubscriptionSpecArgs {
         let is_destination = |(path, _): &(&str, Value)| path.starts_with("destination.");
         let problem = if is_pulled && self.transform.is_some() {
             "--transform is not allowed with pull delivery"
-        } else if !self.labels.is_empty() {
-            "--label is not allowed for event subscriptions of namespaces"
         } else if is_pulled && self.properties().iter().any(is_destination) {
             "--batch-events, --batch-kilobytes, --max-requests-per-second, --response-timeout and \
              --proxy are not allowed with pull delivery; each receive request sets its batch size \

@@ -12,7 +12,7 @@ use crate::{
 };
 use gridhook_api::{
     namespace::{Namespace, NamespaceTopic},
-    status::{BacklogView, TopicStatusView},
+    status::{TopicBacklog, TopicStatusView},
     topic::{DomainTopic, Topic},
 };
 
@@ -270,7 +270,7 @@ pub(super) fn format_parts(parts: &TopicParts) -> String {
     );
     if let Some(TopicStatusView {
         full,
-        largest_backlog: Some(BacklogView {
+        largest_backlog: Some(TopicBacklog {
             subscription,
             bytes,
         }),

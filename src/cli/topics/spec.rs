@@ -12,40 +12,41 @@ use crate::{
 
 /// The properties to set.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Settings")]
 pub(super) struct TopicSpecArgs {
     /// Input schema; cannot be changed after creation
-    #[arg(long, value_name = "SCHEMA", value_enum, help_heading = "Settings")]
+    #[arg(long, value_name = "SCHEMA", value_enum)]
     input_schema: Option<InputSchemaArg>,
     /// Edition of the delivery policy
-    #[arg(long, value_name = "EDITION", help_heading = "Settings")]
+    #[arg(long, value_name = "EDITION")]
     edition: Option<String>,
     /// Tag; repeatable
-    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_pair, help_heading = "Settings")]
+    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_pair)]
     tags: Vec<(String, String)>,
     /// Whether to accept access keys and SAS tokens
-    #[arg(long, value_name = "BOOL", help_heading = "Settings")]
+    #[arg(long, value_name = "BOOL")]
     local_auth: Option<bool>,
     /// Public network access: Enabled, or Disabled to accept private addresses only
-    #[arg(long, value_name = "ACCESS", help_heading = "Settings")]
+    #[arg(long, value_name = "ACCESS")]
     public_network_access: Option<String>,
     /// Network to accept events from, such as 10.1.0.0/16; repeatable
-    #[arg(long = "allow-from", value_name = "NETWORK", help_heading = "Settings")]
+    #[arg(long = "allow-from", value_name = "NETWORK")]
     allow_from: Vec<String>,
     /// Retention of events in days (namespace topics only)
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..))]
     retention_days: Option<u32>,
     /// Window of duplicate detection, from 20s to 7d, or off
-    #[arg(long, value_name = "DURATION", value_parser = parse_window, help_heading = "Settings")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_window)]
     duplicate_window: Option<DuplicateWindow>,
     /// Whether to check events against the schemas of their types: off, warn or refuse
-    #[arg(long, value_name = "MODE", value_parser = ["off", "warn", "refuse"], help_heading = "Settings")]
+    #[arg(long, value_name = "MODE", value_parser = ["off", "warn", "refuse"])]
     schema_validation: Option<String>,
     /// Partitions: 1, or the number of shards of the cluster to spread the topic over all of them;
     /// cannot be changed after creation
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..), help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..))]
     partitions: Option<u32>,
     /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
-    #[arg(long, value_name = "FILE", help_heading = "Settings")]
+    #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
 }
 

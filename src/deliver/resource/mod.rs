@@ -185,7 +185,7 @@ macro_rules! kinds {
         #[serde(tag = "endpointType", content = "properties")]
         pub enum Resource {
             $(
-                #[allow(missing_docs, reason = "the type has the documentation")]
+                /// Properties of the destination
                 $kind($kind),
             )+
         }

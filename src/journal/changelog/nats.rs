@@ -140,7 +140,7 @@ pub struct NatsConnection {
 
 /// A report of a server about its streams, as far as it is read.
 #[derive(Deserialize)]
-struct ServerReport {
+struct ServerFacts {
     server: ReportingServer,
     data: JetStreamReport,
 }
@@ -415,7 +415,7 @@ async fn sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
     if 2 * found <= servers {
         return Err(NatsError::Unreported { found, servers });
     }
-    for ServerReport {
+    for ServerFacts {
         server: ReportingServer { name, ver },
         data,
     } in reports.into_values()
@@ -434,7 +434,7 @@ async fn sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
 }
 
 /// The reports of all servers that respond in time, by their names.
-async fn reports(client: &Client) -> Result<BTreeMap<String, ServerReport>, NatsError> {
+async fn reports(client: &Client) -> Result<BTreeMap<String, ServerFacts>, NatsError> {
     let of_client = |error: &dyn std::error::Error| NatsError::Connect(error.to_string());
     let inbox = client.new_inbox();
     let mut responses = client
@@ -451,7 +451,7 @@ async fn reports(client: &Client) -> Result<BTreeMap<String, ServerReport>, Nats
             if response.status == Some(StatusCode::NO_RESPONDERS) {
                 return;
             }
-            let Ok(report) = serde_json::from_slice::<ServerReport>(&response.payload) else {
+            let Ok(report) = serde_json::from_slice::<ServerFacts>(&response.payload) else {
                 continue;
             };
             let servers = report

@@ -25,21 +25,27 @@ const ERROR_CODE: header::HeaderName = header::HeaderName::from_static("x-ms-err
 #[derive(Serialize, ToSchema)]
 #[schema(as = PublishError)]
 pub struct RefusalBody<'a> {
+    /// Error of the request, or of one lock token
     error: RefusalError<'a>,
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = PublishErrorBody)]
 struct RefusalError<'a> {
+    /// Machine-readable code of the error
     code: &'a str,
+    /// Explanation of the error for people
     message: &'a str,
+    /// Further causes of the error
     details: [RefusalDetail<'a>; 1],
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = PublishErrorDetail)]
 struct RefusalDetail<'a> {
+    /// Machine-readable code of the error
     code: &'a str,
+    /// Explanation of the error for people
     message: &'a str,
 }
 

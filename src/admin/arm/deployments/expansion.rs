@@ -1,6 +1,7 @@
 //! A template with the resource group that it is deployed to: expands it, and finds the states of
 //! resources that its expressions need.
 
+use crate::AdminResult;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, body::MessageBody, http::Method, web};
@@ -49,7 +50,7 @@ pub(super) struct ResourceCaller {
 
 impl ResourceCaller {
     /// The caller of a request.
-    pub(super) fn from_call(call: Call<'_>) -> Result<Self, AdminError> {
+    pub(super) fn from_call(call: Call<'_>) -> AdminResult<Self> {
         let control = call
             .request
             .app_data::<web::Data<Control>>()
@@ -81,7 +82,7 @@ impl ResourceCaller {
     }
 
     /// The response to a GET, or to a POST of an action, of a resource that exists.
-    async fn fetch_state(&self, key: &StateKey) -> Result<Option<Value>, AdminError> {
+    async fn fetch_state(&self, key: &StateKey) -> AdminResult<Option<Value>> {
         let path = match &key.action {
             None => key.id.clone(),
             Some(action) => format!("{}/{action}", key.id),
@@ -152,7 +153,7 @@ impl TemplateExpander {
     }
 
     /// Expands the template with the known states, where it delays nobody else.
-    pub(super) async fn expand(&mut self) -> Result<Declared, AdminError> {
+    pub(super) async fn expand(&mut self) -> AdminResult<Declared> {
         self.expansions += 1;
         if self.expansions > EXPANSIONS_MAX {
             let problem = format!(
@@ -177,7 +178,7 @@ impl TemplateExpander {
     pub(super) async fn expand_with_states(
         &mut self,
         is_missing: impl Fn(&Declared, &str) -> bool,
-    ) -> Result<Declared, AdminError> {
+    ) -> AdminResult<Declared> {
         loop {
             let declared = self.expand().await?;
             let mut is_new = false;

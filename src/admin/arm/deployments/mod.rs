@@ -13,6 +13,8 @@ mod preview;
 mod resource;
 mod run;
 
+use crate::model::refuse_value;
+use crate::{AdminResult, respond_json, respond_nothing};
 use std::{collections::BTreeSet, time::Duration};
 
 use actix_web::{
@@ -76,7 +78,7 @@ struct DeploymentPath {
 }
 
 impl DeploymentPath {
-    fn from_call(call: Call<'_>) -> Result<Self, AdminError> {
+    fn from_call(call: Call<'_>) -> AdminResult<Self> {
         Ok(Self {
             scope: call.path.arm_scope()?,
             name: call.path.name("deploymentName")?.to_owned(),
@@ -84,12 +86,12 @@ impl DeploymentPath {
     }
 
     /// The resource group, which must exist.
-    fn group(&self, control: &Control) -> Result<ResourceGroup, AdminError> {
+    fn group(&self, control: &Control) -> AdminResult<ResourceGroup> {
         resource_groups::find_group(control, &self.scope)
             .ok_or_else(|| AdminError::NoResourceGroup(self.scope.resource_group.clone()))
     }
 
-    fn record(&self, control: &Control) -> Result<std::sync::Arc<DeploymentRecord>, AdminError> {
+    fn record(&self, control: &Control) -> AdminResult<std::sync::Arc<DeploymentRecord>> {
         self.group(control)?;
         let record = control.registry.deployments().get(&self.scope, &self.name);
         Ok(record.ok_or_else(|| DeploymentError::NotFound(self.name.clone()))?)
@@ -101,15 +103,15 @@ fn view(call: Call<'_>, record: &DeploymentRecord) -> Deployment {
 }
 
 /// GET, and HEAD, which clients send to find out whether a deployment exists: they expect 204.
-pub(super) fn get(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(call: Call<'_>) -> AdminResult {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     if call.request.method() == Method::HEAD {
-        return Ok(HttpResponse::NoContent().finish());
+        return respond_nothing();
     }
-    Ok(HttpResponse::Ok().json(view(call, &record)))
+    respond_json(&view(call, &record))
 }
 
-pub(super) fn list(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(call: Call<'_>) -> AdminResult {
     let scope = call.path.arm_scope()?;
     let (page, filter) = PageRequest::from_unfiltered_request(call.request, call.control)?;
     let state = read_state_filter(&filter)?;
@@ -141,13 +143,13 @@ fn read_state_filter(filter: &str) -> Result<Option<String>, InvalidRequest> {
         .and_then(|(_, value)| value.trim().strip_prefix('\'')?.strip_suffix('\''));
     match state {
         Some(state) => Ok(Some(state.to_owned())),
-        None => Err(InvalidRequest::new(
+        None => refuse_value(
             "$filter",
             format!(
                 "is \"{}\"; allowed is provisioningState eq 'STATE'",
                 filter.escape_debug()
             ),
-        )),
+        ),
     }
 }
 
@@ -160,7 +162,7 @@ struct DeploymentRequest {
 }
 
 impl DeploymentRequest {
-    fn from_call(call: Call<'_>) -> Result<Self, AdminError> {
+    fn from_call(call: Call<'_>) -> AdminResult<Self> {
         let path = DeploymentPath::from_call(call)?;
         check_deployment_name(&path.name)?;
         let spec = DeploymentSpec::parse(call.body)?;
@@ -212,7 +214,7 @@ impl DeploymentRequest {
 }
 
 /// PUT: deploys a template. The response waits a moment for the end.
-pub(super) async fn put(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(call: Call<'_>) -> AdminResult {
     let control = call.control;
     let mut request = DeploymentRequest::from_call(call)?;
     let first = request.expander.expand_with_states(|_, _| false).await?;
@@ -278,11 +280,7 @@ pub(super) async fn put(call: Call<'_>) -> Result<HttpResponse, AdminError> {
 
 /// Stores a group that exists only because of its resources: it must not end before its
 /// deployments.
-async fn keep_group(
-    control: &Control,
-    scope: &ArmScope,
-    group: &ResourceGroup,
-) -> Result<(), AdminError> {
+async fn keep_group(control: &Control, scope: &ArmScope, group: &ResourceGroup) -> AdminResult<()> {
     let groups = control.registry.resource_groups();
     if groups.get(scope).is_none() {
         let record = ResourceGroupRecord {
@@ -296,7 +294,7 @@ async fn keep_group(
 }
 
 /// `GET …/operationStatuses/ID`: how far a deployment is.
-pub(super) fn status(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn status(call: Call<'_>) -> AdminResult {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     let given = call.path.name("operationStatusId")?;
     if !record.correlation_id.eq_ignore_ascii_case(given) {
@@ -309,7 +307,7 @@ pub(super) fn status(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     Ok(response.json(status_view(&record)))
 }
 
-pub(super) async fn delete(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(call: Call<'_>) -> AdminResult {
     let DeploymentPath { scope, name } = DeploymentPath::from_call(call)?;
     call.control
         .registry
@@ -317,10 +315,10 @@ pub(super) async fn delete(call: Call<'_>) -> Result<HttpResponse, AdminError> {
         .delete(&scope, &name)
         .await
         .map_err(|error| store_error(error, &name))?;
-    Ok(HttpResponse::NoContent().finish())
+    respond_nothing()
 }
 
-pub(super) async fn cancel(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn cancel(call: Call<'_>) -> AdminResult {
     let path = DeploymentPath::from_call(call)?;
     let record = path.record(call.control)?;
     record_intent().await;
@@ -336,25 +334,25 @@ pub(super) async fn cancel(call: Call<'_>) -> Result<HttpResponse, AdminError> {
         }
         .into());
     }
-    Ok(HttpResponse::NoContent().finish())
+    respond_nothing()
 }
 
-pub(super) async fn export_template(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn export_template(call: Call<'_>) -> AdminResult {
     let path = DeploymentPath::from_call(call)?;
     let record = path.record(call.control)?;
     let deployments = call.control.registry.deployments();
     let template = deployments.template(&record).await?;
     let DeploymentTemplate { template } = template.ok_or(DeploymentError::NotFound(path.name))?;
-    Ok(HttpResponse::Ok().json(ExportedTemplate { template }))
+    respond_json(&ExportedTemplate { template })
 }
 
-pub(super) fn operations(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn operations(call: Call<'_>) -> AdminResult {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     let views = operation_views(&record, call.control.clock.now());
-    Ok(HttpResponse::Ok().json(Page::whole(views)))
+    respond_json(&Page::whole(views))
 }
 
-pub(super) fn operation(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) fn operation(call: Call<'_>) -> AdminResult {
     let record = DeploymentPath::from_call(call)?.record(call.control)?;
     let given = call.path.name("operationId")?;
     let mut views = operation_views(&record, call.control.clock.now()).into_iter();
@@ -363,11 +361,11 @@ pub(super) fn operation(call: Call<'_>) -> Result<HttpResponse, AdminError> {
         deployment: record.name.clone(),
         operation: given.to_owned(),
     };
-    Ok(HttpResponse::Ok().json(view.ok_or_else(missing)?))
+    respond_json(&view.ok_or_else(missing)?)
 }
 
 /// `POST …/validate`. Clients expect what is wrong with the template in the body of a 400.
-pub(super) async fn validate(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn validate(call: Call<'_>) -> AdminResult {
     let mut request = DeploymentRequest::from_call(call)?;
     let declared = preview::expand_for_preview(&mut request.expander).await?;
     let previews = preview::compare_resources(&request.expander.caller, &declared).await?;
@@ -383,16 +381,16 @@ pub(super) async fn validate(call: Call<'_>) -> Result<HttpResponse, AdminError>
         id: resource.control_path(),
     });
     view.properties.validated_resources = Some(resources.collect());
-    Ok(HttpResponse::Ok().json(view))
+    respond_json(&view)
 }
 
 /// `POST …/whatIf`. The status is 200 even if the template is invalid, as in Azure.
-pub(super) async fn what_if(call: Call<'_>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn what_if(call: Call<'_>) -> AdminResult {
     let mut request = DeploymentRequest::from_call(call)?;
     let result = preview_changes(call, &mut request).await;
     match result {
         Ok(response) => Ok(response),
-        Err(AdminError::Deployment(error)) => Ok(HttpResponse::Ok().json(failed_preview(&error))),
+        Err(AdminError::Deployment(error)) => respond_json(&failed_preview(&error)),
         Err(error) => Err(error),
     }
 }
@@ -417,15 +415,12 @@ fn failed_preview(error: &DeploymentError) -> WhatIfResult {
     }
 }
 
-async fn preview_changes(
-    call: Call<'_>,
-    request: &mut DeploymentRequest,
-) -> Result<HttpResponse, AdminError> {
+async fn preview_changes(call: Call<'_>, request: &mut DeploymentRequest) -> AdminResult {
     let declared = preview::expand_for_preview(&mut request.expander).await?;
     let previews = preview::compare_resources(&request.expander.caller, &declared).await?;
     preview::check_previews(&request.path.name, &declared, &previews)?;
     let existing = resource_groups::resource_ids(call.control, &request.path.scope);
     let only_ids = request.spec.is_preview_of_ids;
     let result = preview::preview_result(&declared, previews, existing, only_ids);
-    Ok(HttpResponse::Ok().json(result))
+    respond_json(&result)
 }

@@ -1,5 +1,6 @@
 //! What a deployment would change, and whether its resources are valid.
 
+use crate::AdminResult;
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ pub(super) enum Preview {
 pub(super) async fn compare_resources(
     caller: &ResourceCaller,
     declared: &Declared,
-) -> Result<Vec<Preview>, AdminError> {
+) -> AdminResult<Vec<Preview>> {
     let mut previews = Vec::new();
     let mut new = BTreeSet::new();
     for resource in &declared.resources {
@@ -271,8 +272,6 @@ fn property_change(change: &ValueChange) -> WhatIfPropertyChange {
 }
 
 /// Expands a template for a preview or a validation: with the states of what exists.
-pub(super) async fn expand_for_preview(
-    expander: &mut TemplateExpander,
-) -> Result<Declared, AdminError> {
+pub(super) async fn expand_for_preview(expander: &mut TemplateExpander) -> AdminResult<Declared> {
     expander.expand_with_states(|_, _| false).await
 }

@@ -1,5 +1,6 @@
 //! Changes a resource of a template, as a request for it would.
 
+use crate::AdminResult;
 use std::sync::Arc;
 
 use actix_web::{
@@ -35,7 +36,7 @@ pub(super) struct ResourceTarget {
 }
 
 impl ResourceTarget {
-    pub(super) fn new(resource: &DeclaredResource) -> Result<Self, AdminError> {
+    pub(super) fn new(resource: &DeclaredResource) -> AdminResult<Self> {
         let path = resource.control_path();
         let unknown = || AdminError::NoSuchPath(path.clone());
         let target = path::find_route(&path).ok_or_else(unknown)?;
@@ -48,10 +49,7 @@ impl ResourceTarget {
     }
 
     /// The changes that the PUT would make.
-    pub(super) async fn difference(
-        &self,
-        caller: &ResourceCaller,
-    ) -> Result<Difference, AdminError> {
+    pub(super) async fn difference(&self, caller: &ResourceCaller) -> AdminResult<Difference> {
         let lock = ChangeLock::default();
         self.operation
             .compute_difference(self.input(caller, &lock))
@@ -88,7 +86,7 @@ impl ResourceTarget {
         &self,
         caller: &ResourceCaller,
         id: &str,
-    ) -> Result<AppliedResource, AdminError> {
+    ) -> AdminResult<AppliedResource> {
         let lock = ChangeLock::default();
         if let Some(key) = lock_key(&self.path) {
             lock.hold_lock(caller.control.lock_topic(&key).await);
@@ -141,7 +139,7 @@ impl ResourceTarget {
     }
 }
 
-fn applied(response: HttpResponse<impl MessageBody>) -> Result<AppliedResource, AdminError> {
+fn applied(response: HttpResponse<impl MessageBody>) -> AdminResult<AppliedResource> {
     Ok(AppliedResource {
         status: response.status(),
     })

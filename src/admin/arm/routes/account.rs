@@ -1,6 +1,6 @@
 //! Routes of tenants, Azure subscriptions, resource groups and the resource provider.
 
-use actix_web::HttpResponse;
+use crate::respond_json;
 
 use super::super::{
     account,
@@ -9,7 +9,7 @@ use super::super::{
 };
 use crate::{
     auth::Access,
-    openapi::{Query, QueryType, SKIP_TOKEN, SchemaRegistry, TOP, any_object, describe},
+    openapi::{Query, QueryType, SKIP_TOKEN, TOP, any_object, describe},
 };
 use gridhook_api::{
     account::{
@@ -35,7 +35,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/tenants",
         &[get(
             answer!(_c => Ok(account::list_tenants())),
-            describe("listTenants", "List tenants").lists(SchemaRegistry::reference_to::<Tenant>),
+            describe("listTenants", "List tenants").lists::<Tenant>(),
         )],
     ),
     (
@@ -46,7 +46,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "listAzureSubscriptions",
                 "List the Azure subscriptions with resources",
             )
-            .pages(SchemaRegistry::reference_to::<AzureSubscription>),
+            .pages::<AzureSubscription>(),
         )],
     ),
     (
@@ -67,7 +67,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "listResourceGroups",
                 "List the resource groups with resources",
             )
-            .pages(SchemaRegistry::reference_to::<ResourceGroup>),
+            .pages::<ResourceGroup>(),
         )],
     ),
     (
@@ -82,9 +82,8 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 answer!(c => resource_groups::put(c).await),
                 answer!(c => resource_groups::difference(c)),
                 describe("putResourceGroup", "Create or change a resource group")
-                    .takes(
+                    .takes::<ResourceGroupBody>(
                         true,
-                        SchemaRegistry::reference_to::<ResourceGroupBody>,
                         r#"{"location": "local", "tags": {"team": "shop"}}"#,
                     )
                     .returns::<ResourceGroup>(201, "The created or changed resource group"),
@@ -92,11 +91,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
             patch(
                 answer!(c => resource_groups::patch(c).await),
                 describe("patchResourceGroup", "Change the tags of a resource group")
-                    .takes(
-                        true,
-                        SchemaRegistry::reference_to::<ResourceGroupBody>,
-                        r#"{"tags": {"team": "shop"}}"#,
-                    )
+                    .takes::<ResourceGroupBody>(true, r#"{"tags": {"team": "shop"}}"#)
                     .returns::<ResourceGroup>(200, "The resource group"),
             ),
             delete(
@@ -115,7 +110,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
             answer!(c => resource_groups::list_resources(c, &c.path.azure_scope()?)),
             describe("listResources", "List topics, domains and namespaces")
                 .with(RESOURCES)
-                .returns_page(SchemaRegistry::reference_to::<GenericResource>),
+                .returns_page::<GenericResource>(),
         )],
     ),
     (
@@ -127,7 +122,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
                 "List topics, domains and namespaces of a resource group",
             )
             .with(RESOURCES)
-            .returns_page(SchemaRegistry::reference_to::<GenericResource>),
+            .returns_page::<GenericResource>(),
         )],
     ),
     (
@@ -135,9 +130,9 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         &[get(
             answer!(c => {
                 let names = resource_groups::tag_names(c.control, c.path.name("subscriptionId")?);
-                Ok(HttpResponse::Ok().json(names))
+                respond_json(&names)
             }),
-            describe("listTagNames", "List the names and values of tags").lists(any_object),
+            describe("listTagNames", "List the names and values of tags").lists_json(any_object),
         )],
     ),
     (
@@ -156,8 +151,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/subscriptions/{subscriptionId}/providers",
         &[get(
             answer!(c => Ok(account::list_providers(c.control, c.path.name("subscriptionId")?))),
-            describe("listProviders", "List resource providers")
-                .lists(SchemaRegistry::reference_to::<Provider>),
+            describe("listProviders", "List resource providers").lists::<Provider>(),
         )],
     ),
     (
@@ -175,8 +169,7 @@ pub(super) static ACCOUNT: [(&str, &[Operation]); 12] = [
         "/subscriptions/{subscriptionId}/locations",
         &[get(
             answer!(c => Ok(account::list_locations(c.control, c.path.name("subscriptionId")?))),
-            describe("listLocations", "List locations")
-                .lists(SchemaRegistry::reference_to::<Location>),
+            describe("listLocations", "List locations").lists::<Location>(),
         )],
     ),
 ];
@@ -187,15 +180,14 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
         &[get(
             answer!(_c => Ok(provider::operations())),
             describe("listOperations", "List the operations of the provider")
-                .lists(SchemaRegistry::reference_to::<ProviderOperation>),
+                .lists::<ProviderOperation>(),
         )],
     ),
     (
         "/topicTypes",
         &[get(
             answer!(_c => Ok(provider::topic_types())),
-            describe("listTopicTypes", "List topic types")
-                .lists(SchemaRegistry::reference_to::<TopicType>),
+            describe("listTopicTypes", "List topic types").lists::<TopicType>(),
         )],
     ),
     (
@@ -214,7 +206,7 @@ pub(super) static PROVIDERS: [(&str, &[Operation]); 4] = [
                 "listEventTypes",
                 "List the event types of a topic type (always empty)",
             )
-            .lists(SchemaRegistry::reference_to::<EventType>),
+            .lists::<EventType>(),
         )],
     ),
 ];

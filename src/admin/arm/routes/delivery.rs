@@ -10,20 +10,18 @@ use crate::{
     auth::Access,
     dead_letters, ledger,
     merge::PartsMerge,
-    openapi::{
-        CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, SchemaRegistry,
-        describe,
-    },
+    openapi::{CHANGING, Description, Errors, Query, QueryType, READING, SKIP_TOKEN, describe},
     operate, replay, retry,
 };
 use gridhook_api::{
     dead_letters::{
-        DeadLetterDetailView, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+        DeadLetterPurge, DeadLetterRedrive, DeadLetterWithEvent, PageView, PurgedView,
+        RedriveStartedView,
     },
     ledger::LedgerPageView,
     replay::{DryRun, ReplayBody, ReplayView},
     retry::{RetriedView, RetryNowBody},
-    status::{SubscriptionStatusView, UnblockBody},
+    status::{SubscriptionStatusView, UnblockRequest},
 };
 use gridhook_policy::record::{Command, job::JobCommand};
 
@@ -117,9 +115,8 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "redriveDeadLetters",
                 "Redrive dead letters to this event subscription",
             )
-            .takes(
+            .takes::<DeadLetterRedrive>(
                 true,
-                SchemaRegistry::reference_to::<RedriveBody>,
                 r#"{"filter": {"reason": "TimeToLiveExceeded"}, "rate": 100}"#,
             )
             .returns::<PurgedView>(200, "The count of a dry run")
@@ -138,11 +135,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "purgeDeadLetters",
                 "Purge dead letters, a part at a time, or count them with `dryRun`",
             )
-            .takes(
-                true,
-                SchemaRegistry::reference_to::<PurgeBody>,
-                r#"{"all": true, "dryRun": true}"#,
-            )
+            .takes::<DeadLetterPurge>(true, r#"{"all": true, "dryRun": true}"#)
             .returns::<PurgedView>(
                 200,
                 "The number of purged dead letters; `next` is the start of the rest",
@@ -156,7 +149,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
         &[get(
             on_subscription!(dead_letters::get),
             describe("getDeadLetter", "Get a dead letter with its event")
-                .returns::<DeadLetterDetailView>(200, "The dead letter and its event")
+                .returns::<DeadLetterWithEvent>(200, "The dead letter and its event")
                 .fails(UNREADABLE_DEAD_LETTER)
                 .fails(READING),
         )
@@ -182,7 +175,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
             get(
                 on_subscription!(replay::list_replays),
                 describe("listReplays", "List running and recently ended replays")
-                    .lists(SchemaRegistry::reference_to::<ReplayView>)
+                    .lists::<ReplayView>()
                     .fails(READING),
             )
             .in_parts(PartsMerge::Replays)
@@ -194,11 +187,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                     "startReplay",
                     "Replay stored events, or count them with `dryRun`",
                 )
-                .takes(
-                    false,
-                    SchemaRegistry::reference_to::<ReplayBody>,
-                    r#"{"from": "2026-01-01T00:00:00Z", "dryRun": true}"#,
-                )
+                .takes::<ReplayBody>(false, r#"{"from": "2026-01-01T00:00:00Z", "dryRun": true}"#)
                 .returns::<DryRun>(200, "The count of a dry run")
                 .returns::<ReplayView>(201, "The replay that began")
                 .fails(CHANGING),
@@ -290,11 +279,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "Retry pending deliveries now, all of them a part at a time; 409 if the event \
                  subscription is held",
             )
-            .takes(
-                true,
-                SchemaRegistry::reference_to::<RetryNowBody>,
-                r#"{"all": true}"#,
-            )
+            .takes::<RetryNowBody>(true, r#"{"all": true}"#)
             .returns::<RetriedView>(
                 200,
                 "The number of retries that are brought forward; `next` is the start of the rest",
@@ -324,11 +309,7 @@ pub(super) static DELIVERY_ACTIONS: [(&str, &[Operation]); 16] = [
                 "unblock",
                 "Decide about the events that block their order key; 409 if none does",
             )
-            .takes(
-                false,
-                SchemaRegistry::reference_to::<UnblockBody>,
-                r#"{"key": "orders/1"}"#,
-            ),
+            .takes::<UnblockRequest>(false, r#"{"key": "orders/1"}"#),
         )
         .in_parts(PartsMerge::Commands)],
     ),

@@ -6,7 +6,7 @@ use super::super::{
 };
 use crate::{
     auth::Access,
-    openapi::{CHANGING, Query, QueryType, SKIP_TOKEN, SchemaRegistry, TOP, describe},
+    openapi::{CHANGING, Query, QueryType, SKIP_TOKEN, TOP, describe},
 };
 use gridhook_api::deployment::{
     Deployment, DeploymentBody, DeploymentOperation, DeploymentStatus, ExportedTemplate,
@@ -30,7 +30,7 @@ const EXAMPLE: &str = r##"{"properties": {"mode": "Incremental", "template": {
 static OPERATIONS: [Operation; 1] = [get(
     answer!(c => deployments::operations(c)),
     describe("listOperations", "List the operations of a deployment")
-        .lists(SchemaRegistry::reference_to::<DeploymentOperation>),
+        .lists::<DeploymentOperation>(),
 )];
 
 static OPERATION: [Operation; 1] = [get(
@@ -48,7 +48,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
             answer!(c => deployments::list(c)),
             describe("list", "List the deployments of a resource group")
                 .with(LISTED)
-                .returns_page(SchemaRegistry::reference_to::<Deployment>),
+                .returns_page::<Deployment>(),
         )],
         "Deployments",
     ),
@@ -62,11 +62,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
             put_by_call(
                 answer!(c => deployments::put(c).await),
                 describe("put", "Deploy a template")
-                    .takes(
-                        true,
-                        SchemaRegistry::reference_to::<DeploymentBody>,
-                        EXAMPLE,
-                    )
+                    .takes::<DeploymentBody>(true, EXAMPLE)
                     .returns::<Deployment>(200, "The deployment, which existed before")
                     .returns::<Deployment>(201, "The deployment"),
             ),
@@ -87,11 +83,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
             Access::ADMIN,
             answer!(c => deployments::validate(c).await),
             describe("validate", "Validate a template without deploying it")
-                .takes(
-                    true,
-                    SchemaRegistry::reference_to::<DeploymentBody>,
-                    EXAMPLE,
-                )
+                .takes::<DeploymentBody>(true, EXAMPLE)
                 .returns::<Deployment>(200, "The deployment that would be made")
                 .fails(CHANGING),
         )],
@@ -103,11 +95,7 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
             Access::ADMIN,
             answer!(c => deployments::what_if(c).await),
             describe("whatIf", "Preview the changes of a deployment")
-                .takes(
-                    true,
-                    SchemaRegistry::reference_to::<DeploymentBody>,
-                    EXAMPLE,
-                )
+                .takes::<DeploymentBody>(true, EXAMPLE)
                 .returns::<WhatIfResult>(200, "The changes, or what is wrong")
                 .fails(CHANGING),
         )],

@@ -38,7 +38,7 @@ fn subscription_patch(_: &mut SchemaRegistry) -> Value {
 
 pub(super) static NAMESPACES: [Operation; 1] = [list(
     answer!(c => namespaces::list(c.control, c.request, &c.path.azure_scope()?)),
-    describe("list", "List namespaces").pages(SchemaRegistry::reference_to::<Namespace>),
+    describe("list", "List namespaces").pages::<Namespace>(),
 )];
 
 pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
@@ -54,13 +54,13 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
                 answer!(c => namespaces::put(c, c.path.namespace()?).await),
                 answer!(c => namespaces::difference(c, c.path.namespace()?)),
                 describe("put", "Create or replace a namespace")
-                    .takes(false, SchemaRegistry::reference_to::<Namespace>, EXAMPLE)
+                    .takes::<Namespace>(false, EXAMPLE)
                     .returns::<Namespace>(201, "The created or changed resource"),
             ),
             patch(
                 answer!(c => namespaces::patch(c, &c.path.namespace()?).await),
                 describe("patch", "Change a namespace with a JSON merge patch")
-                    .takes(false, SchemaRegistry::reference_to::<Namespace>, EXAMPLE)
+                    .takes::<Namespace>(false, EXAMPLE)
                     .returns::<Namespace>(200, "The changed resource"),
             ),
             delete(
@@ -93,8 +93,7 @@ pub(super) static NAMESPACE: [(&str, &[Operation]); 3] = [
 
 pub(super) static NAMESPACE_TOPICS: [Operation; 1] = [list(
     answer!(c => topics::list_in_namespace(c, &c.path.namespace()?)),
-    describe("list", "List the topics of a namespace")
-        .pages(SchemaRegistry::reference_to::<NamespaceTopic>),
+    describe("list", "List the topics of a namespace").pages::<NamespaceTopic>(),
 )];
 
 pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
@@ -107,11 +106,7 @@ pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
         on_topic!(c, topic => topics::put(c, topic.clone()).await),
         answer!(c => topics::difference(c, c.path.topic()?).await),
         describe("put", "Create or replace a topic of a namespace")
-            .takes(
-                false,
-                SchemaRegistry::reference_to::<NamespaceTopic>,
-                r#"{"properties": {"eventRetentionInDays": 1}}"#,
-            )
+            .takes::<NamespaceTopic>(false, r#"{"properties": {"eventRetentionInDays": 1}}"#)
             .returns::<NamespaceTopic>(201, "The created or changed resource"),
     ),
     patch(
@@ -120,11 +115,7 @@ pub(super) static NAMESPACE_TOPIC: [Operation; 4] = [
             "patch",
             "Change a topic of a namespace with a JSON merge patch",
         )
-        .takes(
-            false,
-            SchemaRegistry::reference_to::<NamespaceTopic>,
-            r#"{"properties": {"eventRetentionInDays": 1}}"#,
-        )
+        .takes::<NamespaceTopic>(false, r#"{"properties": {"eventRetentionInDays": 1}}"#)
         .returns::<NamespaceTopic>(200, "The changed resource"),
     ),
     delete(
@@ -143,7 +134,7 @@ pub(super) static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [list(
         "list",
         "List the event subscriptions of a topic of a namespace",
     )
-    .pages(subscription),
+    .pages_json(subscription),
 )];
 
 pub(super) static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
@@ -162,7 +153,7 @@ pub(super) static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
         on_subscription!(subscriptions::put),
         on_subscription!(c, topic, name => subscriptions::difference(c, topic, name)),
         describe("put", "Create or replace an event subscription")
-            .takes(
+            .takes_json(
                 true,
                 subscription,
                 r#"{"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push":
@@ -181,7 +172,7 @@ pub(super) static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
             "patch",
             "Change an event subscription with a JSON merge patch",
         )
-        .takes(
+        .takes_json(
             false,
             subscription_patch,
             r#"{"properties": {"expirationTimeUtc": "2040-01-01T00:00:00Z"}}"#,

@@ -19,11 +19,11 @@ use crate::{
     operate, test_filter,
 };
 use gridhook_api::{
-    explain::{ExplainView, NotFoundView},
+    explain::{EventNotFound, ExplainView},
     filter_test::FilterTestReport,
     status::SubscriptionStatusView,
     subscription::{
-        AttributeMappingBody, EventSubscription, FilterBody, FullUrl, SubscriptionProperties,
+        DeliveryAttributeMapping, EventFilter, EventSubscription, FullUrl, SubscriptionProperties,
         TransformSchema,
     },
     transform_test::TransformTestReport,
@@ -32,11 +32,11 @@ use gridhook_api::{
 type SubscriptionView = EventSubscription<SubscriptionProperties>;
 
 fn event_not_found(schemas: &mut SchemaRegistry) -> Value {
-    json!({"anyOf": [error_reference(), schemas.reference_to::<NotFoundView>()]})
+    json!({"anyOf": [error_reference(), schemas.reference_to::<EventNotFound>()]})
 }
 
 fn filter_test(schemas: &mut SchemaRegistry) -> Value {
-    let filter = schemas.reference_to::<FilterBody>();
+    let filter = schemas.reference_to::<EventFilter>();
     let description = "Filter to test instead of the stored one";
     test_body(
         "filter",
@@ -74,7 +74,7 @@ pub(super) const TEST_FILTER: Description = describe(
     "testFilter",
     "Test which events match a filter, and why others do not",
 )
-.takes(true, filter_test, r#"{"last": 100}"#)
+.takes_json(true, filter_test, r#"{"last": 100}"#)
 .returns::<FilterTestReport>(200, "The result for each event")
 .fails(READING);
 
@@ -84,7 +84,7 @@ pub(super) static ALL_SUBSCRIPTIONS: [Operation; 1] = [list(
         "list",
         "List event subscriptions by subscription, resource group, location or topic type",
     )
-    .pages(SchemaRegistry::reference_to::<SubscriptionView>),
+    .pages::<SubscriptionView>(),
 )];
 
 pub(super) static SUBSCRIPTION_LIST: [Operation; 1] = [list(
@@ -93,7 +93,7 @@ pub(super) static SUBSCRIPTION_LIST: [Operation; 1] = [list(
         "list",
         "List the event subscriptions of a topic, a domain or a domain topic",
     )
-    .pages(SchemaRegistry::reference_to::<SubscriptionView>),
+    .pages::<SubscriptionView>(),
 )];
 
 pub(super) static SUBSCRIPTION: [Operation; 4] = [
@@ -109,9 +109,8 @@ pub(super) static SUBSCRIPTION: [Operation; 4] = [
         on_subscription!(subscriptions::put),
         on_subscription!(c, topic, name => subscriptions::difference(c, topic, name)),
         describe("put", "Create or replace an event subscription")
-            .takes(
+            .takes::<SubscriptionView>(
                 true,
-                SchemaRegistry::reference_to::<SubscriptionView>,
                 r#"{"properties": {"destination": {"endpointType": "WebHook",
                     "properties": {"endpointUrl": "http://127.0.0.1:9/orders"}}}}"#,
             )
@@ -127,11 +126,7 @@ pub(super) static SUBSCRIPTION: [Operation; 4] = [
             "patch",
             "Change the properties of an event subscription with a JSON merge patch",
         )
-        .takes(
-            false,
-            SchemaRegistry::reference_to::<SubscriptionProperties>,
-            r#"{"labels": ["shop"]}"#,
-        )
+        .takes::<SubscriptionProperties>(false, r#"{"labels": ["shop"]}"#)
         .returns::<SubscriptionView>(201, "The changed resource"),
     )
     .or_portal(),
@@ -168,7 +163,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
                 "getDeliveryAttributes",
                 "List the delivery properties with their secrets",
             )
-            .lists(SchemaRegistry::reference_to::<AttributeMappingBody>),
+            .lists::<DeliveryAttributeMapping>(),
         )],
     ),
     (
@@ -192,7 +187,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
                 "testTransform",
                 "Test what a transformation makes of events",
             )
-            .takes(
+            .takes_json(
                 true,
                 transform_test,
                 r#"{"last": 10, "transform": {"body": "data"}}"#,

@@ -26,7 +26,7 @@ use gridhook_api::{
     events::EventList,
     provider::EventType,
     status::TopicStatusView,
-    topic::{DeclaredEventType, DomainTopic, RegenerateKeyBody, SharedAccessKeys, Topic},
+    topic::{DeclaredEventType, DomainTopic, RegenerateKey, SharedAccessKeys, Topic},
     trace::{TOP_MAX, TraceView},
 };
 
@@ -87,7 +87,7 @@ fn events_to_publish(_: &mut SchemaRegistry) -> Value {
 
 pub(super) static TOPIC_LIST: [Operation; 1] = [list(
     answer!(c => topics::list(c, &c.path.azure_scope()?)),
-    describe("list", "List {resource}").pages(SchemaRegistry::reference_to::<Topic>),
+    describe("list", "List {resource}").pages::<Topic>(),
 )];
 
 pub(super) static TOPIC: [Operation; 4] = [
@@ -99,21 +99,13 @@ pub(super) static TOPIC: [Operation; 4] = [
         on_topic!(c, topic => topics::put(c, topic.clone()).await),
         answer!(c => topics::difference(c, c.path.topic()?).await),
         describe("put", "Create or replace a {noun}")
-            .takes(
-                false,
-                SchemaRegistry::reference_to::<Topic>,
-                r#"{"location": "local", "tags": {"team": "shop"}}"#,
-            )
+            .takes::<Topic>(false, r#"{"location": "local", "tags": {"team": "shop"}}"#)
             .returns::<Topic>(201, "The created or changed resource"),
     ),
     patch(
         on_topic!(topics::patch),
         describe("patch", "Change a {noun} with a JSON merge patch")
-            .takes(
-                false,
-                SchemaRegistry::reference_to::<Topic>,
-                r#"{"location": "local", "tags": {"team": "shop"}}"#,
-            )
+            .takes::<Topic>(false, r#"{"location": "local", "tags": {"team": "shop"}}"#)
             .returns::<Topic>(201, "The changed resource"),
     ),
     delete(
@@ -131,11 +123,7 @@ pub(super) const LIST_KEYS: Description = describe("listKeys", "List the access 
 
 pub(super) const REGENERATE_KEY: Description =
     describe("regenerateKey", "Replace one of the access keys")
-        .takes(
-            true,
-            SchemaRegistry::reference_to::<RegenerateKeyBody>,
-            r#"{"keyName": "key1"}"#,
-        )
+        .takes::<RegenerateKey>(true, r#"{"keyName": "key1"}"#)
         .returns::<SharedAccessKeys>(200, "Both access keys")
         .fails(CHANGING);
 
@@ -224,7 +212,7 @@ pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
                 "publish",
                 "Publish events with the token of an operator, in the input schema of the topic",
             )
-            .takes(
+            .takes_json(
                 true,
                 events_to_publish,
                 r#"[{"id": "1", "eventType": "Test", "subject": "/test",
@@ -257,7 +245,7 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
                 "listEventTypes",
                 "List the event types of a topic with their schemas and examples",
             )
-            .lists(SchemaRegistry::reference_to::<DeclaredEventType>),
+            .lists::<DeclaredEventType>(),
         )],
     ),
     (
@@ -272,9 +260,8 @@ pub(super) static EVENT_TYPES: [(&str, &[Operation]); 2] = [
                 on_event_type!(c, topic, name => event_types::put(c, topic, name).await),
                 on_event_type!(c, topic, name => event_types::difference(c, topic, name).await),
                 describe("putEventType", "Create or replace an event type of a topic")
-                    .takes(
+                    .takes::<DeclaredEventType>(
                         true,
-                        SchemaRegistry::reference_to::<DeclaredEventType>,
                         r#"{"properties": {"description": "An order was placed", "versions":
                             {"1": {"schema": {"type": "object", "required": ["total"]},
                                 "examples": [{"total": 5}]}}}}"#,
@@ -297,7 +284,7 @@ pub(super) static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
         &[get(
             on_topic!(c, topic => topics::event_types(c.control, topic)),
             describe("eventTypes", "List the event types that a topic declares")
-                .lists(SchemaRegistry::reference_to::<EventType>),
+                .lists::<EventType>(),
         )],
     ),
     (
@@ -308,7 +295,7 @@ pub(super) static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
                 "privateEndpointConnections",
                 "List private endpoint connections (always empty)",
             )
-            .lists(any_object),
+            .lists_json(any_object),
         )],
     ),
 ];
@@ -318,8 +305,7 @@ pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
         "",
         &[list(
             on_topic!(c, topic => domain_topics::list(c, topic)),
-            describe("list", "List the topics of a domain")
-                .pages(SchemaRegistry::reference_to::<DomainTopic>),
+            describe("list", "List the topics of a domain").pages::<DomainTopic>(),
         )],
     ),
     (
@@ -334,7 +320,7 @@ pub(super) static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
                 on_topic!(domain_topics::put),
                 answer!(c => domain_topics::difference(c, &c.path.topic()?)),
                 describe("put", "Create a topic of a domain")
-                    .takes(false, SchemaRegistry::reference_to::<DomainTopic>, "{}")
+                    .takes::<DomainTopic>(false, "{}")
                     .returns::<DomainTopic>(201, "The created or existing domain topic"),
             ),
             delete(

@@ -35,7 +35,7 @@ const fn refused(id: &'static str) -> Description {
         id,
         "Refuse to create or change {resource}, which are not supported",
     )
-    .takes(false, any_object, "{}")
+    .takes_json(false, any_object, "{}")
     .returns_json(201, "Never sent: none can be created", any_object)
 }
 
@@ -45,7 +45,7 @@ pub(super) static UNSUPPORTED_LIST: [Operation; 1] = [get(
         "list",
         "List {resource}, which are not supported (always empty)",
     )
-    .lists(any_object),
+    .lists_json(any_object),
 )];
 
 pub(super) static UNSUPPORTED_ITEM: [Operation; 1] =

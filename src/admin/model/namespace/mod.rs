@@ -3,6 +3,7 @@
 pub mod topic;
 mod view;
 
+use crate::model::refuse_value;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -116,10 +117,10 @@ impl NamespaceSpec {
             let given = sku.capacity;
             let least = UNITS.start();
             let most = UNITS.end();
-            return Err(InvalidRequest::new(
+            return refuse_value(
                 "sku.capacity",
                 format!("is {given}; allowed is {least} to {most}"),
-            ));
+            );
         }
         let ingress = TopicProperties {
             public_network_access: properties.public_network_access,

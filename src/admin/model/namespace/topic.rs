@@ -1,5 +1,6 @@
 //! Bodies and views of namespace topics.
 
+use crate::model::refuse_value;
 use serde_json::Value;
 
 use crate::model::system_data::system_data_view;
@@ -105,10 +106,10 @@ impl NamespaceTopicSpec {
             ),
         ] {
             if let Some(given) = given.as_ref().filter(|given| *given != only) {
-                return Err(InvalidRequest::new(
+                return refuse_value(
                     at,
                     format!("is \"{}\"; allowed is {only}", given.escape_debug()),
-                ));
+                );
             }
         }
         let at = "properties.eventRetentionInDays";
@@ -264,10 +265,7 @@ pub fn check_retention(
         "is {days}; the eventTimeToLive of the event subscription {name} is {asked} minutes, and \
          allowed is {most}"
     );
-    Err(InvalidRequest::new(
-        "properties.eventRetentionInDays",
-        problem,
-    ))
+    refuse_value("properties.eventRetentionInDays", problem)
 }
 
 /// The view of `record`.

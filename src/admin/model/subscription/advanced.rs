@@ -3,6 +3,7 @@
 //! An error about a member describes what the operator takes, because operators with `value` and
 //! with `values` are easily confused.
 
+use crate::model::refuse_value;
 use serde_json::{Map, Value};
 
 use super::check::check_length;
@@ -51,17 +52,17 @@ pub(super) fn read(
 ) -> Result<Vec<AdvancedFilter>, InvalidRequest> {
     let most = ranges.advanced_filters_max;
     if given.len() > most {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             at,
             format!("has {} filters; allowed are at most {most}", given.len()),
-        ));
+        );
     }
     let read = given.into_iter().enumerate().map(|(index, filter)| {
         let Value::Object(members) = filter else {
-            return Err(InvalidRequest::new(
+            return refuse_value(
                 format!("{at}[{index}]"),
                 "is not an object with operatorType and key",
-            ));
+            );
         };
         AdvancedFilterReader {
             at: format!("{at}[{index}]"),
@@ -77,10 +78,10 @@ pub(super) fn read(
         .sum();
     let most = ranges.advanced_values_max;
     if values > most {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             at,
             format!("has {values} values in all its filters together; allowed are at most {most}"),
-        ));
+        );
     }
     Ok(filters)
 }
@@ -104,10 +105,10 @@ impl AdvancedFilterReader {
         let operator = self.read_operator(&name)?;
         // Some clients write an omitted member as null.
         match self.members.iter().find(|(_, value)| !value.is_null()) {
-            Some((member, _)) => Err(InvalidRequest::new(
+            Some((member, _)) => refuse_value(
                 self.member_path(member),
                 format!("is no member of {name}; leave it out"),
-            )),
+            ),
             None => Ok(AdvancedFilter { key, operator }),
         }
     }
@@ -169,14 +170,14 @@ impl AdvancedFilterReader {
             "IsNotNull" => Operator::IsNotNull,
             _ => {
                 let at = self.member_path("operatorType");
-                return Err(InvalidRequest::new(
+                return refuse_value(
                     at,
                     format!(
                         "is \"{}\"; allowed is {}",
                         name.escape_debug(),
                         allowed_operators()
                     ),
-                ));
+                );
             }
         })
     }
@@ -190,16 +191,16 @@ impl AdvancedFilterReader {
         let text = match self.members.remove(member) {
             Some(Value::String(text)) => text,
             Some(Value::Null) | None => {
-                return Err(InvalidRequest::new(
+                return refuse_value(
                     self.member_path(member),
                     format!("is missing; allowed is {allowed}"),
-                ));
+                );
             }
             Some(other) => {
-                return Err(InvalidRequest::new(
+                return refuse_value(
                     self.member_path(member),
                     format!("is {other}; allowed is {allowed}"),
-                ));
+                );
             }
         };
         check_length(&self.member_path(member), &text, self.text_max)?;
@@ -264,12 +265,12 @@ impl AdvancedFilterReader {
             let least = ExactNumber::from(least);
             let most = ExactNumber::from(most);
             if least > most {
-                return Err(InvalidRequest::new(
+                return refuse_value(
                     at,
                     format!(
                         "is {value}, an empty range; allowed is a range with the smaller end first"
                     ),
-                ));
+                );
             }
             Ok((least, most))
         };
@@ -305,10 +306,10 @@ impl AdvancedFilterReader {
             Some(other) => return Err(wrong_type(at, &other, name, &format!("a list of {takes}"))),
         };
         if values.is_empty() {
-            return Err(InvalidRequest::new(
+            return refuse_value(
                 at,
                 format!("is missing or empty; {name} takes {takes}, at least one"),
-            ));
+            );
         }
         Ok(values
             .into_iter()

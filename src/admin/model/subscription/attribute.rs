@@ -3,11 +3,12 @@
 //! Errors never contain a static value, which may be a secret. A view has it only if it is not
 //! secret.
 
+use crate::model::refuse_value;
 use serde_json::{Map, Value};
 
 use super::secrets::HIDDEN;
 use crate::model::{BODY, InvalidRequest, read as read_value, value_of};
-use gridhook_api::subscription::AttributeMappingBody;
+use gridhook_api::subscription::DeliveryAttributeMapping;
 use gridhook_event::Schema;
 use gridhook_policy::{
     filter::key::FilterKey,
@@ -27,10 +28,10 @@ pub(super) fn read(
 ) -> Result<Vec<DeliveryProperty>, InvalidRequest> {
     if given.len() > PROPERTIES_MAX {
         let count = given.len();
-        return Err(InvalidRequest::new(
+        return refuse_value(
             at,
             format!("has {count} entries; allowed are at most {PROPERTIES_MAX}"),
-        ));
+        );
     }
     let mut read: Vec<DeliveryProperty> = Vec::new();
     for (index, mapping) in given.into_iter().enumerate() {
@@ -45,7 +46,7 @@ pub(super) fn read(
                 "is \"{}\" for a second time; a header has one value",
                 property.name
             );
-            return Err(InvalidRequest::new(format!("{at}.name"), problem));
+            return refuse_value(format!("{at}.name"), problem);
         }
         read.push(property);
     }
@@ -62,7 +63,7 @@ fn read_property(
     if !mapping.is_object() {
         return Err(not_an_object(BODY));
     }
-    let AttributeMappingBody {
+    let DeliveryAttributeMapping {
         name,
         kind,
         properties,
@@ -76,17 +77,14 @@ fn read_property(
         "Static" => source_static(&mut properties)?,
         "Dynamic" => source_dynamic(&mut properties, input)?,
         _ => {
-            return Err(InvalidRequest::new(
-                "type",
-                "is unknown; allowed are Static and Dynamic",
-            ));
+            return refuse_value("type", "is unknown; allowed are Static and Dynamic");
         }
     };
     match properties.into_iter().find(|(_, value)| !value.is_null()) {
-        Some((member, _)) => Err(InvalidRequest::new(
+        Some((member, _)) => refuse_value(
             format!("properties.{member}"),
             format!("is no member of {kind}; leave it out"),
-        )),
+        ),
         None => Ok(DeliveryProperty { name, source }),
     }
 }
@@ -99,19 +97,16 @@ fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, 
         {
             let problem = "is \"Hidden\", which stands for a secret that exists; the event \
                 subscription has none of this name";
-            return Err(InvalidRequest::new(at, problem));
+            return refuse_value(at, problem);
         }
         Some(Value::String(value)) => value,
         Some(Value::Null) | None => {
             let problem = "is missing; a secret may be left out only where the event subscription \
                 has one of this name";
-            return Err(InvalidRequest::new(at, problem));
+            return refuse_value(at, problem);
         }
         Some(_) => {
-            return Err(InvalidRequest::new(
-                at,
-                "is not a string; allowed is a string",
-            ));
+            return refuse_value(at, "is not a string; allowed is a string");
         }
     };
     property::check_value(&value).map_err(|error| InvalidRequest::new(at, error.to_string()))?;
@@ -119,10 +114,10 @@ fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, 
         Some(Value::Bool(is_secret)) => is_secret,
         Some(Value::Null) | None => false,
         Some(_) => {
-            return Err(InvalidRequest::new(
+            return refuse_value(
                 "properties.isSecret",
                 "is not a boolean; allowed are true and false",
-            ));
+            );
         }
     };
     Ok(PropertySource::Static { value, is_secret })

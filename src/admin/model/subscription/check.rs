@@ -1,5 +1,6 @@
 //! Checks of the values of an event subscription.
 
+use crate::model::refuse_value;
 use std::num::NonZeroU32;
 
 use humantime_serde::re::humantime::{format_duration, parse_duration};
@@ -12,7 +13,9 @@ use crate::model::{
 };
 use gridhook_api::{
     duration::format_duration as iso_duration,
-    subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody, PullSettings},
+    subscription::{
+        DeadLetterDestination, DeadLetterProperties, EventFilter, Ordering, PullSettings,
+    },
 };
 use gridhook_event::{Schema, Timestamp};
 use gridhook_policy::{
@@ -76,7 +79,7 @@ pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidReque
 
 /// Reads a filter for events in `schema`, which determines the known keys.
 pub(super) fn read_filter(
-    given: FilterBody,
+    given: EventFilter,
     schema: Schema,
     ranges: &EditionRanges,
 ) -> Result<Filter, InvalidRequest> {
@@ -86,18 +89,15 @@ pub(super) fn read_filter(
         if types.len() > ranges.event_types_max {
             let count = types.len();
             let most = ranges.event_types_max;
-            return Err(InvalidRequest::new(
+            return refuse_value(
                 at,
                 format!("has {count} entries; allowed are at most {most}"),
-            ));
+            );
         }
         for (index, name) in types.iter().enumerate() {
             let at = format!("{at}[{index}]");
             if name.is_empty() {
-                return Err(InvalidRequest::new(
-                    at,
-                    "is empty; allowed is the name of an event type, or All",
-                ));
+                return refuse_value(at, "is empty; allowed is the name of an event type, or All");
             }
             check(&at, name)?;
         }
@@ -127,10 +127,10 @@ pub(super) fn read_filter(
 /// Checks the length of a string of a filter.
 pub(super) fn check_length(at: &str, text: &str, max: usize) -> Result<(), InvalidRequest> {
     match text.chars().count() {
-        length if length > max => Err(InvalidRequest::new(
+        length if length > max => refuse_value(
             at,
             format!("has {length} characters; allowed are at most {max}"),
-        )),
+        ),
         _ => Ok(()),
     }
 }
@@ -157,13 +157,13 @@ pub(super) fn delivery_schema(
     let allowed_schemas: Vec<_> = possible.iter().map(|schema| schema_name(*schema)).collect();
     let input = input_schema_name(input);
     let allowed = allowed_schemas.join(", ");
-    Err(InvalidRequest::new(
+    refuse_value(
         "eventDeliverySchema",
         format!(
             "is \"{}\"; allowed for a topic whose inputSchema is {input}: {allowed}",
             given.escape_debug()
         ),
-    ))
+    )
 }
 
 /// Either setting enables batching, and the other one gets its default; without both a request has
@@ -222,10 +222,7 @@ pub(super) fn token_audience(
             "is \"{}\"; allowed are up to 256 letters, digits and {marks}",
             given.escape_debug()
         );
-        Err(InvalidRequest::new(
-            format!("destination.properties.{key}"),
-            problem,
-        ))
+        refuse_value(format!("destination.properties.{key}"), problem)
     };
     let tenant = check("azureActiveDirectoryTenantId", tenant, "-.")?;
     let at = "azureActiveDirectoryApplicationIdOrUri";
@@ -235,10 +232,10 @@ pub(super) fn token_audience(
             application,
         })),
         (None, None) => Ok(None),
-        (Some(_), None) => Err(InvalidRequest::new(
+        (Some(_), None) => refuse_value(
             format!("destination.properties.{at}"),
             "is missing; azureActiveDirectoryTenantId needs it",
-        )),
+        ),
     }
 }
 
@@ -284,10 +281,10 @@ pub(super) fn dead_letter_type(given: &str) -> Result<(), InvalidRequest> {
         return Ok(());
     }
     let given = given.escape_debug();
-    Err(InvalidRequest::new(
+    refuse_value(
         "deadLetterDestination.endpointType",
         format!("is \"{given}\"; allowed is {STORAGE_BLOB}, others are not supported yet"),
-    ))
+    )
 }
 
 const RESOURCE_ID: &str = "deadLetterDestination.properties.resourceId";
@@ -307,12 +304,12 @@ pub(super) fn container_of(resource_id: &str) -> Option<(&str, &str)> {
 /// The container is in `blobContainerName` or, as Azure's CLI sends it, in the resource id. Views
 /// have it in `blobContainerName`. An address of a store needs no container.
 pub(super) fn dead_letter(
-    given: DeadLetterBody,
+    given: DeadLetterDestination,
     ranges: &EditionRanges,
 ) -> Result<StorageBlobDestination, InvalidRequest> {
     dead_letter_type(&given.endpoint_type)?;
     let retry_period_days = retry_period(given.delivery_retry_period_in_days, ranges)?;
-    let BlobBody {
+    let DeadLetterProperties {
         resource_id,
         blob_container_name: named,
     } = given.properties;
@@ -339,20 +336,20 @@ pub(super) fn dead_letter(
                 "is \"{named}\", but resourceId ends with the container \"{container}\"; allowed \
                  is one"
             );
-            return Err(InvalidRequest::new(CONTAINER_NAME, problem));
+            return refuse_value(CONTAINER_NAME, problem);
         }
         (None, None) => {
             let problem = format!(
                 "is missing; allowed is a name here, or a resourceId that ends with \
                  {CONTAINERS}NAME"
             );
-            return Err(InvalidRequest::new(CONTAINER_NAME, problem));
+            return refuse_value(CONTAINER_NAME, problem);
         }
     };
     if account.is_empty() {
         let problem = "is empty, or has no storage account before the container; allowed is a \
             resource id or an address of a store";
-        return Err(InvalidRequest::new(RESOURCE_ID, problem));
+        return refuse_value(RESOURCE_ID, problem);
     }
     check_container(at, container)?;
     Ok(StorageBlobDestination {
@@ -366,15 +363,15 @@ fn retry_period(given: Option<i64>, ranges: &EditionRanges) -> Result<Option<u32
     let Some(days) = given else { return Ok(None) };
     let at = "deadLetterDestination.deliveryRetryPeriodInDays";
     match (u32::try_from(days), ranges.retry_period_days_max) {
-        (_, 0) => Err(InvalidRequest::new(
+        (_, 0) => refuse_value(
             at,
             "is not supported by the topic's edition; leave it out".to_owned(),
-        )),
+        ),
         (Ok(days), most) if (1..=most).contains(&days) => Ok(Some(days)),
-        (_, most) => Err(InvalidRequest::new(
+        (_, most) => refuse_value(
             at,
             format!("is {days}; allowed is a whole number from 1 to {most}"),
-        )),
+        ),
     }
 }
 
@@ -396,10 +393,7 @@ fn check_container(at: &str, name: &str) -> Result<(), InvalidRequest> {
         "is"
     };
     let allowed = "allowed are 3 to 63 lower-case letters, digits and single hyphens between them";
-    Err(InvalidRequest::new(
-        at,
-        format!("{what} \"{}\"; {allowed}", name.escape_debug()),
-    ))
+    refuse_value(at, format!("{what} \"{}\"; {allowed}", name.escape_debug()))
 }
 
 /// `deadLetterInProbation` needs a destination: without one, events that only wait would be
@@ -409,11 +403,11 @@ pub(super) fn in_probation(
     destination: Option<&StorageBlobDestination>,
 ) -> Result<bool, InvalidRequest> {
     match (given.unwrap_or_default(), destination) {
-        (true, None) => Err(InvalidRequest::new(
+        (true, None) => refuse_value(
             "deadLetterInProbation",
             "is true without a deadLetterDestination; allowed is false, or true beside a \
              deadLetterDestination",
-        )),
+        ),
         (asked, Some(_) | None) => Ok(asked),
     }
 }
@@ -425,13 +419,13 @@ pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
     match given.to_ascii_lowercase().as_str() {
         "retry" => Ok(OnGone::Retry),
         "disable" => Ok(OnGone::Disable),
-        _ => Err(InvalidRequest::new(
+        _ => refuse_value(
             "onGone",
             format!(
                 "is \"{}\"; allowed are retry and disable",
                 given.escape_debug()
             ),
-        )),
+        ),
     }
 }
 
@@ -463,10 +457,10 @@ const NO_ORDER_KEYS: [&str; 10] = [
 
 /// Reads `ordering` for events in schema `input`: the key, and whether dead letters block it.
 pub(super) fn read_ordering(
-    given: Option<OrderingBody>,
+    given: Option<Ordering>,
     input: Schema,
 ) -> Result<(Option<FilterKey>, bool), InvalidRequest> {
-    let Some(OrderingBody {
+    let Some(Ordering {
         key: given,
         on_failure,
     }) = given
@@ -482,7 +476,7 @@ pub(super) fn read_ordering(
                 "is \"{}\"; allowed are {SKIP} and {BLOCK}",
                 other.escape_debug()
             );
-            return Err(InvalidRequest::new("ordering.onFailure", problem));
+            return refuse_value("ordering.onFailure", problem);
         }
     };
     let key = FilterKey::from(given.clone());
@@ -494,15 +488,15 @@ pub(super) fn read_ordering(
             Schema::Custom => "subject and data.<path>, or another path in the event",
         };
         let problem = format!("is \"{}\"; allowed are {allowed}", given.escape_debug());
-        return Err(InvalidRequest::new("ordering.key", problem));
+        return refuse_value("ordering.key", problem);
     }
     Ok((Some(key), blocks))
 }
 
 /// The body of `ordering`.
-pub(super) fn ordering_body(key: Option<&FilterKey>, blocks: bool) -> Option<OrderingBody> {
+pub(super) fn ordering_body(key: Option<&FilterKey>, blocks: bool) -> Option<Ordering> {
     let on_failure = Some(if blocks { BLOCK } else { SKIP }.to_owned());
-    key.map(|key| OrderingBody {
+    key.map(|key| Ordering {
         key: key.as_str().to_owned(),
         on_failure,
     })
@@ -544,7 +538,7 @@ pub(super) fn check_schedule(
                 "is \"{text}\", and the edition of the topic waits {min} after any failure; \
                  allowed is a wait from {min} to 7d"
             );
-            return Err(InvalidRequest::new(format!("{at}[{index}]"), problem));
+            return refuse_value(format!("{at}[{index}]"), problem);
         }
     }
     Ok(())
@@ -632,7 +626,7 @@ const LABELS_MAX: usize = 50;
 const LABEL_CHARS_MAX: usize = 256;
 
 pub(super) fn read_labels(given: Vec<String>) -> Result<Vec<String>, InvalidRequest> {
-    let invalid = |problem: String| Err(InvalidRequest::new("labels", problem));
+    let invalid = |problem: String| refuse_value("labels", problem);
     if given.len() > LABELS_MAX {
         return invalid(format!(
             "has {} labels; allowed are {LABELS_MAX}",

@@ -1,5 +1,6 @@
 //! `destination` of an event subscription: a webhook, or one of the kinds of [`Resource`].
 
+use crate::model::refuse_value;
 use serde_json::{Map, Value};
 
 use super::{WEBHOOK, attribute, check, is_namespaced, secrets, value_of};
@@ -46,7 +47,7 @@ fn check_type(given: &str, topic: &TopicRecord) -> Result<String, InvalidRequest
             )
         }
     };
-    Err(InvalidRequest::new("destination.endpointType", problem))
+    refuse_value("destination.endpointType", problem)
 }
 
 /// Reads a destination of an event subscription of `topic`.

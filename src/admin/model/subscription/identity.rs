@@ -4,6 +4,7 @@
 //! Checks and records know the destination alone; the identity is kept beside it. A system-assigned
 //! identity is that of the server (`delivery.identity_…`).
 
+use crate::model::refuse_value;
 use serde_json::Value;
 
 use crate::model::{InvalidRequest, canonicalize, read, take_value};
@@ -59,31 +60,25 @@ impl Pair {
         if !given.is_object() {
             let problem =
                 format!("is not an object; allowed is an object with identity and {plain}");
-            return Err(InvalidRequest::new(identified, problem));
+            return refuse_value(identified, problem);
         }
         if is_given {
             let problem = format!("and {plain} are both given; leave one of them out");
-            return Err(InvalidRequest::new(identified, problem));
+            return refuse_value(identified, problem);
         }
         canonicalize(&mut given, &[("identity.type", &IDENTITY_TYPES)]);
         let destination = take_value(&mut given, plain);
         let identity = take_value(&mut given, "identity");
         if let Some(other) = given.as_object().and_then(|rest| rest.keys().next()) {
             let problem = format!("is not known; allowed are identity and {plain}");
-            return Err(InvalidRequest::new(
-                format!("{identified}.{other}"),
-                problem,
-            ));
+            return refuse_value(format!("{identified}.{other}"), problem);
         }
         match destination {
             Some(destination) if !destination.is_null() => value[plain] = destination,
             None if existing.is_some() => {}
             Some(_) | None => {
                 let problem = "is missing; an identity is allowed only with a destination";
-                return Err(InvalidRequest::new(
-                    format!("{identified}.{plain}"),
-                    problem,
-                ));
+                return refuse_value(format!("{identified}.{plain}"), problem);
             }
         }
         let Some(identity) = identity else {
@@ -118,18 +113,18 @@ pub(super) fn check_identity(
 ) -> Result<(), InvalidRequest> {
     let at = |below: &str| format!("{}.{below}", DELIVERY.identified);
     match identity.map(|identity| identity.kind) {
-        Some(ResourceIdentityKind::UserAssigned) => Err(InvalidRequest::new(
+        Some(ResourceIdentityKind::UserAssigned) => refuse_value(
             at("identity.type"),
             "is \"UserAssigned\", which is not supported: the server has one identity; allowed is \
              SystemAssigned",
-        )),
+        ),
         Some(ResourceIdentityKind::SystemAssigned)
             if resource.is_none() && webhook.token_audience.is_none() =>
         {
-            Err(InvalidRequest::new(
+            refuse_value(
                 at("destination.properties.azureActiveDirectoryApplicationIdOrUri"),
                 "is missing; it is the application that the access tokens of the identity are for",
-            ))
+            )
         }
         _ => Ok(()),
     }

@@ -11,6 +11,7 @@ pub mod test;
 pub(crate) mod transform;
 mod view;
 
+use crate::model::refuse_value;
 use serde_json::{Value, json};
 
 pub use self::check::check_limits;
@@ -23,8 +24,8 @@ use super::{
     parse_body, read, take_value, text_at, value_of,
 };
 use gridhook_api::subscription::{
-    AnySubscriptionProperties, BlobBody, DeadLetterBody, DeadLetterWithIdentity,
-    DeliveryWithIdentity, EventSubscription, FilterBody, PullSettings, RetryPolicyBody,
+    AnySubscriptionProperties, DeadLetterDestination, DeadLetterProperties, DeadLetterWithIdentity,
+    DeliveryWithIdentity, EventFilter, EventSubscription, PullSettings, RetryPolicyBody,
     SubscriptionProperties,
 };
 use gridhook_event::{Name, SubscriptionId};
@@ -83,11 +84,11 @@ pub fn read_patch(
     }
     drop_read_only(&mut patch, &IGNORED);
     if patch.get("properties").is_some() {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "properties",
             "is not allowed in a PATCH of an event subscription: destination, filter, labels and \
              the others stand at the top",
-        ));
+        );
     }
     patch_properties(existing, topic, ranges, patch)
 }
@@ -228,7 +229,7 @@ impl RecordReader<'_> {
             None if queue.is_some() => (Webhook::default(), None),
             None => {
                 let problem = "cannot be read: missing field `destination`";
-                return Err(InvalidRequest::new(BODY, problem));
+                return refuse_value(BODY, problem);
             }
         };
         let (order_key, order_blocks) = check::read_ordering(properties.ordering, input_schema)?;
@@ -383,20 +384,20 @@ fn plain_properties(record: &SubscriptionRecord) -> SubscriptionProperties {
     }
 }
 
-fn dead_letter_body(destination: &StorageBlobDestination) -> DeadLetterBody {
+fn dead_letter_body(destination: &StorageBlobDestination) -> DeadLetterDestination {
     let container = &destination.container;
-    DeadLetterBody {
+    DeadLetterDestination {
         endpoint_type: STORAGE_BLOB.to_owned(),
         delivery_retry_period_in_days: destination.retry_period_days.map(i64::from),
-        properties: BlobBody {
+        properties: DeadLetterProperties {
             resource_id: destination.resource_id.clone(),
             blob_container_name: (!container.is_empty()).then(|| container.clone()),
         },
     }
 }
 
-fn filter_body(filter: &Filter) -> FilterBody {
-    FilterBody {
+fn filter_body(filter: &Filter) -> EventFilter {
+    EventFilter {
         subject_begins_with: Some(filter.subject_begins_with.clone()),
         subject_ends_with: Some(filter.subject_ends_with.clone()),
         included_event_types: filter.included_event_types.clone(),

@@ -1,6 +1,7 @@
 //! Event subscriptions of namespace topics: bodies have properties at other places
 //! (`deliveryConfiguration`, `filtersConfiguration`), but the same checks and records as all others.
 
+use crate::model::refuse_value;
 use serde_json::Value;
 
 use super::{RecordReader, destination, identity};
@@ -63,10 +64,7 @@ pub(crate) fn check_mode(
     let problem = format!(
         "cannot be changed; allowed is {is}, or delete the event subscription and create it again"
     );
-    Err(InvalidRequest::new(
-        "properties.deliveryConfiguration.deliveryMode",
-        problem,
-    ))
+    refuse_value("properties.deliveryConfiguration.deliveryMode", problem)
 }
 
 /// Removes from the current properties the other form of a property that the patch sets, because

@@ -4,6 +4,7 @@
 //! [...]}`, each with or without a draft: a `"filter"` or a `"transform"`. An object with only
 //! these keys is never an event in any schema.
 
+use crate::model::refuse_value;
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
@@ -11,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::check;
 use crate::model::{EditionRanges, InvalidRequest, check_exact, read as read_value};
-use gridhook_api::subscription::FilterBody;
+use gridhook_api::subscription::EventFilter;
 use gridhook_policy::{filter::Filter, transform::Transform};
 use gridhook_record::topic::TopicRecord;
 
@@ -40,7 +41,7 @@ pub fn read_filter_test(
     ranges: &EditionRanges,
     body: &[u8],
 ) -> Result<TestRequest<Filter>, InvalidRequest> {
-    read(body, "filter", |given: FilterBody| {
+    read(body, "filter", |given: EventFilter| {
         check::read_filter(given, topic.input_schema, ranges)
     })
 }
@@ -91,13 +92,10 @@ fn read<B: DeserializeOwned, D>(
             let problem = format!(
                 "has no events to test; add events, or last: 1 to {LAST_MAX} newest events"
             );
-            return Err(InvalidRequest::new("the body", problem));
+            return refuse_value("the body", problem);
         }
         (Some(_), Some(_)) => {
-            return Err(InvalidRequest::new(
-                "last",
-                "and events are both given; leave one of them out",
-            ));
+            return refuse_value("last", "and events are both given; leave one of them out");
         }
     };
     Ok(TestRequest { draft, sample })

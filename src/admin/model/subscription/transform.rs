@@ -1,6 +1,7 @@
 //! `transform` of an event subscription, an extension of gridhook.
 
 use crate::model::InvalidRequest;
+use crate::model::refuse_value;
 use gridhook_policy::transform::{Program, Transform};
 use gridhook_record::subscription::SubscriptionRecord;
 
@@ -10,10 +11,10 @@ pub(crate) fn compile_program(
     record: &SubscriptionRecord,
 ) -> Result<Program, InvalidRequest> {
     if record.is_pulled() {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "transform",
             "is set, and deliveryMode is Queue; allowed is Push",
-        ));
+        );
     }
     if let Some(kind) = record
         .endpoint_type()
@@ -21,7 +22,7 @@ pub(crate) fn compile_program(
     {
         let problem =
             format!("is set, and the destination is {kind}; allowed are WebHook and AzureFunction");
-        return Err(InvalidRequest::new("transform", problem));
+        return refuse_value("transform", problem);
     }
     let batched = record.webhook.max_events_per_batch > 1;
     Program::new(transform, batched, record.delivery_schema).map_err(|invalid| {

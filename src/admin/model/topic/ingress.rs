@@ -1,6 +1,7 @@
 //! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`,
 //! `inboundIpRules`, `inputSchemaMapping` and `duplicateDetectionHistoryTimeWindow`.
 
+use crate::model::refuse_value;
 use std::ops::RangeInclusive;
 
 use crate::model::InvalidRequest;
@@ -48,7 +49,7 @@ pub(crate) fn settle_ingress(
     if rules.len() > RULES_MAX {
         let count = rules.len();
         let problem = format!("has {count} entries; allowed are at most {RULES_MAX}");
-        return Err(InvalidRequest::new("properties.inboundIpRules", problem));
+        return refuse_value("properties.inboundIpRules", problem);
     }
     let requested = body.input_schema_mapping.map(|body| body.properties);
     let mapping = match (schema, requested) {
@@ -59,10 +60,7 @@ pub(crate) fn settle_ingress(
         (Schema::EventGrid | Schema::CloudEvents, None) => None,
         (Schema::EventGrid | Schema::CloudEvents, Some(_)) => {
             let problem = "is for topics whose inputSchema is CustomEventSchema; leave it out";
-            return Err(InvalidRequest::new(
-                "properties.inputSchemaMapping",
-                problem,
-            ));
+            return refuse_value("properties.inputSchemaMapping", problem);
         }
     };
     Ok(IngressSettings {
@@ -119,11 +117,11 @@ fn check_mapping(
     }
     let says_a_topic = |source: &MappedField| source.source_field.is_some();
     if kind == TopicKind::Domain && !topic.as_ref().is_some_and(says_a_topic) {
-        return Err(InvalidRequest::new(
+        return refuse_value(
             "properties.inputSchemaMapping.properties.topic",
             "is missing; a domain with CustomEventSchema needs its sourceField, the field with the \
              topic of an event",
-        ));
+        );
     }
     let says_a_type = |source: &MappedFieldOrDefault| {
         source.source_field.is_some() || source.default_value.is_some()
@@ -131,11 +129,11 @@ fn check_mapping(
     if event_type.as_ref().is_some_and(says_a_type) {
         return Ok(mapping);
     }
-    Err(InvalidRequest::new(
+    refuse_value(
         "properties.inputSchemaMapping.properties.eventType",
         "is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or \
          both",
-    ))
+    )
 }
 
 fn check_text(property: &str, part: &str, given: &str) -> Result<(), InvalidRequest> {
@@ -143,14 +141,11 @@ fn check_text(property: &str, part: &str, given: &str) -> Result<(), InvalidRequ
     match given.chars().count() {
         // Azure's clients send an empty default instead of none.
         0 if part == "defaultValue" => Ok(()),
-        0 => Err(InvalidRequest::new(
-            at,
-            "is empty; leave it out or give a name",
-        )),
-        length if length > TEXT_MAX => Err(InvalidRequest::new(
+        0 => refuse_value(at, "is empty; leave it out or give a name"),
+        length if length > TEXT_MAX => refuse_value(
             at,
             format!("has {length} characters; allowed are at most {TEXT_MAX}"),
-        )),
+        ),
         _ => Ok(()),
     }
 }

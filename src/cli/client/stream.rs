@@ -1,0 +1,103 @@
+//! Responses that are read while they arrive: the pages of a list, and lines of JSON.
+
+use std::time::Duration;
+
+use awc::{SendClientRequest, error::PayloadError};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use serde_json::Value;
+use url::form_urlencoded;
+
+use super::{ClientError, ServerClient};
+use crate::http;
+
+/// A list of the server whose pages have a token for the next one, and what to read of it.
+pub(crate) struct PagedList<'a> {
+    /// Path without a query.
+    pub(crate) path: String,
+    /// Query parameters, of which those without a value are not sent.
+    pub(crate) query: &'a [(&'a str, Option<&'a str>)],
+    /// Key of the items.
+    pub(crate) key: &'a str,
+    /// Maximum number of items of a page.
+    pub(crate) page_max: usize,
+    /// Number of items to read.
+    pub(crate) limit: usize,
+}
+
+/// The items that were read, and the last page.
+pub(crate) struct ListedItems {
+    pub(crate) items: Vec<Value>,
+    pub(crate) last_page: Value,
+}
+
+impl ServerClient {
+    /// Reads pages until there are as many items as wanted, or no more.
+    pub(crate) async fn read_pages(&self, list: PagedList<'_>) -> Result<ListedItems, ClientError> {
+        let mut items = Vec::new();
+        let mut next = None::<String>;
+        loop {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            let page_size = (list.limit - items.len()).min(list.page_max);
+            query.append_pair("top", &page_size.to_string());
+            let token = ("continue", next.as_deref());
+            for (name, value) in list.query.iter().chain([&token]) {
+                query.extend_pairs(value.map(|value| (name, value)));
+            }
+            let mut last_page: Value = self
+                .get(&format!("{}?{}", list.path, query.finish()))
+                .await?;
+            if let Some(page) = last_page[list.key].as_array_mut() {
+                items.append(page);
+            }
+            next = last_page["continue"].as_str().map(str::to_owned);
+            if next.is_none() || items.len() >= list.limit {
+                return Ok(ListedItems { items, last_page });
+            }
+        }
+    }
+
+    /// Sends a request whose response is lines that arrive within `timeout` in all.
+    pub(crate) async fn open_lines(
+        &self,
+        request: SendClientRequest,
+        timeout: Duration,
+    ) -> Result<LineStream<impl Stream<Item = Result<Bytes, PayloadError>> + Unpin>, ClientError>
+    {
+        let response = request.await.map_err(|error| self.not_reached(&error))?;
+        let mut response = response.timeout(timeout);
+        let status = response.status();
+        if status.is_success() {
+            let buffer = Vec::new();
+            return Ok(LineStream { response, buffer });
+        }
+        let body = response.body().await.map_err(disconnection)?;
+        let reason = http::error_reason(&body);
+        Err(ClientError::Refused { status, reason })
+    }
+}
+
+/// The lines of a response.
+pub(crate) struct LineStream<S> {
+    response: S,
+    buffer: Vec<u8>,
+}
+
+impl<S: Stream<Item = Result<Bytes, PayloadError>> + Unpin> LineStream<S> {
+    /// The next line with its end; an error at the end of the response.
+    pub(crate) async fn next_line(&mut self) -> Result<Vec<u8>, ClientError> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                return Ok(self.buffer.drain(..=end).collect());
+            }
+            let chunk = self.response.next().await;
+            let ended = || ClientError::Disconnected("the response is complete".to_owned());
+            let chunk = chunk.ok_or_else(ended)?.map_err(disconnection)?;
+            self.buffer.extend_from_slice(&chunk);
+        }
+    }
+}
+
+fn disconnection(error: PayloadError) -> ClientError {
+    ClientError::Disconnected(error.to_string())
+}
