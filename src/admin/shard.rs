@@ -8,7 +8,9 @@
 //! - A change is in the changelog of the control plane first. It is answered once the owner of each
 //!   shard that it concerns has followed it. If one does not in time, the response says so; the
 //!   change takes effect all the same.
-//! - A shard without an owner is not waited for: the next owner follows before it serves.
+//! - A change of a topic or an event subscription also waits for an owner: otherwise events that are
+//!   published after the response could be stored before the next owner has followed it. A change of
+//!   a namespace or a resource group waits for none.
 
 use std::collections::BTreeSet;
 
@@ -23,12 +25,13 @@ pub trait ShardOwners: Send + Sync {
     /// How far the control plane has been written: a position of its changelog.
     fn written_position(&self) -> u64;
 
-    /// Returns once the owner of a shard has followed the control plane up to a position, or there
-    /// is none.
+    /// Returns once the owner of a shard has followed the control plane up to a position. With
+    /// `needs_owner` a shard without one is waited for, too.
     fn wait_until_followed(
         &self,
         shard: usize,
         position: u64,
+        needs_owner: bool,
     ) -> BoxFuture<'_, Result<(), FollowDelay>>;
 }
 
@@ -48,7 +51,11 @@ pub struct ShardCore {
 }
 
 /// The shards that a change concerns.
-pub(super) struct ConcernedShards(BTreeSet<usize>);
+pub(super) struct ConcernedShards {
+    numbers: BTreeSet<usize>,
+    /// Whether each must have an owner.
+    need_owners: bool,
+}
 
 impl Control {
     /// The number of shards with topics; 1 without several.
@@ -70,16 +77,25 @@ impl Control {
     pub(super) fn shards_of_topic(&self, path: &TopicPath) -> ConcernedShards {
         let topic = self.registry.find_topic(&path.topic_key());
         if topic.is_some_and(|topic| topic.record().is_spread()) {
-            return self.all_shards();
+            return ConcernedShards {
+                need_owners: true,
+                ..self.all_shards()
+            };
         }
         let leading_name = path.namespace.as_ref().unwrap_or(&path.name);
         let shards = self.shard_count() as usize;
-        ConcernedShards(BTreeSet::from([shard_of(leading_name.as_str(), shards)]))
+        ConcernedShards {
+            numbers: BTreeSet::from([shard_of(leading_name.as_str(), shards)]),
+            need_owners: true,
+        }
     }
 
     /// The shards of a namespace, which all know it, or of a resource group.
     pub(super) fn all_shards(&self) -> ConcernedShards {
-        ConcernedShards((0..self.shard_count() as usize).collect())
+        ConcernedShards {
+            numbers: (0..self.shard_count() as usize).collect(),
+            need_owners: false,
+        }
     }
 
     /// Returns once the owners of the shards that a change concerns have followed it.
@@ -92,9 +108,15 @@ impl Control {
             return Ok(());
         };
         let position = owners.written_position();
-        let waits = concerned.0.into_iter().map(|shard| async move {
-            let followed = owners.wait_until_followed(shard, position).await;
-            followed.map_err(|delay| format!("shard {shard}: {delay}"))
+        let ConcernedShards {
+            numbers,
+            need_owners,
+        } = concerned;
+        let waits = numbers.into_iter().map(|shard| async move {
+            let followed = owners.wait_until_followed(shard, position, need_owners);
+            followed
+                .await
+                .map_err(|delay| format!("shard {shard}: {delay}"))
         });
         let delays: Vec<String> = join_all(waits)
             .await
@@ -115,7 +137,7 @@ impl Control {
 impl ConcernedShards {
     /// Those of a topic before and after a change.
     pub(super) fn joined(mut self, other: Self) -> Self {
-        self.0.extend(other.0);
+        self.numbers.extend(other.numbers);
         self
     }
 }

@@ -283,7 +283,8 @@ impl ShardOwners for FollowingShards {
         &self,
         shard: usize,
         position: u64,
+        needs_owner: bool,
     ) -> BoxFuture<'_, Result<(), FollowDelay>> {
-        Box::pin(self.others.await_followed(shard, position))
+        Box::pin(self.others.await_followed(shard, position, needs_owner))
     }
 }

@@ -142,8 +142,26 @@ fn definitions_that_are_older_than_those_before_delete_nothing() {
         assert!(!followed.follow(&lagging, "x").await);
         assert_eq!(followed.names(), ["b1"]);
         // The positions of another cluster are others: its control plane was restored.
-        assert!(followed.follow(&lagging, "y").await);
-        assert_eq!(followed.names(), Vec::<String>::new());
+        let restored = Followed::new();
+        let topic = publisher::topic("c1", Schema::EventGrid);
+        restored.control.put_topic(topic).await.expect("a topic");
+        assert!(followed.follow(&restored.definitions(3), "y").await);
+        assert_eq!(followed.names(), ["c1"]);
+    });
+}
+
+#[test]
+fn a_restored_shard_deletes_nothing_because_the_control_plane_was_not_restored() {
+    actix_rt::System::new().block_on(async {
+        let followed = Followed::new();
+        let empty = followed.definitions(5);
+        let topic = publisher::topic("b1", Schema::EventGrid);
+        followed.control.put_topic(topic).await.expect("a topic");
+        assert!(followed.follow(&followed.definitions(9), "x").await);
+        let refused = followed.shard.follow_definitions(empty, topics_of(1, "y"));
+        let error = refused.await.expect_err("it is refused").to_string();
+        assert!(error.contains("restore the control plane"), "{error}");
+        assert_eq!(followed.names(), ["b1"]);
     });
 }
 

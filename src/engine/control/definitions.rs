@@ -84,6 +84,10 @@ impl Definitions {
         self.topics.get(key)
     }
 
+    pub(super) fn has_no_topic(&self) -> bool {
+        self.topics.is_empty()
+    }
+
     /// The keys of the names of all namespaces.
     pub fn namespace_keys(&self) -> impl Iterator<Item = &str> {
         records_from(&self.records, MetaKind::Namespace).map(|((_, name), _)| name.as_str())

@@ -111,16 +111,21 @@ impl OtherShards {
         answer.is_ok_and(|(status, _)| status == StatusCode::OK)
     }
 
-    /// Asks the owner of a shard to follow the control plane up to a position, until it has or there
-    /// is none.
+    /// Asks the owner of a shard to follow the control plane up to a position, until it has; without
+    /// `needs_owner`, or until there is none.
     pub(crate) async fn await_followed(
         &self,
         shard: usize,
         position: u64,
+        needs_owner: bool,
     ) -> Result<(), FollowDelay> {
         let until = Instant::now() + FOLLOW_MAX;
         let target = format!("{FOLLOWED}?position={position}");
-        while self.router.shards[shard].owner_address().is_some() {
+        loop {
+            let has_owner = self.router.shards[shard].owner_address().is_some();
+            if !has_owner && !needs_owner {
+                return Ok(());
+            }
             let request = self.send_request(shard, "GET", &target, Bytes::new());
             let why = match timeout_at(until, request).await {
                 Ok(Ok((StatusCode::OK, _))) => return Ok(()),
@@ -133,7 +138,6 @@ impl OtherShards {
             }
             sleep(AGAIN).await;
         }
-        Ok(())
     }
 
     async fn send_request(

@@ -148,7 +148,7 @@ fn shares(node: &Server) -> Vec<usize> {
 
 /// What a node that has ended has on disk of each shard is what its rules say.
 pub(super) fn assert_shards_sound(node: &Server) {
-    for shard in 0..SHARDS {
+    for shard in 0..=SHARDS {
         let (status, report) = fsck(&node.data_dir().join("shards").join(shard.to_string()));
         assert!(status.success(), "{report}");
     }
@@ -406,7 +406,12 @@ fn another_number_of_shards_is_refused() {
         "1",
         "has the stores of a node with several shards",
     );
-    refused(&mut sharded, 0, "5", "has a store of shard 5");
+    refused(
+        &mut sharded,
+        0,
+        "5",
+        "has the stores of a node with 6 shards",
+    );
     refused(
         &mut sharded,
         2,

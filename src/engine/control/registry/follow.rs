@@ -34,6 +34,10 @@ use gridhook_subscription::DeliveryPlan;
 /// The name of the record of how far the shard has followed.
 const POSITION: &str = "";
 
+const NO_CONTROL_PLANE: &str = "the control plane of this cluster has no topic, and the shard has \
+    topics of another cluster; nothing was changed: restore the control plane, too, whose number is \
+    that of the shards (gridhook help cluster)";
+
 /// More than a control plane assigns between two backups.
 const SKIPPED_NUMBERS: u32 = 1 << 20;
 
@@ -67,6 +71,14 @@ pub(super) struct Followed {
     /// [`None`] in an empty store.
     position: Option<FollowedRecord>,
     records: Records,
+}
+
+impl Followed {
+    fn has_topics(&self) -> bool {
+        records_from(&self.records, MetaKind::Topic)
+            .next()
+            .is_some()
+    }
 }
 
 /// What is done in memory once the changes are durable.
@@ -117,11 +129,17 @@ impl Registry {
                 cluster: shard.cluster.to_string(),
                 position: definitions.position,
             };
-            let is_older = |known: &FollowedRecord| {
-                known.cluster == position.cluster && known.position > position.position
-            };
-            if known.position.as_ref().is_some_and(is_older) {
-                return Ok(false);
+            match &known.position {
+                Some(known) if known.cluster == position.cluster => {
+                    if known.position > position.position {
+                        return Ok(false);
+                    }
+                }
+                // The stores of another cluster were restored, and the control plane was not.
+                Some(_) if definitions.has_no_topic() && known.has_topics() => {
+                    return Err(Error::Refused(NO_CONTROL_PLANE.to_owned()));
+                }
+                Some(_) | None => {}
             }
             let wanted = definitions.select_records(|topic| shard.is_here(topic));
             if wanted == known.records {
