@@ -9,7 +9,7 @@ use super::resource::{ReadOnly, SystemDataView};
 use gridhook_record::{
     azure_properties::{Identity, TlsVersion},
     ingress::{IpRule, PublicNetworkAccess, SchemaValidation},
-    namespace::NamespaceSku,
+    namespace::{AutoScaleConfiguration, NamespaceSku},
 };
 
 /// A namespace, without its keys.
@@ -60,6 +60,8 @@ pub struct NamespaceProperties {
     pub inbound_ip_rules: Option<Vec<IpRule>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_scale_configuration: Option<AutoScaleConfiguration>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]

@@ -36,6 +36,10 @@ const FIELDS: &[(&str, &str)] = &[
         "autoDeleteTopicWithLastSubscription",
         "Whether a domain topic is deleted with its last event subscription; default true",
     ),
+    (
+        "autoScaleConfiguration",
+        "Limits of throughput units, stored and returned; no effect",
+    ),
     ("backlog", "Number of events behind the newest one"),
     (
         "backlogAgeSeconds",
