@@ -547,9 +547,9 @@ fn foreign_resources_are_refused_or_left_out_with_a_reason() {
         .collect();
     expect![[r#"
         Microsoft.Storage/storageAccounts: it belongs to another service; a service that exists is named in delivery.resources
-        Microsoft.Storage/storageAccounts/providers/eventSubscriptions: services of Azure publish no events here
         Microsoft.EventGrid/systemTopics: a system topic has the events of a service of Azure, which publishes none here
         Microsoft.EventGrid/systemTopics/eventSubscriptions: a system topic has the events of a service of Azure, which publishes none here
+        Microsoft.EventGrid/eventSubscriptions: its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no events here
         Microsoft.EventGrid/eventSubscriptions: its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no events here"#]].assert_eq(&reasons.join("\n"));
     // What refers to a foreign resource cannot be left out.
     expect!["/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/topic-p6taaydrzzvxo/providers/Microsoft.EventGrid/eventSubscriptions/to-flow needs listCallbackUrl of /subscriptions/local/resourcegroups/dev/providers/microsoft.logic/workflows/flow-p6taaydrzzvxo/triggers/manual, a resource that this server does not have; replace the expression by a parameter"].assert_eq(&left_out("workflow").expect_err("a callback"));
@@ -568,11 +568,67 @@ fn foreign_resources_are_refused_or_left_out_with_a_reason() {
         delivery.resources; allowed are topics, domains, namespaces, the topics of these two, and \
         eventSubscriptions below topics and domains, of Microsoft.EventGrid. All such types: \
         Microsoft.EventGrid/eventSubscriptions, Microsoft.EventGrid/systemTopics, \
-        Microsoft.EventGrid/systemTopics/eventSubscriptions, Microsoft.Storage/storageAccounts, \
-        Microsoft.Storage/storageAccounts/providers/eventSubscriptions. With --ignore-foreign such \
+        Microsoft.EventGrid/systemTopics/eventSubscriptions, Microsoft.Storage/storageAccounts. \
+        With --ignore-foreign such \
         resources are left out"
     ]
     .assert_eq(&refused);
+}
+
+/// A module with a private endpoint, a topic of a service of Azure, and outputs of both.
+const OUTPUTS: &str = r#"{"resources": [
+    {"type": "Microsoft.EventGrid/topics", "name": "orders"},
+    {"type": "Microsoft.EventGrid/topics/privateEndpointConnections", "name": "orders/one"},
+    {"type": "Microsoft.EventGrid/systemTopics", "name": "blobs"},
+    {"type": "Microsoft.Resources/deployments", "name": "endpoint", "properties": {
+        "expressionEvaluationOptions": {"scope": "inner"}, "template": {"resources": [
+            {"type": "Microsoft.Network/privateEndpoints", "name": "a"}],
+            "outputs": {"place": {"type": "string",
+                "value": "[reference(resourceId('Microsoft.Network/privateEndpoints', 'a'), '1', 'Full').location]"}}}}}],
+    "outputs": {
+        "own": {"type": "string", "value": "[reference('orders').endpoint]"},
+        "place": {"type": "string", "value": "[reference('endpoint').outputs.place.value]"},
+        "blobs": {"type": "string", "value": "[reference('blobs', '1', 'Full').location]"}}}"#;
+
+#[test]
+fn an_output_that_needs_what_is_left_out_is_left_out_too() {
+    let options = TemplateOptions {
+        foreign: ForeignResources::LeftOut,
+        ..TemplateOptions::default()
+    };
+    let read = declared::read(OUTPUTS, true, &ResourceGroup::default(), &options);
+    let read = read.expect("a template");
+    let names = |all: &[declared::PendingValue]| -> Vec<String> {
+        all.iter().map(|one| one.what.clone()).collect()
+    };
+    assert_eq!(
+        names(&read.template.unobtainable_outputs),
+        ["the output blobs", "the output place"]
+    );
+    assert_eq!(names(&read.template.pending), ["the output own"]);
+    let reasons: Vec<&str> = read
+        .template
+        .foreign
+        .iter()
+        .map(|one| one.reason.as_str())
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            "the address that the server listens on decides who reaches it",
+            "the address that the server listens on decides who reaches it",
+            "a system topic has the events of a service of Azure, which publishes none here",
+        ]
+    );
+    // An output that needs a service which the template does not create.
+    let text = r#"{"resources": [], "outputs": {"host": {"type": "string",
+        "value": "[reference('/subscriptions/s/resourceGroups/r/providers/Microsoft.Web/sites/app').defaultHostName]"}}}"#;
+    let refused = resolve(text, true, &[]);
+    assert!(
+        refused.contains("the output host needs reference of /subscriptions/s/")
+            && refused.ends_with("With --ignore-foreign such outputs are left out"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -607,7 +663,8 @@ fn a_deployment_that_needs_another_service_is_left_out_with_a_reason() {
     );
     let refused = resolve(text, true, &[]);
     assert!(
-        refused.contains("needs reference of /subscriptions/s/"),
+        refused.contains("endpoint: a resource of the type Microsoft.Resources/deployments is not")
+            && refused.contains("it needs the state of /subscriptions/s/"),
         "{refused}"
     );
 }

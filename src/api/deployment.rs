@@ -22,7 +22,8 @@ pub struct DeploymentBody {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeploymentBodyProperties {
-    /// Mode, only `Incremental`: resources that are not in the template are kept
+    /// Mode: `Incremental`, the default, keeps resources that are not in the template; `Complete`
+    /// deletes the topics, domains and namespaces of the resource group that are not in it
     pub mode: Option<String>,
     /// Template of Azure Resource Manager
     #[schema(value_type = Option<Object>)]
@@ -98,7 +99,7 @@ pub struct DeploymentProperties {
     pub timestamp: String,
     /// How long it ran, as ISO 8601 has it
     pub duration: String,
-    /// Mode, always `Incremental`
+    /// Mode: `Incremental` or `Complete`
     pub mode: String,
     /// What of requests is kept for debugging, as given
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,7 +123,7 @@ pub struct DeploymentProperties {
     /// Resources that were validated
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validated_resources: Option<Vec<ResourceReference>>,
-    /// Resources of other services, which are left out
+    /// Resources of other services, and outputs that need them, which are left out
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<DeploymentDiagnostic>,
     /// Error of the deployment, if it failed
@@ -162,7 +163,7 @@ pub struct ResourceReference {
 pub struct DeploymentDiagnostic {
     /// Level, always `Warning`
     pub level: String,
-    /// Code, always `ForeignResource`
+    /// Code: `ForeignResource`, or `ForeignReference` for an output
     pub code: String,
     /// Text for people
     pub message: String,
@@ -202,7 +203,7 @@ pub struct DeploymentOperation {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentOperationProperties {
-    /// Kind of the operation, always `Create`
+    /// Kind of the operation: `Create`, or `Delete` in the mode `Complete`
     pub provisioning_operation: String,
     /// `Running`, `Succeeded`, `Failed` or `Canceled`
     pub provisioning_state: String,
@@ -211,7 +212,7 @@ pub struct DeploymentOperationProperties {
     pub timestamp: String,
     /// How long it took, as ISO 8601 has it
     pub duration: String,
-    /// Status of the PUT of the resource: `OK` if nothing had to be changed
+    /// Status of the PUT or DELETE of the resource: `OK` if nothing had to be changed
     pub status_code: String,
     /// How the operation ended, with its error
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -285,7 +286,7 @@ pub struct WhatIfResultProperties {
 pub struct WhatIfChange {
     /// Id of the resource
     pub resource_id: String,
-    /// `Create`, `Modify`, `NoChange`, `Ignore`, or `Unsupported` if it is left out
+    /// `Create`, `Modify`, `Delete`, `NoChange`, `Ignore`, or `Unsupported` if it is left out
     pub change_type: String,
     /// Why it is left out, or cannot be compared
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use super::resource::{ReadOnly, SystemDataView};
 use gridhook_record::{
     azure_properties::{Identity, TlsVersion},
     ingress::{IpRule, PublicNetworkAccess, SchemaValidation},
-    namespace::NamespaceSku,
+    namespace::{AutoScaleConfiguration, NamespaceSku},
 };
 
 /// A namespace, without its keys.
@@ -75,6 +75,8 @@ pub struct NamespaceProperties {
     /// Lowest TLS version, stored and returned; the server follows `server.tls_minimum_version`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_scale_configuration: Option<AutoScaleConfiguration>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]

@@ -190,7 +190,7 @@ impl Declared {
         self.template
             .pending
             .iter()
-            .find(|pending| pending.what.starts_with('/'))
+            .find(|pending| pending.owner.as_ref() == Some(&pending.what))
     }
 }
 
@@ -235,7 +235,7 @@ pub fn load_complete(
     let declared = load_file(path, group, options)?;
     match declared.first_pending_resource() {
         None => Ok(declared),
-        Some(PendingValue { what, needs }) => {
+        Some(PendingValue { what, needs, .. }) => {
             let what = format!(
                 "{what} needs the state of {}, which only exists while the server runs; use \
                  gridhook apply",

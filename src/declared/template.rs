@@ -1,13 +1,13 @@
 //! Templates of Azure Resource Manager, as the Azure portal exports them and Bicep compiles them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use super::{DeclaredResource, ResourceGroup, TYPES};
 use gridhook_template::{
-    DeploymentContext, ParameterInput, PendingValue, States, TemplateResource, expand_template,
-    parameters_of_file,
+    DeploymentContext, EvaluationError, Expansion, ParameterInput, PendingValue, States,
+    TemplateResource, expand_template, parameters_of_file,
 };
 
 /// What a template is read with.
@@ -26,8 +26,8 @@ pub struct TemplateOptions {
     pub location: String,
     /// The tags of the resource group.
     pub tags: BTreeMap<String, String>,
-    /// What `environment()` returns.
-    pub environment: Value,
+    /// What `environment()` returns; [`None`] if the server is asked for it.
+    pub environment: Option<Value>,
     /// The current time, for `utcNow()`.
     pub now: jiff::Timestamp,
     /// What the results of `newGuid()` are derived from.
@@ -44,7 +44,7 @@ impl Default for TemplateOptions {
             deployment: "apply".to_owned(),
             location: "local".to_owned(),
             tags: BTreeMap::new(),
-            environment: serde_json::json!({"name": "gridhook"}),
+            environment: None,
             now: jiff::Timestamp::UNIX_EPOCH,
             seed: String::new(),
         }
@@ -118,6 +118,8 @@ pub struct TemplateDetails {
     pub foreign: Vec<ForeignResource>,
     /// Resources and outputs that need the state of a resource.
     pub pending: Vec<PendingValue>,
+    /// Outputs that need the state of a resource that is left out or of another service.
+    pub unobtainable_outputs: Vec<PendingValue>,
     /// Types and values of the outputs.
     pub outputs: Map<String, Value>,
     /// Types and values of the parameters.
@@ -125,6 +127,9 @@ pub struct TemplateDetails {
     /// Values that must not be shown.
     pub secrets: Vec<String>,
 }
+
+/// What needs a state before any resource does.
+const PARAMETERS: &str = "the template";
 
 const PROVIDER: &str = "Microsoft.EventGrid";
 
@@ -154,7 +159,18 @@ pub(super) fn read(
         &context,
         &options.states,
     );
-    let mut expansion = expansion.map_err(|error| error.to_string())?;
+    let expansion = match expansion {
+        // A parameter's default value needs the environment.
+        Err(EvaluationError::Unknown(needs)) => Expansion {
+            pending: vec![PendingValue {
+                what: PARAMETERS.to_owned(),
+                owner: Some(PARAMETERS.to_owned()),
+                needs,
+            }],
+            ..Expansion::default()
+        },
+        expansion => expansion.map_err(|error| error.to_string())?,
+    };
     let mut foreign: Vec<ForeignResource> = expansion
         .foreign
         .iter()
@@ -162,47 +178,33 @@ pub(super) fn read(
         .collect();
     let mut resources = Vec::new();
     for one in &expansion.resources {
-        match unsupported_reason(one) {
+        match unsupported_reason(&one.kind, one.scope.as_deref()) {
             Some(reason) => foreign.push(left_out(one, Some(reason))),
             None => resources
                 .push(declare_resource(one).map_err(|error| format!("{}: {error}", one.name))?),
         }
     }
-    if options.foreign == ForeignResources::LeftOut {
-        // A private endpoint is a deployment that needs the network.
-        let is_deployment = |pending: &PendingValue| {
-            pending.what.contains(DEPLOYMENTS) && is_foreign(&pending.needs.id)
-        };
-        let (unknowable, pending) = expansion.pending.into_iter().partition(is_deployment);
-        expansion.pending = pending;
-        foreign.extend(
-            Vec::into_iter(unknowable).map(|PendingValue { what, needs }| ForeignResource {
-                id: what,
-                kind: "Microsoft.Resources/deployments".to_owned(),
-                reason: format!(
-                    "it needs the state of {}, which this server does not have",
-                    needs.id
-                ),
-            }),
-        );
-    }
+    let pending = PendingValues::new(expansion.pending, &foreign);
+    foreign.extend(pending.left_out_resources());
     if let (ForeignResources::Refused, Some(first)) = (options.foreign, foreign.first()) {
         return Err(refuse_foreign(first, &foreign, options.leave_out_option));
     }
-    // Nobody will have the state of a foreign resource.
-    let needs_foreign =
-        |pending: &&PendingValue| pending.what.starts_with('/') && is_foreign(&pending.needs.id);
-    if let Some(PendingValue { what, needs }) = expansion.pending.iter().find(needs_foreign) {
-        let action = needs.action.as_deref().unwrap_or("reference");
+    let unobtainable_outputs = pending.unobtainable_outputs();
+    if let Some(one) = pending.unobtainable_resource() {
+        return Err(refuse_unobtainable(one));
+    }
+    if let (ForeignResources::Refused, Some(one)) = (options.foreign, unobtainable_outputs.first())
+    {
         return Err(format!(
-            "{what} needs {action} of {}, a resource that this server does not have; replace the \
-             expression by a parameter",
-            needs.id
+            "{}. With {} such outputs are left out",
+            refuse_unobtainable(one),
+            options.leave_out_option
         ));
     }
     let details = TemplateDetails {
         foreign,
-        pending: expansion.pending,
+        pending: pending.obtainable(),
+        unobtainable_outputs,
         outputs: expansion.outputs,
         parameters: expansion.parameters,
         secrets: expansion.secrets,
@@ -210,12 +212,131 @@ pub(super) fn read(
     Ok((resources, details))
 }
 
-/// Whether an id is that of a resource of another provider.
-fn is_foreign(id: &str) -> bool {
-    let provider = id
-        .rsplit_once("/providers/")
-        .map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
-    !["microsoft.eventgrid", "microsoft.resources"].contains(&provider)
+/// The values that need the state of a resource, and which of these states nobody will have.
+struct PendingValues {
+    all: Vec<PendingValue>,
+    /// The ids, in lower case, of what is left out.
+    left_out: BTreeSet<String>,
+}
+
+impl PendingValues {
+    fn new(all: Vec<PendingValue>, foreign: &[ForeignResource]) -> Self {
+        let left_out = foreign.iter().map(|one| one.id.to_ascii_lowercase());
+        let mut values = Self {
+            all,
+            left_out: left_out.collect(),
+        };
+        // What needs the outputs of a deployment that is left out has no state, either.
+        loop {
+            let before = values.left_out.len();
+            let more: Vec<String> = values
+                .all
+                .iter()
+                .filter(|one| values.is_unobtainable(one))
+                .filter_map(|one| Some(one.owner.as_ref()?.to_ascii_lowercase()))
+                .collect();
+            values.left_out.extend(more);
+            if values.left_out.len() == before {
+                return values;
+            }
+        }
+    }
+
+    fn is_unobtainable(&self, one: &PendingValue) -> bool {
+        self.left_out.contains(&one.needs.id) || foreign_reason(&one.needs.id).is_some()
+    }
+
+    /// The resources that are left out, because their type is not supported or they are deployments
+    /// that need such a state: a private endpoint is a deployment that needs the network.
+    fn left_out_resources(&self) -> Vec<ForeignResource> {
+        let resources = self.all.iter().filter(|one| is_resource(one));
+        resources
+            .filter_map(|one| self.left_out_resource(one))
+            .collect()
+    }
+
+    fn left_out_resource(&self, one: &PendingValue) -> Option<ForeignResource> {
+        let (kind, _) = kind_and_scope(&one.what);
+        let reason = if one.what.contains(DEPLOYMENTS) {
+            self.is_unobtainable(one).then(|| {
+                format!(
+                    "it needs the state of {}, which this server does not have",
+                    one.needs.id
+                )
+            })
+        } else {
+            foreign_reason(&one.what).map(str::to_owned)
+        };
+        Some(ForeignResource {
+            id: one.what.clone(),
+            kind,
+            reason: reason?,
+        })
+    }
+
+    /// The first resource of Event Grid that needs a state that nobody will have.
+    fn unobtainable_resource(&self) -> Option<&PendingValue> {
+        let resources = self.all.iter().filter(|one| is_resource(one));
+        let mut resources = resources.filter(|one| self.is_unobtainable(one));
+        resources.find(|one| self.left_out_resource(one).is_none())
+    }
+
+    /// The outputs of the template itself that need a state that nobody will have.
+    fn unobtainable_outputs(&self) -> Vec<PendingValue> {
+        let outputs = self.all.iter().filter(|one| one.owner.is_none());
+        outputs
+            .filter(|one| self.is_unobtainable(one))
+            .cloned()
+            .collect()
+    }
+
+    fn obtainable(self) -> Vec<PendingValue> {
+        let is_obtainable = |one: &&PendingValue| {
+            !self.is_unobtainable(one) && self.left_out_resource(one).is_none()
+        };
+        self.all.iter().filter(is_obtainable).cloned().collect()
+    }
+}
+
+/// Whether it is a resource and not an output.
+fn is_resource(one: &PendingValue) -> bool {
+    one.owner.as_ref() == Some(&one.what)
+}
+
+fn refuse_unobtainable(PendingValue { what, needs, .. }: &PendingValue) -> String {
+    let action = needs.action.as_deref().unwrap_or("reference");
+    format!(
+        "{what} needs {action} of {}, a resource that this server does not have; replace the \
+         expression by a parameter",
+        needs.id
+    )
+}
+
+/// The type of the resource with an id, and the id of what it extends.
+fn kind_and_scope(id: &str) -> (String, Option<&str>) {
+    let lower = id.to_ascii_lowercase();
+    let Some(position) = lower.rfind("/providers/") else {
+        return (String::new(), None);
+    };
+    let mut words = id[position + "/providers/".len()..].split('/');
+    let provider = words.next().unwrap_or_default();
+    let types: Vec<&str> = words.step_by(2).collect();
+    let scope = id
+        .get(..position)
+        .filter(|_| lower[..position].contains("/providers/"));
+    (format!("{provider}/{}", types.join("/")), scope)
+}
+
+/// Why this server has no resource with an id, if it has none.
+fn foreign_reason(id: &str) -> Option<&'static str> {
+    let (kind, scope) = kind_and_scope(id);
+    let lower = kind.to_ascii_lowercase();
+    match lower.split('/').next().unwrap_or_default() {
+        "" => None,
+        "microsoft.eventgrid" => unsupported_reason(&kind, scope),
+        "microsoft.resources" if lower != "microsoft.resources/deploymentscripts" => None,
+        _ => Some(reason_of_provider(&kind)),
+    }
 }
 
 /// The parameters, with those of numbers and objects parsed. A number that would be rounded is an
@@ -299,38 +420,40 @@ fn reason_of_provider(kind: &str) -> &'static str {
     "it belongs to another service; a service that exists is named in delivery.resources"
 }
 
-/// Why a resource of Event Grid is not supported, if it is not.
-fn unsupported_reason(one: &TemplateResource) -> Option<&'static str> {
-    let kind = one.kind.to_ascii_lowercase();
+/// Why a type of resources of Event Grid is not supported, if it is not.
+fn unsupported_reason(kind: &str, scope: Option<&str>) -> Option<&'static str> {
+    let kind = kind.to_ascii_lowercase();
     let kind = kind.strip_prefix("microsoft.eventgrid/").unwrap_or(&kind);
-    match kind.split('/').next().unwrap_or_default() {
-        "systemtopics" => {
+    let types: Vec<&str> = kind.split('/').collect();
+    match types[..] {
+        ["systemtopics", ..] => {
             Some("a system topic has the events of a service of Azure, which publishes none here")
         }
-        "eventsubscriptions" if !has_source(one.scope.as_deref()) => Some(
+        ["eventsubscriptions"] if !has_source(scope) => Some(
             "its scope is not a topic: an Azure subscription, a resource group and the services of \
              Azure publish no events here",
         ),
-        "partnertopics"
-        | "partnernamespaces"
-        | "partnerregistrations"
-        | "partnerconfigurations"
-        | "partnerdestinations" => Some("there are no partners"),
-        "namespaces"
-            if matches!(
-                kind.split('/').nth(1),
-                Some(
-                    "cacertificates"
-                        | "clientgroups"
-                        | "clients"
-                        | "permissionbindings"
-                        | "topicspaces"
-                )
-            ) =>
-        {
-            Some("there is no MQTT broker")
+        [
+            "partnertopics"
+            | "partnernamespaces"
+            | "partnerregistrations"
+            | "partnerconfigurations"
+            | "partnerdestinations"
+            | "verifiedpartners",
+            ..,
+        ] => Some("there are no partners"),
+        [
+            "namespaces",
+            "cacertificates" | "clientgroups" | "clients" | "permissionbindings" | "topicspaces",
+            ..,
+        ] => Some("there is no MQTT broker"),
+        [_, "privateendpointconnections" | "privatelinkresources", ..] => {
+            Some("the address that the server listens on decides who reaches it")
         }
-        _ => None,
+        [.., "eventsubscriptions"]
+        | ["topics" | "domains" | "namespaces"]
+        | ["domains" | "namespaces", "topics"] => None,
+        _ => Some("this server has no resources of this type"),
     }
 }
 

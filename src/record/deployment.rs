@@ -33,6 +33,46 @@ impl DeploymentState {
     }
 }
 
+/// What a deployment does with resources of its group that are not in the template.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeploymentMode {
+    /// They stay.
+    #[default]
+    Incremental,
+    /// They are deleted.
+    Complete,
+}
+
+impl DeploymentMode {
+    /// The name in requests and responses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Incremental => "Incremental",
+            Self::Complete => "Complete",
+        }
+    }
+}
+
+/// What a deployment does with a resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StepOperation {
+    /// It is created or changed.
+    #[default]
+    Create,
+    /// It is deleted.
+    Delete,
+}
+
+impl StepOperation {
+    /// The name in responses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "Create",
+            Self::Delete => "Delete",
+        }
+    }
+}
+
 /// A deployment. No value of a secure parameter or output is in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -49,6 +89,9 @@ pub struct DeploymentRecord {
     pub ended: Option<Timestamp>,
     /// `tags`, stored and returned.
     pub tags: BTreeMap<String, String>,
+    /// How it treats resources that are not in the template.
+    #[serde(default)]
+    pub mode: DeploymentMode,
     /// `debugSetting.detailLevel`, stored and returned.
     pub debug_detail_level: Option<String>,
     /// Types and values of the parameters.
@@ -92,23 +135,30 @@ pub fn key(scope: &ArmScope, name: &str) -> String {
 pub struct DeploymentStep {
     /// The resource id.
     pub id: String,
+    /// What is done with it.
+    #[serde(default)]
+    pub operation: StepOperation,
     /// How far it is.
     pub state: DeploymentState,
     /// When it began.
     pub started: Timestamp,
     pub ended: Option<Timestamp>,
-    /// HTTP status of the response to its PUT; 200 if nothing had to be changed.
+    /// HTTP status of the response to its PUT or DELETE; 200 if nothing had to be changed.
     pub status: u16,
     /// Why it failed.
     pub problem: Option<DeploymentProblem>,
 }
 
-/// A resource of the template that is left out.
+/// The kind of an output that is left out.
+pub const LEFT_OUT_OUTPUT: &str = "output";
+
+/// A resource or an output of the template that is left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOutResource {
+    /// The id of a resource, or the name of an output.
     pub id: String,
-    /// Its type.
+    /// The type of a resource, or [`LEFT_OUT_OUTPUT`].
     pub kind: String,
     /// Why it is left out.
     pub reason: String,

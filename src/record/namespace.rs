@@ -69,6 +69,26 @@ pub struct StoredNamespaceProperties {
     /// front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
+    /// `autoScaleConfiguration`: throughput units have no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_scale_configuration: Option<AutoScaleConfiguration>,
+}
+
+/// `autoScaleConfiguration`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AutoScaleConfiguration {
+    /// Whether the number of throughput units would follow the load
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable_auto_scale: Option<bool>,
+    /// Least number of throughput units
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 40)]
+    pub minimum_throughput_units: Option<u32>,
+    /// Greatest number of throughput units
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 40)]
+    pub maximum_throughput_units: Option<u32>,
 }
 
 /// `sku`.

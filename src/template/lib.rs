@@ -75,6 +75,9 @@ impl StateKey {
     }
 }
 
+/// The path whose GET returns what `environment()` does.
+pub const ENVIRONMENT_PATH: &str = "/metadata/endpoints?api-version=2022-09-01";
+
 /// The known states.
 pub type States = BTreeMap<StateKey, Value>;
 
@@ -91,8 +94,9 @@ pub struct DeploymentContext {
     /// The name of the deployment.
     pub deployment: String,
     pub tenant: String,
-    /// What `environment()` returns.
-    pub environment: Value,
+    /// What `environment()` returns; [`None`] if that is a state as of a resource
+    /// ([`ENVIRONMENT_PATH`]).
+    pub environment: Option<Value>,
     /// What `utcNow()` returns.
     pub now: jiff::Timestamp,
     /// What the results of `newGuid()` are derived from.
@@ -122,6 +126,9 @@ pub struct TemplateResource {
 pub struct PendingValue {
     /// What it is, such as a resource id or the name of an output.
     pub what: String,
+    /// The id of the resource, or of the nested deployment with the output; [`None`] for an output
+    /// of the template itself.
+    pub owner: Option<String>,
     pub needs: StateKey,
 }
 

@@ -151,6 +151,7 @@ impl Expander<'_> {
             item.name_below(parent);
         }
         let place = self.place_of(scope, resource, place)?;
+        item.separate_extension(&place)?;
         item.id = item.resource_id(&place)?;
         let mut ids = scope.frame.ids.borrow_mut();
         for key in [
@@ -234,6 +235,33 @@ impl Item {
         }
         self.kind = format!("{}/{}", parent.kind, self.kind);
         self.name = format!("{}/{}", parent.name, self.name);
+    }
+
+    /// Reads `Microsoft.EventGrid/topics/providers/locks` with the name
+    /// `orders/Microsoft.Authorization/keep` as what it means: a lock with the topic as its scope.
+    fn separate_extension(&mut self, place: &Place) -> Result<(), EvaluationError> {
+        let types: Vec<&str> = self.kind.split('/').skip(1).collect();
+        let names: Vec<&str> = self.name.split('/').collect();
+        let position = types
+            .iter()
+            .rposition(|word| word.eq_ignore_ascii_case("providers"))
+            .filter(|position| *position > 0 && types.len() == names.len());
+        let Some(position) = position else {
+            return Ok(());
+        };
+        let provider = self.kind.split('/').next().unwrap_or_default();
+        let mut base = Self {
+            kind: format!("{provider}/{}", types[..position].join("/")),
+            name: names[..position].join("/"),
+            ..self.clone()
+        };
+        base.separate_extension(place)?;
+        let kind = format!("{}/{}", names[position], types[position + 1..].join("/"));
+        let name = names[position + 1..].join("/");
+        self.scope = Some(base.resource_id(place)?);
+        self.kind = kind;
+        self.name = name;
+        Ok(())
     }
 
     /// The id: that of what it extends or of its resource group, and its types and names.

@@ -85,6 +85,7 @@ pub fn expand_template(
         subscription: context.subscription.clone(),
         resource_group: context.resource_group.clone(),
         deployment: context.deployment.clone(),
+        deployment_id: None,
         level: 0,
     };
     let mut expander = Expander {
@@ -105,6 +106,8 @@ pub(crate) struct Place {
     pub(crate) subscription: String,
     pub(crate) resource_group: String,
     deployment: String,
+    /// The id of a nested deployment.
+    deployment_id: Option<String>,
     level: usize,
 }
 
@@ -127,6 +130,7 @@ struct TemplateResult {
 }
 
 /// A resource with its loops unrolled and its name known.
+#[derive(Clone)]
 pub(crate) struct Item {
     pub(crate) resource: Map<String, Value>,
     pub(crate) local: Local,
@@ -273,7 +277,8 @@ impl Expander<'_> {
             }
             if waiting.len() == before {
                 let pending = waiting.into_iter().map(|(item, needs)| PendingValue {
-                    what: item.id,
+                    what: item.id.clone(),
+                    owner: Some(item.id),
                     needs,
                 });
                 self.expansion.pending.extend(pending);
@@ -313,7 +318,8 @@ impl Expander<'_> {
             return Ok(());
         }
         let mut body = Map::new();
-        for (key, value) in &item.resource {
+        // A key that is null is absent.
+        for (key, value) in item.resource.iter().filter(|(_, value)| !value.is_null()) {
             if BODY.contains(&key.as_str()) {
                 body.insert(
                     key.clone(),
@@ -345,6 +351,7 @@ impl Expander<'_> {
         let mut place = self.place_of(scope, &item.resource, place)?;
         place.level += 1;
         place.deployment.clone_from(&item.name);
+        place.deployment_id = Some(item.id.clone());
         if place.level > LEVELS_MAX {
             return Err(EvaluationError::invalid(format!(
                 "deployments are nested deeper than {LEVELS_MAX} levels"
@@ -356,6 +363,15 @@ impl Expander<'_> {
                 (templateLink) is not supported, put it inline";
             return Err(EvaluationError::invalid(problem));
         };
+        let mode = scope.evaluate_value(&properties["mode"])?;
+        if mode
+            .as_str()
+            .is_some_and(|mode| mode.eq_ignore_ascii_case("Complete"))
+        {
+            let problem = "mode is Complete; allowed is Incremental, because only the outermost \
+                deployment deletes resources";
+            return Err(EvaluationError::invalid(problem));
+        }
         let is_inner = properties["expressionEvaluationOptions"]["scope"]
             .as_str()
             .is_some_and(|scope| scope.eq_ignore_ascii_case("inner"));
@@ -436,6 +452,7 @@ impl Expander<'_> {
                     result.missing.get_or_insert(needs.clone());
                     self.expansion.pending.push(PendingValue {
                         what: format!("the output {name}{of}"),
+                        owner: place.deployment_id.clone(),
                         needs,
                     });
                     continue;

@@ -195,6 +195,22 @@ async fn the_view_of_a_namespace_topic_is_below_its_namespace() {
 }
 
 #[actix_web::test]
+async fn limits_of_throughput_units_are_stored_and_returned() {
+    let control = control().await;
+    let scaling = json!({"enableAutoScale": "true", "minimumThroughputUnits": 1, "maximumThroughputUnits": 10});
+    let body = json!({"properties": {"autoScaleConfiguration": scaling}});
+    let changed = control.call("PUT", &place("plant"), body.clone()).await;
+    assert_eq!(changed.status, 201, "{}", changed.text);
+    let patch = json!({"tags": {"a": "b"}});
+    control.call("PATCH", &place("plant"), patch).await;
+    let shown = control.call("GET", &place("plant"), Value::Null).await;
+    assert_eq!(
+        shown.json()["properties"]["autoScaleConfiguration"],
+        json!({"enableAutoScale": true, "minimumThroughputUnits": 1, "maximumThroughputUnits": 10})
+    );
+}
+
+#[actix_web::test]
 async fn a_refused_value_is_reported_with_the_allowed_ones() {
     let control = control().await;
     for (path, body, target, allowed) in [
@@ -209,6 +225,12 @@ async fn a_refused_value_is_reported_with_the_allowed_ones() {
             "plant",
             json!({"sku": {"capacity": 41}}),
             "sku.capacity",
+            "1 to 40",
+        ),
+        (
+            "plant",
+            json!({"properties": {"autoScaleConfiguration": {"maximumThroughputUnits": 41}}}),
+            "properties.autoScaleConfiguration.maximumThroughputUnits",
             "1 to 40",
         ),
         (

@@ -76,6 +76,17 @@ fn refused(answer: &Answer, target: &str, says: &str) {
 }
 
 #[actix_web::test]
+async fn without_a_delivery_configuration_clients_pull() {
+    let control = control().await;
+    let answer = control
+        .call("PUT", &place("plain"), json!({"properties": {}}))
+        .await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let delivery = &answer.json()["properties"]["deliveryConfiguration"];
+    assert_eq!(delivery["deliveryMode"], "Queue", "{delivery}");
+}
+
+#[actix_web::test]
 async fn a_push_subscription_is_returned_as_it_was_put_without_its_secrets() {
     let control = control().await;
     let mut body = push(&json!({

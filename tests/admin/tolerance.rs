@@ -93,6 +93,7 @@ async fn what_azure_ignores_in_event_subscriptions_is_ignored() {
     body["location"] = "westus".into();
     body["tags"] = json!({"team": "shop"});
     body["properties"]["name"] = "another".into();
+    body["properties"]["filter"] = json!({"subjectIsCaseSensitive": true});
     let subscription = put(&control, "topics/orders/eventSubscriptions/all", body).await;
     assert_eq!(
         (&subscription["name"], &subscription["tags"]),

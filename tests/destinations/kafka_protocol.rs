@@ -69,6 +69,18 @@ fn start_broker(script: Script) -> SocketAddr {
     address
 }
 
+/// A broker with a topic of one partition, whatever its name.
+pub(crate) fn start_broker_with_topic() -> SocketAddr {
+    const TOPIC: (i16, &[u8]) = (
+        METADATA,
+        &[
+            0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, b't', 0, 0, 0,
+            0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ],
+    );
+    start_broker(&[VERSIONS, TOPIC])
+}
+
 /// Answers the first request with these bytes as they are.
 fn start_raw_broker(response: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

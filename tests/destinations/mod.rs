@@ -6,7 +6,7 @@ mod azure_function;
 mod checklist;
 mod credentials;
 mod kafka;
-mod kafka_protocol;
+pub(crate) mod kafka_protocol;
 mod namespace_topic;
 mod nats;
 mod outcomes;

@@ -6,6 +6,7 @@
 
 mod az;
 mod contract;
+mod generator;
 pub(crate) mod packages;
 mod terraform;
 mod token_service;

@@ -104,6 +104,21 @@ pub(crate) fn azurite(service: &str) -> PathBuf {
 pub(crate) static KAFKA: LazyLock<PathBuf> =
     LazyLock::new(|| installed("kafka", &["pom.xml"], jars));
 
+/// The jar of openapi-generator.
+pub(super) static GENERATOR: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = installed("generator", &["pom.xml"], jars);
+    let files = fs::read_dir(folder).expect("a folder of artifacts");
+    let mut files = files.map(|file| file.expect("an entry").path());
+    let is_jar = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "jar");
+    files
+        .find(is_jar)
+        .expect("one artifact without dependencies")
+});
+
+/// The interpreter that has what generated clients need.
+pub(super) static GENERATED_PYTHON: LazyLock<PathBuf> =
+    LazyLock::new(|| environment("generator", "requirements.txt").join("bin/python"));
+
 /// The folder of the scenarios in Java, compiled, and of what they need.
 pub(super) static JAVA: LazyLock<PathBuf> = LazyLock::new(|| {
     let files = ["pom.xml", "Scenarios.java", "Trust.java", "Webhook.java"];

@@ -535,6 +535,34 @@ fn a_module_with_a_parameter_file_is_applied_and_foreign_resources_are_left_out_
 }
 
 #[test]
+fn a_template_has_the_environment_of_the_server_that_it_is_applied_to() {
+    let server = Server::start(&[]);
+    let file = Written::new(
+        "main.json",
+        r#"{"parameters": {"suffix": {"type": "string", "defaultValue": "[environment().suffixes.storage]"}},
+        "resources": [{"type": "Microsoft.EventGrid/topics", "name": "orders", "tags": {"store": "[parameters('suffix')]"}}],
+        "outputs": {"audience": {"type": "string", "value": "[first(environment().authentication.audiences)]"}}}"#,
+    );
+    let done = applied(&server, &file, &["--yes"]);
+    assert!(
+        done.contains("tags.store: storage.gridhook.invalid") && done.contains("done: create 1"),
+        "{done}"
+    );
+    let address = server.at();
+    assert!(
+        done.ends_with(&format!("output audience: http://{address}/")),
+        "{done}"
+    );
+    // At a start there is no address to ask yet.
+    let data = tempfile::tempdir().expect("a folder");
+    let path = file.path();
+    let settings = [("SERVER__APPLY", path.to_str().expect("text"))];
+    let mut server = Server::on(data.path(), &settings);
+    let (_, reported) = server.try_restart().expect_err("no environment");
+    assert!(reported.contains("use gridhook apply"), "{reported}");
+}
+
+#[test]
 fn a_resource_group_outlives_the_process() {
     let mut server = Server::start(&[]);
     let path = "/subscriptions/s/resourceGroups/shop";

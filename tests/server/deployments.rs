@@ -2,7 +2,9 @@
 //! them, how they end, and what stays of them.
 
 mod clients;
+mod complete;
 mod preview;
+mod quickstarts;
 
 use std::{thread, time::Duration};
 
@@ -406,8 +408,8 @@ fn what_a_deployment_cannot_do_is_refused_by_name() {
             "properties.onErrorDeployment is not supported",
         ),
         (
-            with("mode", json!("Complete")),
-            "properties.mode is Complete, which is not supported",
+            with("mode", json!("Partial")),
+            "properties.mode is \"Partial\"; allowed are Incremental and Complete",
         ),
         (
             with("template", Value::Null),
@@ -439,6 +441,19 @@ fn what_a_deployment_cannot_do_is_refused_by_name() {
         "/subscriptions/s/resourceGroups/none/providers/Microsoft.Resources/deployments/main";
     let answer = server.admin("PUT", other, &body(&json!({"resources": []}), &json!({})));
     assert_eq!(answer.codes().1, "ResourceGroupNotFound");
+    let whole = "/subscriptions/s/providers/Microsoft.Resources/deployments";
+    let list = server.command("GET", whole, &Value::Null);
+    assert_eq!(list.json()["value"], json!([]));
+    for (method, verb) in [("PUT", ""), ("POST", "/validate"), ("POST", "/whatIf")] {
+        let at = format!("{whole}/main{verb}");
+        let answer = server.admin(method, &at, &json!({"location": "local", "properties": {}}));
+        assert_eq!(answer.codes().1, "NotSupported", "{}", answer.text());
+        assert!(
+            answer.text().contains("az deployment group create"),
+            "{}",
+            answer.text()
+        );
+    }
     let answer = server.admin(
         "PUT",
         &path("a%20b"),

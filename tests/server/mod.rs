@@ -6,6 +6,7 @@ mod accept_loss;
 mod admin_role;
 mod apply;
 mod audit;
+mod azurerm;
 mod backlog;
 mod backup;
 mod bit_rot;

@@ -290,6 +290,45 @@ fn nested_deployments_have_the_scope_that_they_say() {
 }
 
 #[test]
+fn a_type_with_providers_is_that_of_an_extension() {
+    let template = json!({"resources": [
+        {"type": "Microsoft.EventGrid/topics", "name": "orders", "scale": null, "resources": [
+            {"type": "providers/locks", "name": "Microsoft.Authorization/keep"}]},
+        {"type": "Microsoft.EventGrid/topics/providers/diagnosticSettings",
+            "name": "[concat('orders', '/Microsoft.Insights/', 'logs')]"},
+        {"type": "Microsoft.EventGrid/domains/topics/providers/eventSubscriptions",
+            "name": "shop/berlin/Microsoft.EventGrid/all", "properties": {"labels": null}},
+    ]});
+    let expansion = expanded(&template, &json!({}));
+    let described: Vec<String> = expansion
+        .foreign
+        .iter()
+        .chain(&expansion.resources[1..])
+        .map(|one| {
+            let scope = one
+                .scope
+                .as_deref()
+                .expect("a scope")
+                .trim_start_matches(GROUP);
+            format!("{} {} of {scope}", one.kind, one.name)
+        })
+        .collect();
+    assert_eq!(
+        described,
+        [
+            "Microsoft.Authorization/locks keep of Microsoft.EventGrid/topics/orders",
+            "Microsoft.Insights/diagnosticSettings logs of Microsoft.EventGrid/topics/orders",
+            "Microsoft.EventGrid/eventSubscriptions all of Microsoft.EventGrid/domains/shop/topics/berlin",
+        ]
+    );
+    let topic = format!("{GROUP}Microsoft.EventGrid/topics/orders");
+    assert_eq!(
+        expansion.foreign[1].id,
+        format!("{topic}/providers/Microsoft.Insights/diagnosticSettings/logs")
+    );
+}
+
+#[test]
 fn existing_resources_and_loops_are_referred_to_by_symbol() {
     let template = json!({"languageVersion": "2.0", "resources": {
         "known": {"existing": true, "type": "Microsoft.EventGrid/topics", "apiVersion": "2025-02-15", "name": "orders"},
@@ -344,6 +383,11 @@ fn errors_say_where_they_are() {
         (
             json!({"resources": [{"type": "Microsoft.EventGrid/topics", "name": "a", "tags": {"b": "[c()]"}}]}),
             "a: tags: b: the expression [c()]: the function c is not known",
+        ),
+        (
+            json!({"resources": [{"type": "Microsoft.Resources/deployments", "name": "a",
+                "properties": {"mode": "Complete", "template": {"resources": []}}}]}),
+            "a: mode is Complete; allowed is Incremental",
         ),
         (
             json!({"resources": 1}),

@@ -20,7 +20,9 @@ fn context() -> DeploymentContext {
         tags: BTreeMap::from([("team".to_owned(), "shop".to_owned())]),
         deployment: "main".to_owned(),
         tenant: "00000000-0000-0000-0000-000000000000".to_owned(),
-        environment: json!({"name": "gridhook", "suffixes": {"storage": "storage.gridhook.invalid"}}),
+        environment: Some(
+            json!({"name": "gridhook", "suffixes": {"storage": "storage.gridhook.invalid"}}),
+        ),
         now: "2026-11-29T12:34:56.789Z".parse().expect("a time"),
         seed: "seed".to_owned(),
     }

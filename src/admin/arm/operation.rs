@@ -283,7 +283,7 @@ impl Operation {
             let changes = "The changes that would be made; only with `whatIf`";
             draft = draft
                 .with_query("whatIf", what_if, &json!({"type": "boolean"}))
-                .with_json_response(200, changes, &schemas.reference_to::<Difference>());
+                .with_difference_response(changes, &schemas.reference_to::<Difference>());
         }
         if [Method::PUT, Method::PATCH, Method::DELETE].contains(&self.method) {
             draft = draft.with_errors(CHANGING, &error_reference());

@@ -169,6 +169,20 @@ pub(super) fn difference(
     Ok(difference)
 }
 
+/// Checks the body of a PUT of an event subscription whose topic or domain does not exist yet.
+pub(super) fn check_planned(
+    input: Input<'_>,
+    topic: &TopicRecord,
+    name: &str,
+) -> Result<(), AdminError> {
+    let control = input.control;
+    let given = name.rsplit('/').next().unwrap_or(name);
+    let ranges = control.editions.edition_ranges(&topic.edition)?;
+    let requested = subscription::read_put(&Name::new(given), topic, None, ranges, input.body)?;
+    uses::check_uses(control, input.permissions, topic, None, &requested)?;
+    check_expiration(control, &requested, "properties.expirationTimeUtc")
+}
+
 /// The existing record, and the record after a PUT.
 fn planned_change(
     input: Input<'_>,

@@ -232,6 +232,11 @@ pub(super) async fn difference(input: Input<'_>, path: TopicPath) -> AdminResult
     ))
 }
 
+/// The record of a topic or domain after a PUT.
+pub(super) fn planned_record(input: Input<'_>, path: TopicPath) -> Result<TopicRecord, AdminError> {
+    planned_change(input, path).map(|(_, planned)| planned)
+}
+
 /// The existing record, and the record after a PUT.
 fn planned_change(
     input: Input<'_>,

@@ -27,9 +27,14 @@ pub(super) fn delete() -> HttpResponse {
 
 pub(super) fn refuse<T>(path: &ArmPath) -> AdminResult<T> {
     let allowed = "allowed are topics, domains, namespaces and their event subscriptions";
+    let resource = path.route.resource;
+    let reason = if resource == "systemTopics" {
+        "services of Azure publish no events here"
+    } else {
+        "there are no partners"
+    };
     let problem = format!(
-        "is \"Microsoft.EventGrid/{}\", which is not supported; {allowed}",
-        path.route.resource
+        "is \"Microsoft.EventGrid/{resource}\", which is not supported: {reason}; {allowed}"
     );
     refuse_value("type", problem)
 }

@@ -19,7 +19,8 @@ use gridhook_declared::read_json;
 use gridhook_event::Timestamp;
 use gridhook_record::{
     deployment::{
-        DeploymentProblem, DeploymentRecord, DeploymentState, DeploymentStep, LeftOutResource,
+        DeploymentMode, DeploymentProblem, DeploymentRecord, DeploymentState, DeploymentStep,
+        LEFT_OUT_OUTPUT, LeftOutResource, StepOperation,
     },
     topic::ArmScope,
 };
@@ -36,6 +37,7 @@ pub struct DeploymentSpec {
     pub template: Value,
     pub parameters: Value,
     pub tags: BTreeMap<String, String>,
+    pub mode: DeploymentMode,
     /// `debugSetting.detailLevel`.
     pub debug_detail_level: Option<String>,
     /// Whether a preview shows only ids.
@@ -61,6 +63,7 @@ impl DeploymentSpec {
         let tags = tags.unwrap_or_default();
         check_tags(&tags)?;
         refuse_unsupported(&properties)?;
+        let mode = read_mode(properties.mode.as_deref())?;
         let Some(template) = properties.template.filter(|template| !template.is_null()) else {
             return refuse_value(
                 "properties.template",
@@ -74,6 +77,7 @@ impl DeploymentSpec {
             template,
             parameters: properties.parameters.unwrap_or_default(),
             tags,
+            mode,
             debug_detail_level: properties.debug_setting.and_then(|one| one.detail_level),
             is_preview_of_ids: format
                 .is_some_and(|format| format.eq_ignore_ascii_case("ResourceIdOnly")),
@@ -108,20 +112,24 @@ fn refuse_unsupported(properties: &DeploymentBodyProperties) -> Result<(), Inval
             "is not supported: there are no extensions",
         );
     }
-    match properties.mode.as_deref() {
-        None => Ok(()),
-        Some(mode) if mode.eq_ignore_ascii_case("Incremental") => Ok(()),
-        Some(mode) if mode.eq_ignore_ascii_case("Complete") => {
-            let problem = "is Complete, which is not supported: a deployment deletes nothing; \
-                allowed is Incremental, and gridhook apply --prune deletes what a file does not \
-                declare";
-            refuse("mode", problem)
-        }
-        Some(mode) => {
-            let problem = format!("is \"{}\"; allowed is Incremental", mode.escape_debug());
-            refuse("mode", &problem)
-        }
-    }
+    Ok(())
+}
+
+fn read_mode(mode: Option<&str>) -> Result<DeploymentMode, InvalidRequest> {
+    let Some(mode) = mode else {
+        return Ok(DeploymentMode::Incremental);
+    };
+    let all = [DeploymentMode::Incremental, DeploymentMode::Complete];
+    let known = all
+        .into_iter()
+        .find(|known| known.name().eq_ignore_ascii_case(mode));
+    known.ok_or_else(|| {
+        let problem = format!(
+            "is \"{}\"; allowed are Incremental and Complete",
+            mode.escape_debug()
+        );
+        InvalidRequest::new("properties.mode", problem)
+    })
 }
 
 pub(crate) fn check_deployment_name(name: &str) -> Result<(), InvalidRequest> {
@@ -159,6 +167,7 @@ pub fn deployment_view(record: &DeploymentRecord, shows_outputs: bool) -> Deploy
     let changed = record
         .steps
         .iter()
+        .filter(|step| step.operation == StepOperation::Create)
         .filter(|step| step.state == DeploymentState::Succeeded);
     let resources: Vec<&str> = changed.map(|step| step.id.as_str()).collect();
     let references = resources.iter().map(|id| ResourceReference {
@@ -175,7 +184,7 @@ pub fn deployment_view(record: &DeploymentRecord, shows_outputs: bool) -> Deploy
             correlation_id: record.correlation_id.clone(),
             timestamp: ended.to_string(),
             duration: format_duration(ended.since(record.started)),
-            mode: "Incremental".to_owned(),
+            mode: record.mode.name().to_owned(),
             debug_setting: record.debug_detail_level.clone().map(|level| DebugSetting {
                 detail_level: Some(level),
             }),
@@ -194,7 +203,12 @@ pub fn deployment_view(record: &DeploymentRecord, shows_outputs: bool) -> Deploy
 fn diagnostic_view(one: &LeftOutResource) -> DeploymentDiagnostic {
     DeploymentDiagnostic {
         level: "Warning".to_owned(),
-        code: "ForeignResource".to_owned(),
+        code: if one.kind == LEFT_OUT_OUTPUT {
+            "ForeignReference"
+        } else {
+            "ForeignResource"
+        }
+        .to_owned(),
         message: format!(
             "The {} is left out (deployments.ignore_foreign): {}.",
             one.kind, one.reason
@@ -315,7 +329,7 @@ fn operation_view(
         ),
         operation_id,
         properties: DeploymentOperationProperties {
-            provisioning_operation: "Create".to_owned(),
+            provisioning_operation: step.operation.name().to_owned(),
             provisioning_state: status,
             timestamp: ended.to_string(),
             duration: format_duration(ended.since(step.started)),
@@ -336,6 +350,7 @@ fn status_name(status: u16) -> String {
         0 => "",
         200 => "OK",
         201 => "Created",
+        204 => "NoContent",
         400 => "BadRequest",
         403 => "Forbidden",
         404 => "NotFound",

@@ -68,7 +68,8 @@ pub fn translate_path(path: &str, is_pulled: bool) -> String {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespaceSubscriptionProperties {
-    /// Mode and settings of delivery
+    /// Mode and settings of delivery; default `Queue`
+    #[serde(default)]
     pub delivery_configuration: DeliveryConfiguration,
     /// Schema of the events, `CloudEventSchemaV1_0`
     #[serde(default, deserialize_with = "text_unless_empty")]
@@ -119,6 +120,16 @@ pub struct DeliveryConfiguration {
     /// Settings of push delivery
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushInfo>,
+}
+
+impl Default for DeliveryConfiguration {
+    fn default() -> Self {
+        Self {
+            delivery_mode: QUEUE.to_owned(),
+            queue: None,
+            push: None,
+        }
+    }
 }
 
 impl DeliveryConfiguration {

@@ -135,6 +135,13 @@ fn format_details(template: &declared::TemplateDetails) -> String {
             one.reason
         ));
     }
+    for one in &template.unobtainable_outputs {
+        lines.push_str(&format!(
+            "\nleft out: {}, which needs the state of {}, which this server does not have",
+            escape::escape_text(&one.what),
+            escape::escape_text(&one.needs.id)
+        ));
+    }
     for one in &template.pending {
         let what = escape::escape_text(&one.what);
         let needs = escape::escape_text(&one.needs.id);

@@ -3,13 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::{Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, scoped_function};
-use crate::{EvaluationError, StateKey};
+use crate::{ENVIRONMENT_PATH, EvaluationError, StateKey};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
     scoped_function("deployer", 0..=0, |scope, _| Ok(json!({"tenantId": scope.shared.context.tenant, "objectId": scope.shared.context.tenant}))),
     scoped_function("deployment", 0..=0, deployment),
-    scoped_function("environment", 0..=0, |scope, _| Ok(scope.shared.context.environment.clone())),
+    scoped_function("environment", 0..=0, environment),
     scoped_function("extensionResourceId", 3..=MANY, |_, a| Ok(format!("{}{}", a.text_argument(0)?, provider_path(a, 1)?).into())),
     scoped_function("fail", 1..=1, |_, a| Err(a.invalid_call(a.text_argument(0)?))),
     scoped_function("parameters", 1..=1, |scope, a| scope.parameter_value(a.text_argument(0)?)),
@@ -31,6 +31,13 @@ fn deployment(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     Ok(json!({"name": frame.deployment, "properties": {
         "template": frame.template, "templateHash": "", "mode": "Incremental", "provisioningState": "Accepted",
     }}))
+}
+
+fn environment(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
+    match &scope.shared.context.environment {
+        Some(environment) => Ok(environment.clone()),
+        None => read_state(scope, StateKey::get(ENVIRONMENT_PATH)),
+    }
 }
 
 fn resource_group(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {

@@ -313,9 +313,20 @@ def deployments(webhook):
         wrong = written(folder, "wrong.json", '{"resources": [{"type": "Microsoft.Logic/workflows", "name": "x", "apiVersion": "1"}]}')
         text = az_fails(None, "deployment group validate --template-file", wrong, *group)
         assert "InvalidTemplate" in text and "deployments.ignore_foreign" in text, text
-        text = az_fails(None, "deployment group create --mode Complete -n third --template-file", template,
-                        "--parameters", f"endpoint={webhook}", "code=x", *group)
-        assert "properties.mode is Complete" in text, text
+        # What the template does not have goes.
+        az("eventgrid topic create -n az-old -l local", *group)
+        complete = ["--mode", "Complete", *changed]
+        planned = az("deployment group what-if -n fourth --no-pretty-print", *complete, *group)
+        gone = [one["resourceId"].split("/")[-1] for one in planned["changes"] if one["changeType"] == "Delete"]
+        assert "az-old" in gone and "az-main" not in gone, planned
+        made = az("deployment group create -n fourth", *complete, *group)
+        assert made["properties"]["mode"] == "Complete", made
+        assert [one["name"] for one in az("eventgrid topic list", *group)] == ["az-main"]
+        az("deployment group delete -n fourth", *group)
+        text = az_fails(None, "deployment sub create -l local -n whole --template-file", template,
+                        "--parameters", f"endpoint={webhook}", "code=x")
+        assert "NotSupported" in text and "az deployment group create" in text, text
+        assert az("deployment sub list") == []
     az("deployment group delete -n second", *group)
     assert [one["name"] for one in az("deployment group list", *group)] == ["main", "third"]
     az("group delete -n az-deploy --yes")

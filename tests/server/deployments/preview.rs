@@ -109,3 +109,40 @@ fn a_validation_and_a_preview_change_nothing() {
     );
     assert_eq!(failed.json()["error"]["code"], "InvalidTemplateDeployment");
 }
+
+#[test]
+fn a_validation_checks_event_subscriptions_of_topics_that_do_not_exist_yet() {
+    let server = server(&[]);
+    let subscription = |kind: &str, of: &str, destination: Value| {
+        json!({"type": format!("Microsoft.EventGrid/{kind}/eventSubscriptions"),
+            "apiVersion": "2022-06-15", "name": format!("{of}/billing"),
+            "properties": {"destination": destination}})
+    };
+    let relay = json!({"endpointType": "HybridConnection", "properties": {"resourceId": "/x"}});
+    let queue = json!({"endpointType": "StorageQueue", "properties": {"resourceId": "/x", "queueName": "q"}});
+    let template = json!({"resources": [
+        {"type": "Microsoft.EventGrid/topics", "apiVersion": "2022-06-15", "name": "orders", "location": "local"},
+        {"type": "Microsoft.EventGrid/domains", "apiVersion": "2022-06-15", "name": "shops", "location": "local"},
+        subscription("topics", "orders", relay),
+        subscription("domains/topics", "shops/berlin", queue),
+        // What is below a topic that is refused says nothing more.
+        {"type": "Microsoft.EventGrid/topics", "apiVersion": "2022-06-15", "name": "x", "location": "local"},
+        subscription("topics", "x", json!({"endpointType": "WebHook", "properties": {"endpointUrl": "https://example.com/"}})),
+    ]});
+    let whole = body(&template, &json!({}));
+    let invalid = server.admin("POST", &format!("{}/validate", path("main")), &whole);
+    assert_eq!(invalid.status, 400, "{}", invalid.text());
+    let details = invalid.json()["error"]["details"].take();
+    let messages: Vec<&str> = details
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["message"].as_str().expect("text"))
+        .collect();
+    assert_eq!(messages.len(), 3, "{messages:#?}");
+    let has = |part: &str| messages.iter().any(|message| message.contains(part));
+    assert!(
+        has("HybridConnection") && has("queueName") && has("The topic x: "),
+        "{messages:#?}"
+    );
+}

@@ -45,6 +45,13 @@ pub enum DeploymentError {
     /// It does not run.
     #[error("The deployment '{name}' cannot be cancelled: its state is '{state}'.")]
     Ended { name: String, state: &'static str },
+    /// It is one to an Azure subscription.
+    #[error(
+        "Deployments to an Azure subscription are not supported, because nothing here belongs to \
+         one except resource groups: create the resource group, and deploy to it (az group create, \
+         az deployment group create)."
+    )]
+    SubscriptionScope,
 }
 
 impl DeploymentError {
@@ -57,13 +64,16 @@ impl DeploymentError {
             Self::NoOperation { .. } => "DeploymentOperationNotFound",
             Self::Active { .. } => "DeploymentActive",
             Self::Ended { .. } => "DeploymentCannotBeCancelled",
+            Self::SubscriptionScope => "NotSupported",
         }
     }
 
     /// The HTTP status.
     pub(crate) fn status_code(&self) -> StatusCode {
         match self {
-            Self::Template(_) | Self::Resources { .. } => StatusCode::BAD_REQUEST,
+            Self::Template(_) | Self::Resources { .. } | Self::SubscriptionScope => {
+                StatusCode::BAD_REQUEST
+            }
             Self::NotFound(_) | Self::NoOperation { .. } => StatusCode::NOT_FOUND,
             Self::Active { .. } | Self::Ended { .. } => StatusCode::CONFLICT,
         }

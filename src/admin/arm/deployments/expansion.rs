@@ -131,7 +131,7 @@ impl TemplateExpander {
         options.location.clone_from(&group.location);
         options.tags.clone_from(&group.tags);
         options.leave_out_option = LEAVE_OUT_SETTING;
-        options.environment = control.environment(&caller.request);
+        options.environment = Some(control.environment(&caller.request));
         if control.ignores_foreign {
             options.foreign = ForeignResources::LeftOut;
         }

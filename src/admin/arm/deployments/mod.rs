@@ -2,7 +2,8 @@
 //!
 //! A deployment changes the resources of its template one after the other, each as a PUT of it
 //! would: under its lock, with its validation and with an audit record of its own. It ends at the
-//! first error, and what was done stays. It deletes nothing.
+//! first error, and what was done stays. In the mode `Complete` it then deletes the topics, domains
+//! and namespaces of its resource group that the template does not have.
 //!
 //! Nested deployments are part of the outer one: their resources are operations of it, and there
 //! are no records of them.
@@ -53,7 +54,10 @@ use gridhook_api::{
 use gridhook_declared::Declared;
 use gridhook_engine::control::audit::record_intent;
 use gridhook_record::{
-    deployment::{DeploymentRecord, DeploymentState, DeploymentTemplate, LeftOutResource},
+    deployment::{
+        DeploymentMode, DeploymentRecord, DeploymentState, DeploymentTemplate, LEFT_OUT_OUTPUT,
+        LeftOutResource,
+    },
     resource_group::ResourceGroupRecord,
     topic::ArmScope,
 };
@@ -109,6 +113,16 @@ pub(super) fn get(call: Call<'_>) -> AdminResult {
         return respond_nothing();
     }
     respond_json(&view(call, &record))
+}
+
+/// An Azure subscription has no deployments.
+pub(super) fn get_in_subscription(call: Call<'_>) -> AdminResult {
+    let name = call.path.name("deploymentName")?;
+    Err(DeploymentError::NotFound(name.to_owned()).into())
+}
+
+pub(super) fn refuse_in_subscription() -> AdminResult {
+    Err(DeploymentError::SubscriptionScope.into())
 }
 
 pub(super) fn list(call: Call<'_>) -> AdminResult {
@@ -185,12 +199,6 @@ impl DeploymentRequest {
 
     /// The record of the deployment as it begins.
     fn new_record(&self, control: &Control, declared: &Declared) -> DeploymentRecord {
-        let left_out = declared.template.foreign.iter();
-        let left_out = left_out.map(|one| LeftOutResource {
-            id: one.id.clone(),
-            kind: one.kind.clone(),
-            reason: one.reason.clone(),
-        });
         DeploymentRecord {
             scope: ArmScope {
                 subscription: self.path.scope.subscription.clone(),
@@ -203,14 +211,35 @@ impl DeploymentRequest {
             started: control.clock.now(),
             ended: None,
             tags: self.spec.tags.clone(),
+            mode: self.spec.mode,
             debug_detail_level: self.spec.debug_detail_level.clone(),
             parameters: declared.template.parameters.clone(),
             outputs: serde_json::Map::new(),
             steps: Vec::new(),
-            left_out: left_out.collect(),
+            left_out: left_out(declared),
             problem: None,
         }
     }
+}
+
+/// The resources and outputs of a template that are left out.
+fn left_out(declared: &Declared) -> Vec<LeftOutResource> {
+    let resources = declared.template.foreign.iter();
+    let resources = resources.map(|one| LeftOutResource {
+        id: one.id.clone(),
+        kind: one.kind.clone(),
+        reason: one.reason.clone(),
+    });
+    let outputs = declared.template.unobtainable_outputs.iter();
+    let outputs = outputs.map(|one| LeftOutResource {
+        id: one.what.clone(),
+        kind: LEFT_OUT_OUTPUT.to_owned(),
+        reason: format!(
+            "it needs the state of {}, which this server does not have",
+            one.needs.id
+        ),
+    });
+    resources.chain(outputs).collect()
 }
 
 /// PUT: deploys a template. The response waits a moment for the end.
@@ -421,6 +450,14 @@ async fn preview_changes(call: Call<'_>, request: &mut DeploymentRequest) -> Adm
     preview::check_previews(&request.path.name, &declared, &previews)?;
     let existing = resource_groups::resource_ids(call.control, &request.path.scope);
     let only_ids = request.spec.is_preview_of_ids;
-    let result = preview::preview_result(&declared, previews, existing, only_ids);
+    let deletions = match request.spec.mode {
+        DeploymentMode::Incremental => Vec::new(),
+        DeploymentMode::Complete => run::undeclared_ids(&declared, existing.clone()),
+    };
+    let others = preview::OtherResources {
+        deletions: preview::preview_deletions(&request.expander.caller, deletions, only_ids).await,
+        existing,
+    };
+    let result = preview::preview_result(&declared, previews, others, only_ids);
     respond_json(&result)
 }

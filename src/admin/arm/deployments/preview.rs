@@ -1,7 +1,7 @@
 //! What a deployment would change, and whether its resources are valid.
 
 use crate::AdminResult;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,8 @@ use gridhook_api::{
     resource::ErrorDetail,
     what_if::ValueChange,
 };
-use gridhook_declared::{Declared, DeclaredResource, hide_secrets};
+use gridhook_declared::{Declared, DeclaredResource, ResourceKind, hide_secrets};
+use gridhook_record::topic::TopicRecord;
 
 /// Why a resource cannot be compared whose values need the state of another one.
 const NEEDS_STATE: &str = "its values need the state of a resource that does not exist yet";
@@ -38,15 +39,16 @@ pub(super) async fn compare_resources(
     declared: &Declared,
 ) -> AdminResult<Vec<Preview>> {
     let mut previews = Vec::new();
-    let mut new = BTreeSet::new();
+    // What does not exist before the deployment, also if it is refused.
+    let mut missing: BTreeSet<String> = BTreeSet::new();
+    let mut planned_topics = BTreeMap::new();
     for resource in &declared.resources {
-        let is_below_new = resource
-            .parent_path()
-            .is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
+        let id = resource.control_path().to_ascii_lowercase();
+        let is_below_new = missing.iter().any(|above| is_below(&id, above));
         let target = ResourceTarget::new(resource)?;
         let difference = if is_below_new {
             // It cannot be compared before its parent exists.
-            Ok(None)
+            check_below_new(caller, resource, &target, &planned_topics).map(|()| None)
         } else {
             target.difference(caller).await.map(Some)
         };
@@ -65,12 +67,42 @@ pub(super) async fn compare_resources(
             Err(error) if error.is_not_found() && resource.names.len() == 6 => created(),
             Err(error) => Preview::Refused(error),
         };
-        if matches!(preview, Preview::Compared { exists: false, .. }) {
-            new.insert(resource.control_path().to_ascii_lowercase());
+        if is_top_level_topic(resource) && matches!(preview, Preview::Compared { .. }) {
+            let planned = target.planned_topic(caller);
+            planned_topics.extend(planned.map(|topic| (id.clone(), topic)));
+        }
+        if !matches!(preview, Preview::Compared { exists: true, .. }) {
+            missing.insert(id);
         }
         previews.push(preview);
     }
     Ok(previews)
+}
+
+/// Whether a resource is below another one, by their ids in lower case.
+fn is_below(id: &str, above: &str) -> bool {
+    id.strip_prefix(above)
+        .is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn is_top_level_topic(resource: &DeclaredResource) -> bool {
+    matches!(resource.kind, ResourceKind::Topic | ResourceKind::Domain)
+}
+
+/// Checks an event subscription of a topic or domain that the deployment creates.
+fn check_below_new(
+    caller: &ResourceCaller,
+    resource: &DeclaredResource,
+    target: &ResourceTarget,
+    topics: &BTreeMap<String, TopicRecord>,
+) -> Result<(), AdminError> {
+    let id = resource.control_path().to_ascii_lowercase();
+    match topics.iter().find(|(topic, _)| is_below(&id, topic)) {
+        Some((_, topic)) if resource.kind == ResourceKind::Subscription => {
+            target.check_subscription(caller, topic)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn created() -> Preview {
@@ -117,11 +149,35 @@ fn problem_of(
     })
 }
 
+/// The resources of the group, which may not be in the template.
+pub(super) struct OtherResources {
+    /// Those that the deployment would delete.
+    pub(super) deletions: Vec<WhatIfChange>,
+    /// The ids of all.
+    pub(super) existing: Vec<String>,
+}
+
+pub(super) async fn preview_deletions(
+    caller: &ResourceCaller,
+    ids: Vec<String>,
+    only_ids: bool,
+) -> Vec<WhatIfChange> {
+    let mut changes = Vec::new();
+    for id in ids {
+        let mut change = plain_change(&id, "Delete");
+        if let Some(target) = ResourceTarget::deletion(&id).ok().filter(|_| !only_ids) {
+            change.before = target.current(caller).await;
+        }
+        changes.push(change);
+    }
+    changes
+}
+
 /// The changes that the deployment would make, and the resources of the group that it leaves alone.
 pub(super) fn preview_result(
     declared: &Declared,
     previews: Vec<Preview>,
-    existing: Vec<String>,
+    others: OtherResources,
     only_ids: bool,
 ) -> WhatIfResult {
     let secrets = &declared.template.secrets;
@@ -162,11 +218,16 @@ pub(super) fn preview_result(
         changes.push(unsupported(&one.id, &one.reason));
     }
     let pending = declared.template.pending.iter();
-    for one in pending.filter(|one| one.what.starts_with('/')) {
+    for one in pending.filter(|one| one.owner.as_ref() == Some(&one.what)) {
         named.insert(one.what.to_ascii_lowercase());
         changes.push(unsupported(&one.what, NEEDS_STATE));
     }
-    let ignored = existing
+    for deletion in others.deletions {
+        named.insert(deletion.resource_id.to_ascii_lowercase());
+        changes.push(deletion);
+    }
+    let ignored = others
+        .existing
         .iter()
         .filter(|id| !named.contains(&id.to_ascii_lowercase()));
     changes.extend(ignored.map(|id| plain_change(id, "Ignore")));

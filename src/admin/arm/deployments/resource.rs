@@ -16,13 +16,15 @@ use crate::{
         concerned_shards, current_body, lock_key,
         operation::{Call, ChangeLock, Input, Operation},
         path::{self, ArmPath},
+        subscriptions, topics,
     },
     audit,
 };
 use gridhook_api::what_if::Difference;
 use gridhook_declared::DeclaredResource;
+use gridhook_record::topic::TopicRecord;
 
-/// What a PUT of a resource did.
+/// What a PUT or DELETE of a resource did.
 pub(super) struct AppliedResource {
     /// The status of its response; 200 if nothing had to be changed.
     pub(super) status: StatusCode,
@@ -36,15 +38,25 @@ pub(super) struct ResourceTarget {
 }
 
 impl ResourceTarget {
-    pub(super) fn new(resource: &DeclaredResource) -> AdminResult<Self> {
-        let path = resource.control_path();
-        let unknown = || AdminError::NoSuchPath(path.clone());
-        let target = path::find_route(&path).ok_or_else(unknown)?;
-        let operation = target.route.operation(&Method::PUT).ok_or_else(unknown)?;
+    /// The PUT of a resource.
+    pub(super) fn new(resource: &DeclaredResource) -> Result<Self, AdminError> {
+        let body = resource.body.to_string();
+        Self::with_method(&resource.control_path(), &Method::PUT, body)
+    }
+
+    /// The DELETE of the resource with an id.
+    pub(super) fn deletion(id: &str) -> Result<Self, AdminError> {
+        Self::with_method(id, &Method::DELETE, String::new())
+    }
+
+    fn with_method(id: &str, method: &Method, body: String) -> Result<Self, AdminError> {
+        let unknown = || AdminError::NoSuchPath(id.to_owned());
+        let path = path::find_route(id).ok_or_else(unknown)?;
+        let operation = path.route.operation(method).ok_or_else(unknown)?;
         Ok(Self {
-            path: target,
+            path,
             operation,
-            body: resource.body.to_string(),
+            body,
         })
     }
 
@@ -54,6 +66,24 @@ impl ResourceTarget {
         self.operation
             .compute_difference(self.input(caller, &lock))
             .await
+    }
+
+    /// The record that the PUT of a topic or domain would make, if it would.
+    pub(super) fn planned_topic(&self, caller: &ResourceCaller) -> Option<TopicRecord> {
+        let lock = ChangeLock::default();
+        let path = self.path.topic().ok()?;
+        topics::planned_record(self.input(caller, &lock), path).ok()
+    }
+
+    /// Checks an event subscription whose topic or domain does not exist yet.
+    pub(super) fn check_subscription(
+        &self,
+        caller: &ResourceCaller,
+        topic: &TopicRecord,
+    ) -> Result<(), AdminError> {
+        let lock = ChangeLock::default();
+        let name = self.path.subscription()?;
+        subscriptions::check_planned(self.input(caller, &lock), topic, &name)
     }
 
     /// The body of the resource's GET.
@@ -108,34 +138,66 @@ impl ResourceTarget {
             before: before.as_deref(),
             ..input
         };
+        let change = self.operation.put_resource(input);
+        let response = self.record_change(caller, Method::PUT, id, change).await?;
+        let concerned = concerned_shards(&caller.control, &self.path);
+        caller.control.wait_until_followed(concerned).await?;
+        applied(response)
+    }
+
+    /// Deletes the resource. The audit trail has a record of it, as of a request.
+    pub(super) async fn delete(
+        &self,
+        caller: &ResourceCaller,
+        id: &str,
+    ) -> Result<AppliedResource, AdminError> {
+        let lock = ChangeLock::default();
+        if let Some(key) = lock_key(&self.path) {
+            lock.hold_lock(caller.control.lock_topic(&key).await);
+        }
+        let input = self.input(caller, &lock);
+        let before = self.show(caller, input).await;
+        let call = Call {
+            request: &caller.request,
+            input,
+        };
+        let deletion = async {
+            audit::set_changes(|| audit::recorded_changes(before.as_deref(), None));
+            self.operation.handle_call(call).await
+        };
+        let concerned = concerned_shards(&caller.control, &self.path);
+        let response = self
+            .record_change(caller, Method::DELETE, id, deletion)
+            .await?;
+        caller.control.wait_until_followed(concerned).await?;
+        applied(response)
+    }
+
+    /// Makes a change with an audit record.
+    async fn record_change(
+        &self,
+        caller: &ResourceCaller,
+        method: Method,
+        id: &str,
+        change: impl Future<Output = Result<HttpResponse, AdminError>>,
+    ) -> Result<HttpResponse, AdminError> {
         let operation = audit::begin_part(
             &caller.control,
             &caller.request,
             &caller.permissions,
-            Method::PUT,
+            method,
             id,
         );
         let Some(operation) = operation else {
-            let response = self.operation.put_resource(input).await?;
-            self.wait_until_followed(caller).await?;
-            return applied(response);
+            return change.await;
         };
-        let result = Arc::clone(&operation)
-            .execute(self.operation.put_resource(input))
-            .await;
+        let result = Arc::clone(&operation).execute(change).await;
         let status = match &result {
             Ok(response) => response.status(),
             Err(error) => actix_web::ResponseError::status_code(error),
         };
         audit::finish_operation(operation, &caller.request, status).await;
-        let response = result?;
-        self.wait_until_followed(caller).await?;
-        applied(response)
-    }
-
-    async fn wait_until_followed(&self, caller: &ResourceCaller) -> Result<(), AdminError> {
-        let concerned = concerned_shards(&caller.control, &self.path);
-        caller.control.wait_until_followed(concerned).await
+        result
     }
 }
 

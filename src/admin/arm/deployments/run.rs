@@ -7,11 +7,17 @@ use actix_web::ResponseError as _;
 use serde_json::Value;
 use tracing::{error, info};
 
-use super::{expansion::TemplateExpander, resource::ResourceTarget};
-use crate::{AdminError, model::deployment::failed_resource};
+use super::{
+    expansion::TemplateExpander,
+    left_out,
+    resource::{AppliedResource, ResourceTarget},
+};
+use crate::{AdminError, arm::resource_groups, model::deployment::failed_resource};
 use gridhook_declared::{Declared, DeclaredResource, PendingValue, hide_secrets};
 use gridhook_engine::control::deployments::RunningDeployment;
-use gridhook_record::deployment::{DeploymentProblem, DeploymentState, DeploymentStep};
+use gridhook_record::deployment::{
+    DeploymentMode, DeploymentProblem, DeploymentState, DeploymentStep, StepOperation,
+};
 
 /// 256 KiB: maximum size of the outputs of a deployment.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -87,7 +93,28 @@ impl DeploymentRun {
                 return Err(missing_state(&pending));
             }
         }
+        if self.running.record.mode == DeploymentMode::Complete {
+            self.delete_others(&declared).await?;
+        }
         self.evaluate_outputs().await
+    }
+
+    /// Deletes the resources of the group that the template does not have.
+    async fn delete_others(&mut self, declared: &Declared) -> Result<(), DeploymentEnd> {
+        let control = self.expander.caller.control.clone();
+        let existing = resource_groups::resource_ids(&control, &self.running.record.scope);
+        for id in undeclared_ids(declared, existing) {
+            if self.running.is_canceled() {
+                return Err(DeploymentEnd::Canceled);
+            }
+            self.begin_step(&id, StepOperation::Delete);
+            let result = match ResourceTarget::deletion(&id) {
+                Ok(target) => target.delete(&self.expander.caller, &id).await,
+                Err(error) => Err(error),
+            };
+            self.end_step(result)?;
+        }
+        Ok(())
     }
 
     /// Changes the resources that are known and not changed yet.
@@ -108,21 +135,32 @@ impl DeploymentRun {
     }
 
     async fn apply(&mut self, resource: &DeclaredResource, id: &str) -> Result<(), DeploymentEnd> {
-        let caller = &self.expander.caller;
+        self.begin_step(id, StepOperation::Create);
+        let result = match ResourceTarget::new(resource) {
+            Ok(target) => target.apply(&self.expander.caller, id).await,
+            Err(error) => Err(error),
+        };
+        self.end_step(result)
+    }
+
+    fn begin_step(&mut self, id: &str, operation: StepOperation) {
         self.running.record.steps.push(DeploymentStep {
             id: id.to_owned(),
+            operation,
             state: DeploymentState::Running,
-            started: caller.control.clock.now(),
+            started: self.expander.caller.control.clock.now(),
             ended: None,
             status: 0,
             problem: None,
         });
         self.running.show_progress();
-        let result = match ResourceTarget::new(resource) {
-            Ok(target) => target.apply(caller, id).await,
-            Err(error) => Err(error),
-        };
-        let ended = caller.control.clock.now();
+    }
+
+    fn end_step(
+        &mut self,
+        result: Result<AppliedResource, AdminError>,
+    ) -> Result<(), DeploymentEnd> {
+        let ended = self.expander.caller.control.clock.now();
         let Some(step) = self.running.record.steps.last_mut() else {
             return Ok(());
         };
@@ -155,6 +193,7 @@ impl DeploymentRun {
         if let Some(pending) = declared.template.pending.first() {
             return Err(missing_state(pending));
         }
+        self.running.record.left_out = left_out(&declared);
         let outputs = declared.template.outputs;
         let size = Value::Object(outputs.clone()).to_string().len();
         if size > OUTPUT_BYTES_MAX {
@@ -191,7 +230,27 @@ fn is_to_be_changed(declared: &Declared, done: &BTreeSet<String>, id: &str) -> b
     !done.contains(&id) && (is_declared() || is_pending())
 }
 
-fn missing_state(PendingValue { what, needs }: &PendingValue) -> DeploymentEnd {
+/// The ids of existing resources that are neither in the template nor parents of what is in it.
+pub(super) fn undeclared_ids(declared: &Declared, existing: Vec<String>) -> Vec<String> {
+    let resources = declared
+        .resources
+        .iter()
+        .map(DeclaredResource::control_path);
+    let pending = declared.template.pending.iter();
+    let ids: Vec<String> = resources
+        .chain(pending.map(|one| one.what.clone()))
+        .map(|id| id.to_ascii_lowercase())
+        .collect();
+    let is_declared = |existing: &String| {
+        let id = existing.to_ascii_lowercase();
+        let below = format!("{id}/");
+        ids.iter()
+            .any(|declared| *declared == id || declared.starts_with(&below))
+    };
+    existing.into_iter().filter(|id| !is_declared(id)).collect()
+}
+
+fn missing_state(PendingValue { what, needs, .. }: &PendingValue) -> DeploymentEnd {
     let action = needs.action.as_deref().unwrap_or("reference");
     DeploymentEnd::failed(
         "ResourceNotFound",

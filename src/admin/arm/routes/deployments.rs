@@ -3,6 +3,7 @@
 use super::super::{
     deployments,
     operation::{Operation, answer, delete, get, post, put_by_call},
+    unsupported,
 };
 use crate::{
     auth::Access,
@@ -154,5 +155,80 @@ pub(super) static DEPLOYMENTS: [(&str, &[Operation], &str); 11] = [
         "/deployments/{deploymentName}/operations/{operationId}",
         &OPERATION,
         "Deployment",
+    ),
+];
+
+/// The paths below an Azure subscription: clients read that it has no deployments, and why.
+pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
+    (
+        "/providers/Microsoft.Resources/deployments",
+        &[get(
+            answer!(_c => Ok(unsupported::list())),
+            describe(
+                "list",
+                "List the deployments of an Azure subscription (always empty)",
+            )
+            .lists(SchemaRegistry::reference_to::<Deployment>),
+        )
+        .merged_by(Merge::List)],
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}",
+        &[
+            get(
+                answer!(c => deployments::get_in_subscription(c)),
+                describe(
+                    "get",
+                    "Get a deployment of an Azure subscription (always 404)",
+                )
+                .returns::<Deployment>(200, "Never sent: none exists"),
+            ),
+            put_by_call(
+                answer!(_c => deployments::refuse_in_subscription()),
+                describe("put", "Refuse a deployment to an Azure subscription")
+                    .takes(
+                        false,
+                        SchemaRegistry::reference_to::<DeploymentBody>,
+                        EXAMPLE,
+                    )
+                    .returns::<Deployment>(201, "Never sent: none can be created"),
+            ),
+        ],
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}/validate",
+        &[post(
+            Access::ADMIN,
+            answer!(_c => deployments::refuse_in_subscription()),
+            describe(
+                "validate",
+                "Refuse to validate a deployment to an Azure subscription",
+            )
+            .takes(
+                false,
+                SchemaRegistry::reference_to::<DeploymentBody>,
+                EXAMPLE,
+            )
+            .returns::<Deployment>(200, "Never sent: none is valid")
+            .fails(CHANGING),
+        )],
+    ),
+    (
+        "/providers/Microsoft.Resources/deployments/{deploymentName}/whatIf",
+        &[post(
+            Access::ADMIN,
+            answer!(_c => deployments::refuse_in_subscription()),
+            describe(
+                "whatIf",
+                "Refuse to preview a deployment to an Azure subscription",
+            )
+            .takes(
+                false,
+                SchemaRegistry::reference_to::<DeploymentBody>,
+                EXAMPLE,
+            )
+            .returns::<WhatIfResult>(200, "Never sent: none is valid")
+            .fails(CHANGING),
+        )],
     ),
 ];

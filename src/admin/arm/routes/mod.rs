@@ -20,7 +20,7 @@ use actix_web::http::Method;
 use self::{
     account::{ACCOUNT, PROVIDERS},
     delivery::DELIVERY_ACTIONS,
-    deployments::DEPLOYMENTS,
+    deployments::{DEPLOYMENTS, SUBSCRIPTION_DEPLOYMENTS},
     namespaces::{
         NAMESPACE, NAMESPACE_SUBSCRIPTION, NAMESPACE_SUBSCRIPTION_LIST, NAMESPACE_TOPIC,
         NAMESPACE_TOPICS, NAMESPACES,
@@ -218,6 +218,15 @@ fn routes() -> Vec<Route> {
     routes.extend(DEPLOYMENTS.iter().map(|(suffix, operations, id)| {
         let path = format!("{resource_group}{suffix}");
         Route::new(path, operations, "deployments", (*id).to_owned())
+    }));
+    routes.extend(SUBSCRIPTION_DEPLOYMENTS.iter().map(|(suffix, operations)| {
+        let path = format!("/subscriptions/{{subscriptionId}}{suffix}");
+        let id = if *suffix == "/providers/Microsoft.Resources/deployments" {
+            "DeploymentsOfSubscription"
+        } else {
+            "DeploymentOfSubscription"
+        };
+        Route::new(path, operations, "not supported", id.to_owned())
     }));
     let provider = |(suffix, operations): &(&str, &'static [Operation])| {
         Route::new(

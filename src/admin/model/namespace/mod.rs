@@ -77,10 +77,23 @@ const TOLERANCE: Tolerance = Tolerance {
         "properties.publicNetworkAccess",
         "properties.minimumTlsVersionAllowed",
     ],
-    booleans: &["properties.isZoneRedundant"],
+    booleans: &[
+        "properties.isZoneRedundant",
+        "properties.autoScaleConfiguration.enableAutoScale",
+    ],
     former: &[FORMER_IDENTITY],
     ignored: &["properties.name"],
 };
+
+fn check_units(at: &str, given: u32) -> Result<(), InvalidRequest> {
+    if UNITS.contains(&given) {
+        return Ok(());
+    }
+    let least = UNITS.start();
+    let most = UNITS.end();
+    let problem = format!("is {given}; allowed is {least} to {most}");
+    Err(InvalidRequest::new(at, problem))
+}
 
 /// The specification of a namespace from a body. Defaults depend on whether the namespace exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,14 +126,13 @@ impl NamespaceSpec {
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();
         let sku = body.sku.unwrap_or_default();
-        if !UNITS.contains(&sku.capacity) {
-            let given = sku.capacity;
-            let least = UNITS.start();
-            let most = UNITS.end();
-            return refuse_value(
-                "sku.capacity",
-                format!("is {given}; allowed is {least} to {most}"),
-            );
+        check_units("sku.capacity", sku.capacity)?;
+        if let Some(scaling) = &properties.auto_scale_configuration {
+            let least = scaling.minimum_throughput_units.unwrap_or(*UNITS.start());
+            let most = scaling.maximum_throughput_units.unwrap_or(*UNITS.end());
+            let at = "properties.autoScaleConfiguration";
+            check_units(&format!("{at}.minimumThroughputUnits"), least)?;
+            check_units(&format!("{at}.maximumThroughputUnits"), most)?;
         }
         let ingress = TopicProperties {
             public_network_access: properties.public_network_access,
@@ -143,6 +155,7 @@ impl NamespaceSpec {
                 identity: body.identity,
                 is_zone_redundant: properties.is_zone_redundant,
                 minimum_tls_version_allowed: properties.minimum_tls_version_allowed,
+                auto_scale_configuration: properties.auto_scale_configuration,
             },
         })
     }
@@ -208,6 +221,7 @@ fn settable_body(record: &NamespaceRecord) -> Namespace {
         identity,
         is_zone_redundant,
         minimum_tls_version_allowed,
+        auto_scale_configuration,
     } = record.azure_properties.clone();
     Namespace {
         location: Some(record.location.clone()),
@@ -219,6 +233,7 @@ fn settable_body(record: &NamespaceRecord) -> Namespace {
             inbound_ip_rules: Some(record.ingress.inbound_ip_rules.clone()),
             is_zone_redundant,
             minimum_tls_version_allowed,
+            auto_scale_configuration,
             ..NamespaceProperties::default()
         }),
         ..Namespace::default()

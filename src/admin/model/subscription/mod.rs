@@ -37,8 +37,12 @@ use gridhook_record::{
     topic::{TopicKind, TopicRecord},
 };
 
-/// Keys beside `properties` that Azure ignores in an event subscription.
-const IGNORED: [&str; 2] = ["location", "tags"];
+/// Keys that Azure ignores in an event subscription. The last one is in templates since 2017.
+const IGNORED: [&str; 3] = [
+    "location",
+    "tags",
+    "properties.filter.subjectIsCaseSensitive",
+];
 
 /// The `endpointType` of a destination.
 const WEBHOOK: &str = "WebHook";
