@@ -75,6 +75,7 @@ pub struct NamespaceProperties {
     /// Lowest TLS version, stored and returned; the server follows `server.tls_minimum_version`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
+    /// Limits of throughput units, stored and returned; no effect
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_scale_configuration: Option<AutoScaleConfiguration>,
 }

@@ -170,11 +170,7 @@ pub(super) fn difference(
 }
 
 /// Checks the body of a PUT of an event subscription whose topic or domain does not exist yet.
-pub(super) fn check_planned(
-    input: Input<'_>,
-    topic: &TopicRecord,
-    name: &str,
-) -> Result<(), AdminError> {
+pub(super) fn check_planned(input: Input<'_>, topic: &TopicRecord, name: &str) -> AdminResult<()> {
     let control = input.control;
     let given = name.rsplit('/').next().unwrap_or(name);
     let ranges = control.editions.edition_ranges(&topic.edition)?;

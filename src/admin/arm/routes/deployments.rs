@@ -168,9 +168,8 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
                 "list",
                 "List the deployments of an Azure subscription (always empty)",
             )
-            .lists(SchemaRegistry::reference_to::<Deployment>),
-        )
-        .merged_by(Merge::List)],
+            .lists::<Deployment>(),
+        )],
     ),
     (
         "/providers/Microsoft.Resources/deployments/{deploymentName}",
@@ -186,11 +185,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
             put_by_call(
                 answer!(_c => deployments::refuse_in_subscription()),
                 describe("put", "Refuse a deployment to an Azure subscription")
-                    .takes(
-                        false,
-                        SchemaRegistry::reference_to::<DeploymentBody>,
-                        EXAMPLE,
-                    )
+                    .takes::<DeploymentBody>(false, EXAMPLE)
                     .returns::<Deployment>(201, "Never sent: none can be created"),
             ),
         ],
@@ -204,11 +199,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
                 "validate",
                 "Refuse to validate a deployment to an Azure subscription",
             )
-            .takes(
-                false,
-                SchemaRegistry::reference_to::<DeploymentBody>,
-                EXAMPLE,
-            )
+            .takes::<DeploymentBody>(false, EXAMPLE)
             .returns::<Deployment>(200, "Never sent: none is valid")
             .fails(CHANGING),
         )],
@@ -222,11 +213,7 @@ pub(super) static SUBSCRIPTION_DEPLOYMENTS: [(&str, &[Operation]); 4] = [
                 "whatIf",
                 "Refuse to preview a deployment to an Azure subscription",
             )
-            .takes(
-                false,
-                SchemaRegistry::reference_to::<DeploymentBody>,
-                EXAMPLE,
-            )
+            .takes::<DeploymentBody>(false, EXAMPLE)
             .returns::<WhatIfResult>(200, "Never sent: none is valid")
             .fails(CHANGING),
         )],

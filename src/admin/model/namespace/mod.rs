@@ -3,7 +3,6 @@
 pub mod topic;
 mod view;
 
-use crate::model::refuse_value;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
