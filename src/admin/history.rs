@@ -95,7 +95,7 @@ impl Control {
     pub fn record_figures(&self) {
         self.windows
             .record_sums(&self.registry.list_topics(), self.clock.now());
-        if self.sessions.is_some() {
+        if self.has_dashboard {
             self.sample_history();
         }
     }

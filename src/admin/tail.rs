@@ -25,8 +25,8 @@ use super::{
 };
 use crate::ledger_line::line_view;
 use gridhook_api::tail::{Ended, MissedLines, Published, TailLine};
-use gridhook_dashboard::session::OpenSession;
 use gridhook_engine::control::registry::TopicHandle;
+use gridhook_engine::control::sessions::OpenSession;
 use gridhook_escape as escape;
 use gridhook_event::{Event, PartitionId};
 use gridhook_policy::record::{LedgerEvent, LedgerLine};

@@ -150,6 +150,13 @@ fn the_holder_of_a_portal_link_sees_edits_tests_and_redrives_and_no_more() {
 }
 
 #[test]
+fn tokens_links_and_sessions_are_managed_and_what_is_typed_survives_the_end_of_a_session() {
+    if is_there() {
+        play("access.mjs");
+    }
+}
+
+#[test]
 fn ten_thousand_subscriptions_are_listed_within_the_budgets() {
     if is_there() {
         play("many.mjs");

@@ -57,6 +57,7 @@ mod replay_beside;
 mod request_heads;
 mod retry;
 mod sabotage;
+mod sessions;
 mod signing;
 mod starting;
 mod stop;

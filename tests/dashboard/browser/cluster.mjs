@@ -41,7 +41,7 @@ await scene({
     const alone = await visit(server);
     alone.watch.allowed = [/status of 404/];
     await show(alone.page, hash('server'));
-    await alone.page.getByRole('tab', { name: 'Audit trail' }).waitFor();
+    await alone.page.getByRole('tab', { name: 'Supervision' }).waitFor();
     check((await alone.page.getByRole('tab', { name: 'Cluster' }).count()) === 0, 'a tab for no cluster');
     await show(alone.page, AT);
     await alone.page.getByText('This server is no node of a cluster').waitFor();

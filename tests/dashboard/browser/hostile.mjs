@@ -50,7 +50,7 @@ await scene({
       ...CORPUS.map((_, index) => hash('event', { topic: topicId('orders'), sequence: `${index + 1}` })), hash('event', { topic: topicId('orders'), id: CORPUS[1] }),
       hash('dead-letters', { id, reason: CORPUS[0] }), hash('filter', { id: subscriptionId('orders', 'picky') }), hash('tail', { type: CORPUS[1], subscription: CORPUS[3] }),
       hash('subscription', { id, tab: 'jobs' }), hash('subscription', { id, tab: 'actor' }), hash('jobs'), hash('jobs', { id, new: 'replay' }), hash('subscriptions', { topic: CORPUS[1] }), hash('edit', { topic: CORPUS[1] }),
-      hash('editions'), hash('editions', { edition: '"><img src=x onerror=alert(1)>', destination: CORPUS[0] }), hash('server'), hash('server', { tab: 'settings' }), hash('server', { tab: 'audit' }), hash('server', { tab: 'audit', q: CORPUS[1], operator: CORPUS[0] }), hash('dead-letters'), hash('dead-letters', { q: CORPUS[1] }), hash('chaos'), hash('help', { chapter: CORPUS[1] }),
+      hash('editions'), hash('editions', { edition: '"><img src=x onerror=alert(1)>', destination: CORPUS[0] }), hash('server'), hash('server', { tab: 'settings' }), hash('audit'), hash('audit', { q: CORPUS[1], operator: CORPUS[0] }), hash('tokens'), hash('links'), hash('sessions'), hash('dead-letters'), hash('dead-letters', { q: CORPUS[1] }), hash('chaos'), hash('help', { chapter: CORPUS[1] }),
       hash('server', { tab: CORPUS[1] }), hash(CORPUS[1]), hash('topic', { id: CORPUS[1] }), hash('subscription', { id: `/${CORPUS[3]}` }),
     ];
     watch.allowed = [/status of 40[04]/];

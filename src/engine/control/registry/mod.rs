@@ -31,8 +31,8 @@ pub use self::{
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
 use crate::control::{
-    audit, deployments::Deployments, resource_groups::ResourceGroups, system_events::SystemEvents,
-    tokens::Tokens, validation::EndpointValidator,
+    audit, deployments::Deployments, resource_groups::ResourceGroups, sessions::Sessions,
+    system_events::SystemEvents, tokens::Tokens, validation::EndpointValidator,
 };
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, chunk::Chunk};
 use gridhook_journal as journal;
@@ -115,6 +115,7 @@ pub struct Registry {
     starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
     expiry: Notify,
     feed: Arc<EventFeed>,
+    sessions: Sessions,
     tokens: Arc<Tokens>,
     resource_groups: ResourceGroups,
     deployments: Arc<Deployments>,
@@ -157,6 +158,7 @@ impl Registry {
             starts,
             expiry: Notify::new(),
             feed: Arc::default(),
+            sessions: Sessions::load_from_journal(journal.clone())?,
             tokens: Arc::new(Tokens::load_from_journal(journal.clone())?),
             resource_groups: ResourceGroups::load_from_journal(journal.clone())?,
             deployments: Arc::new(Deployments::load_from_journal(journal.clone())?),
@@ -375,6 +377,11 @@ impl Registry {
     /// The deployments of templates.
     pub fn deployments(&self) -> &Arc<Deployments> {
         &self.deployments
+    }
+
+    /// The sessions of signed-in browsers.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     pub fn tokens(&self) -> &Arc<Tokens> {
