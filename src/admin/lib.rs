@@ -118,7 +118,7 @@ pub use self::{
     declare::{ApplyError, apply_declared},
     editions::EditionTables,
     error::AdminError,
-    history::record_history,
+    history::{FILE as HISTORY_FILE, record_history},
     placement::{Merge, Placement, SpreadScope, TopicName, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
     spread::{Definitions, OtherCores, SpreadTopics, share_definitions},

@@ -157,6 +157,13 @@ fn tokens_links_and_sessions_are_managed_and_what_is_typed_survives_the_end_of_a
 }
 
 #[test]
+fn charts_have_one_cursor_zoom_by_dragging_and_are_a_table_too() {
+    if is_there() {
+        play("charts.mjs");
+    }
+}
+
+#[test]
 fn ten_thousand_subscriptions_are_listed_within_the_budgets() {
     if is_there() {
         play("many.mjs");

@@ -33,6 +33,7 @@ mod full_disk;
 mod full_topic;
 mod garbage;
 mod handshake;
+mod history;
 mod identity;
 mod kill;
 mod laggards;

@@ -108,11 +108,13 @@ await scene({
   },
 
   async 'another node becomes the owner'() {
-    // The session ends with the ownership, and so do the requests in flight.
+    // Requests in flight end with the ownership; the session goes on at the next owner.
     watch.allowed = NETWORK;
     await act('Make owner', 'b');
-    await page.getByText('Your session has ended').waitFor();
     await until('the owner', async () => (await nodes.b.ask('GET', '/cluster/ownership')).value[0].ownerName === 'b');
+    await says('b', 'owner');
+    await page.locator('.bar').getByText('live', { exact: true }).waitFor();
+    check((await page.getByText('Your session has ended').count()) === 0, 'the session has ended with the ownership');
     watch.clean('moved');
     await page.context().close();
   },

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc};
 pub use self::change::to_json;
 pub use self::{
     chaos::{ChaosVictim, TaskKill},
-    counts::{SubscriptionCensus, SubscriptionSnapshot},
+    counts::{FailureCounts, SubscriptionCensus, SubscriptionSnapshot},
     events::EventPage,
     replay::{ReplayContent, ReplayPoint, ReplayRange},
     topic::{ArrivedEvents, SubscriptionHandle, SubscriptionStatus, TopicHandle},
