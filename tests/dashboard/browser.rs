@@ -164,6 +164,13 @@ fn charts_have_one_cursor_zoom_by_dragging_and_are_a_table_too() {
 }
 
 #[test]
+fn the_form_of_an_event_subscription_has_every_subject_and_loses_nothing() {
+    if is_there() {
+        play("forms.mjs");
+    }
+}
+
+#[test]
 fn ten_thousand_subscriptions_are_listed_within_the_budgets() {
     if is_there() {
         play("many.mjs");

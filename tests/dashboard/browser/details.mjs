@@ -1,6 +1,6 @@
 // What operators of other dashboards miss: exact numbers, large payloads, links that show the same, obeying Retry-After, a path prefix.
 import http from 'node:http';
-import { NETWORK, SCOPE, Server, TOKEN, Watch, check, endpoint, hash, scene, settled, show, signIn, subscriptionId, topicId, until, visit } from './support.mjs';
+import { NETWORK, SCOPE, Server, TOKEN, Watch, check, endpoint, hash, scene, settled, show, signIn, subscriptionId, topicId, unfold, until, visit } from './support.mjs';
 
 let server;
 const id = subscriptionId('orders', 'legacy');
@@ -203,6 +203,7 @@ await scene({
     const main = page.locator('main');
     const own = id;
     await show(page, hash('edit', { id: own }));
+    await unfold(page);
     await main.getByLabel('Order by key').fill('subject');
     await main.getByLabel('Retry schedule').fill('30s, 2h');
     await main.getByLabel('Transformation of the body (JMESPath)').fill("join('-', [id, eventType])");
@@ -219,6 +220,7 @@ await scene({
     await show(page, hash('subscription', { id: own, tab: 'settings' }));
     for (const text of ['ordering', 'transform', '30s, 2h']) await main.getByText(text).first().waitFor();
     await show(page, hash('edit', { id: own }));
+    await unfold(page);
     check((await main.getByLabel('Retry schedule').inputValue()) === '30s, 2h', 'the schedule is not read back');
     await main.getByLabel('Transformation of the body (JMESPath)').fill('join(');
     await main.getByRole('button', { name: 'Review' }).click();

@@ -2,7 +2,7 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { SCOPE, Server, atEnd, check, endpoint, hash, scene, settled, show, sleep, subscriptionId, topicId, until, visit } from './support.mjs';
+import { SCOPE, Server, atEnd, check, endpoint, hash, leave, scene, settled, show, sleep, subscriptionId, topicId, until, visit } from './support.mjs';
 
 const CORPUS = [
   '<script>alert(1)</script>',
@@ -79,6 +79,8 @@ await scene({
     await page.getByRole('button', { name: 'Review' }).click();
     await page.locator('main .wrong, main .notice').first().waitFor();
     await harmless(page, 'a refused event subscription');
+    await page.evaluate(() => (location.hash = '#/overview'));
+    await leave(page);
     await show(page, hash('editions'));
     await page.getByRole('form', { name: 'Simulate' }).getByLabel('Endpoint models').fill(CORPUS[0]);
     await page.getByRole('button', { name: 'Run' }).click();

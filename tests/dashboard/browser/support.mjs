@@ -208,6 +208,12 @@ export const close = async () => {
   browser = undefined;
 };
 
+/** Opens all subjects of a form. */
+export const unfold = (page) => page.locator('main details.subject').evaluateAll((all) => all.forEach((one) => Object.assign(one, { open: true })));
+
+/** Leaves a form without saving. */
+export const leave = (page) => page.getByRole('dialog').getByRole('button', { name: 'Leave', exact: true }).click();
+
 /** What a page may never do. */
 export class Watch {
   constructor(origin) {

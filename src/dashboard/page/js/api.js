@@ -1,6 +1,6 @@
 // The only way to the server: its own API below the page, with the session of this browser or the portal link of this tab.
 import { serverTime } from './format.js';
-import { parse } from './json.js';
+import { parse, parseExact, printJson } from './json.js';
 import { store } from './state.js';
 
 /** The folder of the page; below it are the API and the path of the cookie, also behind a proxy with a path prefix. */
@@ -111,8 +111,9 @@ async function failure(response) {
 
 /**
  * `match` is the ETag that the resource must have; with null it must not exist.
+ * With `isExact`, integers beyond 2^53 keep their digits for `printJson`.
  * With `known`, the ETag of a response that the caller has, the response may be 304.
- * @typedef {{ body?: any, signal?: AbortSignal, text?: boolean, token?: string, match?: string | null, known?: string, timeout?: number }} Options
+ * @typedef {{ body?: any, signal?: AbortSignal, text?: boolean, token?: string, match?: string | null, known?: string, timeout?: number, isExact?: boolean }} Options
  *
  * @param {string} method
  * @param {string} path
@@ -129,10 +130,10 @@ export async function open(method, path, options = {}) {
   if (options.match) headers.set('If-Match', options.match);
   if (options.match === null) headers.set('If-None-Match', '*');
   if (options.known) headers.set('If-None-Match', options.known);
-  const body = options.body === undefined || typeof options.body === 'string' ? options.body : JSON.stringify(options.body);
+  const body = options.body === undefined || typeof options.body === 'string' ? options.body : printJson(options.body);
   let response;
   try {
-    const url = new URL(path === SESSION ? 'session' : `api${path}`, page);
+    const url = new URL(path === SESSION ? 'session' : `api/${path.replace(/^\//, '')}`, page);
     response = await fetch(url, { method, headers, body, signal: options.signal, credentials: 'same-origin', cache: 'no-store' });
   } catch (error) {
     if (options.signal?.aborted) throw error;
@@ -195,7 +196,8 @@ export async function call(method, path, options = {}) {
 }
 
 async function read(method, path, options) {
-  const known = method === 'GET' && !options.text && !options.token ? bodies.get(path) : undefined;
+  const isKept = method === 'GET' && !options.text && !options.token && !options.isExact;
+  const known = isKept ? bodies.get(path) : undefined;
   const response = await open(method, path, { ...options, known: known && tags.get(known) });
   if (response.status === 304) {
     serverTime(response.headers.get('date'));
@@ -204,11 +206,11 @@ async function read(method, path, options) {
   }
   const text = await response.text();
   if (options.text) return text;
-  const body = text ? parse(text) : null;
+  const body = text ? (options.isExact ? parseExact : parse)(text) : null;
   if (typeof body?.now === 'string') serverTime(body.now);
   const tag = response.headers.get('etag');
   if (tag && body) tags.set(body, tag);
-  if (tag && body && method === 'GET' && !options.token) keepBody(path, body);
+  if (tag && body && isKept) keepBody(path, body);
   return body;
 }
 

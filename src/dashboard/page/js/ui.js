@@ -2,6 +2,7 @@
 import { isPortal } from './api.js';
 import { Component, html, useEffect, useRef, useState } from './html.js';
 import { absolute, command as commandLine, count, duration, percent, relative, words } from './format.js';
+import { printJson } from './json.js';
 import { store, useStore, zone } from './state.js';
 
 /** A point in time: how long ago, and exactly on hover. The lines of a log have it the other way round. */
@@ -142,7 +143,7 @@ export const Facts = ({ rows }) => html`<dl class="facts">
   ${rows.filter(Boolean).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value ?? html`<span class="faint">–</span>`}</dd></div>`)}
 </dl>`;
 
-const shown = (value) => (value === undefined || value === null ? '' : JSON.stringify(value));
+const shown = (value) => (value === undefined || value === null ? '' : printJson(value));
 
 /** Changes, field by field. */
 export const Diff = ({ changes }) => html`<dl class="facts diff">
