@@ -213,9 +213,9 @@ fn help_explains_commands_and_subjects() {
           more than a minute, the server restarts within a second, in the same process
           and with the same sockets, and then uses the machine's clock. It stops as for
           SIGTERM: requests in flight finish within `server.shutdown_timeout`,
-          publishers receive 503 with `Retry-After`, clients reconnect, and sessions of
-          the dashboard end. A node of a cluster gives up its shards, and the next
-          owners continue from the confirmed clock.
+          publishers receive 503 with `Retry-After`, and clients reconnect. A node of a
+          cluster gives up its shards, and the next owners continue from the confirmed
+          clock.
         - Later times that a wrong clock has set are reduced to the longest wait: of
           retries, suspensions, locks of received events, dead letters that wait for
           their file, and scheduled backups. A manual validation that began with the

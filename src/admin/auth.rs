@@ -334,16 +334,17 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> AdminResult<P
             vec![Grant::for_server(TokenRole::Admin)],
         ))
     };
-    if let Some(sessions) = control
-        .sessions
-        .as_ref()
-        .filter(|_| text.starts_with(session::PREFIX))
-    {
+    if control.has_dashboard && text.starts_with(session::PREFIX) {
+        let sessions = control.registry.sessions();
         let (given, session) = sessions
             .find_token(text, now)
             .ok_or(AdminError::SessionEnded)?;
         request.extensions_mut().insert(session);
-        return permissions_of(&given);
+        let permissions = permissions_of(&given);
+        if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &permissions {
+            sessions.end_session(text);
+        }
+        return permissions;
     }
     let permissions = permissions_of(text);
     if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &permissions {
@@ -356,13 +357,11 @@ impl Control {
     /// What the other shards of a cluster need to check a bearer token that only this store knows;
     /// [`None`] if it does not.
     pub fn forwarded_identity(&self, bearer: &str) -> Option<ForwardedIdentity> {
-        let session = self
-            .sessions
-            .as_ref()
-            .filter(|_| bearer.starts_with(session::PREFIX));
-        let stands_for = match session {
-            Some(sessions) => Some(sessions.find_token(bearer, self.clock.now())?.0),
-            None => None,
+        let stands_for = if self.has_dashboard && bearer.starts_with(session::PREFIX) {
+            let now = self.clock.now();
+            Some(self.registry.sessions().find_token(bearer, now)?.0)
+        } else {
+            None
         };
         let token = stands_for.as_deref().unwrap_or(bearer);
         let record = if token.starts_with(tokens::PREFIX) {

@@ -1,14 +1,19 @@
 //! `GET /history`: the course of the figures of the server, and of the topics and event
 //! subscriptions that have series of their own in `/metrics`.
 //!
-//! It begins with the process and is lost with it. It costs one walk through the figures of all
-//! event subscriptions in five seconds, so a server without a dashboard has none. The sums of
-//! windows are recorded in any case.
+//! It is written to a file every ten minutes and when the server stops, and continues after a
+//! restart. It costs one walk through the figures of all event subscriptions in five seconds, so a
+//! server without a dashboard has none. The sums of windows are recorded in any case.
 
 use crate::model::refuse_value;
 use crate::{AdminResult, respond_json};
 use std::{
-    sync::{Mutex, PoisonError},
+    cmp::Reverse,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -20,9 +25,9 @@ use super::{
     metrics::{Activity, SeriesLimits, SeriesSelection},
     query, session, tail,
 };
-use gridhook_api::history::HistoryReport;
+use gridhook_api::history::{DestinationHistory, HistoryReport};
 use gridhook_engine::control::registry::SubscriptionSnapshot;
-use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
+use gridhook_event::{PartitionId, SubscriptionId, SubscriptionKey, Timestamp};
 use gridhook_metrics::history::{History, RESOLUTIONS, Sample, Step};
 
 /// Maximum numbers of topics and event subscriptions with a history, whatever the limits of metrics
@@ -31,7 +36,7 @@ const TOPICS_MAX: usize = 100;
 const SUBSCRIPTIONS_MAX: usize = 200;
 
 /// Budget of the memory for the history, of the server's own, too.
-const BYTES: usize = 5_000_000;
+const BYTES: usize = 7_000_000;
 
 const _: () = assert!(
     History::<Scope>::memory_bytes(1 + TOPICS_MAX + SUBSCRIPTIONS_MAX) <= BYTES,
@@ -40,6 +45,15 @@ const _: () = assert!(
 
 /// How long after the end of a step it is recorded, so that a late timer does not skip a step.
 const LAG: Duration = Duration::from_millis(200);
+
+/// The file in the data folder.
+pub const FILE: &str = "history";
+
+/// Number of samples between two writes of the file: those of ten minutes.
+const SAVE_EVERY: u32 = 120;
+
+/// Maximum number of destinations with a course of their own in a report.
+const DESTINATIONS: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Scope {
@@ -56,6 +70,34 @@ pub(super) struct Recorder(Mutex<RecorderState>);
 struct RecorderState {
     history: History<Scope>,
     selection: SeriesSelection,
+    file: Option<PathBuf>,
+}
+
+impl Scope {
+    /// A number that tells it from all others, for the file.
+    fn number(&self) -> u64 {
+        match self {
+            Self::Server => 0,
+            Self::Topic(partition) => (u64::from(partition.0) + 1) << 32,
+            Self::Subscription(key) => {
+                let topic = Self::Topic(key.partition).number();
+                topic | (u64::from(key.subscription.0) + 1) & u64::from(u32::MAX)
+            }
+        }
+    }
+
+    fn from_number(number: u64) -> Self {
+        let partition = (number >> 32) as u32;
+        let subscription = number as u32;
+        match (partition.checked_sub(1), subscription.checked_sub(1)) {
+            (None, _) => Self::Server,
+            (Some(partition), None) => Self::Topic(PartitionId(partition)),
+            (Some(partition), Some(subscription)) => Self::Subscription(SubscriptionKey {
+                partition: PartitionId(partition),
+                subscription: SubscriptionId(subscription),
+            }),
+        }
+    }
 }
 
 /// Period of a request.
@@ -77,12 +119,19 @@ struct HistoryQuery {
     range: HistoryRange,
     topic: Option<String>,
     subscription: Option<String>,
+    #[serde(default)]
+    destinations: bool,
 }
 
 /// Records the figures until the process ends.
 pub async fn record_history(control: web::Data<Control>) {
-    loop {
+    for sample in 1_u32.. {
         control.record_figures();
+        if sample.is_multiple_of(SAVE_EVERY) {
+            let saved = web::Data::clone(&control);
+            // An error: the server ends.
+            web::block(move || saved.save_history()).await.ok();
+        }
         let now = control.clock.now().since(Timestamp(0));
         let (length, _) = RESOLUTIONS[0];
         let rest = length as f64 - now.as_secs_f64() % length as f64;
@@ -91,23 +140,57 @@ pub async fn record_history(control: web::Data<Control>) {
 }
 
 impl Control {
+    /// Continues the history of a file, and writes it there.
+    #[must_use]
+    pub fn with_history_file(self, path: PathBuf) -> Self {
+        let mut state = self.history.lock();
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let scopes_max = 1 + TOPICS_MAX + SUBSCRIPTIONS_MAX;
+                let restored = state
+                    .history
+                    .restore(&bytes, scopes_max, Scope::from_number);
+                if restored.is_none() {
+                    tracing::warn!(path = %path.display(), "the saved history cannot be read");
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "the saved history cannot be read");
+            }
+        }
+        state.file = Some(path);
+        drop(state);
+        self
+    }
+
+    /// Writes the history to its file. Blocks.
+    pub fn save_history(&self) {
+        let state = self.history.lock();
+        let Some(path) = &state.file else {
+            return;
+        };
+        let bytes = state.history.encode(Scope::number);
+        let path = path.clone();
+        drop(state);
+        if let Err(error) = write_file(&path, &bytes) {
+            tracing::warn!(%error, path = %path.display(), "the history cannot be saved");
+        }
+    }
+
     /// Adds the present figures to the windows, and to the history if there is a dashboard, which
     /// alone reads it.
     pub fn record_figures(&self) {
         self.windows
             .record_sums(&self.registry.list_topics(), self.clock.now());
-        if self.sessions.is_some() {
+        if self.has_dashboard {
             self.sample_history();
         }
     }
 
     /// Adds the present figures to the history.
     fn sample_history(&self) {
-        let mut state = self
-            .history
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.history.lock();
         let now = self.clock.now();
         let mut server = Sample::default();
         let mut samples = Vec::new();
@@ -159,6 +242,25 @@ impl Control {
     }
 }
 
+impl Recorder {
+    fn lock(&self) -> MutexGuard<'_, RecorderState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Replaces the file. After a crash of the machine it may be cut off, and is ignored then.
+fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)?;
+    file.write_all(bytes)?;
+    fs::rename(&draft, path)
+}
+
 fn sample_of(snapshot: &SubscriptionSnapshot) -> Sample {
     let counters = &snapshot.counters;
     let mut sample = Sample {
@@ -168,6 +270,9 @@ fn sample_of(snapshot: &SubscriptionSnapshot) -> Sample {
             counters.delivered,
             counters.requests_failed,
             counters.dead_lettered + counters.dropped,
+            snapshot.failures.refused,
+            snapshot.failures.busy,
+            snapshot.failures.unanswered,
         ],
         gauges: [snapshot.backlog, counters.pending],
         ..Sample::default()
@@ -204,20 +309,22 @@ pub(super) async fn get_history(request: HttpRequest, control: web::Data<Control
         range,
         topic,
         subscription,
+        destinations,
     } = query::read(
         request.query_string(),
-        "range: 10m, 3h or 24h, topic and subscription",
+        "range: 10m, 3h or 24h, topic, subscription and destinations",
     )?;
     let scope = parse_scope(&control, topic.as_deref(), subscription)?;
     let resolution = range as usize;
-    let state = control
-        .history
-        .0
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let state = control.history.lock();
     let found = state.history.read_steps(&scope, resolution);
     let is_recorded = found.is_some();
     let (from, steps) = found.unwrap_or_default();
+    let destinations = if destinations {
+        busiest_destinations(&control, &state.history, &scope, resolution)
+    } else {
+        Vec::new()
+    };
     drop(state);
     let column = |of: &dyn Fn(&Step) -> Option<u32>| {
         steps
@@ -238,11 +345,70 @@ pub(super) async fn get_history(request: HttpRequest, control: web::Data<Control
         delivered: column(&|step| Some(step.counters[1])),
         failed_requests: column(&|step| Some(step.counters[2])),
         given_up: column(&|step| Some(step.counters[3])),
+        refused_requests: column(&|step| Some(step.counters[4])),
+        busy_requests: column(&|step| Some(step.counters[5])),
+        unanswered_requests: column(&|step| Some(step.counters[6])),
+        destinations,
         backlog: column(&|step| Some(step.gauges[0])),
         pending: column(&|step| Some(step.gauges[1])),
         response_p50_milliseconds: millis(0),
         response_p99_milliseconds: millis(1),
     })
+}
+
+/// The event subscriptions of a scope that delivered most in the period, the first one most.
+fn busiest_destinations(
+    control: &Control,
+    history: &History<Scope>,
+    scope: &Scope,
+    resolution: usize,
+) -> Vec<DestinationHistory> {
+    let mut destinations = Vec::new();
+    for one in history.scopes() {
+        let Scope::Subscription(key) = one else {
+            continue;
+        };
+        let is_inside = match scope {
+            Scope::Server => true,
+            Scope::Topic(partition) => key.partition == *partition,
+            Scope::Subscription(own) => key == own,
+        };
+        if !is_inside {
+            continue;
+        }
+        let Some((_, steps)) = history.read_steps(one, resolution) else {
+            continue;
+        };
+        let delivered: Vec<Option<u32>> = steps
+            .iter()
+            .map(|step| step.as_ref().map(|step| step.counters[1]))
+            .collect();
+        let sum: u64 = delivered
+            .iter()
+            .flatten()
+            .map(|count| u64::from(*count))
+            .sum();
+        destinations.push((Reverse(sum), *key, delivered));
+    }
+    destinations.sort_by_key(|(sum, key, _)| (*sum, *key));
+    destinations.truncate(DESTINATIONS);
+    let mut named = Vec::new();
+    for (_, key, delivered) in destinations {
+        let Some(topic) = control.registry.topic_of_partition(key.partition) else {
+            continue;
+        };
+        let Some(record) = topic.subscription_record(key.subscription) else {
+            continue;
+        };
+        named.push(DestinationHistory {
+            topic: topic
+                .record()
+                .resource_id_of(record.filter.domain_topic.as_deref()),
+            subscription: record.name.to_string(),
+            delivered,
+        });
+    }
+    named
 }
 
 fn parse_scope(

@@ -120,7 +120,7 @@ pub use self::{
     declare::{ApplyError, apply_declared},
     editions::EditionTables,
     error::AdminError,
-    history::record_history,
+    history::{FILE as HISTORY_FILE, record_history},
     placement::{Merge, Placement, SpreadScope, TopicName, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
     shard::{FollowDelay, ShardCore, ShardOwners},
@@ -128,7 +128,6 @@ pub use self::{
 use gridhook_api::server::SettingView;
 use gridhook_clock::Clock;
 use gridhook_compute::{Compute, ComputeCaller, Meter};
-use gridhook_dashboard::session::Sessions;
 use gridhook_dead_letter::Redrives;
 use gridhook_engine::control::{audit::AuditTrail, registry::Registry};
 use gridhook_publish::auth::{
@@ -161,7 +160,8 @@ pub struct Control {
     pub exposition: Exposition,
     fault_injector: FaultInjector,
     windows: windows::RecordedWindows,
-    sessions: Option<Sessions>,
+    /// Whether operators can sign in to the dashboard.
+    has_dashboard: bool,
     tails: shares::CallerShares,
     /// The record of what operators do.
     audit: Option<Arc<AuditTrail>>,
@@ -215,7 +215,7 @@ impl Control {
             exposition,
             fault_injector,
             windows: windows::RecordedWindows::default(),
-            sessions: Some(Sessions::default()),
+            has_dashboard: true,
             tails: shares::CallerShares::new(SUBSCRIBERS_MAX),
             audit: None,
             history: history::Recorder::default(),
@@ -277,7 +277,7 @@ impl Control {
     #[must_use]
     pub fn with_dashboard(self, enabled: bool) -> Self {
         Self {
-            sessions: enabled.then(Sessions::default),
+            has_dashboard: enabled,
             ..self
         }
     }

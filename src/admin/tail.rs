@@ -28,8 +28,8 @@ use super::{
 };
 use crate::ledger_line::line_view;
 use gridhook_api::tail::{Ended, Published, TailLine, TailMissed};
-use gridhook_dashboard::session::OpenSession;
 use gridhook_engine::control::registry::TopicHandle;
+use gridhook_engine::control::sessions::OpenSession;
 use gridhook_escape as escape;
 use gridhook_event::{Event, PartitionId};
 use gridhook_policy::record::{LedgerEvent, LedgerLine};

@@ -7,10 +7,10 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Session {
-    /// Token of the session for the header `Authorization: Bearer`; only in the response that
-    /// starts it.
+    /// Key of the session for the header `gridhook-session-key`; only in the response that starts
+    /// it, beside the cookie.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
+    pub key: Option<String>,
     /// Name of the operator: `admin`, the name of the token, or the name in the access token.
     pub name: String,
     /// Kind of the identity: `Key`, `User` or `Application`.
@@ -23,4 +23,37 @@ pub struct Session {
     pub expires: Option<String>,
     /// Seconds without a request after which the session ends.
     pub idle_seconds: u64,
+}
+
+/// A session of an operator.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedSession {
+    /// Identifier of the session.
+    pub id: String,
+    /// Name of the operator.
+    pub name: String,
+    /// Role of the token when the session started.
+    pub role: String,
+    /// Address of the browser.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// `User-Agent` of the browser.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub browser: Option<String>,
+    /// Time of the sign-in.
+    pub started: String,
+    /// Time of the last use.
+    pub last_used: String,
+    /// Time at which the session ends at the latest.
+    pub expires: String,
+    /// Whether the request was made with this session.
+    pub is_own: bool,
+}
+
+/// All sessions of the dashboard.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct SessionList {
+    /// Sessions, the newest first.
+    pub value: Vec<ListedSession>,
 }

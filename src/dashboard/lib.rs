@@ -1,14 +1,13 @@
 //! The dashboard: a page in the operators' browser that uses the operators' API.
 //!
 //! - [`assets`]: the files of the page; its sources are in `page/`;
-//! - [`session`]: sessions of signed-in browsers;
+//! - [`session`]: the cookie and the header of signed-in browsers;
 //! - [`shorten_json`]: responses of the API that the page has already are not sent again, and
 //!   others are compressed.
 //!
 //! The files, and the chapters of the manual beside them, are public: they have no data of the
 //! server. They are served with a content security policy that allows nothing but the page's own
-//! scripts, styles and requests. The page sends its session in the `Authorization` header, because
-//! a browser would send a cookie to every other port of the host, too.
+//! scripts, styles and requests.
 
 pub mod assets;
 mod json_response;
@@ -28,8 +27,8 @@ use actix_web::{
 use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest, Sha256};
 
-use self::assets::FILES;
 pub use self::json_response::shorten_json;
+use self::{assets::FILES, session::ServesPage};
 use gridhook_manual::{CHAPTERS, Chapter};
 
 /// The path of the page on the operators' listener.
@@ -183,6 +182,7 @@ fn content_type(path: &str) -> &'static str {
 /// Adds the page to the operators' listener: the files below `/ui/`, and a redirect from `/` and
 /// `/ui`.
 pub fn configure(cfg: &mut web::ServiceConfig) {
+    cfg.app_data(ServesPage);
     let headers = || {
         SECURITY_HEADERS
             .into_iter()

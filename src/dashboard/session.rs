@@ -1,200 +1,135 @@
-//! Sessions of signed-in browsers.
+//! The session of a browser: in a cookie and a header, which are one secret together.
 //!
-//! A session stands for the token it was started with: each request with the session is
-//! authenticated with that token again. A session therefore ends at once when its token is
-//! replaced, revoked or expires, and never allows more than it.
+//! A browser sends a cookie to every port of the host, and with the requests of pages on other
+//! ports. So the cookie is only half of the secret. The page keeps the other half, the key, in the
+//! storage of its origin, and sends it in the header [`KEY_HEADER`]: no other page can read it, and
+//! a request of another page lacks it. The cookie is `HttpOnly`, so that a script has no secret that
+//! it could send away.
 //!
-//! Sessions are in memory only, by the digest of their secret, and end with the process.
+//! The cookie has no `Path`: a browser sends it to the folder of the request that set it and to what
+//! lies below, also behind a proxy with a path prefix. So the page reaches the API below its own
+//! path ([`API`]). Its name depends on the key, so that several servers on one host, and several
+//! sessions of one server, have their own.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+use actix_web::{
+    dev::{RequestHead, ServiceRequest},
+    http::{
+        Uri,
+        header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue},
+        uri::PathAndQuery,
     },
-    time::Duration,
 };
-
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
-
-use gridhook_event::Timestamp;
 
 /// The beginning of the secret of every session, which tells it from other tokens.
 pub const PREFIX: &str = "ghs_";
 
-/// A session ends after this time without a request and without an open stream …
-pub const IDLE: Duration = Duration::from_secs(30 * 60);
+/// The header with the key of the session.
+pub const KEY_HEADER: &str = "gridhook-session-key";
 
-/// … and at the latest after this time.
-pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
+/// The beginning of the path by which the page reaches the API.
+pub const API: &str = "/ui/api/";
 
-/// Maximum number of sessions. One more ends the session that was unused for longest, of the caller
-/// with most of them.
-pub const SESSIONS_MAX: usize = 64;
+/// The path at which sessions start and end. Its folder is the path of the cookie.
+const SESSION_PATH: &str = "/ui/session";
 
-/// Maximum number of sessions of a caller that is no administrator. One more ends the caller's own
-/// session that was unused for longest.
-pub const SESSIONS_OF_CALLER_MAX: usize = 8;
+/// Length of each half of a secret: 32 bytes in Base64.
+const HALF_CHARS: usize = 43;
 
-/// Of the sessions so many are for administrators: others do not end them.
-const RESERVE: usize = 16;
+/// In the data of a listener that serves the page.
+#[derive(Clone, Copy, Debug)]
+pub struct ServesPage;
 
-/// The caller that a session is started for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SessionOwner {
-    /// What tells it from all others.
+/// The secret of a session.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionSecret {
+    /// The half in the cookie.
+    pub cookie: String,
+    /// The half that the page keeps.
     pub key: String,
-    /// Whether it has the role admin for the whole server.
-    pub is_administrator: bool,
 }
 
-struct Session {
-    token: String,
-    owner: SessionOwner,
-    started: Timestamp,
-    /// Microseconds.
-    used: Arc<AtomicU64>,
-    /// Closed when the session is removed.
-    open: watch::Sender<()>,
-}
-
-/// A session at the time of a request.
-#[derive(Clone, Debug)]
-pub struct OpenSession {
-    /// The time at which it ends at the latest.
-    pub expires: Timestamp,
-    used: Arc<AtomicU64>,
-    open: watch::Receiver<()>,
-}
-
-impl OpenSession {
-    /// Counts as a use: a stream of the session is open.
-    pub fn note_use(&self, now: Timestamp) {
-        self.used.fetch_max(now.0, Ordering::Relaxed);
+impl SessionSecret {
+    /// The secret in a bearer token.
+    pub fn parse(bearer: &str) -> Option<Self> {
+        let (cookie, key) = bearer.strip_prefix(PREFIX)?.split_at_checked(HALF_CHARS)?;
+        Some(Self {
+            cookie: cookie.to_owned(),
+            key: key.to_owned(),
+        })
     }
 
-    /// Waits until the session is removed, or ends by a clock that is `now` at present.
-    pub async fn wait_until_ended(mut self, now: Timestamp) {
-        tokio::select! {
-            _ = self.open.changed() => {}
-            () = tokio::time::sleep(self.expires.since(now)) => {}
-        }
+    /// The secret as a bearer token.
+    pub fn to_bearer(&self) -> String {
+        format!("{PREFIX}{}{}", self.cookie, self.key)
+    }
+
+    /// The value of `Set-Cookie` that keeps the session for so many seconds; 0 removes it.
+    pub fn set_cookie(&self, seconds: u64, is_secure: bool) -> String {
+        let name = cookie_name(&self.key);
+        let secure = if is_secure { "; Secure" } else { "" };
+        format!(
+            "{name}={}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}",
+            self.cookie
+        )
     }
 }
 
-impl Session {
-    fn last_use(&self) -> Timestamp {
-        Timestamp(self.used.load(Ordering::Relaxed))
-    }
+/// The name of the cookie of a session with this key.
+fn cookie_name(key: &str) -> String {
+    let digest = format!("{:x}", Sha256::digest(key));
+    format!("gridhook-session-{}", &digest[..8])
+}
 
-    fn is_over(&self, now: Timestamp) -> bool {
-        now.since(self.last_use()) >= IDLE || now.since(self.started) >= LIFETIME
+/// Makes a request of the page one of the API: removes the beginning of its path, and replaces
+/// cookie and key by the session's bearer token. Other requests with a cookie have no session.
+pub fn adopt_session(request: &mut ServiceRequest) {
+    if request.app_data::<ServesPage>().is_none() {
+        return;
+    }
+    let api_uri = uri_of_api(request.uri());
+    if api_uri.is_none() && request.path() != SESSION_PATH {
+        return;
+    }
+    let bearer = find_secret(request.head()).map(|secret| secret.to_bearer());
+    let headers = request.headers_mut();
+    headers.remove(COOKIE);
+    headers.remove(KEY_HEADER);
+    let bearer = bearer.filter(|_| !headers.contains_key(AUTHORIZATION));
+    if let Some(value) = bearer.and_then(|bearer| format!("Bearer {bearer}").parse().ok()) {
+        headers.insert(AUTHORIZATION, value);
+    }
+    if let Some(uri) = api_uri {
+        request.match_info_mut().get_mut().update(&uri);
+        request.head_mut().uri = uri;
     }
 }
 
-/// The sessions of a server.
-#[derive(Default)]
-pub struct Sessions(Mutex<HashMap<[u8; 32], Session>>);
-
-impl Sessions {
-    /// Starts a session that stands for `token`. Returns the time at which it ends at the latest.
-    pub fn start(
-        &self,
-        secret: &str,
-        token: &str,
-        owner: SessionOwner,
-        now: Timestamp,
-    ) -> Timestamp {
-        let mut sessions = self.lock();
-        sessions.retain(|_, session| !session.is_over(now));
-        while let Some(owner) = owner_to_cut(&sessions, &owner) {
-            let own = sessions
-                .iter()
-                .filter(|(_, session)| session.owner == owner);
-            let oldest = own
-                .min_by_key(|(_, session)| session.last_use())
-                .map(|(key, _)| *key);
-            oldest.map(|key| sessions.remove(&key));
-        }
-        sessions.insert(
-            hash_secret(secret),
-            Session {
-                token: token.to_owned(),
-                owner,
-                started: now,
-                used: Arc::new(AtomicU64::new(now.0)),
-                open: watch::Sender::default(),
-            },
-        );
-        now.after(LIFETIME)
-    }
-
-    /// The token that the session stands for, and the session. Counts as a use.
-    pub fn find_token(&self, secret: &str, now: Timestamp) -> Option<(String, OpenSession)> {
-        let mut sessions = self.lock();
-        let key = hash_secret(secret);
-        let session = sessions.get(&key)?;
-        if session.is_over(now) {
-            sessions.remove(&key);
-            return None;
-        }
-        let expires = session.started.after(LIFETIME);
-        let used = Arc::clone(&session.used);
-        let open = OpenSession {
-            expires,
-            used,
-            open: session.open.subscribe(),
-        };
-        open.note_use(now);
-        Some((session.token.clone(), open))
-    }
-
-    /// Ends a session. Returns whether it existed.
-    pub fn end_session(&self, secret: &str) -> bool {
-        self.lock().remove(&hash_secret(secret)).is_some()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The URI of the API that the page asks for.
+fn uri_of_api(uri: &Uri) -> Option<Uri> {
+    let path = uri.path_and_query()?.as_str().strip_prefix(API)?;
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("/{path}").parse::<PathAndQuery>().ok()?);
+    Uri::from_parts(parts).ok()
 }
 
-/// The owner that loses a session before `owner` starts another one; [`None`] if there is room.
-fn owner_to_cut(
-    sessions: &HashMap<[u8; 32], Session>,
-    owner: &SessionOwner,
-) -> Option<SessionOwner> {
-    let mut counts: BTreeMap<&SessionOwner, usize> = BTreeMap::new();
-    for session in sessions.values() {
-        *counts.entry(&session.owner).or_default() += 1;
-    }
-    if !owner.is_administrator
-        && counts
-            .get(owner)
-            .is_some_and(|own| *own >= SESSIONS_OF_CALLER_MAX)
-    {
-        return Some(owner.clone());
-    }
-    let of_others: usize = counts
-        .iter()
-        .filter(|(owner, _)| !owner.is_administrator)
-        .map(|(_, count)| count)
-        .sum();
-    let is_full = sessions.len() >= SESSIONS_MAX;
-    let is_share_full = !owner.is_administrator && of_others >= SESSIONS_MAX - RESERVE;
-    if !is_full && !is_share_full {
-        return None;
-    }
-    let has_reserve_only = sessions.len() - of_others <= RESERVE;
-    let candidates = counts
-        .iter()
-        .filter(|(owner, _)| !owner.is_administrator || !(is_share_full || has_reserve_only));
-    candidates
-        .max_by_key(|(_, count)| **count)
-        .map(|(owner, _)| (*owner).clone())
-}
-
-fn hash_secret(secret: &str) -> [u8; 32] {
-    Sha256::digest(secret).into()
+/// The secret of the session whose key and cookie a request has.
+fn find_secret(head: &RequestHead) -> Option<SessionSecret> {
+    let key = head
+        .headers
+        .get(HeaderName::from_static(KEY_HEADER))?
+        .to_str()
+        .ok()?;
+    let name = cookie_name(key);
+    let lines = head.headers.get_all(COOKIE).map(HeaderValue::to_str);
+    let cookie = lines
+        .flatten()
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(other, _)| *other == name)?
+        .1;
+    Some(SessionSecret {
+        cookie: cookie.to_owned(),
+        key: key.to_owned(),
+    })
 }

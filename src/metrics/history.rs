@@ -1,8 +1,9 @@
 //! A history of counters and gauges in memory, in three resolutions, as charts need it.
 //!
 //! Each scope has a ring of points for each resolution. A ring has its full size from the
-//! beginning, so the memory is known: about 15 KB for each scope. A moment that was not sampled is
-//! a gap.
+//! beginning, so the memory is known: about 20 KB for each scope. A moment that was not sampled is
+//! a gap. [`History::encode`] and [`History::restore`] take the points, but not the step that has
+//! not ended, to the next process.
 //!
 //! Invariant: a counter that falls, because one of those that it sums up was deleted, loses at most
 //! the steps since the last sample.
@@ -15,13 +16,20 @@ use super::histogram::DURATIONS;
 pub const RESOLUTIONS: [(u64, usize); 3] = [(5, 120), (60, 180), (600, 144)];
 
 /// Number of counters in a sample.
-pub const COUNTERS: usize = 4;
+pub const COUNTERS: usize = 7;
 
 /// Number of gauges in a sample.
 pub const GAUGES: usize = 2;
 
 /// Number of ranges of the response times.
 pub const RANGES: usize = DURATIONS.bounds.len() + 1;
+
+/// Version of the bytes of [`History::encode`].
+const VERSION: u64 = 1;
+
+/// The first sample of a process may have some scopes only. Rings that the second one does not use,
+/// either, are dropped.
+const RESTORING_SAMPLES: u8 = 2;
 
 /// A point that was not sampled.
 const GAP: Point = Point {
@@ -55,9 +63,12 @@ struct Point {
     values: [u32; COUNTERS + GAUGES + 2],
 }
 
+/// A ring of points for each resolution.
+type Rings = [Box<[Point]>; RESOLUTIONS.len()];
+
 /// The rings of a scope.
 struct Track {
-    rings: [Box<[Point]>; RESOLUTIONS.len()],
+    rings: Rings,
     last: Sample,
     /// Sums that never fall …
     total: Sample,
@@ -73,6 +84,15 @@ pub struct History<K> {
     /// Number of the current step of each resolution, counted from the epoch; [`None`] before the
     /// first sample.
     steps: Option<[u64; RESOLUTIONS.len()]>,
+    restored: Option<RestoredRings<K>>,
+}
+
+/// The rings of an earlier process that no sample has used yet.
+struct RestoredRings<K> {
+    /// The steps that had not ended.
+    steps: [u64; RESOLUTIONS.len()],
+    rings: HashMap<K, Rings>,
+    samples_left: u8,
 }
 
 impl<K> Default for History<K> {
@@ -80,6 +100,7 @@ impl<K> Default for History<K> {
         Self {
             tracks: HashMap::new(),
             steps: None,
+            restored: None,
         }
     }
 }
@@ -114,9 +135,14 @@ impl<K: Hash + Eq> History<K> {
                     track.end_steps(resolution, before[resolution], steps[resolution]);
                 }
             } else {
-                self.tracks.insert(scope, Track::new(sample));
+                let mut track = Track::new(sample);
+                if let Some(restored) = &mut self.restored {
+                    track.rings = restored.take_rings(&scope, &steps).unwrap_or(track.rings);
+                }
+                self.tracks.insert(scope, track);
             }
         }
+        self.restored = self.restored.take().and_then(RestoredRings::after_sample);
         self.tracks.retain(|_, track| track.is_current);
     }
 
@@ -131,12 +157,119 @@ impl<K: Hash + Eq> History<K> {
         let step = |number: u64| track.rings[resolution][index(number, points)].to_step();
         Some((first * length, (first..current).map(step).collect()))
     }
+
+    /// The scopes that have a history.
+    pub fn scopes(&self) -> impl Iterator<Item = &K> {
+        self.tracks.keys()
+    }
+
+    /// The points of all scopes as bytes; `number` tells a scope from all others.
+    pub fn encode(&self, number: impl Fn(&K) -> u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_number(&mut bytes, VERSION);
+        for step in self.steps.unwrap_or_default() {
+            put_number(&mut bytes, step);
+        }
+        put_number(&mut bytes, self.tracks.len() as u64);
+        for (scope, track) in &self.tracks {
+            put_number(&mut bytes, number(scope));
+            for point in track.rings.iter().flatten() {
+                point.encode(&mut bytes);
+            }
+        }
+        bytes
+    }
+
+    /// Takes over the points that an earlier process has encoded, of at most `scopes_max` scopes.
+    /// [`None`] if the bytes are no history; nothing is taken over then.
+    pub fn restore(
+        &mut self,
+        mut bytes: &[u8],
+        scopes_max: usize,
+        scope: impl Fn(u64) -> K,
+    ) -> Option<()> {
+        if take_number(&mut bytes)? != VERSION {
+            return None;
+        }
+        let mut steps = [0; RESOLUTIONS.len()];
+        for step in &mut steps {
+            *step = take_number(&mut bytes)?;
+        }
+        let count = usize::try_from(take_number(&mut bytes)?).ok()?;
+        let mut rings = HashMap::new();
+        for _ in 0..count.min(scopes_max) {
+            let scope = scope(take_number(&mut bytes)?);
+            let mut of_scope = empty_rings();
+            for point in of_scope.iter_mut().flatten() {
+                *point = Point::decode(&mut bytes)?;
+            }
+            rings.insert(scope, of_scope);
+        }
+        self.restored = Some(RestoredRings {
+            steps,
+            rings,
+            samples_left: RESTORING_SAMPLES,
+        });
+        Some(())
+    }
+}
+
+impl<K: Hash + Eq> RestoredRings<K> {
+    /// The rings of a scope, with gaps since they were recorded.
+    fn take_rings(&mut self, scope: &K, now: &[u64; RESOLUTIONS.len()]) -> Option<Rings> {
+        let mut rings = self.rings.remove(scope)?;
+        for ((ring, saved), now) in rings.iter_mut().zip(self.steps).zip(now) {
+            // The clock was set back: the points are of a time that has not come.
+            if saved > *now {
+                return None;
+            }
+            let points = ring.len();
+            for number in (saved..*now).rev().take(points) {
+                ring[index(number, points)] = GAP;
+            }
+        }
+        Some(rings)
+    }
+
+    fn after_sample(self) -> Option<Self> {
+        let samples_left = self.samples_left.checked_sub(1).filter(|left| *left > 0)?;
+        Some(Self {
+            samples_left,
+            ..self
+        })
+    }
+}
+
+fn empty_rings() -> Rings {
+    RESOLUTIONS.map(|(_, points)| vec![GAP; points].into_boxed_slice())
+}
+
+/// Appends a number in groups of seven bits, the lowest first.
+fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..u64::BITS).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
 }
 
 impl Track {
     fn new(sample: Sample) -> Self {
         Self {
-            rings: RESOLUTIONS.map(|(_, points)| vec![GAP; points].into_boxed_slice()),
+            rings: empty_rings(),
             last: sample,
             total: Sample::default(),
             begun: [Sample {
@@ -210,6 +343,25 @@ fn saturate(value: u64) -> u32 {
 }
 
 impl Point {
+    /// Appends 0 for a gap, or 1 and the values.
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(u8::from(*self != GAP));
+        for value in self.values.iter().filter(|_| *self != GAP) {
+            put_number(bytes, u64::from(*value));
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        if take_number(bytes)? == 0 {
+            return Some(GAP);
+        }
+        let mut point = GAP;
+        for value in &mut point.values {
+            *value = u32::try_from(take_number(bytes)?).ok()?;
+        }
+        Some(point)
+    }
+
     fn between_samples(begun: &Sample, end: &Sample) -> Self {
         let mut responses = end.responses;
         responses

@@ -11,6 +11,7 @@ use crate::{
     numbers::NextNumbers,
     proposal::Proposal,
     resource_group::ResourceGroupRecord,
+    session::SessionRecord,
     subscription::SubscriptionRecord,
     token::TokenRecord,
     topic::{DomainTopic, TopicRecord},
@@ -40,6 +41,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::Audit => check_json::<AuditRecord>(value),
         MetaKind::ResourceGroup => check_json::<ResourceGroupRecord>(value),
         MetaKind::Deployment => check_json::<DeploymentRecord>(value),
+        MetaKind::Session => check_json::<SessionRecord>(value),
         MetaKind::DeploymentTemplate => check_json::<DeploymentTemplate>(value),
         MetaKind::Format
         | MetaKind::Floor

@@ -11,6 +11,7 @@ pub mod namespace;
 pub mod numbers;
 pub mod proposal;
 pub mod resource_group;
+pub mod session;
 pub mod subscription;
 pub mod token;
 pub mod topic;

@@ -272,7 +272,11 @@ impl HttpListener {
         Front { context, router }: Front,
     ) -> Result<Server, ServerError> {
         let is_divided = self.admin.is_some();
+        let has_dashboard = config.server.dashboard;
         let configure = move |cfg: &mut web::ServiceConfig, side| {
+            if has_dashboard && role_of(is_divided, side) != ListenerRole::Publishers {
+                cfg.app_data(dashboard::session::ServesPage);
+            }
             let owner = router.clone();
             admin::configure_front(cfg, &context, role_of(is_divided, side), move || {
                 owner.owns_any()

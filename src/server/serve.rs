@@ -662,6 +662,9 @@ fn build_control(
         .with_dead_letters(redrives)
         .with_tools(targets)
         .with_dashboard(core.config.server.dashboard);
+    if core.config.server.dashboard {
+        control = control.with_history_file(core.config.server.data_dir.join(admin::HISTORY_FILE));
+    }
     control.backups = Some(Arc::clone(backups));
     control.failed_auth = Arc::clone(&delivery.failed_auth);
     control.operators.clone_from(&delivery.operators);

@@ -51,7 +51,8 @@ pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::Audit
         | MetaKind::ResourceGroup
         | MetaKind::Deployment
-        | MetaKind::DeploymentTemplate => check_record(kind, value),
+        | MetaKind::DeploymentTemplate
+        | MetaKind::Session => check_record(kind, value),
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::task::yield_now;
 
 use super::control::{Answer, ControlFixture, RG, TOKEN, hook};
+use crate::support::http::session_bearer;
 
 /// More turns of the tasks than a request needs until it waits for the journal.
 const TURNS: usize = 1_000;
@@ -457,12 +458,9 @@ async fn an_operator_that_is_no_administrator_loses_its_own_changes_first() {
 #[actix_web::test]
 async fn sign_ins_are_recorded_and_end_sessions_of_their_own_identity_only() {
     let control = ControlFixture::audited(100);
-    let session = control
-        .call("POST", "/ui/session", Value::Null)
-        .await
-        .json()["token"]
-        .clone();
-    let session = session.as_str().expect("a session");
+    let sign_in = control.call("POST", "/ui/session", Value::Null).await;
+    let cookie = sign_in.headers.get("Set-Cookie").expect("a cookie");
+    let session = &session_bearer(cookie.to_str().ok(), &sign_in.json());
     let narrow = json!({"roles": ["read"], "scopes": ["topics/none"]});
     let reader = token(&control, "reader", narrow).await;
     for _ in 0..64 {

@@ -1,6 +1,7 @@
 //! A fixture: a control plane on a registry in memory, called over HTTP.
 
 use std::{
+    path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -145,6 +146,24 @@ impl ControlFixture {
             control: web::Data::new(control.with_dashboard(false)),
             ..self
         }
+    }
+
+    /// Continues the history of this file.
+    pub(super) fn with_history_file(self, path: &Path) -> Self {
+        let control = Control::new(
+            Arc::clone(&self.registry),
+            self.clock.clone(),
+            editions(),
+            "http://here".to_owned(),
+        );
+        Self {
+            control: web::Data::new(control.with_history_file(path.to_owned())),
+            ..self
+        }
+    }
+
+    pub(super) fn save_history(&self) {
+        self.control.save_history();
     }
 
     /// Adds the present figures to the windows and the history.

@@ -76,3 +76,49 @@ async fn the_course_of_the_figures_is_recorded_for_the_dashboard_only() {
         "top needs no dashboard"
     );
 }
+
+#[actix_web::test]
+async fn the_course_of_an_earlier_process_is_continued() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("history");
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_subscription()
+        .await
+        .with_history_file(&path);
+    for _ in 0..4 {
+        control.record_figures();
+        control.hand.advance(Duration::from_secs(5));
+    }
+    control.save_history();
+    control.hand.advance(Duration::from_secs(20));
+    let next = control.with_history_file(&path);
+    next.record_figures();
+    next.hand.advance(Duration::from_secs(5));
+    next.record_figures();
+    let course = next
+        .call("GET", "/history?destinations=true", Value::Null)
+        .await
+        .json();
+    let backlog = course["backlog"].as_array().expect("steps");
+    let recorded: Vec<bool> = backlog.iter().rev().take(10).map(Value::is_u64).collect();
+    assert_eq!(
+        recorded,
+        [
+            true, false, false, false, false, false, true, true, true, false
+        ],
+        "the newest first: {course}"
+    );
+    for column in ["refusedRequests", "busyRequests", "unansweredRequests"] {
+        assert_eq!(
+            course[column].as_array().map(Vec::len),
+            Some(backlog.len()),
+            "{column}"
+        );
+    }
+
+    std::fs::write(&path, b"no history").expect("a file");
+    let next = next.with_history_file(&path);
+    next.record_figures();
+    let course = next.call("GET", "/history", Value::Null).await.json();
+    assert_eq!(course["recorded"], true, "a damaged file is ignored");
+}

@@ -5,13 +5,16 @@ use std::{future::poll_fn, pin::Pin, time::Duration};
 use actix_web::{body::MessageBody, http::Method, test::TestRequest};
 use gridhook::{
     admin::ChaosMode,
-    dashboard::session::{IDLE, LIFETIME, SESSIONS_MAX, SessionOwner, Sessions},
+    control::sessions::{IDLE, LIFETIME, SESSIONS_MAX},
     event::{
         PartitionId, Seq, Timestamp,
         chunk::{Chunk, RunningTotals},
     },
     publish::auth::bearer::ClaimRule,
-    record::token::{Grant, TokenRole},
+    record::{
+        session::SessionOwner,
+        token::{Grant, TokenRole},
+    },
     subscription::event_feed::FeedEvent,
 };
 use jsonwebtoken::Algorithm;
@@ -21,7 +24,7 @@ use tokio::time::timeout;
 use super::control::{Answer, ControlFixture, RG, TOKEN};
 use crate::{
     publish::bearer::{Signer, bearer},
-    support::chunks::sealed,
+    support::{chunks::sealed, http::session_bearer},
 };
 
 /// Longer than a stream needs to end or to send a line.
@@ -34,10 +37,16 @@ async fn ask(control: &ControlFixture, method: Method, path: &str, token: &str) 
         .await
 }
 
+fn bearer_of(sign_in: &Answer) -> String {
+    let cookie = sign_in.headers.get("Set-Cookie");
+    let cookie = cookie.map(|cookie| cookie.to_str().expect("text"));
+    session_bearer(cookie, &sign_in.json())
+}
+
 async fn signed_in(control: &ControlFixture) -> String {
     let answer = control.call("POST", "/ui/session", Value::Null).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.json()["token"].as_str().expect("a token").to_owned()
+    bearer_of(&answer)
 }
 
 #[actix_web::test]
@@ -66,7 +75,7 @@ async fn a_session_opens_every_path_that_its_token_opens_until_it_is_ended() {
         .await
         .json();
     assert_eq!(
-        (&view["name"], &view["identityType"], &view["token"]),
+        (&view["name"], &view["identityType"], &view["key"]),
         (&"admin".into(), &"Key".into(), &Value::Null)
     );
     assert!(view["expires"].is_string());
@@ -127,9 +136,10 @@ async fn a_session_ends_after_half_an_hour_without_use_and_after_twelve_hours_wi
     );
 }
 
-#[test]
-fn an_open_stream_counts_as_a_use_until_twelve_hours_have_passed() {
-    let sessions = Sessions::default();
+#[actix_web::test]
+async fn an_open_stream_counts_as_a_use_until_twelve_hours_have_passed() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let sessions = control.registry.sessions();
     let begin = Timestamp(1_000_000);
     sessions.start("one", "token", admin(), begin);
     let (_, stream) = sessions.find_token("one", begin).expect("it is there");
@@ -212,10 +222,7 @@ async fn a_tail_ends_when_its_access_token_expires_and_so_does_that_of_its_sessi
     };
     let short = token(0.05);
     let long = token(3600.0);
-    let session = ask(&control, Method::POST, "/ui/session", &short)
-        .await
-        .json();
-    let session = session["token"].as_str().expect("a session").to_owned();
+    let session = bearer_of(&ask(&control, Method::POST, "/ui/session", &short).await);
     for token in [&short, &session] {
         let answer = timeout(LONG, ask(&control, Method::GET, "/tail", token))
             .await
@@ -232,8 +239,8 @@ async fn a_tail_ends_when_its_access_token_expires_and_so_does_that_of_its_sessi
 
 fn admin() -> SessionOwner {
     SessionOwner {
-        key: "admin".to_owned(),
         is_administrator: true,
+        ..reader("admin")
     }
 }
 
@@ -241,12 +248,17 @@ fn reader(name: &str) -> SessionOwner {
     SessionOwner {
         key: name.to_owned(),
         is_administrator: false,
+        name: name.to_owned(),
+        role: "read".to_owned(),
+        from: None,
+        browser: None,
     }
 }
 
-#[test]
-fn a_caller_ends_its_own_sessions_and_never_those_of_administrators() {
-    let sessions = Sessions::default();
+#[actix_web::test]
+async fn a_caller_ends_its_own_sessions_and_never_those_of_administrators() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let sessions = control.registry.sessions();
     let begin = Timestamp(1_000_000);
     for number in 0..16 {
         sessions.start(&format!("admin {number}"), "token", admin(), begin);
@@ -295,14 +307,15 @@ fn a_caller_ends_its_own_sessions_and_never_those_of_administrators() {
     assert_eq!(open("admin", 17), 17, "an administrator always gets one");
 }
 
-#[test]
-fn there_are_64_sessions_and_the_longest_unused_gives_way() {
-    let sessions = Sessions::default();
+#[actix_web::test]
+async fn there_are_64_sessions_and_the_longest_unused_gives_way() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let sessions = control.registry.sessions();
     let begin = Timestamp(1_000_000);
     let at = |second: u64| begin.after(Duration::from_secs(second));
     for (number, second) in (0..SESSIONS_MAX).zip(0..) {
         let ends = sessions.start(&number.to_string(), "token", admin(), at(second));
-        assert_eq!(ends, at(second).after(LIFETIME));
+        assert_eq!(ends, Some(at(second).after(LIFETIME)));
     }
     assert!(sessions.find_token("0", at(100)).is_some());
     sessions.start("one more", "token", admin(), at(101));

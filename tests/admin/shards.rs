@@ -507,6 +507,8 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         /cluster/drain: Control
         /cluster/forget: Control
         /ui/session: Control
+        /sessions: Control
+        /sessions/{sessionId}: Control
         /audit: All(Audit)
         /tokens: Control
         /tokens/{tokenName}: Control

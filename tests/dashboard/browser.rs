@@ -53,6 +53,10 @@ fn play_with(scene: &str, variables: &[(&str, &str)]) {
             "GRIDHOOK_SCENE_SECONDS",
             (longest().as_secs() - 30).to_string(),
         )
+        .env(
+            "GRIDHOOK_GALLERY",
+            concat!(env!("CARGO_TARGET_TMPDIR"), "/dashboard-views"),
+        )
         .envs(variables.iter().copied())
         .env(
             "GRIDHOOK_PAGE",
@@ -146,6 +150,41 @@ fn operators_reach_their_ends_by_mouse_and_by_keyboard_alone() {
 fn the_holder_of_a_portal_link_sees_edits_tests_and_redrives_and_no_more() {
     if is_there() {
         play("portal.mjs");
+    }
+}
+
+#[test]
+fn tokens_links_and_sessions_are_managed_and_what_is_typed_survives_the_end_of_a_session() {
+    if is_there() {
+        play("access.mjs");
+    }
+}
+
+#[test]
+fn charts_have_one_cursor_zoom_by_dragging_and_are_a_table_too() {
+    if is_there() {
+        play("charts.mjs");
+    }
+}
+
+#[test]
+fn the_form_of_an_event_subscription_has_every_subject_and_loses_nothing() {
+    if is_there() {
+        play("forms.mjs");
+    }
+}
+
+#[test]
+fn frequent_jobs_take_few_clicks() {
+    if is_there() {
+        play("clicks.mjs");
+    }
+}
+
+#[test]
+fn every_view_is_pictured_light_and_dark_wide_and_on_a_phone() {
+    if is_there() {
+        play("gallery.mjs");
     }
 }
 

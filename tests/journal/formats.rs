@@ -168,6 +168,9 @@ fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
         MetaKind::DeploymentTemplate => vec![("deployment_template", |bytes| {
             check_readable(MetaKind::DeploymentTemplate, bytes).is_ok()
         })],
+        MetaKind::Session => vec![("session", |bytes| {
+            check_readable(MetaKind::Session, bytes).is_ok()
+        })],
         MetaKind::Loss => vec![("loss", |bytes| {
             check_readable(MetaKind::Loss, bytes).is_ok()
         })],

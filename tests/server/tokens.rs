@@ -14,7 +14,7 @@ use crate::{
     publish::bearer::Signer,
     support::{
         endpoint::{Endpoint, answer},
-        http::Answer,
+        http::{Answer, session_bearer},
         server::{Server, SubscriptionSpec, events_path, operator, say, subscription, wait_for},
         sink::Sink,
     },
@@ -343,17 +343,16 @@ fn a_revoked_token_ends_its_stream_and_its_session_and_stays_revoked_after_a_kil
     let kept = token(&server, &["kept", "--role", "read"]);
     let gone = token(&server, &["gone", "--role", "read"]);
     let short = token(&server, &["short", "--role", "read", "--expires", "1s"]);
-    let session = ask(&server, &gone, "POST", "/ui/session", "").json();
+    let sign_in = ask(&server, &gone, "POST", "/ui/session", "");
+    let session = sign_in.json();
     assert_eq!(
         (&session["name"], &session["role"]),
         (&json!("gone"), &json!("read"))
     );
-    let session = session["token"].as_str().expect("a session").to_owned();
+    let session = session_bearer(sign_in.header("set-cookie"), &session);
     assert_eq!(status(&server, &session, "GET", "/top"), 200);
-    let signed_out = ask(&server, &kept, "POST", "/ui/session", "").json()["token"]
-        .as_str()
-        .expect("one")
-        .to_owned();
+    let sign_in = ask(&server, &kept, "POST", "/ui/session", "");
+    let signed_out = session_bearer(sign_in.header("set-cookie"), &sign_in.json());
     let mut ended = tail(&server, &gone);
     let _open = tail(&server, &kept);
     let mut of_session = tail(&server, &signed_out);

@@ -241,3 +241,12 @@ pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
         key.eq_ignore_ascii_case(name).then_some(value.trim())
     })
 }
+
+/// The bearer token of the session that a sign-in has started: the cookie and the key.
+pub(crate) fn session_bearer(set_cookie: Option<&str>, body: &serde_json::Value) -> String {
+    let cookie = set_cookie.expect("a cookie");
+    let (_, value) = cookie.split_once('=').expect("a value");
+    let (half, _) = value.split_once(';').expect("attributes");
+    let key = body["key"].as_str().expect("a key");
+    format!("ghs_{half}{key}")
+}

@@ -13,7 +13,7 @@ use super::{ShardAnswer, pages::parse_instant};
 use crate::supervision::{add_ends, sum_ends};
 use gridhook_api::{
     clock::ClockView,
-    history::HistoryReport,
+    history::{DestinationHistory, HistoryReport},
     jobs::JobsReport,
     status::HealthView,
     store::ProgressLine,
@@ -311,11 +311,30 @@ pub(super) fn merge_history(answers: &[ShardAnswer]) -> serde_json::Result<Value
         delivered: counts(|report| &report.delivered),
         failed_requests: counts(|report| &report.failed_requests),
         given_up: counts(|report| &report.given_up),
+        refused_requests: counts(|report| &report.refused_requests),
+        busy_requests: counts(|report| &report.busy_requests),
+        unanswered_requests: counts(|report| &report.unanswered_requests),
+        destinations: join_destinations(&recorded, offset),
         backlog: counts(|report| &report.backlog),
         pending: counts(|report| &report.pending),
         response_p50_milliseconds: times(|report| &report.response_p50_milliseconds),
         response_p99_milliseconds: times(|report| &report.response_p99_milliseconds),
     })
+}
+
+/// The destinations of all shards: the reader chooses among them.
+fn join_destinations(
+    recorded: &[(i64, &HistoryReport)],
+    offset: impl Fn(i64) -> usize,
+) -> Vec<DestinationHistory> {
+    let mut destinations = Vec::new();
+    for (from, report) in recorded {
+        for mut destination in report.destinations.iter().cloned() {
+            destination.delivered.splice(..0, vec![None; offset(*from)]);
+            destinations.push(destination);
+        }
+    }
+    destinations
 }
 
 /// Columns that begin at different steps as one. A step is a gap if it is one in all of them.

@@ -22,7 +22,7 @@ use gridhook_api::{
         ChaosWrites,
     },
     cluster::{ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView},
-    session::Session,
+    session::{Session, SessionList},
     store::BackupBody,
     token::{Token, TokenBody, TokenList},
 };
@@ -151,6 +151,34 @@ pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
                     .fails(SESSION),
             ),
         ],
+    ),
+    route(
+        "dashboard",
+        "/sessions",
+        Control,
+        &[operation(
+            GET,
+            Access::READ,
+            |route| route.to(session::list_sessions),
+            describe("sessions", "List the sessions of the dashboard")
+                .returns::<SessionList>(200, "The sessions, the newest first"),
+        )],
+    ),
+    route(
+        "dashboard",
+        "/sessions/{sessionId}",
+        Control,
+        &[operation(
+            DELETE,
+            Access::ADMIN,
+            |route| route.to(session::end_session_by_id),
+            describe(
+                "endSessionById",
+                "End a session of the dashboard and its streams",
+            )
+            .returns_nothing(204, "The session has ended")
+            .fails(&[(404, "No such session")]),
+        )],
     ),
     route(
         "audit",

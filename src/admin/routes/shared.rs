@@ -132,6 +132,11 @@ pub(super) const HISTORY: &[Query] = &[
         QueryType::Text,
         "Name of the event subscription of this topic",
     ),
+    Query(
+        "destinations",
+        QueryType::Flag,
+        "Whether to add the course of the four busiest event subscriptions",
+    ),
 ];
 
 pub(super) const TAIL: &[Query] = &[

@@ -12,6 +12,7 @@
 //! - [`definitions`] reads what exists in a cluster with several shards.
 //! - [`deployments`] stores the deployments of templates, and knows which of them run.
 //! - [`resource_groups`] stores the resource groups that were created by themselves.
+//! - [`sessions`] are those of signed-in browsers.
 //! - [`tokens`] creates, finds and revokes named tokens.
 //! - [`expiry`] deletes subscriptions at their `expirationTimeUtc`.
 
@@ -25,6 +26,7 @@ pub mod filter_versions;
 
 pub mod registry;
 pub mod resource_groups;
+pub mod sessions;
 pub mod system_events;
 pub mod tokens;
 pub mod validation;

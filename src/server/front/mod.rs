@@ -61,7 +61,7 @@ use super::{
     node::{StallReason, WriteStall},
 };
 use gridhook_admin::request_id;
-use gridhook_dashboard::shorten_json;
+use gridhook_dashboard::{session::adopt_session, shorten_json};
 use gridhook_metrics::ListenerCounters;
 use gridhook_publish as publish;
 use gridhook_publish::{auth::host::LocalAddress, http::Publisher};
@@ -534,6 +534,7 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                     stage.request_started();
                     defer_continue(&mut request, stage);
                 }
+                adopt_session(&mut request);
                 let id = request_id::new();
                 let correlation = request_id::correlation_id(request.request());
                 let publisher = request.app_data::<web::Data<Publisher>>();

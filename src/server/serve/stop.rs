@@ -113,6 +113,7 @@ impl Running {
             outcome.map_err(io_error("serving"))?;
         }
         timekeeper.save_clock();
+        control.save_history();
         core.journal.close();
         // A write may wait for the changelog, and a second signal is heard meanwhile.
         tokio::task::spawn_blocking(move || writer.join_all())

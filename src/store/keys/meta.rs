@@ -56,6 +56,8 @@ pub enum MetaKind {
     Deployment = 17,
     /// The template of a deployment; named like the deployment.
     DeploymentTemplate = 18,
+    /// A session of a signed-in browser; named by the digest of its secret.
+    Session = 19,
     /// Events that an operator accepted as lost; named by partition and first sequence.
     Loss = 20,
     /// How far the store has applied its changelog.
@@ -65,7 +67,7 @@ pub enum MetaKind {
 }
 
 impl MetaKind {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -84,6 +86,7 @@ impl MetaKind {
         Self::ResourceGroup,
         Self::Deployment,
         Self::DeploymentTemplate,
+        Self::Session,
         Self::Loss,
         Self::Applied,
         Self::Followed,

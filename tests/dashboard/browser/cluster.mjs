@@ -41,7 +41,7 @@ await scene({
     const alone = await visit(server);
     alone.watch.allowed = [/status of 404/];
     await show(alone.page, hash('server'));
-    await alone.page.getByRole('tab', { name: 'Audit trail' }).waitFor();
+    await alone.page.getByRole('tab', { name: 'Supervision' }).waitFor();
     check((await alone.page.getByRole('tab', { name: 'Cluster' }).count()) === 0, 'a tab for no cluster');
     await show(alone.page, AT);
     await alone.page.getByText('This server is no node of a cluster').waitFor();
@@ -108,11 +108,13 @@ await scene({
   },
 
   async 'another node becomes the owner'() {
-    // The session ends with the ownership, and so do the requests in flight.
+    // Requests in flight end with the ownership; the session goes on at the next owner.
     watch.allowed = NETWORK;
     await act('Make owner', 'b');
-    await page.getByText('Your session has ended').waitFor();
     await until('the owner', async () => (await nodes.b.ask('GET', '/cluster/ownership')).value[0].ownerName === 'b');
+    await says('b', 'owner');
+    await page.locator('.bar').getByText('live', { exact: true }).waitFor();
+    check((await page.getByText('Your session has ended').count()) === 0, 'the session has ended with the ownership');
     watch.clean('moved');
     await page.context().close();
   },

@@ -1,6 +1,6 @@
 // What operators of other dashboards miss: exact numbers, large payloads, links that show the same, obeying Retry-After, a path prefix.
 import http from 'node:http';
-import { NETWORK, SCOPE, Server, TOKEN, Watch, check, endpoint, hash, scene, settled, show, signIn, subscriptionId, topicId, until, visit } from './support.mjs';
+import { NETWORK, SCOPE, Server, TOKEN, Watch, check, endpoint, hash, scene, settled, show, signIn, subscriptionId, topicId, unfold, until, visit } from './support.mjs';
 
 let server;
 const id = subscriptionId('orders', 'legacy');
@@ -203,6 +203,7 @@ await scene({
     const main = page.locator('main');
     const own = id;
     await show(page, hash('edit', { id: own }));
+    await unfold(page);
     await main.getByLabel('Order by key').fill('subject');
     await main.getByLabel('Retry schedule').fill('30s, 2h');
     await main.getByLabel('Transformation of the body (JMESPath)').fill("join('-', [id, eventType])");
@@ -219,6 +220,7 @@ await scene({
     await show(page, hash('subscription', { id: own, tab: 'settings' }));
     for (const text of ['ordering', 'transform', '30s, 2h']) await main.getByText(text).first().waitFor();
     await show(page, hash('edit', { id: own }));
+    await unfold(page);
     check((await main.getByLabel('Retry schedule').inputValue()) === '30s, 2h', 'the schedule is not read back');
     await main.getByLabel('Transformation of the body (JMESPath)').fill('join(');
     await main.getByRole('button', { name: 'Review' }).click();
@@ -283,11 +285,16 @@ await scene({
     const watch = new Watch(server.url);
     watch.allowed = NETWORK;
     const { context, page } = await visit(server, { watch });
-    const session = JSON.parse(await page.evaluate(() => sessionStorage.getItem('gridhook.session')));
-    check(session.token !== TOKEN, 'the page keeps the token of the operator');
+    const session = JSON.parse(await page.evaluate(() => localStorage.getItem('gridhook.session')));
+    check(session.key && !JSON.stringify(session).includes(TOKEN), 'the page keeps the token of the operator');
+    const [cookie] = await context.cookies(`${server.url}/ui/`);
+    check(cookie.httpOnly && cookie.sameSite === 'Strict' && cookie.path === '/ui', `the cookie is ${JSON.stringify(cookie)}`);
+    check((await context.cookies(server.url)).length === 0, 'the cookie is sent beyond the page');
     await page.getByRole('button', { name: /^Sign out/ }).click();
     await page.getByLabel('Token of an operator').waitFor();
-    const answer = await fetch(`${server.url}/top`, { headers: { authorization: `Bearer ${session.token}` } });
+    check((await context.cookies(`${server.url}/ui/`)).length === 0, 'the cookie stays after the sign-out');
+    const headers = { cookie: `${cookie.name}=${cookie.value}`, 'gridhook-session-key': session.key };
+    const answer = await fetch(`${server.url}/ui/api/top`, { headers });
     check(answer.status === 401, `a session that was signed out is answered ${answer.status}`);
     await page.getByLabel('Token of an operator').fill('wrong');
     await page.getByRole('button', { name: 'Sign in' }).click();

@@ -2,7 +2,7 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { SCOPE, Server, atEnd, check, endpoint, hash, scene, settled, show, sleep, subscriptionId, topicId, until, visit } from './support.mjs';
+import { SCOPE, Server, atEnd, check, endpoint, hash, leave, scene, settled, show, sleep, subscriptionId, topicId, until, visit } from './support.mjs';
 
 const CORPUS = [
   '<script>alert(1)</script>',
@@ -50,7 +50,7 @@ await scene({
       ...CORPUS.map((_, index) => hash('event', { topic: topicId('orders'), sequence: `${index + 1}` })), hash('event', { topic: topicId('orders'), id: CORPUS[1] }),
       hash('dead-letters', { id, reason: CORPUS[0] }), hash('filter', { id: subscriptionId('orders', 'picky') }), hash('tail', { type: CORPUS[1], subscription: CORPUS[3] }),
       hash('subscription', { id, tab: 'jobs' }), hash('subscription', { id, tab: 'actor' }), hash('jobs'), hash('jobs', { id, new: 'replay' }), hash('subscriptions', { topic: CORPUS[1] }), hash('edit', { topic: CORPUS[1] }),
-      hash('editions'), hash('editions', { edition: '"><img src=x onerror=alert(1)>', destination: CORPUS[0] }), hash('server'), hash('server', { tab: 'settings' }), hash('server', { tab: 'audit' }), hash('server', { tab: 'audit', q: CORPUS[1], operator: CORPUS[0] }), hash('dead-letters'), hash('dead-letters', { q: CORPUS[1] }), hash('chaos'), hash('help', { chapter: CORPUS[1] }),
+      hash('editions'), hash('editions', { edition: '"><img src=x onerror=alert(1)>', destination: CORPUS[0] }), hash('server'), hash('server', { tab: 'settings' }), hash('audit'), hash('audit', { q: CORPUS[1], operator: CORPUS[0] }), hash('tokens'), hash('links'), hash('sessions'), hash('dead-letters'), hash('dead-letters', { q: CORPUS[1] }), hash('chaos'), hash('help', { chapter: CORPUS[1] }),
       hash('server', { tab: CORPUS[1] }), hash(CORPUS[1]), hash('topic', { id: CORPUS[1] }), hash('subscription', { id: `/${CORPUS[3]}` }),
     ];
     watch.allowed = [/status of 40[04]/];
@@ -79,6 +79,8 @@ await scene({
     await page.getByRole('button', { name: 'Review' }).click();
     await page.locator('main .wrong, main .notice').first().waitFor();
     await harmless(page, 'a refused event subscription');
+    await page.evaluate(() => (location.hash = '#/overview'));
+    await leave(page);
     await show(page, hash('editions'));
     await page.getByRole('form', { name: 'Simulate' }).getByLabel('Endpoint models').fill(CORPUS[0]);
     await page.getByRole('button', { name: 'Run' }).click();

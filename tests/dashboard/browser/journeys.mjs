@@ -1,5 +1,5 @@
 // What operators come for, from the first view to the last click: with the mouse, and with the keyboard alone.
-import { Server, check, hash, receiver, scene, settled, subscriptionId, taken, topicId, until, visit } from './support.mjs';
+import { Server, check, hash, leave, receiver, scene, settled, subscriptionId, taken, topicId, until, visit } from './support.mjs';
 
 let server;
 let page;
@@ -120,6 +120,7 @@ await scene({
     await button('Review').click();
     await main().locator('.wrong').getByText('another scheme').waitFor();
     await page.evaluate((next) => (location.hash = next), hash('subscription', { id: subscriptionId('orders', 'picky') }));
+    await leave(page);
     await button('Delete …').click();
     check(await dialogButton('Delete').isDisabled(), 'a delete without the name');
     await page.getByRole('dialog').getByLabel('Type picky to confirm').fill('picky');

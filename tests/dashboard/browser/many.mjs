@@ -6,8 +6,10 @@ import { Server, Watch, check, hash, scene, settled, show, subscriptionId, repor
 
 const TOPICS = 10;
 const EACH = 1000;
-/** 100 KiB: a cold load, and even all files of the page together but the licence texts, gzipped as a browser receives them. */
-const PAGE_BYTES = 100 * 1024;
+/** 100 KiB: a cold load, as a browser receives it. */
+const COLD_BYTES = 100 * 1024;
+/** All files of the page but the licence texts, gzipped: a view is loaded when it is first opened. */
+const PAGE_BYTES = 150 * 1024;
 
 let server;
 const ms = (n) => `${n.toFixed(0)} ms`;
@@ -36,18 +38,20 @@ await scene({
   async 'the page is small'() {
     server = await Server.start();
     const bytes = await size();
-    report('whole page, gzipped (budget 100 KiB)', `${bytes.toLocaleString('en-US')} bytes`);
+    report('whole page, gzipped (budget 150 KiB)', `${bytes.toLocaleString('en-US')} bytes`);
     check(bytes > PAGE_BYTES / 2 && bytes <= PAGE_BYTES, `the page has ${bytes} bytes`);
     let cold = 0;
     const watch = new Watch(server.url);
     const { context, page } = await visit(server, { watch });
     await settled(page);
+    // The search is loaded a moment later.
+    await until('the search', () => [...watch.requests.keys()].some((one) => one.endsWith('/search.js')));
     for (const request of watch.requests.values()) {
       const sizes = await request.sizes().catch(() => null);
       cold += sizes ? sizes.responseBodySize + sizes.responseHeadersSize : 0;
     }
     report('cold load of the overview (budget 100 KiB)', `${cold.toLocaleString('en-US')} bytes`);
-    check(cold > 0 && cold <= PAGE_BYTES, `a cold load has ${cold} bytes`);
+    check(cold > COLD_BYTES / 3 && cold <= COLD_BYTES, `a cold load has ${cold} bytes`);
     await context.close();
   },
 

@@ -163,8 +163,34 @@ await scene({
     await heading('Event subscriptions');
   },
 
+  async 'the link shows no words of operators, and no address that it does not open'() {
+    const words = /\bgridhook [a-z]|\bactors?\b|\beditions?\b|\blanes?\b|\bcursor\b|\bTopics \/|\bshards?\b|Ctrl\+K/i;
+    const tabs = ['attempts', 'dead-letters', 'jobs', 'settings'];
+    const views = SEVERAL.flatMap(({ of }) => [...tabs.map((tab) => hash('subscription', { id: of, tab })), hash('dead-letters', { id: of }), hash('jobs', { id: of }), hash('endpoint', { id: of }), hash('filter', { id: of })]);
+    const wrong = [];
+    for (const view of [hash('subscriptions'), hash('dead-letters'), ...views]) {
+      await show(page, view);
+      const opener = main().locator('tbody button.opener').first();
+      if ((await opener.count()) > 0) {
+        await opener.click();
+        await main().locator('tr.details').waitFor();
+      }
+      const text = await page.locator('body').innerText();
+      const line = text.split('\n').find((one) => words.test(one));
+      if (line) wrong.push(`${view} says "${line}"`);
+      const addresses = await page.locator('a[href^="#/"]').evaluateAll((links) => links.map((one) => /** @type {HTMLElement} */ (one).getAttribute('href')));
+      const dead = addresses.find((href) => !/^#\/(subscriptions?|endpoint|filter|dead-letters|jobs)\b/.test(href));
+      if (dead) wrong.push(`${view} leads to ${dead}`);
+      const shownTabs = await main().getByRole('tab').allInnerTexts();
+      if (shownTabs.includes('Actor')) wrong.push(`${view} has the tab Actor`);
+    }
+    check(wrong.length === 0, wrong.join('\n'));
+    watch.clean('the views of a link');
+  },
+
   async 'a revoked link is at its end, and another one is opened in the same tab'() {
     watch.allowed = NETWORK;
+    await show(page, hash('subscriptions'));
     await server.ask('DELETE', '/tokens/shop-portal');
     await page.getByText('Your session has ended').waitFor();
     const old = await visit(server, { link, watch: Object.assign(new Watch(server.url), { allowed: NETWORK }) });

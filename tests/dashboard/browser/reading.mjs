@@ -1,5 +1,5 @@
 // What an operator reads and comes back to: heads of requests, one format of times, cards, places, totals and warnings.
-import { Server, check, endpoint, hash, scene, settled, show, subscriptionId, topicId, until, visit } from './support.mjs';
+import { Server, check, endpoint, hash, leave, scene, settled, show, subscriptionId, topicId, unfold, until, visit } from './support.mjs';
 
 let server;
 let page;
@@ -75,9 +75,12 @@ await scene({
     await show(page, hash('edit', { topic: topicId('orders') }));
     await main().getByLabel('Name', { exact: true }).fill('waits');
     await main().getByLabel('Endpoint URL').fill('http://127.0.0.1:9/hook');
+    await unfold(page);
     await main().getByLabel('Retry schedule').fill('10s, 1m');
     await main().getByRole('button', { name: 'Review' }).click();
     await main().getByText('after 503 it is 30s, 1m').waitFor();
+    await page.evaluate((next) => (location.hash = next), hash('overview'));
+    await leave(page);
   },
 
   async 'a schedule that names an edition is shown'() {

@@ -127,15 +127,15 @@ await scene({
   },
 
   async 'a page that is not signed out is found'() {
-    const { context, page } = await seeded('js/api.js', "sessionStorage.removeItem(KEY);", '');
+    const { context, page } = await seeded('js/api.js', "area.removeItem(KEY);", '');
     await page.getByRole('button', { name: /^Sign out/ }).click();
     await page.getByLabel('Token of an operator').waitFor();
-    check(await page.evaluate(() => sessionStorage.getItem('gridhook.session')), 'the seeded session is gone');
+    check(await page.evaluate(() => localStorage.getItem('gridhook.session')), 'the seeded session is gone');
     await context.close();
     const sound = await visit(server);
     await sound.page.getByRole('button', { name: /^Sign out/ }).click();
     await sound.page.getByLabel('Token of an operator').waitFor();
-    check(!(await sound.page.evaluate(() => sessionStorage.getItem('gridhook.session'))), 'the session is kept after the sign-out');
+    check(!(await sound.page.evaluate(() => localStorage.getItem('gridhook.session'))), 'the session is kept after the sign-out');
     await signIn(sound.page);
     await sound.context.close();
   },

@@ -208,6 +208,12 @@ export const close = async () => {
   browser = undefined;
 };
 
+/** Opens all subjects of a form. */
+export const unfold = (page) => page.locator('main details.subject').evaluateAll((all) => all.forEach((one) => Object.assign(one, { open: true })));
+
+/** Leaves a form without saving. */
+export const leave = (page) => page.getByRole('dialog').getByRole('button', { name: 'Leave', exact: true }).click();
+
 /** What a page may never do. */
 export class Watch {
   constructor(origin) {
@@ -254,7 +260,7 @@ export const NETWORK = [/Failed to load resource/, /net::ERR_/];
 async function change(context, seed) {
   const folder = process.env.GRIDHOOK_PAGE_FOLDER;
   if (!folder && Object.keys(seed).length === 0) return;
-  await context.route(/\/ui\/(?!session)/, async (route) => {
+  await context.route(/\/ui\/(?!session|api\/)/, async (route) => {
     const file = new URL(route.request().url()).pathname.replace(/^.*\/ui\//, '') || 'index.html';
     if (file.startsWith('manual/') || (!folder && !(file in seed))) return route.continue();
     const response = await route.fetch({ url: route.request().url().replace(/\/ui\/.*/, `/ui/${folder ? '' : file}`) }).catch(() => null);

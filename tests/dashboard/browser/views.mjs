@@ -1,5 +1,5 @@
 // Every view: empty, full, with the server killed while it is shown, and after the server is back.
-import { NETWORK, SCOPE, Server, Watch, check, endpoint, hash, scene, settled, show, signIn, subscriptionId, topicId, until, visit } from './support.mjs';
+import { NETWORK, SCOPE, Server, Watch, check, endpoint, hash, scene, settled, show, subscriptionId, topicId, until, visit } from './support.mjs';
 
 const orders = topicId('orders');
 const id = subscriptionId('orders', 'billing');
@@ -32,7 +32,10 @@ export const VIEWS = [
   { name: 'server: store', at: hash('server', { tab: 'store' }), full: 'Check the store' },
   { name: 'server: supervision', at: hash('server', { tab: 'supervision' }), full: 'Actors' },
   // The sign-in is recorded.
-  { name: 'server: audit trail', at: hash('server', { tab: 'audit' }), empty: 'done 2', full: 'legacy' },
+  { name: 'audit trail', at: hash('audit'), empty: 'done 2', full: 'legacy' },
+  { name: 'tokens', at: hash('tokens'), empty: 'There is no named token yet', full: 'labels/team=shop' },
+  { name: 'portal links', at: hash('links'), empty: 'There is no portal link', full: 'portal' },
+  { name: 'sessions', at: hash('sessions'), empty: 'this one', full: 'this one' },
   { name: 'chaos', at: hash('chaos'), empty: 'Chaos is off', full: 'Active faults' },
   { name: 'help', at: hash('help'), empty: 'Manual', full: 'operations' },
   { name: 'a chapter', at: hash('help', { chapter: 'dead-letters' }), empty: 'A dead letter is an event that was given up', full: 'A dead letter is an event that was given up' },
@@ -53,6 +56,9 @@ export async function fill(server) {
   const status = (name) => server.ask('GET', `${subscriptionId('orders', name)}/status`);
   await until('the deliveries', async () => (await status('billing')).counters.delivered === 3 && (await status('legacy')).counters.deadLettered === 3);
   await until('the suspension', async () => (await status('warehouse')).health.state === 'suspended' || server.publish('orders', [{ id: `more-${Date.now()}`, eventType: 'Order.Paid' }]).then(() => false));
+  await server.ask('POST', '/tokens', { name: 'shop', roles: ['read'], scopes: ['labels/team=shop'] });
+  const expires = new Date(Date.now() + 3_600_000).toISOString();
+  await server.ask('POST', '/tokens', { name: 'shop-link', roles: ['portal'], scopes: ['labels/team=shop'], expires });
   // A job that does not end by itself.
   const job = await server.ask('POST', `${subscriptionId('orders', 'billing')}/replays`, { eventsPerSecond: 0.001 });
   await server.ask('POST', `${subscriptionId('orders', 'billing')}/replays/${job.id}/pause`);
@@ -113,10 +119,7 @@ if (process.argv[1].endsWith('views.mjs')) {
         check(await pages[index].locator('main').getByText(view.full).filter({ visible: true }).first().isVisible(), `${view.name}: its content is gone`);
       }
       await server.start();
-      // Sessions end with the process. One sign-in is enough for all tabs, and each is at its view again.
-      await page.bringToFront();
-      await page.getByText('Your session has ended').waitFor();
-      await signIn(page);
+      // The session is still valid, and each tab is at its view again.
       for (const [index, view] of VIEWS.entries()) {
         if (!POLLS(view)) continue;
         await pages[index].bringToFront();

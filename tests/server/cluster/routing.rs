@@ -20,6 +20,7 @@ use crate::{
         wait_until_settled,
     },
     support::{
+        http::session_bearer,
         load,
         nats::has_nats,
         server::{SCOPE, Server, SubscriptionSpec, operator, wait_for},
@@ -313,10 +314,12 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
         ],
     );
     let reader = token(&nodes[1], &["reader", "--role", "read"]);
-    let session = ask(&nodes[2], &reader, "POST", "/ui/session", "").json();
-    let session = session["token"].as_str().expect("a session").to_owned();
-    let of_admin = ask(&nodes[2], TOKEN, "POST", "/ui/session", "").json();
-    let of_admin = of_admin["token"].as_str().expect("a session").to_owned();
+    let sign_in = |token: &str| {
+        let answer = ask(&nodes[2], token, "POST", "/ui/session", "");
+        session_bearer(answer.header("set-cookie"), &answer.json())
+    };
+    let session = sign_in(&reader);
+    let of_admin = sign_in(TOKEN);
     for node in nodes {
         for (index, (name, _)) in topics.iter().enumerate() {
             let events = format!("/topics/{name}/api/events");

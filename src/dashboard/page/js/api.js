@@ -1,27 +1,36 @@
-// The only way to the server: its own API, relative to the page, with the session of this tab.
+// The only way to the server: its own API below the page, with the session of this browser or the portal link of this tab.
 import { serverTime } from './format.js';
-import { parse } from './json.js';
+import { parse, parseExact, printJson } from './json.js';
 import { store } from './state.js';
 
-/** The API lies beside the page, also below a path prefix. */
-const root = new URL('../', location.href.replace(/[?#].*$/, ''));
+/** The folder of the page; below it are the API and the path of the cookie, also behind a proxy with a path prefix. */
+const page = new URL('./', location.href.replace(/[?#].*$/, ''));
+/** What a proxy has before the paths of the server. */
+const prefix = new URL('../', page).pathname;
 
 const KEY = 'gridhook.session';
-const SESSIONS = 'gridhook.sessions';
+const SESSION = '/ui/session';
 
-/** @typedef {{ token: string, name?: string, role?: string }} Session */
+/**
+ * A session has a key beside its cookie, which no script can read; a portal link has its token.
+ * @typedef {{ key?: string, link?: string, name?: string, role?: string }} Session
+ */
 
-/** @returns {Session | null} */
-function stored() {
+/** A portal link is of its tab, a session of the browser. @returns {Session | null} */
+function readSession() {
   try {
-    return JSON.parse(sessionStorage.getItem(KEY) ?? 'null');
+    return JSON.parse(sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? 'null');
   } catch {
     return null;
   }
 }
 
 /** Who is signed in. */
-export const session = store(stored());
+export const session = store(readSession());
+/** Who was signed in last: what a view shows does not change while its session has ended. */
+let lastSession = session.get();
+/** Whether the session ended by itself: the views wait behind the sign-in with what was typed. */
+export const isLapsed = store(false);
 /** Why the last session ended, for the sign-in page. */
 export const farewell = store('');
 /** The last failure to reach the server, or null. */
@@ -33,38 +42,39 @@ const READ_TIMEOUT = 60000;
 /** The same for the question whether the server is there. */
 const BEAT_TIMEOUT = 4000;
 
-/** Other tabs of this browser: a link that is opened in a new tab need not sign in again. */
-const tabs = new BroadcastChannel(SESSIONS);
-/** Tokens that the server no longer accepts; another tab may not know yet. */
-const refused = new Set();
-tabs.onmessage = ({ data }) => {
-  if (data.ask && session.get()) tabs.postMessage({ give: session.get() });
-  if (data.give && !session.get() && !refused.has(data.give.token)) remember(data.give);
-  if (data.ended && session.get()?.token === data.ended) forget('You signed out in another tab.');
-};
-
-/** Asks the other tabs for a session; they have a moment to answer. */
-export function borrow() {
-  if (session.get()) return Promise.resolve();
-  tabs.postMessage({ ask: true });
-  return new Promise((done) => {
-    const stop = session.subscribe(() => done(stop()));
-    setTimeout(() => done(stop()), 120);
-  });
-}
-
 /** @param {Session} next */
-function remember(next) {
-  sessionStorage.setItem(KEY, JSON.stringify(next));
+function setSession(next) {
+  lastSession = next;
+  isLapsed.set(false);
   farewell.set('');
   session.set(next);
 }
 
-function forget(why) {
-  sessionStorage.removeItem(KEY);
+/** @param {Session} next */
+function keepSession(next) {
+  (next.link ? sessionStorage : localStorage).setItem(KEY, JSON.stringify(next));
+  setSession(next);
+}
+
+function forgetSession(why, isByItself) {
+  const area = session.get()?.link ? sessionStorage : localStorage;
+  area.removeItem(KEY);
+  dropSession(why, isByItself);
+}
+
+function dropSession(why, isByItself) {
   farewell.set(why);
+  isLapsed.set(isByItself);
   session.set(null);
 }
+
+// Another tab has signed in or out.
+addEventListener('storage', ({ key, storageArea }) => {
+  if (key !== KEY || storageArea !== localStorage || session.get()?.link) return;
+  const next = readSession();
+  if (next) setSession(next);
+  else if (session.get()) dropSession('The session has ended in another tab. Sign in again.', true);
+});
 
 /** A failure, as the server states it. */
 export class ApiError extends Error {
@@ -101,8 +111,9 @@ async function failure(response) {
 
 /**
  * `match` is the ETag that the resource must have; with null it must not exist.
+ * With `isExact`, integers beyond 2^53 keep their digits for `printJson`.
  * With `known`, the ETag of a response that the caller has, the response may be 304.
- * @typedef {{ body?: any, signal?: AbortSignal, text?: boolean, token?: string, match?: string | null, known?: string, timeout?: number }} Options
+ * @typedef {{ body?: any, signal?: AbortSignal, text?: boolean, token?: string, match?: string | null, known?: string, timeout?: number, isExact?: boolean }} Options
  *
  * @param {string} method
  * @param {string} path
@@ -112,17 +123,18 @@ async function failure(response) {
 export async function open(method, path, options = {}) {
   const headers = new Headers();
   const held = session.get();
-  const token = options.token ?? held?.token;
+  const token = options.token ?? held?.link;
   if (token) headers.set('Authorization', `Bearer ${token}`);
+  else if (held?.key) headers.set('Gridhook-Session-Key', held.key);
   if (options.body !== undefined) headers.set('Content-Type', 'application/json');
   if (options.match) headers.set('If-Match', options.match);
   if (options.match === null) headers.set('If-None-Match', '*');
   if (options.known) headers.set('If-None-Match', options.known);
-  const body = options.body === undefined || typeof options.body === 'string' ? options.body : JSON.stringify(options.body);
+  const body = options.body === undefined || typeof options.body === 'string' ? options.body : printJson(options.body);
   let response;
   try {
-    const url = new URL(path.replace(/^\//, ''), root);
-    response = await fetch(url, { method, headers, body, signal: options.signal, credentials: 'omit', cache: 'no-store' });
+    const url = new URL(path === SESSION ? 'session' : `api/${path.replace(/^\//, '')}`, page);
+    response = await fetch(url, { method, headers, body, signal: options.signal, credentials: 'same-origin', cache: 'no-store' });
   } catch (error) {
     if (options.signal?.aborted) throw error;
     throw loseServer();
@@ -133,9 +145,10 @@ export async function open(method, path, options = {}) {
   const error = await failure(response);
   // The session that failed, not one that began meanwhile.
   if (response.status === 401 && held && !options.token && session.get() === held) {
-    refused.add(held.token);
-    forget('Your session has ended. Sign in again.');
-    tabs.postMessage({ ask: true });
+    const stored = readSession();
+    // Another tab may have signed in meanwhile.
+    if (stored && (stored.key !== held.key || stored.link !== held.link)) setSession(stored);
+    else forgetSession('Your session has ended. Sign in again.', true);
   }
   throw error;
 }
@@ -183,7 +196,8 @@ export async function call(method, path, options = {}) {
 }
 
 async function read(method, path, options) {
-  const known = method === 'GET' && !options.text && !options.token ? bodies.get(path) : undefined;
+  const isKept = method === 'GET' && !options.text && !options.token && !options.isExact;
+  const known = isKept ? bodies.get(path) : undefined;
   const response = await open(method, path, { ...options, known: known && tags.get(known) });
   if (response.status === 304) {
     serverTime(response.headers.get('date'));
@@ -192,11 +206,11 @@ async function read(method, path, options) {
   }
   const text = await response.text();
   if (options.text) return text;
-  const body = text ? parse(text) : null;
+  const body = text ? (options.isExact ? parseExact : parse)(text) : null;
   if (typeof body?.now === 'string') serverTime(body.now);
   const tag = response.headers.get('etag');
   if (tag && body) tags.set(body, tag);
-  if (tag && body && method === 'GET' && !options.token) keepBody(path, body);
+  if (tag && body && isKept) keepBody(path, body);
   return body;
 }
 
@@ -228,7 +242,7 @@ export async function all(path, signal, most = 1000) {
     const page = await get(next, signal);
     items.push(...page.value);
     next = page.nextLink ? page.nextLink.replace(/^https?:\/\/[^/]+/, '') : null;
-    if (next && root.pathname !== '/' && next.startsWith(root.pathname)) next = next.slice(root.pathname.length - 1);
+    if (next && prefix !== '/' && next.startsWith(prefix)) next = next.slice(prefix.length - 1);
   }
   return items;
 }
@@ -244,31 +258,28 @@ export async function* parts(path, body) {
 
 /** Signs in: exchanges the token of an operator for a session. */
 export async function signIn(token) {
-  const answer = await call('POST', '/ui/session', { token });
-  remember({ token: answer.token, name: answer.name, role: answer.role });
-  tabs.postMessage({ give: session.get() });
+  const { key, name, role } = await call('POST', SESSION, { token });
+  keepSession({ key, name, role });
 }
 
 /** Opens a portal link. Its token needs no session: it ends soon. */
 export async function openLink(token) {
-  const { name, role } = await call('GET', '/ui/session', { token });
-  remember({ token, name, role });
+  const { name, role } = await call('GET', SESSION, { token });
+  keepSession({ link: token, name, role });
 }
 
 export async function signOut() {
-  const token = session.get()?.token;
-  await call('DELETE', '/ui/session').catch(() => undefined);
-  tabs.postMessage({ ended: token });
-  forget('');
+  await call('DELETE', SESSION).catch(() => undefined);
+  forgetSession('', false);
 }
 
 const RANK = { portal: -1, read: 0, operate: 1, admin: 2 };
 
 /** Whether a portal link is open: some event subscriptions, and little to do with them. */
-export const isPortal = () => session.get()?.role === 'portal';
+export const isPortal = () => lastSession?.role === 'portal';
 
 /** Whether the page offers what needs a role. The server decides again. */
 export function may(role) {
-  const own = session.get()?.role ?? 'admin';
+  const own = lastSession?.role ?? 'admin';
   return (RANK[own] ?? 2) >= RANK[role];
 }

@@ -1,23 +1,20 @@
 // The page: sign-in, navigation, and the view that the address names.
-import { answered, beat, farewell, borrow, get, isPortal, openLink, outage, session, signIn, signOut } from './api.js';
+import { answered, beat, farewell, get, isLapsed, isPortal, may, openLink, outage, session, signIn, signOut } from './api.js';
 import { html, render, useEffect, useRef, useState } from './html.js';
 import { OTHERS, PLACES, isHelpOpen, isSearchOpen, isThere, listen } from './keys.js';
 import { usePoll } from './poll.js';
 import { hasChaos, isClustered, link, linkToken, paused, returnToPlace, route, shortcuts, theme, useStore, zone } from './state.js';
 import { duration } from './format.js';
-import { Boundary, Dialog, Failed, Field, Head, Loading, Messages, Questions } from './ui.js';
+import { Boundary, Dialog, Failed, Field, Head, Loading, Messages, OF_PORTAL, Questions } from './ui.js';
 
 /** Each view is loaded when it is first shown. */
 const VIEWS = [
   'overview', 'topics', 'topic', 'event-type', 'subscriptions', 'subscription', 'edit', 'endpoint', 'event', 'tail',
-  'dead-letters', 'jobs', 'filter', 'editions', 'server', 'chaos', 'help',
+  'dead-letters', 'jobs', 'filter', 'editions', 'tokens', 'links', 'sessions', 'audit', 'server', 'chaos', 'help',
 ];
 
 /** A view that could not be loaded is tried again after this time, in milliseconds. */
 const RELOAD = 2000;
-
-/** The views of a portal link. */
-const OF_PORTAL = ['subscriptions', 'subscription', 'endpoint', 'filter', 'dead-letters', 'jobs'];
 
 /** @type {[string, string[]][]} */
 const GROUPS = [
@@ -25,41 +22,53 @@ const GROUPS = [
   ['Resources', ['t', 's']],
   ['Deliver again', ['d', 'j']],
   ['Try', ['f', 'r']],
+  ['Access', ['k', 'p', 'i', 'a']],
   ['Server', ['v', 'c', 'h']],
 ];
 
 /** The entry of the navigation that a view belongs to. */
 const PARENT = { topic: 'topics', 'event-type': 'topics', subscription: 'subscriptions', edit: 'subscriptions', endpoint: 'subscriptions' };
 
-function SignIn() {
+function SignInForm() {
   const why = useStore(farewell);
-  const [token, set] = useState('');
-  const [error, fail] = useState(/** @type {any} */ (null));
-  const [isBusy, busy] = useState(false);
+  const [token, setToken] = useState('');
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false);
   useEffect(() => {
     document.title = 'Sign in · gridhook';
   }, []);
   const submit = async (event) => {
     event.preventDefault();
-    busy(true);
-    fail(null);
+    setBusy(true);
+    setError(null);
     try {
       await signIn(token.trim());
     } catch (problem) {
-      fail(problem);
+      setError(problem);
     } finally {
-      busy(false);
+      setBusy(false);
     }
   };
-  return html`<main class="sign-in" id="main">
-    <form onSubmit=${submit}>
-      <h1><span class="mark" aria-hidden="true"></span> gridhook</h1>
+  return html`<form onSubmit=${submit}>
       ${why && html`<p class="notice warn" role="status">${why}</p>`}
-      <${Field} label="Token of an operator" type="password" name="token" autocomplete="current-password" autofocus required value=${token} onInput=${(event) => set(event.currentTarget.value)}
+      <${Field} label="Token of an operator" type="password" name="token" autocomplete="current-password" autofocus required value=${token} onInput=${(event) => setToken(event.currentTarget.value)}
         hint=${html`The first start of the server keeps one in <code>data/admin-token</code>.`} />
       <${Failed} error=${error} />
       <button type="submit" class="primary" disabled=${isBusy || !token.trim()}>Sign in</button>
-    </form>
+    </form>`;
+}
+
+/** The sign-in as a page, or above a page whose session has ended. */
+function SignIn() {
+  const isAbove = useStore(isLapsed);
+  const [opening, setOpening] = useState(0);
+  // A browser closes a dialog at the second Esc. This one opens again.
+  if (isAbove) return html`<${Dialog} key=${opening} title="Sign in" onClose=${() => setOpening(opening + 1)}><${SignInForm} /><//>`;
+  return html`<main class="sign-in" id="main">
+    <div class="card">
+      <h1><span class="mark" aria-hidden="true"></span> gridhook</h1>
+      <${SignInForm} />
+    </div>
   </main>`;
 }
 
@@ -123,13 +132,13 @@ function Bar() {
   const shades = { auto: 'light', light: 'dark', dark: 'auto' };
   return html`<header class="bar" ref=${bar}>
     <button type="button" class="skip" onClick=${() => document.getElementById('main')?.focus()}>Skip to content</button>
-    <a class="brand" href="#/overview"><span class="mark" aria-hidden="true"></span> gridhook</a>
+    <a class="brand" href=${link(isPortal() ? 'subscriptions' : 'overview')}><span class="mark" aria-hidden="true"></span> gridhook</a>
     <${Freshness} />
     <span class="space"></span>
     <button type="button" aria-pressed=${isPaused} onClick=${() => paused.set(!isPaused)}>${isPaused ? 'Continue' : 'Pause'} <kbd>p</kbd></button>
     <button type="button" title="Times in UTC or in the zone of this browser" onClick=${() => zone.set(shownZone === 'utc' ? 'local' : 'utc')}>${shownZone === 'utc' ? 'UTC' : 'Local time'}</button>
     <button type="button" title="Light, dark, or as the system" onClick=${() => theme.set(shades[shade])}>Theme: ${shade}</button>
-    <button type="button" onClick=${() => isSearchOpen.set(true)}>Search <kbd>Ctrl+K</kbd></button>
+    ${may('read') && html`<button type="button" onClick=${() => isSearchOpen.set(true)}>Search <kbd>Ctrl+K</kbd></button>`}
     <button type="button" onClick=${() => isHelpOpen.set(true)}>Keys <kbd>?</kbd></button>
     <button type="button" title=${who?.role ? `Role: ${who.role}` : undefined} onClick=${signOut}>Sign out ${who?.name ?? ''}</button>
   </header>`;
@@ -142,7 +151,7 @@ function Keys() {
   const close = () => isHelpOpen.set(false);
   const places = Object.entries(PLACES).filter(([key]) => isThere(key)).map(([key, [, text]]) => [`g ${key}`, text]);
   return html`<${Dialog} title="Keys" onClose=${close}>
-    <dl class="keys">${[...OTHERS, ...places].map(([key, text]) => html`<div key=${key}><dt>${key.split(/\s+/).map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl>
+    <dl class="keys">${[...OTHERS.filter(([key]) => may('read') || key !== 'Ctrl+K'), ...places].map(([key, text]) => html`<div key=${key}><dt>${key.split(/\s+/).map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl>
     <p><label><input type="checkbox" checked=${state === 'on'} onChange=${() => shortcuts.set(state === 'on' ? 'off' : 'on')} /> Shortcuts of one key are on</label></p>
     <div class="acts"><button type="button" class="primary" onClick=${close}>Close</button></div>
   <//>`;
@@ -201,8 +210,16 @@ function View() {
 
 function App() {
   const held = useStore(session);
+  const isWaiting = useStore(isLapsed);
+  const owner = useRef('');
+  if (held) owner.current = `${held.name} ${held.role}`;
+  // What was typed waits for the same operator. Another one begins anew.
+  return html`${!held && html`<${SignIn} />`}
+    ${(held || isWaiting) && html`<div key=${owner.current} class=${held ? undefined : 'away'}><${Page} /></div>`}`;
+}
+
+function Page() {
   const { view } = useStore(route);
-  if (!held) return html`<${SignIn} />`;
   return html`
     <${Bar} />
     <div class="page">
@@ -212,14 +229,13 @@ function App() {
     <${Messages} />
     <${Questions} />
     <${Keys} />
-    <${Search} />
+    ${may('read') && html`<${Search} />`}
   `;
 }
 
 listen();
 const refused = (error) => farewell.set([401, 403].includes(error.status) ? 'This link is no longer valid. Ask for a new one.' : `The link could not be opened: ${error.message}`);
-(linkToken ? openLink(linkToken).catch(refused) : borrow()).then(() => {
-  const place = document.getElementById('app');
-  place.textContent = '';
-  render(html`<${App} />`, place);
-});
+if (linkToken) await openLink(linkToken).catch(refused);
+const place = document.getElementById('app');
+place.textContent = '';
+render(html`<${App} />`, place);

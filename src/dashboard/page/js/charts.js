@@ -1,9 +1,9 @@
 // Line charts as SVG: they take their colours from the style sheet. Each says in words what it shows.
 import { html, useEffect, useRef, useState } from './html.js';
 import { absolute, num } from './format.js';
-import { useStore, zone } from './state.js';
+import { store, useStore, zone } from './state.js';
 
-const LEFT = 48;
+const LEFT = 60;
 const BOTTOM = 18;
 const STEPS = [1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
 
@@ -15,6 +15,9 @@ function stepOf(most) {
 }
 
 const short = (n) => (n >= 1e9 ? `${num(n / 1e9)} G` : n >= 1e6 ? `${num(n / 1e6)} M` : n >= 1e4 ? `${num(n / 1e3)} k` : num(n));
+/** The point in time under the pointer: all charts of a page show it. */
+const pointedTime = store(/** @type {number | null} */ (null));
+
 const last = (values) => values.findLast((value) => value !== null && value !== undefined);
 const isThere = (value) => value !== null && value !== undefined;
 
@@ -28,8 +31,11 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
   useStore(zone);
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const [width, setWidth] = useState(480);
-  const [at, point] = useState(/** @type {number | null} */ (null));
-  const [from, begin] = useState(/** @type {number | null} */ (null));
+  const [ownPoint, setOwnPoint] = useState(/** @type {number | null} */ (null));
+  const [start, setStart] = useState(/** @type {number | null} */ (null));
+  const shared = useStore(pointedTime);
+  const pointed = xText ? ownPoint : shared;
+  const setPointed = xText ? setOwnPoint : pointedTime.set;
   useEffect(() => {
     const watch = new ResizeObserver(([entry]) => setWidth(Math.max(160, Math.round(entry.contentRect.width))));
     watch.observe(/** @type {HTMLElement} */ (box.current));
@@ -64,17 +70,24 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
   if (xText) for (let i = 0; i < 5; i += 1) marks.push(low + ((high - low) * i) / 4);
   else for (let mark = Math.ceil(low / spacing) * spacing; mark <= high; mark += spacing) marks.push(mark);
 
-  const nearest = (event) => {
-    const { left } = event.currentTarget.getBoundingClientRect();
-    const wanted = low + ((event.clientX - left - LEFT) / (width - LEFT - 6)) * (high - low);
+  const nearestIndex = (wanted) => {
     let best = 0;
     for (const [index, value] of xs.entries()) if (Math.abs(value - wanted) < Math.abs(xs[best] - wanted)) best = index;
     return best;
   };
-  const up = (event) => {
-    const to = nearest(event);
-    if (onRange && from !== null && Math.abs(to - from) > 0) onRange(xs[Math.min(from, to)], xs[Math.max(from, to)]);
-    begin(null);
+  const indexUnder = (event) => {
+    const { left } = event.currentTarget.getBoundingClientRect();
+    return nearestIndex(low + ((event.clientX - left - LEFT) / (width - LEFT - 6)) * (high - low));
+  };
+  const at = pointed === null || xs.length === 0 ? null : nearestIndex(pointed);
+  const leave = () => {
+    setPointed(null);
+    setStart(null);
+  };
+  const chooseRange = (event) => {
+    const to = indexUnder(event);
+    if (onRange && start !== null && to !== start) onRange(xs[Math.min(start, to)], xs[Math.max(start, to)]);
+    setStart(null);
   };
   const text = (value) => `${isThere(value) ? num(value) : '–'}${unit}`;
   const words = series.map(({ name, values }) => `${name}: ${text(last(values))} now, ${text(Math.max(0, ...values.filter(isThere)))} at most`).join('; ');
@@ -87,10 +100,10 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
     </figcaption>
     <div ref=${box}>
       <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${`${title}. ${words}`}
-        onMouseMove=${(event) => point(nearest(event))} onMouseLeave=${() => { point(null); begin(null); }} onMouseDown=${onRange ? (event) => begin(nearest(event)) : undefined} onMouseUp=${up}>
-        ${[0, 1, 2, 3, 4, 5].map((n) => n * step).filter((value) => value <= top * 1.001).map((value) => html`<g key=${value}><line class="grid" x1=${LEFT} x2=${width} y1=${y(value)} y2=${y(value)} /><text x=${LEFT - 6} y=${y(value) + 4} class="axis end">${short(value)}</text></g>`)}
+        onMouseMove=${(event) => setPointed(xs[indexUnder(event)] ?? null)} onMouseLeave=${leave} onMouseDown=${onRange ? (event) => setStart(indexUnder(event)) : undefined} onMouseUp=${chooseRange}>
+        ${[0, 1, 2, 3, 4, 5].map((n) => n * step).filter((value) => value <= top * 1.001).map((value) => html`<g key=${value}><line class="grid" x1=${LEFT} x2=${width} y1=${y(value)} y2=${y(value)} /><text x=${LEFT - 6} y=${y(value) + 4} class="axis end">${short(value)}${unit}</text></g>`)}
         ${marks.map((value, index) => html`<text key=${value} x=${x(value)} y=${height - 3} class=${`axis ${xText && index === 4 ? 'end' : anchor(x(value))}`}>${xText ? xText(value) : clock(value)}</text>`)}
-        ${from !== null && at !== null && html`<rect class="chosen" x=${Math.min(x(xs[from]), x(xs[at]))} width=${Math.abs(x(xs[at]) - x(xs[from]))} y="6" height=${height - BOTTOM - 6} />`}
+        ${start !== null && at !== null && html`<rect class="chosen" x=${Math.min(x(xs[start]), x(xs[at]))} width=${Math.abs(x(xs[at]) - x(xs[start]))} y="6" height=${height - BOTTOM - 6} />`}
         ${series.map(({ name, values, kind }, index) => html`<path key=${name} class=${`series ${kind ?? `s${index + 1}`}`} d=${line(values)} /><path key=${`${name} lone`} class=${`series lone ${kind ?? `s${index + 1}`}`} d=${lone(values)} />`)}
         ${dots && series.map(({ values }, index) => values.map((value, i) => isThere(value) && html`<circle class=${`dot s${index + 1}`} cx=${x(xs[i])} cy=${y(value)} r="2.5" />`))}
         ${at !== null && xs[at] !== undefined && html`<line class="cursor" x1=${x(xs[at])} x2=${x(xs[at])} y1="6" y2=${height - BOTTOM} />`}

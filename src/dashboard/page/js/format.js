@@ -6,7 +6,8 @@ export function num(n) {
   if (n === null || n === undefined) return '–';
   // An integer beyond 2^53 is a string of digits.
   if (typeof n === 'string') return /^-?\d+$/.test(n) ? BigInt(n).toLocaleString('en-US') : n;
-  return n.toLocaleString('en-US', { maximumFractionDigits: Math.abs(n) < 10 ? 2 : 1 });
+  // Minus zero is zero.
+  return (n || 0).toLocaleString('en-US', { maximumFractionDigits: Math.abs(n) < 10 ? 2 : 1 });
 }
 
 /** @param {number | null | undefined} n */

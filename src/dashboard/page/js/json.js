@@ -16,6 +16,19 @@ export function parse(text) {
   return JSON.parse(exact);
 }
 
+/** Marks the digits of an integer that a number cannot hold, in a text. */
+const EXACT = '\u{e000}';
+
+/**
+ * Parses JSON to be written again by `printJson`: an integer that a number cannot hold keeps its digits.
+ * @param {string} text
+ * @returns {any}
+ */
+export const parseExact = (text) => JSON.parse(text.replace(TOKEN, (token) => (/^-?\d{16,}$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${EXACT}${token}"` : token)));
+
+/** The JSON of a value, with the digits that `parseExact` has kept. */
+export const printJson = (value, space = 0) => JSON.stringify(value, null, space)?.replace(new RegExp(`"${EXACT}(-?\\d+)"`, 'g'), '$1');
+
 /** Where the value that begins at `at` ends. */
 function end(text, at) {
   let depth = 0;

@@ -1,5 +1,5 @@
 // The refresh: every view reads what it shows again and again, except while the operator or the browser says no.
-import { outage } from './api.js';
+import { outage, session } from './api.js';
 import { useCallback, useEffect, useRef, useState } from './html.js';
 import { hidden, paused } from './state.js';
 
@@ -35,7 +35,7 @@ export function usePoll(load, key, every = EVERY) {
     /** @type {AbortController | null} */
     let running = null;
     let gone = false;
-    const rests = () => paused.get() || hidden.get();
+    const rests = () => paused.get() || hidden.get() || !session.get();
     const plan = (wait) => {
       due = Date.now() + wait;
       clearTimeout(timer);
@@ -73,7 +73,7 @@ export function usePoll(load, key, every = EVERY) {
     };
     again.current = run;
     if (!isIdle) run();
-    const stops = [paused.subscribe(wake), hidden.subscribe(wake), outage.subscribe(onReturn)];
+    const stops = [paused.subscribe(wake), hidden.subscribe(wake), session.subscribe(wake), outage.subscribe(onReturn)];
     return () => {
       gone = true;
       clearTimeout(timer);

@@ -96,8 +96,24 @@ function read() {
 
 export const route = store(read());
 history.scrollRestoration = 'manual';
+/** Asks whether the view may be left; null where nothing would be lost. */
+export const leaveQuestion = store(/** @type {(() => Promise<boolean>) | null} */ (null));
+
+/** Goes back to the view that asks, and on once the answer is yes. */
+async function holdView(wanted) {
+  const { view, params } = route.get();
+  location.hash = link(view, Object.fromEntries(params));
+  if (!(await leaveQuestion.get()?.())) return;
+  leaveQuestion.set(null);
+  location.hash = wanted;
+}
+
 addEventListener('hashchange', () => {
   const next = read();
+  if (leaveQuestion.get() && next.view !== route.get().view) {
+    holdView(location.hash);
+    return;
+  }
   isReturning = places.has(next.step);
   route.set(next);
 });

@@ -1,6 +1,8 @@
 // The parts that views are made of.
+import { isPortal } from './api.js';
 import { Component, html, useEffect, useRef, useState } from './html.js';
 import { absolute, command as commandLine, count, duration, percent, relative, words } from './format.js';
+import { printJson } from './json.js';
 import { store, useStore, zone } from './state.js';
 
 /** A point in time: how long ago, and exactly on hover. The lines of a log have it the other way round. */
@@ -50,6 +52,14 @@ export function Outcome({ step, children }) {
 
 /** A code of the API in words. */
 export const Words = ({ code }) => (code ? html`<span title=${code}>${words(code)}</span>` : '');
+
+/** The views of a portal link. */
+export const OF_PORTAL = ['subscriptions', 'subscription', 'endpoint', 'filter', 'dead-letters', 'jobs'];
+
+const isShown = (href) => !isPortal() || OF_PORTAL.includes(href.slice(2).split('?')[0]);
+
+/** A link to a view, or its text where a portal link does not show that view. */
+export const ViewLink = ({ href, children, ...more }) => (isShown(href) ? html`<a href=${href} ...${more}>${children}</a>` : html`<span>${children}</span>`);
 
 /** Waits while there is neither data nor an error. */
 export const Loading = () => html`<p class="loading" role="status">Loading …</p>`;
@@ -105,6 +115,7 @@ let isFirstHead = true;
 /** The title of a view, what it is for, and its actions. A new view has the focus at its title, unless a field of it has. */
 export function Head({ title, crumbs = [], about = null, children = null }) {
   const heading = useRef(/** @type {HTMLElement | null} */ (null));
+  const openCrumbs = crumbs.filter(([, href]) => isShown(href));
   useEffect(() => {
     document.title = `${title} · gridhook`;
     const isInside = document.activeElement !== document.getElementById('main') && document.activeElement?.closest('#main, dialog');
@@ -113,7 +124,7 @@ export function Head({ title, crumbs = [], about = null, children = null }) {
   }, [title]);
   return html`<header class="head">
     <div>
-      ${crumbs.length > 0 && html`<nav class="crumbs" aria-label="Path">${crumbs.map(([text, href]) => html`<a href=${href}>${text}</a> <span aria-hidden="true">/</span> `)}</nav>`}
+      ${openCrumbs.length > 0 && html`<nav class="crumbs" aria-label="Path">${openCrumbs.map(([text, href]) => html`<a href=${href}>${text}</a> <span aria-hidden="true">/</span> `)}</nav>`}
       <h1 tabindex="-1" ref=${heading}>${title}</h1>
       ${about && html`<p class="about">${about}</p>`}
     </div>
@@ -132,7 +143,7 @@ export const Facts = ({ rows }) => html`<dl class="facts">
   ${rows.filter(Boolean).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value ?? html`<span class="faint">–</span>`}</dd></div>`)}
 </dl>`;
 
-const shown = (value) => (value === undefined || value === null ? '' : JSON.stringify(value));
+const shown = (value) => (value === undefined || value === null ? '' : printJson(value));
 
 /** Changes, field by field. */
 export const Diff = ({ changes }) => html`<dl class="facts diff">
@@ -192,8 +203,9 @@ export function Copy({ text, name = 'Copy' }) {
   return html`<button type="button" class="small" onClick=${press} aria-live="polite">${said || name}</button>`;
 }
 
-/** The command that does the same. */
+/** The command that does the same. The holder of a portal link has no shell. */
 export function Command({ parts, line = commandLine(...parts) }) {
+  if (isPortal()) return null;
   return html`<div class="command"><code tabindex="0" role="group" aria-label="Command">${line}</code><${Copy} text=${line} /></div>`;
 }
 
@@ -333,7 +345,7 @@ export function Dialog({ title, onClose, children }) {
     if (field instanceof HTMLElement) field.focus();
     return () => before?.focus?.();
   }, []);
-  return html`<dialog ref=${element} aria-label=${title} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
+  return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
     <h2>${title}</h2>
     ${children}
   </dialog>`;

@@ -1,12 +1,13 @@
 //! Snapshots of all subscriptions of a topic, for metrics. Sends nothing to actors and reads no
 //! disk.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{SubscriptionHandle, TopicHandle};
 use crate::{fanout::meter::TopicMeter, supervision::IncarnationEnds};
 use gridhook_event::{Seq, SubscriptionId, Timestamp, chunk::RunningTotals};
 use gridhook_journal as journal;
+use gridhook_policy::outcome::{Failure, Outcome};
 use gridhook_policy::record::{
     Counters, Cursor, EndpointView, Health, HeldBy, job::Job, lease::StepKind,
 };
@@ -43,6 +44,47 @@ pub struct SubscriptionCensus<'a> {
     pub measured: Option<SubscriptionMeasures>,
 }
 
+/// Failed requests by what the endpoint did. Other failures, such as a status of 500, are in none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FailureCounts {
+    /// The endpoint has refused the request, such as with 400 or 404.
+    pub refused: u64,
+    /// 429 or 503.
+    pub busy: u64,
+    /// No connection, or no response in time.
+    pub unanswered: u64,
+}
+
+impl FailureCounts {
+    fn from_reasons(reasons: &BTreeMap<Outcome, u64>) -> Self {
+        let mut counts = Self::default();
+        for (outcome, count) in reasons {
+            let Outcome::Failed(failure) = outcome else {
+                continue;
+            };
+            match failure {
+                Failure::NotFound
+                | Failure::Unauthorized
+                | Failure::BadRequest
+                | Failure::PayloadTooLarge
+                | Failure::Forbidden => counts.refused += count,
+                Failure::Busy => counts.busy += count,
+                Failure::TimedOut | Failure::SocketError | Failure::ResolutionError => {
+                    counts.unanswered += count;
+                }
+                Failure::Disabled
+                | Failure::Full
+                | Failure::SessionQueueNotSupported
+                | Failure::InvalidAzureFunctionDestination
+                | Failure::GenericError
+                | Failure::TransformationFailed
+                | Failure::CredentialRefused => {}
+            }
+        }
+        counts
+    }
+}
+
 /// The figures of a subscription that a list of thousands shows.
 #[derive(Clone, Debug)]
 pub struct SubscriptionSnapshot {
@@ -67,6 +109,8 @@ pub struct SubscriptionSnapshot {
     pub in_flight: usize,
     /// Events that clients have received by pulling.
     pub received: u64,
+    /// Failed requests by their reasons.
+    pub failures: FailureCounts,
 }
 
 impl SubscriptionSnapshot {
@@ -98,6 +142,7 @@ impl SubscriptionSnapshot {
                     .get(&StepKind::Received)
                     .copied()
                     .unwrap_or_default(),
+                failures: FailureCounts::from_reasons(&state.cursor.counts.failed),
             }
         })
     }

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, mpsc};
 pub use self::change::to_json;
 pub use self::{
     chaos::{ChaosVictim, TaskKill},
-    counts::{SubscriptionCensus, SubscriptionSnapshot},
+    counts::{FailureCounts, SubscriptionCensus, SubscriptionSnapshot},
     events::EventPage,
     follow::ShardTopics,
     replay::{ReplayContent, ReplayPoint, ReplayRange},
@@ -33,8 +33,8 @@ pub use self::{
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
 use crate::control::{
-    audit, deployments::Deployments, resource_groups::ResourceGroups, system_events::SystemEvents,
-    tokens::Tokens, validation::EndpointValidator,
+    audit, deployments::Deployments, resource_groups::ResourceGroups, sessions::Sessions,
+    system_events::SystemEvents, tokens::Tokens, validation::EndpointValidator,
 };
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, chunk::Chunk};
 use gridhook_journal as journal;
@@ -119,6 +119,7 @@ pub struct Registry {
     starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
     expiry: Notify,
     feed: Arc<EventFeed>,
+    sessions: Sessions,
     tokens: Arc<Tokens>,
     resource_groups: ResourceGroups,
     deployments: Arc<Deployments>,
@@ -162,6 +163,7 @@ impl Registry {
             starts,
             expiry: Notify::new(),
             feed: Arc::default(),
+            sessions: Sessions::load_from_journal(journal.clone())?,
             tokens: Arc::new(Tokens::load_from_journal(journal.clone())?),
             resource_groups: ResourceGroups::load_from_journal(journal.clone())?,
             deployments: Arc::new(Deployments::load_from_journal(journal.clone())?),
@@ -375,6 +377,11 @@ impl Registry {
     /// The deployments of templates.
     pub fn deployments(&self) -> &Arc<Deployments> {
         &self.deployments
+    }
+
+    /// The sessions of signed-in browsers.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     pub fn tokens(&self) -> &Arc<Tokens> {

@@ -251,6 +251,10 @@ impl TopicHandle {
         Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
     }
 
+    pub fn subscription_record(&self, number: SubscriptionId) -> Option<Arc<SubscriptionRecord>> {
+        Some(Arc::clone(&self.find_child(number)?.shared.plan().record))
+    }
+
     pub fn subscription_name(&self, number: SubscriptionId) -> Option<Name> {
         Some(self.find_child(number)?.shared.plan().record.name.clone())
     }

@@ -1,12 +1,12 @@
 // The ledger of an event subscription: every attempt and every end, by time and outcome.
-import { get, pathOf, withQuery } from '../api.js';
+import { get, may, pathOf, withQuery } from '../api.js';
 import { OUTCOMES, STEPS, withWords } from '../causes.js';
 import { absolute, command, millis, now, num, splitId, topicArgument, words } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { link, setParams, useParam, useStore, zone } from '../state.js';
 import { Opener, Table } from '../table.js';
-import { Command, Facts, Field, Loaded, Outcome, Select, Time, Words } from '../ui.js';
+import { Command, Facts, Field, Loaded, Outcome, Select, Time, ViewLink, Words } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -65,7 +65,7 @@ export function Attempts({ id }) {
           { key: 'at', name: 'Time', cell: (line) => html`<${Opener} isOpen=${opened === keyOf(line)} onClick=${() => open(opened === keyOf(line) ? '' : keyOf(line))}><${Time} at=${line.at} /><//>` },
           { key: 'step', name: 'Step', cell: (line) => html`<${Outcome} step=${line.step} />` },
           { key: 'events', name: 'Events', num: true, cell: (line) => num(line.events) },
-          { key: 'seq', name: 'Sequence', num: true, cell: (line) => html`<a aria-label=${`Event ${num(line.firstSequence)}`} href=${link('event', { topic, sequence: line.firstSequence })}>${num(line.firstSequence)}</a>${line.lastSequence === line.firstSequence ? '' : ` – ${num(line.lastSequence)}`}` },
+          { key: 'seq', name: 'Sequence', num: true, cell: (line) => html`<${ViewLink} aria-label=${`Event ${num(line.firstSequence)}`} href=${link('event', { topic, sequence: line.firstSequence })}>${num(line.firstSequence)}<//>${line.lastSequence === line.firstSequence ? '' : ` – ${num(line.lastSequence)}`}` },
           { key: 'attempt', name: 'Attempt', num: true, cell: (line) => num(line.attempt) },
           { key: 'status', name: 'Status', num: true, cell: (line) => line.status ?? '' },
           { key: 'outcome', name: 'Outcome', cell: (line) => html`<${Words} code=${line.outcome ?? line.reason} />` },
@@ -93,12 +93,12 @@ export function Line({ line, topic }) {
   return html`<${Facts} rows=${[
     ['What', withWords(line.text)],
     ['Time', html`<${Time} at=${line.at} />`],
-    ['Lane', line.lane],
+    may('read') && ['Lane', line.lane],
     line.nextAttempt && ['Next attempt', html`<${Time} at=${line.nextAttempt} />, not before`],
     line.reason && ['Reason', html`<${Words} code=${line.reason} />`],
     line.file && ['File', html`<code>${line.file}</code>`],
     line.filter && ['Filter', html`version ${line.filter.version}${line.filter.stoppedBy ? html`, stopped by <code>${line.filter.stoppedBy}</code>: ${line.filter.reason}${line.filter.value ? html`; it saw <code>${line.filter.value}</code>` : ''}` : ''}`],
     line.response && [line.response.byEndpoint ? 'The endpoint answered' : 'The request ended with', html`${line.response.text && html`<blockquote>${line.response.text}</blockquote>`}<${Heads} response=${line.response} />`],
-    topic && ['Event', html`<a aria-label=${`Event ${num(line.firstSequence)}`} href=${link('event', { topic, sequence: line.firstSequence })}>${num(line.firstSequence)}</a>`],
+    topic && ['Event', html`<${ViewLink} aria-label=${`Event ${num(line.firstSequence)}`} href=${link('event', { topic, sequence: line.firstSequence })}>${num(line.firstSequence)}<//>`],
   ]} />`;
 }

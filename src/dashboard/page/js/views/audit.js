@@ -5,11 +5,11 @@ import { html } from '../html.js';
 import { usePoll } from '../poll.js';
 import { link, setParams, useParam } from '../state.js';
 import { Opener, Pages, Table } from '../table.js';
-import { Badge, Command, Diff, Facts, Loaded, Search, Select, Time } from '../ui.js';
+import { Badge, Command, Diff, Facts, Head, Loaded, Search, Select, Time } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
-export function Audit() {
+export default function Audit() {
   const [operator, setOperator] = useParam('operator');
   const [text, setText] = useParam('q');
   const [refused, setRefused] = useParam('refused');
@@ -24,6 +24,7 @@ export function Audit() {
   const isFiltered = operator || text || refused;
   const flags = [operator && ['--operator', operator], text && ['--search', text], refused && ['--refused']].filter(Boolean).flat();
   return html`
+    <${Head} title="Audit trail" about="What operators changed, revealed and tried to do." />
     <div class="filters">
       <${Search} label="Search by operation, path or request id" value=${text} onChange=${choose(setText)} />
       <${Search} label="Operator" value=${operator} placeholder="admin, or the name of a token" onChange=${choose(setOperator)} />

@@ -9,7 +9,7 @@ import { top } from '../resources.js';
 import { run } from '../actions.js';
 import { go, link, setParams, useParam, useParams } from '../state.js';
 import { Opener, Pages, Table } from '../table.js';
-import { Badge, Command, Facts, Failed, Field, Head, Loaded, Loading, Payload, Search, Select, Time, Words, ask, tell } from '../ui.js';
+import { Badge, Command, Facts, Failed, Field, Head, Loaded, Loading, Payload, Search, Select, Time, ViewLink, Words, ask, tell } from '../ui.js';
 import { Range, instant } from './attempts.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
@@ -63,7 +63,7 @@ function Newest() {
         { key: 'reason', name: 'Reason', cell: (line) => html`<${Words} code=${line.reason} />` },
         { key: 'attempts', name: 'Attempts', num: true, cell: (line) => num(line.attempt) },
         { key: 'events', name: 'Events', num: true, cell: (line) => num(line.events) },
-        { key: 'seq', name: 'Sequence', num: true, cell: (line) => html`<a aria-label=${`Event ${num(line.firstSequence)}`} href=${link('event', { topic: line.topic, sequence: line.firstSequence })}>${num(line.firstSequence)}</a>` },
+        { key: 'seq', name: 'Sequence', num: true, cell: (line) => html`<${ViewLink} aria-label=${`Event ${num(line.firstSequence)}`} href=${link('event', { topic: line.topic, sequence: line.firstSequence })}>${num(line.firstSequence)}<//>` },
       ])} />
       <${Pages} next=${page.continue} />`}
     <//>
@@ -149,7 +149,7 @@ function Letter({ id, row }) {
       ['Attempts', num(row.deliveryAttempts)],
       row.file && ['File', html`<code>${row.file}</code>`],
       row.fileDue && ['File is due', html`<${Time} at=${row.fileDue} />`],
-      ['Event', row.id && html`<a href=${link('event', { topic: splitId(id).topic, id: row.id })}>trace ${row.id}</a>`],
+      ['Event', row.id && html`<${ViewLink} href=${link('event', { topic: splitId(id).topic, id: row.id })}>trace ${row.id}<//>`],
     ]} />
     ${poll.loading ? html`<${Loading} />` : poll.data !== undefined && html`<${Payload} text=${isJson(text) ? pretty(text) : text} name=${`${row.id ?? 'dead-letter'}.json`} />`}
   `;

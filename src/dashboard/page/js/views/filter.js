@@ -6,7 +6,7 @@ import { usePoll } from '../poll.js';
 import { subscriptionsOf, topics } from '../resources.js';
 import { link, setParams, useParams } from '../state.js';
 import { Table } from '../table.js';
-import { Badge, Command, Failed, Field, Head, Loaded, Select } from '../ui.js';
+import { Badge, Command, Failed, Field, Head, Loaded, Select, ViewLink } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -85,7 +85,7 @@ export function Bench({ topic, id, filter, isOwn = false }) {
         <${Select} label="Show" value=${shown} onChange=${setShown} options=${[['', 'all'], ['matches', 'matching'], ['stopped', 'stopped'], ...(result.present ? [['differ', 'different from now']] : [])]} />
       </div>
       ${rows.length === 0 ? html`<div class="empty">The topic has no stored event to test. Paste some.</div>` : html`<${Table} name="Results" rows=${visible} id=${(row) => `${row.index}`} columns=${/** @type {import('../table.js').Columns<Schemas['FilterReportLine'] & { index: number, before: boolean | undefined }>} */ ([
-        { key: 'id', name: 'Event', cell: (row) => html`<a data-open href=${link('event', { topic, id: row.id })}>${row.id}</a>` },
+        { key: 'id', name: 'Event', cell: (row) => html`<${ViewLink} data-open href=${link('event', { topic, id: row.id })}>${row.id}<//>` },
         { key: 'matches', name: 'Result', cell: (row) => html`<${Badge} kind=${row.matches ? 'ok' : 'none'}>${row.matches ? 'matches' : 'stopped'}<//>` },
         result.present && { key: 'before', name: 'Now', cell: (row) => (row.before === row.matches ? 'same' : html`<${Badge} kind="warn">${row.before ? 'matches' : 'stopped'}<//>`) },
         { key: 'by', name: 'Stopped by', cell: (row) => html`<code>${row.stoppedBy ?? ''}</code>` },

@@ -8,13 +8,12 @@ import { usePoll } from '../poll.js';
 import { readiness } from '../resources.js';
 import { isClustered, useParam, useStore } from '../state.js';
 import { Table } from '../table.js';
-import { Audit } from './audit.js';
 import { Cluster } from './cluster.js';
 import { Badge, Command, Facts, Failed, Field, Head, Loaded, TabPanel, Tabs, Time } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
-const TABS = [['state', 'State'], ['settings', 'Settings'], ['store', 'Store and backup'], ['supervision', 'Supervision'], ['cluster', 'Cluster'], ['audit', 'Audit trail']];
+const TABS = [['state', 'State'], ['settings', 'Settings'], ['store', 'Store and backup'], ['supervision', 'Supervision'], ['cluster', 'Cluster']];
 
 export default function Server() {
   const [tab, setTab] = useParam('tab', 'state');
@@ -28,7 +27,6 @@ export default function Server() {
     ${tab === 'store' && html`<${Store} />`}
     ${tab === 'supervision' && html`<${Supervision} />`}
     ${tab === 'cluster' && html`<${Cluster} />`}
-    ${tab === 'audit' && html`<${Audit} />`}
     <//>
   `;
 }

@@ -7,7 +7,7 @@ import { html } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
 import { address, destinationOf, flat, statusOf } from '../resources.js';
 import { go, link, useParam, useParams } from '../state.js';
-import { Badge, Command, Condition, Facts, Failed, Figure, Head, Loaded, TabPanel, Tabs, Time, Words, conditionText } from '../ui.js';
+import { Badge, Command, Condition, Facts, Failed, Figure, Head, Loaded, TabPanel, Tabs, Time, ViewLink, Words, conditionText } from '../ui.js';
 import { Attempts, Heads } from './attempts.js';
 import { Configuration } from './configuration.js';
 import { DeadLettersOf } from './dead-letters.js';
@@ -47,7 +47,7 @@ export default function Subscription() {
     <${Loaded} poll=${status}>${(/** @type {Schemas['Status']} */ current) => html`
       <${State} id=${id} data=${current} resource=${resource.data} />
       <${Counters} counters=${current.counters} data=${current} />
-      <${Tabs} name="Parts of the event subscription" tabs=${TABS.filter(([id]) => id !== 'charts' || may('read'))} value=${tab} onChange=${setTab} />
+      <${Tabs} name="Parts of the event subscription" tabs=${TABS.filter(([id]) => may('read') || !['charts', 'actor'].includes(id))} value=${tab} onChange=${setTab} />
       <${TabPanel} value=${tab}>
       ${tab === 'attempts' && html`<${Attempts} id=${id} />`}
       ${tab === 'charts' && html`<${History} topic=${topic} subscription=${name} />`}
@@ -87,17 +87,17 @@ function State({ id, data, resource }) {
     ${health.state === 'healthy' && health.failures > 0 && html`<p class="notice warn">${Number(health.failures) === 1 ? 'The last request' : `The last ${num(health.failures)} requests`} failed. The endpoint is suspended if this goes on.</p>`}
     ${condition === 'waiting' && html`<p class="notice warn">${count(data.backlog, 'event')} unread and ${num(data.counters.pending)} received before, and no client receives. Start a receiver.</p>`}
     ${hasFailure && html`<${LastFailure} id=${id} data=${data} />`}
-    ${data.heldBy && html`<p class="notice warn">Held by ${data.heldBy}: nothing is sent until it is resumed.</p>`}
-    ${order?.blockedKeys > 0 && html`<p class="notice bad">${count(order.blockedKeys, 'key is', 'keys are')} blocked, the first by <a href=${link('event', { topic: splitId(id).topic, sequence: order.firstBlockingSequence })}>event ${num(order.firstBlockingSequence)}</a>. ${may('operate') && [['Attempt again', true], ['Give up', false]].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>${name}</button> `)}</p>`}
+    ${data.heldBy && html`<p class="notice warn">Held by ${isPortal() ? 'an operator' : data.heldBy}: nothing is sent until it is resumed.</p>`}
+    ${order?.blockedKeys > 0 && html`<p class="notice bad">${count(order.blockedKeys, 'key is', 'keys are')} blocked, the first by <${ViewLink} href=${link('event', { topic, sequence: order.firstBlockingSequence })}>event ${num(order.firstBlockingSequence)}<//>. ${may('operate') && [['Attempt again', true], ['Give up', false]].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>${name}</button> `)}</p>`}
     ${provisioning === 'AwaitingManualAction' && html`<p class="notice warn">The endpoint has to be validated: somebody with access to it opens the validation URL that it received, within ten minutes.</p>`}
     <${Facts} rows=${[
       ['Endpoint', resource && html`<code>${address(resource.properties)}</code>`],
-      !isQueue && ['Pace', `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${count(endpoint.eventsPerRequest, 'event')} a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`],
+      !isQueue && may('read') && ['Pace', `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${count(endpoint.eventsPerRequest, 'event')} a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`],
       ['Backlog', html`${count(data.backlog, 'event')}${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}`],
       !isQueue && ['Next attempt of a pending event', nextAttempt(data)],
       !isQueue && may('read') && ['Retries', html`${settings.retryPolicy?.schedule ? `after ${[].concat(settings.retryPolicy.schedule).join(', ')}; ` : ''}<a href=${link('editions', { edition: parent.data?.properties?.edition })}>Retry schedule</a>`],
       order && ['Order by key', `${count(order.heldBackEvents, 'event waits', 'events wait')} behind others of ${count(order.holdingKeys, 'key')}`],
-      data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose answer may still come`],
+      may('read') && data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose answer may still come`],
     ]} />
   </section>`;
 }
@@ -127,7 +127,7 @@ function LastFailure({ id, data }) {
   const line = poll.data;
   if (!line) return null;
   return html`<div class="notice bad" role="group" aria-label="Last failure">
-    <p><b>Last failure: ${line.status ?? ''} <${Words} code=${line.outcome} /></b>, <${Time} at=${line.at} />, <a href=${link('event', { topic: splitId(id).topic, sequence: line.firstSequence })}>event ${num(line.firstSequence)}</a>, attempt ${num(line.attempt)}. ${count(data.counters.requestsFailed, 'request')} failed of ${num(data.counters.requests)}.</p>
+    <p><b>Last failure: ${line.status ?? ''} <${Words} code=${line.outcome} /></b>, <${Time} at=${line.at} />, <${ViewLink} href=${link('event', { topic: splitId(id).topic, sequence: line.firstSequence })}>event ${num(line.firstSequence)}<//>, attempt ${num(line.attempt)}. ${count(data.counters.requestsFailed, 'request')} failed of ${num(data.counters.requests)}.</p>
     ${line.response?.text && html`<blockquote>${line.response.text}</blockquote>`}
     <${Heads} response=${line.response} />
     <p>${nextStep(line.outcome, data.endpoint.responseTimeoutInSeconds)}</p>

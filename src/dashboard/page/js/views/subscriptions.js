@@ -7,7 +7,7 @@ import { useChanges, usePoll } from '../poll.js';
 import { top } from '../resources.js';
 import { link, store, useParam, useStore } from '../state.js';
 import { Middle, Table } from '../table.js';
-import { Command, Condition, Head, Loaded, Search, Select, Time, tell } from '../ui.js';
+import { Command, Condition, Head, Loaded, Search, Select, Time, ViewLink, tell } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']['TopLine']} TopLine */
 
@@ -80,7 +80,7 @@ export default function Subscriptions() {
       <${Select} label="Rates over" value=${window} onChange=${setWindow} options=${WINDOWS} />
       ${topic && html`<div class="acts"><button type="button" onClick=${() => setTopic('')}>Only ${shortName(topic)} <span aria-hidden="true">×</span></button></div>`}
     </div>
-    <${Loaded} poll=${poll} isEmpty=${(data) => data.subscriptions === 0} empty=${html`<p>There is no event subscription yet. Open a <a href=${link('topics')}>topic</a> to create one, or use a shell:</p><${Command} parts=${['subscriptions', 'create', 'orders', 'billing', '--endpoint', 'http://127.0.0.1:9090/']} />`}>
+    <${Loaded} poll=${poll} isEmpty=${(data) => data.subscriptions === 0} empty=${html`<p>There is no event subscription yet. ${may('read') && html`Open a <a href=${link('topics')}>topic</a> to create one, or use a shell:`}</p><${Command} parts=${['subscriptions', 'create', 'orders', 'billing', '--endpoint', 'http://127.0.0.1:9090/']} />`}>
       ${(data) => {
         return html`
           <div class="toolbar">
@@ -96,7 +96,7 @@ export default function Subscriptions() {
             columns=${/** @type {import('../table.js').Columns<TopLine>} */ ([
               { key: 'name', name: 'Name', sort: true, rank: 'sticky', cell: (line) => html`<a data-open href=${link('subscription', { id: idOf(line) })}>${line.subscription}</a>` },
               { key: 'health', name: 'Condition', sort: true, cell: (line) => html`<${Condition} line=${line} />` },
-              { key: 'topic', name: 'Topic', rank: 'mid', cell: (line) => html`<a href=${link('topic', { id: line.topic })} title=${line.topic}>${shortName(line.topic)}</a>` },
+              { key: 'topic', name: 'Topic', rank: 'mid', cell: (line) => html`<${ViewLink} href=${link('topic', { id: line.topic })} title=${line.topic}>${shortName(line.topic)}<//>` },
               { key: 'endpoint', name: 'Endpoint', rank: 'mid', cell: (line) => (line.endpoint ? html`<${Middle} text=${line.endpoint.replace(/^https?:\/\//, '')} />` : 'pull') },
               { key: 'activity', name: 'Delivered', num: true, sort: true, cell: (line) => rate(line.deliveredPerSecond) },
               { key: 'success', name: 'Success', num: true, cell: (line) => percent(line.successShare) },
