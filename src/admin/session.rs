@@ -1,6 +1,6 @@
 //! `/ui/session`: sign-in and sign-out of the dashboard. `/sessions`: all sessions.
 
-use crate::{AdminResult, respond_nothing};
+use crate::AdminResult;
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
     http::header::{ORIGIN, SET_COOKIE, USER_AGENT},
