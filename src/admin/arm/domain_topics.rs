@@ -20,7 +20,7 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let page = PageRequest::from_request(call.request, control)?;
     let permissions = call.permissions;
     let domain = find_topic(control, path)?;
-    check_seen(control, &permissions, &domain, path)?;
+    check_seen(control, permissions, &domain, path)?;
     let record = domain.record();
     let id = record.resource_id();
     let mut topics = domain.domain_topics();

@@ -45,7 +45,7 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let page = PageRequest::from_request(call.request, control)?;
     let permissions = call.permissions;
     let topic = find_topic(control, path)?;
-    check_seen(control, &permissions, &topic, path)?;
+    check_seen(control, permissions, &topic, path)?;
     let domain_topic = own_domain_topic(&topic, path);
     if domain_topic
         .as_ref()
