@@ -143,31 +143,39 @@ pub enum AdminError {
 impl AdminError {
     /// The code of the error body.
     pub(super) fn error_code(&self) -> &'static str {
+        self.status_and_code().1
+    }
+
+    fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
-            Self::NoToken => "AuthenticationFailed",
+            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => {
+                (StatusCode::BAD_REQUEST, "InvalidRequest")
+            }
+            Self::Validation(_) => (StatusCode::BAD_REQUEST, "Url validation"),
+            Self::NoToken => (StatusCode::UNAUTHORIZED, "AuthenticationFailed"),
             Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => {
-                "InvalidAuthenticationToken"
+                (StatusCode::UNAUTHORIZED, "InvalidAuthenticationToken")
             }
             Self::NoRole
             | Self::WeakRole { .. }
             | Self::OutOfScope(_)
             | Self::PortalLink(_)
-            | Self::Use { .. } => "AuthorizationFailed",
-            Self::NoSubscription(_) => "SubscriptionNotFound",
-            Self::NoResourceGroup(_) => "ResourceGroupNotFound",
-            Self::NoSuchPath(_) => "NotFound",
-            Self::NotFound(_) => "ResourceNotFound",
-            Self::Method { .. } => "MethodNotAllowed",
-            Self::Conflict(_) | Self::Stale(_) => "Conflict",
-            Self::Precondition { .. } => "PreconditionFailed",
-            Self::Validation(_) => "Url validation",
-            Self::Deployment(error) => error.code(),
-            Self::Gone(_) => "Gone",
-            Self::TooLarge(_) => "RequestEntityTooLarge",
-            Self::Slow(_) => "RequestTimeout",
-            Self::Unavailable(_) => "ServiceUnavailable",
-            Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => "InternalServerError",
+            | Self::Use { .. } => (StatusCode::FORBIDDEN, "AuthorizationFailed"),
+            Self::NoSubscription(_) => (StatusCode::NOT_FOUND, "SubscriptionNotFound"),
+            Self::NoResourceGroup(_) => (StatusCode::NOT_FOUND, "ResourceGroupNotFound"),
+            Self::NoSuchPath(_) => (StatusCode::NOT_FOUND, "NotFound"),
+            Self::NotFound(_) => (StatusCode::NOT_FOUND, "ResourceNotFound"),
+            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+            Self::Conflict(_) | Self::Stale(_) => (StatusCode::CONFLICT, "Conflict"),
+            Self::Precondition { .. } => (StatusCode::PRECONDITION_FAILED, "PreconditionFailed"),
+            Self::Deployment(error) => (error.status_code(), error.code()),
+            Self::Gone(_) => (StatusCode::GONE, "Gone"),
+            Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+            Self::Slow(_) => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
+            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+            Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError")
+            }
         }
     }
 
@@ -187,34 +195,7 @@ impl AdminError {
 
 impl ResponseError for AdminError {
     fn status_code(&self) -> StatusCode {
-        match self {
-            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => {
-                StatusCode::BAD_REQUEST
-            }
-            Self::NoToken | Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => {
-                StatusCode::UNAUTHORIZED
-            }
-            Self::NoRole
-            | Self::WeakRole { .. }
-            | Self::OutOfScope(_)
-            | Self::PortalLink(_)
-            | Self::Use { .. } => StatusCode::FORBIDDEN,
-            Self::NoSuchPath(_)
-            | Self::NotFound(_)
-            | Self::NoSubscription(_)
-            | Self::NoResourceGroup(_) => StatusCode::NOT_FOUND,
-            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Conflict(_) | Self::Stale(_) => StatusCode::CONFLICT,
-            Self::Precondition { .. } => StatusCode::PRECONDITION_FAILED,
-            Self::Deployment(error) => error.status_code(),
-            Self::Gone(_) => StatusCode::GONE,
-            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
-        }
+        self.status_and_code().0
     }
 
     fn error_response(&self) -> HttpResponse {

@@ -7,14 +7,16 @@ use std::collections::BTreeMap;
 
 use actix_web::{HttpRequest, HttpResponse};
 
-use super::list::PageRequest;
-use crate::model::account::azure_subscriptions;
-use crate::model::account::event_grid_provider;
-use crate::model::account::only_tenant;
-use crate::model::account::used_locations;
+use super::{list::PageRequest, resource_groups::list_tracked};
 use crate::{
     AdminError, Control,
-    model::{account::ResourcePlacement, value_of},
+    model::{
+        account::{
+            ResourcePlacement, azure_subscriptions, event_grid_provider, only_tenant,
+            used_locations,
+        },
+        value_of,
+    },
 };
 use gridhook_api::{
     account::{AzureSubscription, Provider},
@@ -48,18 +50,12 @@ pub(super) fn list_placements(control: &Control) -> Vec<ResourcePlacement> {
         scope: of.scope.clone(),
         location: of.location.clone(),
     });
-    let topics = control.registry.list_topics();
-    let topics = topics.iter().map(|topic| topic.record());
-    let topics = topics.map(|of| ResourcePlacement {
-        scope: of.scope.clone(),
-        location: of.location.clone(),
+    let resources = list_tracked(control, None).into_iter();
+    let resources = resources.map(|one| ResourcePlacement {
+        scope: one.scope,
+        location: one.resource.location,
     });
-    let namespaces = control.registry.list_namespaces();
-    let namespaces = namespaces.iter().map(|of| ResourcePlacement {
-        scope: of.scope.clone(),
-        location: of.location.clone(),
-    });
-    groups.chain(topics).chain(namespaces).collect()
+    groups.chain(resources).collect()
 }
 
 pub(super) fn list_tenants() -> HttpResponse {

@@ -4,9 +4,7 @@ use crate::{AdminResult, respond_json, respond_nothing};
 use actix_web::HttpResponse;
 use tracing::info;
 
-use super::{
-    Call, Input, Permissions, TopicPath, check_seen, find_topic, list::PageRequest, not_found,
-};
+use super::{Call, Input, TopicPath, check_seen, find_topic, list::PageRequest, not_found};
 use crate::model::domain_topic::domain_topic_view;
 use crate::{
     Control,
@@ -20,9 +18,9 @@ use gridhook_record::topic::DomainTopic;
 pub(super) fn list(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let control = call.control;
     let page = PageRequest::from_request(call.request, control)?;
-    let permissions = Permissions::from_request(call.request)?;
+    let permissions = call.permissions;
     let domain = find_topic(control, path)?;
-    check_seen(control, &permissions, &domain, path)?;
+    check_seen(control, permissions, &domain, path)?;
     let record = domain.record();
     let id = record.resource_id();
     let mut topics = domain.domain_topics();

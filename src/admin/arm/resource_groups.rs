@@ -5,7 +5,7 @@
 
 use crate::model::refuse_value;
 use crate::{AdminResult, respond_json, respond_nothing};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use actix_web::{HttpRequest, HttpResponse, http::Method};
 use serde_json::{Value, json};
@@ -27,11 +27,11 @@ use crate::{
         value_of,
     },
 };
-use gridhook_api::{account::ResourceGroup, what_if::Difference};
-use gridhook_record::{
-    resource_group::ResourceGroupRecord,
-    topic::{ArmScope, TopicKind},
+use gridhook_api::{
+    account::{GenericResource, ResourceGroup},
+    what_if::Difference,
 };
+use gridhook_record::{resource_group::ResourceGroupRecord, topic::ArmScope};
 
 /// The group, if it exists.
 pub(super) fn find_group(control: &Control, scope: &ArmScope) -> Option<ResourceGroup> {
@@ -149,29 +149,58 @@ pub(super) async fn delete(control: &Control, scope: &ArmScope) -> AdminResult {
     Ok(HttpResponse::Ok().finish())
 }
 
-/// The ids of the topics, domains and namespaces of a group.
-pub(super) fn resource_ids(control: &Control, scope: &ArmScope) -> Vec<String> {
-    let topics = control.registry.list_topics();
-    let records = topics.iter().map(|topic| topic.record());
-    let topics = records
-        .filter(|record| record.namespace.is_none() && is_in_scope(&record.scope, scope))
-        .map(|record| record.resource_id());
-    let namespaces = control.registry.list_namespaces();
-    let namespaces = namespaces
-        .iter()
-        .filter(|record| is_in_scope(&record.scope, scope))
-        .map(|record| record.resource_id());
-    topics.chain(namespaces).collect()
+/// A topic, a domain or a namespace, with its resource group.
+pub(super) struct TrackedResource {
+    pub(super) scope: ArmScope,
+    pub(super) resource: GenericResource,
 }
 
-/// A resource as lists of all types have it.
-struct ListedResource {
-    id: String,
-    name: String,
-    kind: &'static str,
-    location: String,
-    tags: std::collections::BTreeMap<String, String>,
-    scope: ArmScope,
+/// The topics, domains and namespaces; with permissions, those that the caller sees.
+pub(super) fn list_tracked(
+    control: &Control,
+    permissions: Option<&Permissions>,
+) -> Vec<TrackedResource> {
+    let mut all = Vec::new();
+    for topic in control.registry.list_topics() {
+        let record = topic.record();
+        let sees_topic = |of: &Permissions| of.sees_topic(control, &record, None);
+        if record.namespace.is_none() && permissions.is_none_or(sees_topic) {
+            let kind = record.kind().path_segment();
+            all.push(TrackedResource {
+                scope: record.scope.clone(),
+                resource: GenericResource {
+                    id: record.resource_id(),
+                    name: record.name.to_string(),
+                    kind: format!("Microsoft.EventGrid/{kind}"),
+                    location: record.location.clone(),
+                    tags: record.tags.clone(),
+                },
+            });
+        }
+    }
+    for record in control.registry.list_namespaces() {
+        if permissions.is_none_or(|of| of.sees_namespace(&record)) {
+            all.push(TrackedResource {
+                scope: record.scope.clone(),
+                resource: GenericResource {
+                    id: record.resource_id(),
+                    name: record.name.to_string(),
+                    kind: "Microsoft.EventGrid/namespaces".to_owned(),
+                    location: record.location.clone(),
+                    tags: record.tags.clone(),
+                },
+            });
+        }
+    }
+    all
+}
+
+/// The ids of the topics, domains and namespaces of a group.
+pub(super) fn resource_ids(control: &Control, scope: &ArmScope) -> Vec<String> {
+    let all = list_tracked(control, None).into_iter();
+    all.filter(|one| is_in_scope(&one.scope, scope))
+        .map(|one| one.resource.id)
+        .collect()
 }
 
 /// `GET …/resources`: topics, domains and namespaces.
@@ -179,53 +208,13 @@ pub(super) fn list_resources(call: Call<'_>, scope: &AzureScope) -> AdminResult 
     let control = call.control;
     let (page, filter) = PageRequest::from_unfiltered_request(call.request, control)?;
     let filter = ResourceFilter::parse(&filter)?;
-    let permissions = Permissions::from_request(call.request)?;
-    let mut all = Vec::new();
-    for topic in control.registry.list_topics() {
-        let record = topic.record();
-        if record.namespace.is_none() && permissions.sees_topic(control, &record, None) {
-            let kind = if record.kind() == TopicKind::Domain {
-                "domains"
-            } else {
-                "topics"
-            };
-            all.push(ListedResource {
-                id: record.resource_id(),
-                name: record.name.to_string(),
-                kind,
-                location: record.location.clone(),
-                tags: record.tags.clone(),
-                scope: record.scope.clone(),
-            });
-        }
-    }
-    let namespaces = control.registry.list_namespaces();
-    for record in namespaces
-        .iter()
-        .filter(|record| permissions.sees_namespace(record))
-        .map(Arc::as_ref)
-    {
-        all.push(ListedResource {
-            id: record.resource_id(),
-            name: record.name.to_string(),
-            kind: "namespaces",
-            location: record.location.clone(),
-            tags: record.tags.clone(),
-            scope: record.scope.clone(),
-        });
-    }
+    let mut all = list_tracked(control, Some(call.permissions));
     all.retain(|one| is_in(&one.scope, scope) && filter.has_resource(one));
     let by_key = all
         .into_iter()
-        .map(|one| (one.id.to_lowercase(), one))
+        .map(|one| (one.resource.id.to_lowercase(), one.resource))
         .collect();
-    let view = |one: &ListedResource| {
-        json!({
-            "id": one.id, "name": one.name, "type": format!("Microsoft.EventGrid/{}", one.kind),
-            "location": one.location, "tags": one.tags,
-        })
-    };
-    Ok(page.into_response(by_key, |one| &one.name, view))
+    Ok(page.into_response(by_key, |one: &GenericResource| &one.name, value_of))
 }
 
 /// `$filter` of a list of resources: comparisons for equality, joined by `and`.
@@ -271,57 +260,37 @@ impl ResourceFilter {
         Ok(Self(comparisons))
     }
 
-    fn has_resource(&self, one: &ListedResource) -> bool {
+    fn has_resource(&self, TrackedResource { scope, resource }: &TrackedResource) -> bool {
         self.0.iter().all(|(key, value)| match key.as_str() {
-            "resourcetype" => {
-                format!("Microsoft.EventGrid/{}", one.kind).eq_ignore_ascii_case(value)
-            }
-            "resourcegroup" => one.scope.resource_group.eq_ignore_ascii_case(value),
-            "location" => one.location.eq_ignore_ascii_case(value),
-            "tagname" => one.tags.contains_key(value),
-            "tagvalue" => one.tags.values().any(|known| known == value),
-            _ => one.name.eq_ignore_ascii_case(value),
+            "resourcetype" => resource.kind.eq_ignore_ascii_case(value),
+            "resourcegroup" => scope.resource_group.eq_ignore_ascii_case(value),
+            "location" => resource.location.eq_ignore_ascii_case(value),
+            "tagname" => resource.tags.contains_key(value),
+            "tagvalue" => resource.tags.values().any(|known| known == value),
+            _ => resource.name.eq_ignore_ascii_case(value),
         })
     }
 }
 
 /// `GET …/tagNames`: the names of all tags and their values, with how often each is used.
 pub(super) fn tag_names(control: &Control, subscription: &str) -> Value {
-    let mut names: std::collections::BTreeMap<String, std::collections::BTreeMap<String, usize>> =
-        Default::default();
-    let topics = control.registry.list_topics();
-    let topics = topics
+    let mut names: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    let resources = list_tracked(control, None).into_iter();
+    let groups = control.registry.resource_groups().list_groups();
+    let groups = groups
         .iter()
-        .map(|topic| topic.record())
-        .filter(|record| record.namespace.is_none());
-    let mut all: Vec<(ArmScope, std::collections::BTreeMap<String, String>)> = topics
-        .map(|record| (record.scope.clone(), record.tags.clone()))
-        .collect();
-    all.extend(
-        control
-            .registry
-            .list_namespaces()
-            .iter()
-            .map(|record| (record.scope.clone(), record.tags.clone())),
-    );
-    all.extend(
-        control
-            .registry
-            .resource_groups()
-            .list_groups()
-            .iter()
-            .map(|record| (record.scope.clone(), record.tags.clone())),
-    );
-    for (_, tags) in all
-        .into_iter()
-        .filter(|(scope, _)| scope.subscription.eq_ignore_ascii_case(subscription))
+        .map(|record| (record.scope.clone(), record.tags.clone()));
+    let all = resources
+        .map(|one| (one.scope, one.resource.tags))
+        .chain(groups);
+    for (_, tags) in all.filter(|(scope, _)| scope.subscription.eq_ignore_ascii_case(subscription))
     {
         for (name, value) in tags {
             *names.entry(name).or_default().entry(value).or_default() += 1;
         }
     }
     let count = |value: usize| json!({"type": "Total", "value": value});
-    let view = |(name, values): (String, std::collections::BTreeMap<String, usize>)| {
+    let view = |(name, values): (String, BTreeMap<String, usize>)| {
         let id = format!("/subscriptions/{subscription}/tagNames/{name}");
         let total = values.values().sum();
         let values = values.into_iter().map(

@@ -12,8 +12,8 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    Call, Input, Permissions, TopicPath, check_seen, find_topic, list::PageRequest, not_found,
-    path::AzureScope, require_provisioned, topics::is_in, warn,
+    Call, Input, TopicPath, check_seen, find_topic, list::PageRequest, not_found, path::AzureScope,
+    require_provisioned, topics::is_in, warn,
 };
 use crate::model::difference::difference_between;
 use crate::model::subscription::provisioned_subscription_view;
@@ -43,9 +43,9 @@ use gridhook_record::{
 pub(super) fn list(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let control = call.control;
     let page = PageRequest::from_request(call.request, control)?;
-    let permissions = Permissions::from_request(call.request)?;
+    let permissions = call.permissions;
     let topic = find_topic(control, path)?;
-    check_seen(control, &permissions, &topic, path)?;
+    check_seen(control, permissions, &topic, path)?;
     let domain_topic = own_domain_topic(&topic, path);
     if domain_topic
         .as_ref()
@@ -82,7 +82,7 @@ pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> AdminResult {
     let topic_type = call.path.optional_name("topicTypeName");
     let page = PageRequest::from_request(call.request, control)?;
     let mut keyed = Vec::new();
-    let permissions = Permissions::from_request(call.request)?;
+    let permissions = call.permissions;
     for topic in control.registry.list_topics() {
         let record = topic.record();
         // Event subscriptions of namespace topics are another resource type in Azure.

@@ -10,7 +10,7 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::{
-    Call, Input, Permissions, TopicPath, find_topic,
+    Call, Input, TopicPath, find_topic,
     list::PageRequest,
     namespaces::{find_namespace, no_namespace},
     not_found,
@@ -74,7 +74,7 @@ pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> AdminResult {
         .iter()
         .map(|topic| topic.record())
         .collect();
-    let permissions = Permissions::from_request(call.request)?;
+    let permissions = call.permissions;
     records.retain(|record| {
         record.kind() == kind
             && is_in(&record.scope, scope)
@@ -91,7 +91,7 @@ pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> AdminResult {
 pub(super) fn list_in_namespace(call: Call<'_>, path: &NamespacePath) -> AdminResult {
     let control = call.control;
     let page = PageRequest::from_request(call.request, control)?;
-    let permissions = Permissions::from_request(call.request)?;
+    let permissions = call.permissions;
     let namespace = find_namespace(control, path)?;
     let topics = control.registry.namespace_topics(namespace.name.as_str());
     let sees_any = || {

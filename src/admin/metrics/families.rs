@@ -6,11 +6,12 @@ use std::time::Duration;
 use super::{
     figures::{SubscriptionFigures, by_end},
     scrape::NamedSubscription,
+    server,
 };
 use gridhook_event::Timestamp;
 use gridhook_metrics::{
     HistogramCounts,
-    text::{MetricFamily, MetricKind, MetricsText, SampleValue},
+    text::{MetricFamily, MetricsText, SampleValue},
 };
 use gridhook_subscription::PHASE_NAMES;
 
@@ -40,11 +41,7 @@ const fn counter(
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
 ) -> SubscriptionMetric {
     SubscriptionMetric {
-        family: MetricFamily {
-            name,
-            kind: MetricKind::Counter,
-            help,
-        },
+        family: server::counter(name, help),
         of,
     }
 }
@@ -55,11 +52,7 @@ const fn gauge(
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
 ) -> SubscriptionMetric {
     SubscriptionMetric {
-        family: MetricFamily {
-            name,
-            kind: MetricKind::Gauge,
-            help,
-        },
+        family: server::gauge(name, help),
         of,
     }
 }
@@ -71,11 +64,7 @@ const fn labelled(
     of: fn(&SubscriptionFigures) -> Vec<(String, u64)>,
 ) -> LabelledMetric {
     LabelledMetric {
-        family: MetricFamily {
-            name,
-            kind: MetricKind::Counter,
-            help,
-        },
+        family: server::counter(name, help),
         label,
         of,
     }
@@ -87,11 +76,7 @@ const fn histogram(
     of: fn(&SubscriptionFigures) -> &HistogramCounts,
 ) -> SubscriptionHistogram {
     SubscriptionHistogram {
-        family: MetricFamily {
-            name,
-            kind: MetricKind::Histogram,
-            help,
-        },
+        family: server::histogram(name, help),
         of,
     }
 }
@@ -202,18 +187,16 @@ const HISTOGRAMS: [SubscriptionHistogram; 4] = [
         started.", |f| &f.sums.measured.batch),
 ];
 
-const PHASE: MetricFamily = MetricFamily {
-    name: "gridhook_subscription_phase_seconds",
-    kind: MetricKind::Histogram,
-    help: "Duration of each phase of a request (dns, connect, tls, first_byte, body), since the \
+const PHASE: MetricFamily = server::histogram(
+    "gridhook_subscription_phase_seconds",
+    "Duration of each phase of a request (dns, connect, tls, first_byte, body), since the \
         process started.",
-};
+);
 
-const CAUSE: MetricFamily = MetricFamily {
-    name: "gridhook_subscription_suspension_info",
-    kind: MetricKind::Gauge,
-    help: "1, with the outcome that caused the suspension.",
-};
+const CAUSE: MetricFamily = server::gauge(
+    "gridhook_subscription_suspension_info",
+    "1, with the outcome that caused the suspension.",
+);
 
 fn labelled_counts(counts: [(&'static str, u64); 4]) -> Vec<(String, u64)> {
     counts
@@ -222,12 +205,11 @@ fn labelled_counts(counts: [(&'static str, u64); 4]) -> Vec<(String, u64)> {
         .collect()
 }
 
-const DESTINATIONS: MetricFamily = MetricFamily {
-    name: "gridhook_subscription_destinations",
-    kind: MetricKind::Gauge,
-    help: "Number of event subscriptions in the series by kind of destination: WebHook, Pull, \
+const DESTINATIONS: MetricFamily = server::gauge(
+    "gridhook_subscription_destinations",
+    "Number of event subscriptions in the series by kind of destination: WebHook, Pull, \
         Kafka and others.",
-};
+);
 
 /// Writes all families of event subscriptions.
 pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], now: Timestamp) {

@@ -31,7 +31,7 @@ pub(super) const fn gauge(name: &'static str, help: &'static str) -> MetricFamil
     }
 }
 
-const fn histogram(name: &'static str, help: &'static str) -> MetricFamily {
+pub(super) const fn histogram(name: &'static str, help: &'static str) -> MetricFamily {
     MetricFamily {
         name,
         kind: MetricKind::Histogram,

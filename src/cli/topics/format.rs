@@ -7,28 +7,26 @@ use serde_json::Value;
 
 use crate::{
     client,
-    format::{self, NONE, count_with_noun, group_thousands, optional_or_dash, text_or_dash},
+    format::{self, count_with_noun, group_thousands, optional_or_dash, text_or_dash},
     output::TextTable,
 };
 use gridhook_api::{
     namespace::{Namespace, NamespaceTopic},
     status::{TopicBacklog, TopicStatusView},
-    topic::{DomainTopic, Topic},
+    topic::{DomainTopic, Topic, TopicProperties},
 };
 
-/// A resource that events are published to, or that contains such resources.
-#[derive(Deserialize)]
+/// A resource that events are published to, or that contains such resources, with the properties
+/// of a topic that it has.
+#[derive(Default, Deserialize)]
 #[serde(try_from = "Value")]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a command makes a page of them, and prints it"
-)]
-pub(super) enum TopicResource {
-    /// A topic or a domain.
-    Topic(Topic),
-    DomainTopic(DomainTopic),
-    Namespace(Namespace),
-    NamespaceTopic(NamespaceTopic),
+pub(super) struct TopicResource {
+    id: String,
+    location: Option<String>,
+    tags: Option<BTreeMap<String, String>>,
+    properties: TopicProperties,
+    retention_days: Option<i64>,
+    access_keys: Option<String>,
 }
 
 impl TryFrom<Value> for TopicResource {
@@ -36,128 +34,123 @@ impl TryFrom<Value> for TopicResource {
 
     fn try_from(json: Value) -> Result<Self, Self::Error> {
         match json["type"].as_str().unwrap_or_default() {
-            "Microsoft.EventGrid/namespaces" => serde_json::from_value(json).map(Self::Namespace),
+            "Microsoft.EventGrid/namespaces" => {
+                serde_json::from_value(json).map(Self::from_namespace)
+            }
             "Microsoft.EventGrid/namespaces/topics" => {
-                serde_json::from_value(json).map(Self::NamespaceTopic)
+                serde_json::from_value(json).map(Self::from_namespace_topic)
             }
             "Microsoft.EventGrid/domains/topics" => {
-                serde_json::from_value(json).map(Self::DomainTopic)
+                let topic: DomainTopic = serde_json::from_value(json)?;
+                Ok(Self {
+                    id: topic.id.0.unwrap_or_default(),
+                    ..Self::default()
+                })
             }
-            _ => serde_json::from_value(json).map(Self::Topic),
+            _ => serde_json::from_value(json).map(Self::from_topic),
         }
     }
 }
 
 impl TopicResource {
-    fn resource_id(&self) -> &str {
-        let id = match self {
-            Self::Topic(topic) => &topic.id,
-            Self::DomainTopic(topic) => &topic.id,
-            Self::Namespace(namespace) => &namespace.id,
-            Self::NamespaceTopic(topic) => &topic.id,
-        };
-        id.0.as_deref().unwrap_or_default()
-    }
-
-    /// The name and the configuration.
-    pub(super) fn format_summary(&self) -> String {
-        format!(
-            "{}\n{}",
-            client::short_name(self.resource_id()),
-            self.format_facts()
-        )
-    }
-
-    /// The configuration, one property per line.
-    fn format_facts(&self) -> String {
-        let mut facts = vec![("id", text_or_dash(self.resource_id()))];
-        match self {
-            Self::Topic(topic) => {
-                let properties = topic.properties.clone().unwrap_or_default();
-                let rules = properties.inbound_ip_rules.iter().flatten();
-                let local = if properties.disable_local_auth == Some(true) {
-                    "refused"
-                } else {
-                    ACCEPTED
-                };
-                facts.extend([
-                    ("endpoint", optional_text(&properties.endpoint.0)),
-                    ("input schema", optional_text(&properties.input_schema)),
-                    ("edition", optional_text(&properties.edition)),
-                    (
-                        "duplicate window",
-                        optional_text(&properties.duplicate_detection_history_time_window),
-                    ),
-                    (
-                        "schema validation",
-                        optional_or_dash(properties.schema_validation, |mode| mode.to_string()),
-                    ),
-                    (
-                        "partitions",
-                        optional_or_dash(properties.partition_count, |count| count.to_string()),
-                    ),
-                    ("location", optional_text(&topic.location)),
-                    ("tags", optional_or_dash(topic.tags.as_ref(), tag_list)),
-                    ("access keys", local.to_owned()),
-                    (
-                        "public network",
-                        optional_or_dash(properties.public_network_access, |access| {
-                            access.to_string()
-                        }),
-                    ),
-                    (
-                        "allowed from",
-                        format_networks(rules.map(|rule| rule.ip_mask.as_str())),
-                    ),
-                ]);
-            }
-            Self::Namespace(namespace) => {
-                let properties = namespace.properties.clone().unwrap_or_default();
-                let rules = properties.inbound_ip_rules.iter().flatten();
-                facts.extend([
-                    ("endpoint", optional_text(&properties.endpoint.0)),
-                    ("location", optional_text(&namespace.location)),
-                    ("tags", optional_or_dash(namespace.tags.as_ref(), tag_list)),
-                    ("access keys", ACCEPTED.to_owned()),
-                    (
-                        "public network",
-                        optional_or_dash(properties.public_network_access, |access| {
-                            access.to_string()
-                        }),
-                    ),
-                    (
-                        "allowed from",
-                        format_networks(rules.map(|rule| rule.ip_mask.as_str())),
-                    ),
-                ]);
-            }
-            Self::NamespaceTopic(topic) => {
-                let properties = topic.properties.clone().unwrap_or_default();
-                let retention = properties.event_retention_in_days;
-                let retention = retention.and_then(|days| u64::try_from(days).ok());
-                facts.extend([
-                    ("input schema", optional_text(&properties.input_schema)),
-                    ("edition", optional_text(&properties.edition)),
-                    (
-                        "retention",
-                        optional_or_dash(retention, |days| count_with_noun(days, "day")),
-                    ),
-                    (
-                        "duplicate window",
-                        optional_text(&properties.duplicate_detection_history_time_window),
-                    ),
-                    (
-                        "schema validation",
-                        optional_or_dash(properties.schema_validation, |mode| mode.to_string()),
-                    ),
-                    (
-                        "partitions",
-                        optional_or_dash(properties.partition_count, |count| count.to_string()),
-                    ),
-                ]);
-            }
-            Self::DomainTopic(_) => {}
+    /// A topic or a domain.
+    fn from_topic(topic: Topic) -> Self {
+        let properties = topic.properties.unwrap_or_default();
+        let is_refused = properties.disable_local_auth == Some(true);
+        Self {
+            id: topic.id.0.unwrap_or_default(),
+            location: topic.location,
+            tags: topic.tags,
+            access_keys: Some(if is_refused { "refused" } else { ACCEPTED }.to_owned()),
+            properties,
+            retention_days: None,
         }
+    }
+
+    fn from_namespace(namespace: Namespace) -> Self {
+        let properties = namespace.properties.unwrap_or_default();
+        Self {
+            id: namespace.id.0.unwrap_or_default(),
+            location: namespace.location,
+            tags: namespace.tags,
+            properties: TopicProperties {
+                endpoint: properties.endpoint,
+                public_network_access: properties.public_network_access,
+                inbound_ip_rules: properties.inbound_ip_rules,
+                ..TopicProperties::default()
+            },
+            retention_days: None,
+            access_keys: Some(ACCEPTED.to_owned()),
+        }
+    }
+
+    fn from_namespace_topic(topic: NamespaceTopic) -> Self {
+        let properties = topic.properties.unwrap_or_default();
+        let window = properties.duplicate_detection_history_time_window;
+        Self {
+            id: topic.id.0.unwrap_or_default(),
+            properties: TopicProperties {
+                input_schema: properties.input_schema,
+                edition: properties.edition,
+                duplicate_detection_history_time_window: window,
+                schema_validation: properties.schema_validation,
+                partition_count: properties.partition_count,
+                ..TopicProperties::default()
+            },
+            retention_days: properties.event_retention_in_days,
+            ..Self::default()
+        }
+    }
+
+    /// The name and the facts.
+    pub(super) fn format_summary(&self) -> String {
+        format!("{}\n{}", client::short_name(&self.id), self.format_facts())
+    }
+
+    fn format_facts(&self) -> String {
+        let properties = &self.properties;
+        let retention = self
+            .retention_days
+            .and_then(|days| u64::try_from(days).ok());
+        let rules = properties.inbound_ip_rules.iter().flatten();
+        let facts = [
+            ("id", text_or_dash(&self.id)),
+            ("endpoint", optional_text(&properties.endpoint.0)),
+            ("input schema", optional_text(&properties.input_schema)),
+            ("edition", optional_text(&properties.edition)),
+            (
+                "retention",
+                optional_or_dash(retention, |days| count_with_noun(days, "day")),
+            ),
+            (
+                "duplicate window",
+                optional_text(&properties.duplicate_detection_history_time_window),
+            ),
+            (
+                "schema validation",
+                optional_or_dash(properties.schema_validation, |mode| mode.to_string()),
+            ),
+            (
+                "partitions",
+                optional_or_dash(properties.partition_count, |count| count.to_string()),
+            ),
+            ("location", optional_text(&self.location)),
+            ("tags", optional_or_dash(self.tags.as_ref(), tag_list)),
+            (
+                "access keys",
+                optional_or_dash(self.access_keys.clone(), |keys| keys),
+            ),
+            (
+                "public network",
+                optional_or_dash(properties.public_network_access, |access| {
+                    access.to_string()
+                }),
+            ),
+            (
+                "allowed from",
+                format_networks(rules.map(|rule| rule.ip_mask.as_str())),
+            ),
+        ];
         format::format_facts(WIDTH, &facts)
     }
 }
@@ -187,87 +180,47 @@ fn format_networks<'a>(masks: impl Iterator<Item = &'a str>) -> String {
 pub(super) fn format_list(all: &[TopicResource]) -> String {
     let mut table = TextTable::new(["NAME", "SCHEMA", "EDITION", "LOCATION", "ENDPOINT"]);
     for resource in all {
-        let [schema, edition, location, endpoint] = match resource {
-            TopicResource::Topic(topic) => {
-                let properties = topic.properties.clone().unwrap_or_default();
-                [
-                    optional_text(&properties.input_schema),
-                    optional_text(&properties.edition),
-                    optional_text(&topic.location),
-                    optional_text(&properties.endpoint.0),
-                ]
-            }
-            TopicResource::Namespace(namespace) => {
-                let properties = namespace.properties.clone().unwrap_or_default();
-                [
-                    NONE.to_owned(),
-                    NONE.to_owned(),
-                    optional_text(&namespace.location),
-                    optional_text(&properties.endpoint.0),
-                ]
-            }
-            TopicResource::NamespaceTopic(topic) => {
-                let properties = topic.properties.clone().unwrap_or_default();
-                [
-                    optional_text(&properties.input_schema),
-                    optional_text(&properties.edition),
-                    NONE.to_owned(),
-                    NONE.to_owned(),
-                ]
-            }
-            TopicResource::DomainTopic(_) => [NONE; 4].map(str::to_owned),
-        };
+        let properties = &resource.properties;
         table.add_row([
-            client::short_name(resource.resource_id()),
-            schema,
-            edition,
-            location,
-            endpoint,
+            client::short_name(&resource.id),
+            optional_text(&properties.input_schema),
+            optional_text(&properties.edition),
+            optional_text(&resource.location),
+            optional_text(&properties.endpoint.0),
         ]);
     }
     table.to_string()
 }
 
-/// The parts of `topics show`: those of a namespace, or those of another resource.
+/// The parts of `topics show`.
 #[derive(Deserialize)]
-#[serde(untagged, rename_all_fields = "camelCase")]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a command makes one, and prints it"
-)]
-pub(super) enum TopicParts {
-    Namespace {
-        namespace: TopicResource,
-        topics: Vec<String>,
-    },
-    Topic {
-        topic: TopicResource,
-        status: Option<TopicStatusView>,
-        event_subscriptions: Vec<String>,
-    },
+#[serde(rename_all = "camelCase")]
+pub(super) struct TopicParts {
+    #[serde(alias = "namespace")]
+    topic: TopicResource,
+    /// Only of a namespace.
+    topics: Option<Vec<String>>,
+    status: Option<TopicStatusView>,
+    #[serde(default)]
+    event_subscriptions: Vec<String>,
 }
 
 /// The configuration, the status and the contents of a topic, a domain or a namespace.
 pub(super) fn format_parts(parts: &TopicParts) -> String {
-    let (topic, status, subscriptions) = match parts {
-        TopicParts::Namespace { namespace, topics } => {
-            return format!(
-                "{}\ntopics               {}",
-                namespace.format_summary(),
-                format::join_texts(topics)
-            );
-        }
-        TopicParts::Topic {
-            topic,
-            status,
-            event_subscriptions,
-        } => (topic, status, event_subscriptions),
-    };
-    let mut lines = format!(
-        "{}\nevent subscriptions  {}",
-        topic.format_summary(),
-        format::join_texts(subscriptions)
-    );
+    let TopicParts {
+        topic,
+        topics,
+        status,
+        event_subscriptions,
+    } = parts;
+    let mut lines = topic.format_summary();
+    if let Some(topics) = topics {
+        let topics = format::join_texts(topics);
+        lines.push_str(&format!("\ntopics               {topics}"));
+        return lines;
+    }
+    let subscriptions = format::join_texts(event_subscriptions);
+    lines.push_str(&format!("\nevent subscriptions  {subscriptions}"));
     if let Some(TopicStatusView {
         full,
         largest_backlog: Some(TopicBacklog {
