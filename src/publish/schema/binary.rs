@@ -8,14 +8,19 @@
 //! Header values are decoded as the HTTP binding says: first quotes and their escapes, then percent
 //! encoding.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use percent_encoding::percent_decode;
 use serde_json::value::RawValue;
 
-use super::{EventTarget, RequestContent, cloud_events, json};
+use super::{
+    EventTarget, RequestContent,
+    cloud_events::CloudEventMembers,
+    json::{self, JsonValue},
+    scan,
+};
 use crate::{PublishLimits, Refusal};
 use gridhook_event::{Schema, chunk::ChunkBuilder};
 
@@ -60,38 +65,60 @@ pub(super) fn read(
             why: why.to_owned(),
         });
     }
-    let object = structured_json(content, body)?;
+    let data = data_member(content, body, limits.depth_max)?;
+    let StructuredJson { object, members } = structured_json(content, data.as_ref())?;
     if object.len() > limits.event_bytes_max {
         return Err(Refusal::TooLarge {
             bytes_max: limits.event_bytes_max,
         });
     }
-    if json::is_deeper(&object, limits.depth_max) {
+    let is_checked = data.is_none_or(|data| data.is_checked);
+    if !is_checked && json::is_deeper(&object, limits.depth_max) {
         return Err(Refusal::too_deep(SCHEMA, limits.depth_max));
     }
-    let object: &RawValue =
-        serde_json::from_str(&object).map_err(|error| super::not_json(SCHEMA, &error))?;
-    cloud_events::read(target, body, object, draft)
+    let mut event = CloudEventMembers::for_target(target);
+    for (name, range) in members {
+        event.put_member(name, JsonValue::from_text(&object[range]))?;
+    }
+    event.append_event(target, body, &object, draft)
 }
 
-/// The member of the JSON form that holds the body: its name and its value.
+/// The member of the JSON form that holds the body.
+struct DataMember<'a> {
+    name: &'static str,
+    value: Cow<'a, str>,
+    /// Whether it is known not to be nested too deep.
+    is_checked: bool,
+}
+
 fn data_member<'a>(
     content: &RequestContent<'_>,
     body: &'a [u8],
-) -> Result<Option<(&'static str, Cow<'a, str>)>, Refusal> {
+    depth_max: usize,
+) -> Result<Option<DataMember<'a>>, Refusal> {
     if body.is_empty() {
         return Ok(None);
     }
     if !is_json(&content.media_type()) {
-        return Ok(Some((
-            "data_base64",
-            format!("\"{}\"", STANDARD.encode(body)).into(),
-        )));
+        return Ok(Some(DataMember {
+            name: "data_base64",
+            value: format!("\"{}\"", STANDARD.encode(body)).into(),
+            is_checked: true,
+        }));
     }
     let text = super::require_utf8(SCHEMA, body)?;
-    let data: &RawValue =
-        serde_json::from_str(text).map_err(|error| super::not_json(SCHEMA, &error))?;
-    Ok(Some(("data", data.get().into())))
+    let scanned = scan::scan_one_value(text, depth_max.saturating_sub(1));
+    let value = match scanned {
+        Some(value) => value.text,
+        None => serde_json::from_str::<&RawValue>(text)
+            .map_err(|error| super::not_json(SCHEMA, &error))?
+            .get(),
+    };
+    Ok(Some(DataMember {
+        name: "data",
+        value: value.into(),
+        is_checked: scanned.is_some(),
+    }))
 }
 
 /// Whether the type is `*/json` or `*/*+json`.
@@ -101,9 +128,38 @@ fn is_json(media_type: &str) -> bool {
         .is_some_and(|(_, kind)| kind == "json" || kind.ends_with("+json"))
 }
 
-/// The JSON form of the event.
-fn structured_json(content: &RequestContent<'_>, body: &[u8]) -> Result<String, Refusal> {
-    let data = data_member(content, body)?;
+/// The JSON form of an event, and where the values of its members are.
+struct StructuredJson<'a> {
+    object: String,
+    members: Vec<(Cow<'a, str>, Range<usize>)>,
+}
+
+impl<'a> StructuredJson<'a> {
+    fn put_member(&mut self, name: &'a str, write_value: impl FnOnce(&mut String)) {
+        let object = &mut self.object;
+        object.push(if object.is_empty() { '{' } else { ',' });
+        put_literal(object, name);
+        object.push(':');
+        let start = object.len();
+        write_value(object);
+        self.members.push((name.into(), start..object.len()));
+    }
+}
+
+/// Appends a JSON string.
+fn put_literal(out: &mut String, text: &str) {
+    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    if text.bytes().all(is_plain) {
+        out.extend(["\"", text, "\""]);
+    } else {
+        out.push_str(&serde_json::Value::from(text).to_string());
+    }
+}
+
+fn structured_json<'a>(
+    content: &RequestContent<'a>,
+    data: Option<&DataMember<'_>>,
+) -> Result<StructuredJson<'a>, Refusal> {
     let mut attributes = Vec::with_capacity(content.attributes.len());
     for (name, value) in &content.attributes {
         attributes.push((*name, decode_header(name, value)?));
@@ -119,19 +175,19 @@ fn structured_json(content: &RequestContent<'_>, body: &[u8]) -> Result<String, 
     if let Some(content_type) = content.content_type {
         attributes.push((DATA_CONTENT_TYPE, Cow::Borrowed(content_type)));
     }
-    let mut object = String::with_capacity(body.len() + 256);
+    let data_bytes = data.map_or(0, |data| data.value.len());
+    let mut json = StructuredJson {
+        object: String::with_capacity(data_bytes + 256),
+        members: Vec::with_capacity(attributes.len() + 1),
+    };
     for (name, value) in &attributes {
-        object.push(if object.is_empty() { '{' } else { ',' });
-        object.push_str(&serde_json::Value::from(*name).to_string());
-        object.push(':');
-        object.push_str(&serde_json::Value::from(&**value).to_string());
+        json.put_member(name, |object| put_literal(object, value));
     }
-    if let Some((name, value)) = data {
-        object.push_str(&format!(r#","{name}":"#));
-        object.push_str(&value);
+    if let Some(data) = data {
+        json.put_member(data.name, |object| object.push_str(&data.value));
     }
-    object.push('}');
-    Ok(object)
+    json.object.push('}');
+    Ok(json)
 }
 
 fn decode_header<'a>(name: &str, value: &'a [u8]) -> Result<Cow<'a, str>, Refusal> {

@@ -10,13 +10,17 @@
 use std::{borrow::Cow, collections::HashSet};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::{BufMut, Bytes};
+use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
-use super::{EventTarget, json, literal_content, literal_range, offset_in, unquoted_range};
-use crate::{Refusal, refusal::JsonToken};
+use super::{
+    EventTarget,
+    json::{self, JsonValue, ObjectMembers},
+    literal_range, offset_in, scan, unquoted_range,
+};
+use crate::{PublishLimits, Refusal, refusal::JsonToken};
 use gridhook_event::{
-    EventRanges, Schema, TextRange,
+    EventRanges, Schema,
     chunk::{ChunkBuilder, EncodedEvent},
     is_rfc3339,
 };
@@ -28,17 +32,17 @@ const NAMESPACE_NAME_CHARS_MAX: usize = 20;
 
 /// The members that the specification defines, as sent.
 #[derive(Default)]
-struct CloudEventMembers<'a> {
-    id: Option<&'a RawValue>,
-    source: Option<&'a RawValue>,
-    kind: Option<&'a RawValue>,
-    specversion: Option<&'a RawValue>,
-    subject: Option<&'a RawValue>,
-    time: Option<&'a RawValue>,
-    datacontenttype: Option<&'a RawValue>,
-    dataschema: Option<&'a RawValue>,
-    data: Option<&'a RawValue>,
-    data_base64: Option<&'a RawValue>,
+pub(super) struct CloudEventMembers<'a> {
+    id: Option<JsonValue<'a>>,
+    source: Option<JsonValue<'a>>,
+    kind: Option<JsonValue<'a>>,
+    specversion: Option<JsonValue<'a>>,
+    subject: Option<JsonValue<'a>>,
+    time: Option<JsonValue<'a>>,
+    datacontenttype: Option<JsonValue<'a>>,
+    dataschema: Option<JsonValue<'a>>,
+    data: Option<JsonValue<'a>>,
+    data_base64: Option<JsonValue<'a>>,
     /// The names, to find a duplicate. A set, because an event can have a hundred thousand
     /// extensions.
     extensions: HashSet<Cow<'a, str>>,
@@ -46,69 +50,128 @@ struct CloudEventMembers<'a> {
     name_chars_max: usize,
 }
 
-/// Checks the event `object` and appends it to the draft. In a domain its `source` names the domain
-/// topic.
+/// Checks the events of a body and appends them to the draft, in one pass over `text`. [`None`]:
+/// something is wrong, or an event may be too large. What is reported first then takes a second look
+/// at all events, with [`read`].
+pub(super) fn read_all(
+    target: &EventTarget,
+    body: &Bytes,
+    text: &str,
+    is_batch: bool,
+    limits: &PublishLimits,
+    draft: &mut ChunkBuilder,
+) -> Option<()> {
+    if text.len() > limits.event_bytes_max {
+        return None;
+    }
+    let depth_max = limits.depth_max.checked_sub(1)?;
+    if !is_batch {
+        let mut members = CloudEventMembers::for_target(target);
+        let object = scan::scan_one_object(text, depth_max, &mut members)?;
+        return members.append_event(target, body, object, draft).ok();
+    }
+    let mut count = 0;
+    scan::scan_objects(
+        text,
+        depth_max,
+        || CloudEventMembers::for_target(target),
+        |members, object| {
+            count += 1;
+            (count <= limits.events_max).then_some(())?;
+            members.append_event(target, body, object, draft).ok()
+        },
+    )
+}
+
+/// Checks the event `object` and appends it to the draft.
 pub(super) fn read(
     target: &EventTarget,
     body: &Bytes,
     object: &RawValue,
     draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
-    let name_chars_max = if target.is_in_namespace {
-        NAMESPACE_NAME_CHARS_MAX
-    } else {
-        usize::MAX
-    };
-    let mut members = CloudEventMembers {
-        name_chars_max,
-        ..CloudEventMembers::default()
-    };
-    json::read_members(object, |name, value| members.put_member(name, value))
-        .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
-    members.check_members()?;
-    // Data that is not JSON has no schema.
-    if members.data_base64.is_none() {
-        // The last segment of the schema's address is its version.
-        let version = members
-            .dataschema
-            .and_then(|schema| literal_content(schema).rsplit('/').next());
-        target.note_check(
-            draft,
-            [members.kind.map(literal_content), version],
-            members.data.map(RawValue::get),
-            body,
-        );
+    let mut members = CloudEventMembers::for_target(target);
+    json::read_members(object, |name, value| {
+        members.put_member(name, JsonValue::from_raw(value))
+    })
+    .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
+    members.append_event(target, body, object.get(), draft)
+}
+
+impl<'a> ObjectMembers<'a> for CloudEventMembers<'a> {
+    fn put(&mut self, name: &'a str, value: JsonValue<'a>) -> Result<(), Refusal> {
+        self.put_member(Cow::Borrowed(name), value)
     }
-    draft.push(|out| {
-        let start = out.len();
-        out.put_slice(object.get().as_bytes());
-        let member = |value: Option<&RawValue>| match value.filter(|value| !json::is_null(value)) {
-            Some(value) => literal_range(start + offset_in(object, value.get()), value.get().len()),
-            None => TextRange::default(),
+}
+
+impl<'a> CloudEventMembers<'a> {
+    pub(super) fn for_target(target: &EventTarget) -> Self {
+        let name_chars_max = if target.is_in_namespace {
+            NAMESPACE_NAME_CHARS_MAX
+        } else {
+            usize::MAX
         };
+        Self {
+            name_chars_max,
+            ..Self::default()
+        }
+    }
+
+    /// Checks the event with these members and appends it to the draft. In a domain its `source`
+    /// names the domain topic.
+    pub(super) fn append_event(
+        &self,
+        target: &EventTarget,
+        body: &Bytes,
+        object: &str,
+        draft: &mut ChunkBuilder,
+    ) -> Result<(), Refusal> {
+        self.check_members()?;
+        // Data that is not JSON has no schema.
+        if self.data_base64.is_none() {
+            let event_type = self.kind.map(|kind| kind.literal_content());
+            // The last segment of the schema's address is its version.
+            let version = self
+                .dataschema
+                .and_then(|schema| schema.literal_content().rsplit('/').next());
+            let data = self.data.map(|data| data.text);
+            target.note_check(draft, [event_type, version], data, body);
+        }
+        draft.push(|out| self.write(target, object, out));
+        Ok(())
+    }
+
+    fn write(&self, target: &EventTarget, object: &str, out: &mut BytesMut) -> EncodedEvent {
+        let start = out.len();
+        out.extend_from_slice(object.as_bytes());
+        let position = |part: &str| start + offset_in(object, part);
+        let range_of = |value: Option<JsonValue<'_>>| {
+            let text = value.filter(|value| !value.is_null())?.text;
+            Some(literal_range(position(text), text.len()))
+        };
+        let domain_topic = self
+            .source
+            .and_then(|source| target.domain_topic(source.literal_content()));
         let spans = EventRanges {
-            id: member(members.id),
-            event_type: member(members.kind),
-            subject: member(members.subject),
-            domain_topic: match members
-                .source
-                .and_then(|source| target.domain_topic(literal_content(source)))
-            {
-                Some(name) => unquoted_range(start + offset_in(object, name), name.len()),
-                None => TextRange::default(),
-            },
+            id: range_of(self.id).unwrap_or_default(),
+            event_type: range_of(self.kind).unwrap_or_default(),
+            subject: range_of(self.subject).unwrap_or_default(),
+            domain_topic: domain_topic
+                .map(|name| unquoted_range(position(name), name.len()))
+                .unwrap_or_default(),
             ..EventRanges::default()
         };
         EncodedEvent {
             wire_end: out.len(),
             spans,
         }
-    });
-    Ok(())
-}
+    }
 
-impl<'a> CloudEventMembers<'a> {
-    fn put_member(&mut self, name: Cow<'a, str>, value: &'a RawValue) -> Result<(), Refusal> {
+    pub(super) fn put_member(
+        &mut self,
+        name: Cow<'a, str>,
+        value: JsonValue<'a>,
+    ) -> Result<(), Refusal> {
         let member = match name.as_ref() {
             "id" => &mut self.id,
             "source" => &mut self.source,
@@ -128,7 +191,7 @@ impl<'a> CloudEventMembers<'a> {
         }
     }
 
-    fn put_extension(&mut self, name: Cow<'a, str>, value: &'a RawValue) -> Result<(), Refusal> {
+    fn put_extension(&mut self, name: Cow<'a, str>, value: JsonValue<'a>) -> Result<(), Refusal> {
         let is_name = |name: &str| {
             name.bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
@@ -143,9 +206,9 @@ impl<'a> CloudEventMembers<'a> {
                 "The name of the extension '{name}' has more than {most} characters"
             )));
         }
-        let is_value = match json::first_token(value.get()) {
-            Some(JsonToken::String) => json::decode_string(value).is_some(),
-            Some(JsonToken::Integer) => value.get().parse::<i32>().is_ok(),
+        let is_value = match json::first_token(value.text) {
+            Some(JsonToken::String) => value.is_string(),
+            Some(JsonToken::Integer) => value.text.parse::<i32>().is_ok(),
             Some(JsonToken::Boolean | JsonToken::Null) => true,
             Some(
                 JsonToken::Float
@@ -189,7 +252,7 @@ impl<'a> CloudEventMembers<'a> {
         let Some(encoded) = optional_string("data_base64", self.data_base64)? else {
             return Ok(());
         };
-        if self.data.is_some_and(|data| !json::is_null(data)) {
+        if self.data.is_some_and(|data| !data.is_null()) {
             return Err(malformed_event(
                 "Properties 'data' and 'data_base64' are both given".to_owned(),
             ));
@@ -206,7 +269,7 @@ impl<'a> CloudEventMembers<'a> {
 fn require_string<'a>(
     name: &'static str,
     property: &'static str,
-    value: Option<&'a RawValue>,
+    value: Option<JsonValue<'a>>,
 ) -> Result<Cow<'a, str>, Refusal> {
     optional_string(name, value)?
         .filter(|text| !text.is_empty())
@@ -218,12 +281,12 @@ fn require_string<'a>(
 
 fn optional_string<'a>(
     name: &'static str,
-    value: Option<&'a RawValue>,
+    value: Option<JsonValue<'a>>,
 ) -> Result<Option<Cow<'a, str>>, Refusal> {
-    let Some(value) = value.filter(|value| !json::is_null(value)) else {
+    let Some(value) = value.filter(|value| !value.is_null()) else {
         return Ok(None);
     };
-    match json::decode_string(value) {
+    match value.decode_characters() {
         Some(text) => Ok(Some(text)),
         None => Err(malformed_event(format!(
             "Property '{name}' is not a string"

@@ -247,7 +247,7 @@ fn write(
                 unquoted_range(out.len() - id.len(), id.len())
             }
             Some(MappedValue::Sent(value)) => {
-                let at = start + offset_in(object, value.get());
+                let at = start + offset_in(object.get(), value.get());
                 let len = value.get().len();
                 if value.get().starts_with('"') {
                     literal_range(at, len)

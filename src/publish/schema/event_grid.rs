@@ -71,7 +71,8 @@ pub(super) fn read_all(
     scan::scan_objects(
         text,
         limits.depth_max.checked_sub(1)?,
-        |properties: &EventGridMembers<'_>| {
+        EventGridMembers::default,
+        |properties, _| {
             count += 1;
             (count <= limits.events_max).then_some(())?;
             properties
@@ -92,7 +93,7 @@ pub(super) fn read(
 ) -> Result<(), Refusal> {
     let mut properties = EventGridMembers::default();
     json::read_members(object, |name, value| {
-        properties.put(&name, JsonValue::from_raw(value))
+        properties.put_member(&name, JsonValue::from_raw(value))
     })
     .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     properties
@@ -103,7 +104,14 @@ pub(super) fn read(
 
 impl<'a> ObjectMembers<'a> for EventGridMembers<'a> {
     #[inline(always)]
-    fn put(&mut self, name: &str, value: JsonValue<'a>) -> Result<(), Refusal> {
+    fn put(&mut self, name: &'a str, value: JsonValue<'a>) -> Result<(), Refusal> {
+        self.put_member(name, value)
+    }
+}
+
+impl<'a> EventGridMembers<'a> {
+    #[inline(always)]
+    fn put_member(&mut self, name: &str, value: JsonValue<'a>) -> Result<(), Refusal> {
         let member = match name {
             "id" => &mut self.id,
             "topic" => &mut self.topic,
@@ -122,9 +130,7 @@ impl<'a> ObjectMembers<'a> for EventGridMembers<'a> {
             ))),
         }
     }
-}
 
-impl<'a> EventGridMembers<'a> {
     /// Checks in Event Grid's order, so that the same missing property is reported first.
     #[inline(always)]
     fn check_event(&self, target: &EventTarget) -> Result<CheckedEvent<'a>, Refusal> {

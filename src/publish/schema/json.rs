@@ -31,9 +31,9 @@ pub(super) fn read_elements(json: &str, kept_max: usize) -> serde_json::Result<A
 }
 
 /// The members of an object that a schema defines.
-pub(super) trait ObjectMembers<'a>: Default {
+pub(super) trait ObjectMembers<'a> {
     /// Keeps a member, if the schema allows it.
-    fn put(&mut self, name: &str, value: JsonValue<'a>) -> Result<(), Refusal>;
+    fn put(&mut self, name: &'a str, value: JsonValue<'a>) -> Result<(), Refusal>;
 }
 
 /// A value as sent.
@@ -46,9 +46,14 @@ pub(super) struct JsonValue<'a> {
 
 impl<'a> JsonValue<'a> {
     pub(super) fn from_raw(value: &'a RawValue) -> Self {
+        Self::from_text(value.get())
+    }
+
+    /// The value with this text, which is valid JSON.
+    pub(super) fn from_text(text: &'a str) -> Self {
         Self {
-            text: value.get(),
-            has_escapes: value.get().contains('\\'),
+            text,
+            has_escapes: text.contains('\\'),
         }
     }
 

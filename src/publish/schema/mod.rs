@@ -293,16 +293,9 @@ fn read_into(
     };
     let mut draft = new_draft();
     // Nearly every body is valid, and then one pass over it is enough.
-    if schema == Schema::EventGrid {
-        if event_grid::read_all(
-            target,
-            body,
-            require_utf8(schema, body)?,
-            limits,
-            &mut draft,
-        )
-        .is_some()
-        {
+    if has_one_pass_reader(schema, mode) {
+        let text = require_utf8(schema, body)?;
+        if read_in_one_pass(target, mode, body, text, limits, &mut draft).is_some() {
             return Ok(draft);
         }
         draft = new_draft();
@@ -336,6 +329,34 @@ fn read_into(
         }
     }
     Ok(draft)
+}
+
+/// Whether events are first read in one pass. A binary body is the data of one event.
+fn has_one_pass_reader(schema: Schema, mode: ContentMode) -> bool {
+    match schema {
+        Schema::EventGrid => true,
+        Schema::CloudEvents => mode != ContentMode::Binary,
+        Schema::Custom => false,
+    }
+}
+
+/// Reads all events in one pass. [`None`] if something is wrong, whatever it is.
+fn read_in_one_pass(
+    target: &EventTarget,
+    mode: ContentMode,
+    body: &Bytes,
+    text: &str,
+    limits: &PublishLimits,
+    draft: &mut ChunkBuilder,
+) -> Option<()> {
+    match target.schema {
+        Schema::EventGrid => event_grid::read_all(target, body, text, limits, draft),
+        Schema::CloudEvents => {
+            let is_batch = mode == ContentMode::Batch;
+            cloud_events::read_all(target, body, text, is_batch, limits, draft)
+        }
+        Schema::Custom => None,
+    }
 }
 
 fn require_utf8(schema: Schema, body: &[u8]) -> Result<&str, Refusal> {
@@ -426,8 +447,8 @@ fn mode_by_body(content: &RequestContent<'_>, body: &[u8]) -> Result<ContentMode
 }
 
 /// The offset of `part` in `object`. Both borrow from the same body.
-fn offset_in(object: &RawValue, part: &str) -> usize {
-    part.as_ptr().addr() - object.get().as_ptr().addr()
+fn offset_in(object: &str, part: &str) -> usize {
+    part.as_ptr().addr() - object.as_ptr().addr()
 }
 
 /// A part of `body` without a copy; the body of an event in binary mode was written anew.

@@ -1,4 +1,4 @@
-//! Reads the events of an array in one pass, and checks their JSON on the way.
+//! Reads events in one pass, and checks their JSON on the way.
 //!
 //! Invariant: what it accepts is valid JSON. It need not accept all of it: a caller whose scan
 //! fails reads the same text with serde_json, which also explains what is wrong.
@@ -14,27 +14,24 @@ const WORDS: usize = 4;
 /// The most levels: each is a bit of [`Levels`].
 const LEVELS: usize = u128::BITS as usize;
 
-/// Reads an array of objects, whose members may be nested `depth_max` levels deep, and passes the
-/// members of each to `each`. [`None`] at the first error, whatever it is, and where `each` returns
-/// [`None`].
+/// Reads an array of objects, whose members may be nested `depth_max` levels deep. Fills
+/// `new_members` for each, and passes them to `each` with the text of the object. [`None`] at the
+/// first error, whatever it is, and where `each` returns [`None`].
 pub(super) fn scan_objects<'a, T: ObjectMembers<'a>>(
     text: &'a str,
     depth_max: usize,
-    mut each: impl FnMut(&T) -> Option<()>,
+    new_members: impl Fn() -> T,
+    mut each: impl FnMut(&T, &'a str) -> Option<()>,
 ) -> Option<()> {
-    let mut scan = Scan {
-        text,
-        bytes: text.as_bytes(),
-        at: 0,
-        depth_max: depth_max.min(LEVELS),
-    };
+    let mut scan = Scan::new(text, depth_max);
     scan.skip_space();
     scan.expect_byte(b'[')?;
     loop {
         scan.skip_space();
-        let mut members = T::default();
+        let start = scan.at;
+        let mut members = new_members();
         scan.scan_object(&mut members)?;
-        each(&members)?;
+        each(&members, &text[start..scan.at])?;
         scan.skip_space();
         match scan.next()? {
             b',' => {}
@@ -42,8 +39,33 @@ pub(super) fn scan_objects<'a, T: ObjectMembers<'a>>(
             _ => return None,
         }
     }
+    scan.finish()
+}
+
+/// Reads the members of one object, which may be nested `depth_max` levels deep. Returns its text;
+/// [`None`] at the first error, whatever it is.
+pub(super) fn scan_one_object<'a>(
+    text: &'a str,
+    depth_max: usize,
+    members: &mut impl ObjectMembers<'a>,
+) -> Option<&'a str> {
+    let mut scan = Scan::new(text, depth_max);
     scan.skip_space();
-    (scan.at == text.len()).then_some(())
+    let start = scan.at;
+    scan.scan_object(members)?;
+    let object = &text[start..scan.at];
+    scan.finish()?;
+    Some(object)
+}
+
+/// Reads one value, which may be nested `depth_max` levels deep. [`None`] at the first error,
+/// whatever it is.
+pub(super) fn scan_one_value(text: &str, depth_max: usize) -> Option<JsonValue<'_>> {
+    let mut scan = Scan::new(text, depth_max);
+    scan.skip_space();
+    let value = scan.scan_value()?;
+    scan.finish()?;
+    Some(value)
 }
 
 struct Scan<'a> {
@@ -61,7 +83,23 @@ struct Levels {
 }
 
 impl<'a> Scan<'a> {
-    #[inline]
+    fn new(text: &'a str, depth_max: usize) -> Self {
+        Self {
+            text,
+            bytes: text.as_bytes(),
+            at: 0,
+            depth_max: depth_max.min(LEVELS),
+        }
+    }
+
+    /// Ends the scan: nothing but white space may follow.
+    fn finish(mut self) -> Option<()> {
+        self.skip_space();
+        (self.at == self.text.len()).then_some(())
+    }
+
+    // Each schema has a copy of these two, as if it were the only one.
+    #[inline(always)]
     fn scan_object(&mut self, members: &mut impl ObjectMembers<'a>) -> Option<()> {
         self.expect_byte(b'{')?;
         self.skip_space();
@@ -87,7 +125,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scan_value(&mut self) -> Option<JsonValue<'a>> {
         let start = self.at;
         let mut levels = Levels::default();
