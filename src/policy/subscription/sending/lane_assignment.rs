@@ -151,11 +151,9 @@ impl Sending {
         &self,
         settlement: &Settlement,
     ) -> Option<Timestamp> {
-        self.expiry_scan.due.filter(|_| {
-            self.ages_unsent(settlement)
-                && !self.endpoint.is_closed()
-                && self.expiry_scan.asked.is_none()
-        })
+        let is_due =
+            self.ages_unsent(settlement) && !self.endpoint.is_closed() && !self.awaits_position();
+        self.expiry_scan.due.filter(|_| is_due)
     }
 
     /// Whether a question to the journal is in progress. Nothing is read meanwhile. Otherwise
