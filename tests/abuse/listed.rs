@@ -254,7 +254,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("store/log/walk.rs", "LOOKUPS_MAX", "16,384 events forward"),
     ("store/records/cursor.rs", "OPEN_MAX", "1,048,576 open ranges in a cursor"),
     ("policy/record/cursor.rs", "OPEN_EVENTS_MAX", "262,144 events in flight of a lane"),
-    ("policy/subscription/send.rs", "DONE_READ_MAX", "786,432 events with an outcome ahead of it"),
+    ("policy/subscription/log.rs", "DONE_READ_MAX", "786,432 events with an outcome ahead of it"),
     ("subscription/actor.rs", "TIMER_MAX", "timers 60 s"),
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in a response"),
     ("subscription/shared_state/suspects.rs", "DEATHS_MAX", "3 panics of an actor for one event"),
