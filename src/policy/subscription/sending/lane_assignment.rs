@@ -17,12 +17,7 @@
 use std::time::Duration;
 
 use super::Sending;
-use crate::{
-    Effect,
-    lane::{self, LaneReader},
-    record::Health,
-    subscription::settlement::Settlement,
-};
+use crate::{Effect, record::Health, subscription::settlement::Settlement};
 use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Minimum time between checks for expired events while nothing is sent. Each check is a search on
@@ -196,11 +191,7 @@ impl Sending {
         if self.endpoint.is_closed() {
             return;
         }
-        let lanes: Vec<Lane> = settlement.log().iter().map(LaneReader::lane).collect();
-        for lane in lanes {
-            let Some(reason) = lane::gives_up(lane) else {
-                continue;
-            };
+        for (lane, reason) in settlement.log().lanes_given_up() {
             settlement.give_up_ready(lane, reason, now);
             let is_empty = settlement
                 .log()
