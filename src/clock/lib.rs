@@ -25,21 +25,29 @@
 //! What it does not do: no time zones, sleeps or timers. A timer reads the clock when it fires, and
 //! finds out whether it was early.
 
+mod beginning;
+mod follower;
 mod lease;
 
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
 
-use serde::{Deserialize, Serialize};
-
 use gridhook_event::{Timestamp, WallTime};
 
-pub use self::lease::Lease;
+use self::follower::{LastReading, absolute_distance};
+pub use self::{
+    beginning::{
+        Beginning, ClockJump, ClockLimits, ClockRecord, MachineBoot, OwnerClock, UnconfirmedJump,
+        begin_reading,
+    },
+    follower::Follower,
+    lease::Lease,
+};
 
 /// A clock. Clones share their time.
 #[derive(Clone, Debug)]
@@ -132,10 +140,7 @@ impl Clock {
             jump,
             unconfirmed,
         } = begin_reading(past, wall, &MachineBoot::current_boot(boot), limits);
-        let follower = Follower {
-            reported,
-            ..Follower::new(wall)
-        };
+        let follower = Follower::from_reported(reported, wall);
         let pause = ExpiryPause {
             is_paused: AtomicBool::new(unconfirmed.is_some()),
             unconfirmed: Mutex::new(unconfirmed),
@@ -314,219 +319,9 @@ impl Clock {
             ClockSource::System { follower, .. } => follower
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .step
-                .take(),
+                .take_step(),
             ClockSource::Manual { .. } => None,
         }
-    }
-}
-
-/// Limits of trust in the wall clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClockLimits {
-    /// A larger jump between two processes is reported and pauses expiry.
-    pub jump_max: Duration,
-    /// How long expiry is paused without a confirmation.
-    pub expiry_pause_max: Duration,
-}
-
-/// The boot of the machine in which a process ran, and the uptime.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineBoot {
-    /// The id of the boot, if the system has one.
-    pub boot: Option<String>,
-    /// The uptime, including sleep.
-    pub up: Duration,
-}
-
-impl MachineBoot {
-    fn current_boot(boot: Option<&str>) -> Self {
-        // If the system has no boot id, no two boots count as the same.
-        let uptime_text = std::fs::read_to_string("/proc/uptime").ok();
-        let up = uptime_text.and_then(|text| text.split(' ').next()?.parse().ok());
-        let up = up.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        Self {
-            boot: boot.filter(|_| up.is_some()).map(str::to_owned),
-            up: up.unwrap_or_default(),
-        }
-    }
-
-    /// The time since `then`, if the machine kept running.
-    fn time_since(&self, then: &Self) -> Option<Duration> {
-        let same = self.boot.is_some() && self.boot == then.boot;
-        same.then(|| self.up.checked_sub(then.up)).flatten()
-    }
-}
-
-/// The last stored clock of an earlier process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClockRecord {
-    /// The time of its clock.
-    #[serde(alias = "told")]
-    pub reported: Timestamp,
-    /// The boot in which it ran.
-    pub machine: MachineBoot,
-    /// Why expiry was paused, if it was.
-    #[serde(rename = "held", alias = "unconfirmed")]
-    pub unconfirmed: Option<UnconfirmedJump>,
-}
-
-impl ClockRecord {
-    /// The clock of a process on another machine, by which nothing may have expired. No wall clock
-    /// undoes that: which of the two is right is not known.
-    pub fn on_other_machine(
-        reported: Timestamp,
-        expiry_is_paused: bool,
-        limits: ClockLimits,
-    ) -> Self {
-        let machine = MachineBoot {
-            boot: None,
-            up: Duration::ZERO,
-        };
-        let jump = expiry_is_paused.then(|| UnconfirmedJump {
-            before: Timestamp(0),
-            machine: machine.clone(),
-            rest: limits.expiry_pause_max,
-        });
-        Self {
-            reported,
-            machine,
-            unconfirmed: jump,
-        }
-    }
-
-    /// The clock to continue. `saved`, which this node has written while it owned the shard, is
-    /// older than that of an owner on another machine; beside one that this node has reported
-    /// itself, it knows more.
-    pub fn latest_record(
-        saved: Option<Self>,
-        owner: Option<OwnerClock>,
-        limits: ClockLimits,
-    ) -> Option<Self> {
-        let Some(OwnerClock {
-            time,
-            expiry_is_paused,
-            is_here,
-        }) = owner
-        else {
-            return saved;
-        };
-        let of_owner = || Self::on_other_machine(time, expiry_is_paused, limits);
-        Some(saved.filter(|_| is_here).unwrap_or_else(of_owner))
-    }
-}
-
-/// The clock of the last owner of a shard, as its node has reported it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnerClock {
-    pub time: Timestamp,
-    /// Whether nothing expired by it.
-    pub expiry_is_paused: bool,
-    /// Whether an earlier process of this node reported it.
-    pub is_here: bool,
-}
-
-/// A jump ahead that is not confirmed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnconfirmedJump {
-    /// The time of the clock before it …
-    pub before: Timestamp,
-    /// … and the boot.
-    pub machine: MachineBoot,
-    /// How long expiry remains paused without a confirmation.
-    pub rest: Duration,
-}
-
-/// The start of a process's clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beginning {
-    /// The time it starts with.
-    pub reported: Timestamp,
-    /// What an operator should know.
-    pub jump: Option<ClockJump>,
-    /// Whether expiry is paused, and why.
-    pub unconfirmed: Option<UnconfirmedJump>,
-}
-
-/// The wall clock differs from what an earlier process leads to expect by more than
-/// [`ClockLimits::jump_max`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClockJump {
-    /// Later by this much: it was set, or the server was off for this long. Expiry is paused.
-    Ahead(Duration),
-    /// Earlier by this much: the clock continues from its last time, and approaches the wall clock.
-    Behind(Duration),
-    /// It returned to its time before the jump that paused expiry.
-    Undone,
-}
-
-/// Starts the clock after an earlier process, if there was one, with the wall clock at `wall`.
-pub fn begin_reading(
-    past: Option<&ClockRecord>,
-    wall: Timestamp,
-    here: &MachineBoot,
-    limits: ClockLimits,
-) -> Beginning {
-    let Some(ClockRecord {
-        reported,
-        machine,
-        unconfirmed,
-    }) = past
-    else {
-        return Beginning {
-            reported: wall,
-            jump: None,
-            unconfirmed: None,
-        };
-    };
-    let expected_wall = |reported: &Timestamp, then: &MachineBoot| {
-        reported.after(here.time_since(then).unwrap_or_default())
-    };
-    if let Some(UnconfirmedJump {
-        before, machine, ..
-    }) = unconfirmed
-        && absolute_distance(wall, expected_wall(before, machine)) <= limits.jump_max
-    {
-        return Beginning {
-            reported: wall,
-            jump: Some(ClockJump::Undone),
-            unconfirmed: None,
-        };
-    }
-    let expected_wall = expected_wall(reported, machine);
-    if wall < expected_wall {
-        let behind = expected_wall.since(wall);
-        let jump = (behind > limits.jump_max).then_some(ClockJump::Behind(behind));
-        return Beginning {
-            reported: expected_wall,
-            jump,
-            unconfirmed: unconfirmed.clone(),
-        };
-    }
-    let ahead = wall.since(expected_wall);
-    if ahead <= limits.jump_max {
-        return Beginning {
-            reported: wall,
-            jump: None,
-            unconfirmed: unconfirmed.clone(),
-        };
-    }
-    // Of several jumps, returning from the first ends the pause.
-    let (before, machine) = match unconfirmed {
-        Some(UnconfirmedJump {
-            before, machine, ..
-        }) => (*before, machine.clone()),
-        None => (expected_wall, here.clone()),
-    };
-    let unconfirmed = Some(UnconfirmedJump {
-        before,
-        machine,
-        rest: limits.expiry_pause_max,
-    });
-    Beginning {
-        reported: wall,
-        jump: Some(ClockJump::Ahead(ahead)),
-        unconfirmed,
     }
 }
 
@@ -550,50 +345,6 @@ impl ExpiryPause {
     fn end_pause(&self) {
         *self.lock_jump() = None;
         self.is_paused.store(false, Ordering::Relaxed);
-    }
-}
-
-/// The last reading of both clocks, for callers who need no new one and no lock.
-///
-/// Until the next reading they get the earliest time that it could return. Time therefore never
-/// goes back, and is at most 12.5 µs behind.
-#[derive(Debug, Default)]
-struct LastReading {
-    /// Odd while a reading is stored.
-    version: AtomicU64,
-    elapsed: AtomicU64,
-    reported: AtomicU64,
-}
-
-impl LastReading {
-    /// How long a reading is used.
-    const FRESH: Duration = Duration::from_micros(250);
-
-    /// The time, if the last reading is recent enough.
-    fn read_recent(&self, elapsed: Duration) -> Option<Timestamp> {
-        let version = self.version.load(Ordering::Acquire);
-        let at = self.elapsed.load(Ordering::Relaxed);
-        let reported = self.reported.load(Ordering::Relaxed);
-        // The fence orders these loads before the second load of the version, as in `note`.
-        fence(Ordering::Acquire);
-        if version == 0 || version % 2 == 1 || version != self.version.load(Ordering::Relaxed) {
-            return None;
-        }
-        let age = elapsed.saturating_sub(Duration::from_nanos(at));
-        (age < Self::FRESH).then(|| Timestamp(reported).after(age - age / Follower::SLEW))
-    }
-
-    /// Stores a reading. Callers must be serialized.
-    fn store_reading(&self, elapsed: Duration, reported: Timestamp) {
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        self.elapsed.store(
-            u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
-            Ordering::Relaxed,
-        );
-        self.reported.store(reported.0, Ordering::Relaxed);
-        self.version.store(version + 2, Ordering::Release);
     }
 }
 
@@ -626,73 +377,6 @@ impl ManualClock {
             ClockSource::System { .. } => unreachable!("a hand is made with a manual clock"),
         }
     }
-}
-
-/// The arithmetic of following: the monotonic clock, the wall clock, and the time between them.
-#[derive(Clone, Debug)]
-pub struct Follower {
-    elapsed: Duration,
-    wall: Timestamp,
-    reported: Timestamp,
-    step: Option<ClockStep>,
-}
-
-impl Follower {
-    /// How fast the clock approaches the wall clock: one part in this many of the time that passes.
-    /// An hour of difference takes twenty hours, during which waits are off by at most 5 %, less
-    /// than their jitter.
-    pub const SLEW: u32 = 20;
-    /// A wall clock that differs by more than this from the time that passed was set, not adjusted.
-    pub const STEP: Duration = Duration::from_secs(5);
-
-    /// Starts at the wall clock.
-    pub fn new(wall: Timestamp) -> Self {
-        Self {
-            elapsed: Duration::ZERO,
-            wall,
-            reported: wall,
-            step: None,
-        }
-    }
-
-    /// The time when `elapsed` has passed on the monotonic clock since the start, and the wall
-    /// clock reads `wall`.
-    pub fn read_time(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
-        let time_passed = elapsed.saturating_sub(self.elapsed);
-        let expected_wall = self.wall.after(time_passed);
-        if absolute_distance(wall, expected_wall) > Self::STEP {
-            self.step = Some(ClockStep {
-                wall,
-                expected: expected_wall,
-            });
-        }
-        let time = self.reported.after(time_passed);
-        let slew = absolute_distance(wall, time).min(time_passed / Self::SLEW);
-        // Never backwards: `passed` is larger than the slew.
-        self.reported = if wall > time {
-            time.after(slew)
-        } else {
-            time.before(slew)
-        };
-        self.elapsed = self.elapsed.max(elapsed);
-        self.wall = wall;
-        self.reported
-    }
-
-    /// Goes ahead to the wall clock at once, because an operator confirmed it.
-    pub fn go_ahead(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
-        self.reported = self.read_time(elapsed, wall).max(wall);
-        self.reported
-    }
-
-    /// The last step seen.
-    pub fn last_step(&self) -> Option<ClockStep> {
-        self.step
-    }
-}
-
-fn absolute_distance(a: Timestamp, b: Timestamp) -> Duration {
-    if a > b { a.since(b) } else { b.since(a) }
 }
 
 #[expect(

@@ -6,61 +6,47 @@
 //! Invariants:
 //! - Every turn takes what arrived, passes it to the core and performs the effects.
 //! - A subscription has at most one append in the journal's queue. The core ensures this.
-//! - A request runs in a task of its own, which always reports ([`delivery`]).
+//! - A request runs in a task of its own, which always reports ([`crate::delivery`]).
 //! - A panic of code that reads the content of an event, such as a filter, notes the event, so that
 //!   a poison event is identified.
 //! - There is one timer, re-armed from the core's `next_due`.
 
+mod reading;
 mod requests;
+mod sending;
 
 use std::{rc::Rc, sync::Arc, task::Waker, time::Duration};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::{
-    delivery,
     event_feed::{EventFeed, FeedEvent},
     plan::DeliveryPlan,
-    read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant},
-    recent_events::{ReadBounds, RecentEvents},
+    read_budget::{BudgetMember, ReadBudget, ReadGrant},
+    recent_events::RecentEvents,
     shared_state::{HandedOver, SharedState, SharedStateMessage, TakenMessages},
     slice::{SliceRead, filter_slice},
     spans::SettleSpans,
     timers::{self, Timer},
-    transformation::ReadTransformation,
     turns::{TakesTurns, take_turns},
 };
 use gridhook_chaos::{Inject, response_faults::FaultInjection};
 use gridhook_clock::Clock;
-use gridhook_compute::{Compute, ComputeCaller, ComputeError};
+use gridhook_compute::Compute;
 use gridhook_deliver as deliver;
 use gridhook_deliver::{Sender, bodies::BodyShare, error::SenderError};
-use gridhook_event::{Event, Lane, Seq, Timestamp};
+use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_journal as journal;
-use gridhook_journal::{
-    Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner,
-};
+use gridhook_journal::{Journal, OpenedSubscription, SubscriptionOwner};
 use gridhook_policy::{
-    Blocked, CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite,
-    outcome::Outcome, record::RecordChange, retry::Jitter, retry_window,
+    Blocked, CoreStep, Effect, Input, Subscription, SubscriptionWrite, outcome::Outcome,
+    record::RecordChange, retry::Jitter,
 };
 use gridhook_telemetry::trace::Tracer;
 
 /// Longest timer. After a suspend of the machine or a change of the clock, the actor notices within
 /// this time.
 const TIMER_MAX: Duration = Duration::from_secs(60);
-
-/// Target size of a slice of the log. Two slices fill a batch of the largest preferred size.
-const SLICE_BYTES: usize = 512 * 1024;
-
-/// Maximum bytes of pending events per fetch, approximately.
-const FETCH_BYTES: usize = 1024 * 1024;
-
-/// The pause before a transformation is tried again that found the threads busy.
-const BUSY_PAUSE: Duration = Duration::from_millis(50);
-
-/// Events taken from the recent-events cache per read, unless a batch is larger.
-const RECENT_EVENTS: usize = 256;
 
 /// The services that a subscription uses.
 pub struct SubscriptionContext {
@@ -438,277 +424,17 @@ impl SubscriptionActor {
 
     fn perform_effect(&self, effect: Effect, now: Timestamp) -> Option<Input> {
         match effect {
-            Effect::Send { request, events } => {
-                self.send_request(request, events, now);
-                None
-            }
-            Effect::HandOver { to, events } => self.shared.hand_over(to, events),
-            Effect::ReportResults { to, verdicts } => {
-                self.shared.report_results(to, verdicts);
-                None
-            }
-            Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
-            Effect::Connect => {
-                let sender = self.current_sender();
-                let wait = self.plan.response_timeout();
-                let wall = self.context.clock.wall_time();
-                self.await_report(async move {
-                    let is_reachable = match sender {
-                        // A broker that starts may accept a connection and say nothing.
-                        Ok(sender) => matches!(
-                            tokio::time::timeout(wait, sender.check_reachable(wall)).await,
-                            Ok(Ok(()))
-                        ),
-                        Err(_) => false,
-                    };
-                    Ok(SharedStateMessage::Input(Input::Connected(is_reachable)))
-                });
-                None
-            }
-            Effect::FindPosition { before } => {
-                let partition = self.shared.subscription_key.partition;
-                let answer = self.context.journal.reader_pool().find_position(
-                    partition,
-                    self.log_end(),
-                    before,
-                );
-                self.await_report(async move {
-                    let LogPosition { at, appended } = answer.await?;
-                    Ok(SharedStateMessage::Input(Input::Position {
-                        before,
-                        at,
-                        appended,
-                    }))
-                });
-                None
-            }
-            Effect::ReadDue { of, from } => {
-                let reads = self.context.journal.reader_pool().clone();
-                let subscription_key = self.shared.subscription_key;
-                self.await_report(async move {
-                    let (keys, all) = reads
-                        .due_of(subscription_key, of, from, retry_window::WINDOW)
-                        .await?;
-                    Ok(SharedStateMessage::Input(Input::DueRead { of, keys, all }))
-                });
-                None
-            }
-            Effect::ReadPending(wanted) => {
-                let answer = self
-                    .context
-                    .journal
-                    .reader_pool()
-                    .read_pending(self.shared.subscription_key, wanted);
-                self.await_report(async {
-                    answer
-                        .await
-                        .map(|found| SharedStateMessage::Input(Input::PendingRead(found)))
-                });
-                None
-            }
-            Effect::Fetch(wanted) => {
-                let reads = self.context.journal.reader_pool().clone();
-                let subscription_key = self.shared.subscription_key;
-                let read = move |room: ReadGrant| {
-                    reads.fetch_within(
-                        subscription_key,
-                        wanted.clone(),
-                        room.bytes(),
-                        move |bytes| room.shrink_to(bytes),
-                    )
-                };
-                self.await_room(FETCH_BYTES, read, |(fetched, room)| {
-                    SharedStateMessage::Read(Input::Fetched(fetched), room)
-                });
-                None
-            }
+            Effect::Send { request, events } => self.send_request(request, events, now),
+            Effect::HandOver { to, events } => return self.shared.hand_over(to, events),
+            Effect::ReportResults { to, verdicts } => self.shared.report_results(to, verdicts),
+            Effect::ReadLog { lane, from, end } => return self.read_log(lane, from, end),
+            Effect::Connect => self.check_reachable(),
+            Effect::FindPosition { before } => self.find_position(before),
+            Effect::ReadDue { of, from } => self.read_due(of, from),
+            Effect::ReadPending(wanted) => self.read_pending(wanted),
+            Effect::Fetch(wanted) => self.fetch_events(wanted),
         }
-    }
-
-    /// Reads from the recent-events cache at once, or else from the log in a task.
-    fn read_log(&self, lane: Lane, from: Seq, end: Option<Seq>) -> Option<Input> {
-        let record = &self.plan.record;
-        let events_max = RECENT_EVENTS.max(self.plan.settings.batch.events_max as usize);
-        let bounds = ReadBounds {
-            events_max,
-            bytes_max: SLICE_BYTES,
-        };
-        // When the budget is used up, this subscription waits for a grant like those that lag.
-        if self.member.has_room()
-            && let Some(found) = self
-                .recent
-                .read(record.number, record.version, from, end, bounds)
-        {
-            let upto = found.upto;
-            let total = found.total;
-            let events = found.events;
-            let input = Input::Read {
-                lane,
-                from,
-                upto,
-                total,
-                events,
-            };
-            return self.transform_read(input, None).map(|(input, _)| input);
-        }
-        let partition = self.shared.subscription_key.partition;
-        let end = end.unwrap_or_else(|| self.log_end());
-        let reads = self.context.journal.reader_pool().clone();
-        let read = move |room: ReadGrant| {
-            reads.log_within(partition, from..end, room.bytes(), move |bytes| {
-                room.shrink_to(bytes)
-            })
-        };
-        self.await_room(SLICE_BYTES, read, move |(slice, room)| {
-            SharedStateMessage::Slice(lane, from, slice, room)
-        });
         None
-    }
-
-    /// Passes on what was read, unless its events have a costly transformation. It is then reported
-    /// to the shared state once they are transformed.
-    fn transform_read(
-        &self,
-        input: Input,
-        room: Option<ReadGrant>,
-    ) -> Option<(Input, Option<ReadGrant>)> {
-        let settings = &self.plan.settings;
-        let Some(program) = &settings.transform else {
-            return Some((input, room));
-        };
-        let transformation = ReadTransformation {
-            program: Arc::clone(program),
-            schema: settings.batch.schema,
-            bytes_max: self.member.share_bytes().min(SLICE_BYTES),
-        };
-        if !transformation.is_costly(&input) {
-            return Some((input, room));
-        }
-        let shared = Arc::clone(&self.shared);
-        let incarnation = self.owner.incarnation;
-        let compute = self.context.compute.clone();
-        actix_rt::spawn(async move {
-            let input = loop {
-                let input_copy = input.clone();
-                let work = transformation.clone();
-                let caller = ComputeCaller::Subscription(shared.subscription_key);
-                match compute
-                    .run(caller, |meter| work.transform_events(input_copy, meter))
-                    .await
-                {
-                    Ok(input) => break input,
-                    Err(ComputeError::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
-                    // The core tries it again, and a panic is then noted with its event.
-                    Err(_) => break input,
-                }
-            };
-            shared.report_result(incarnation, SharedStateMessage::Transformed(input, room));
-        });
-        None
-    }
-
-    /// The end of the log, or its first position if the topic was deleted.
-    fn log_end(&self) -> Seq {
-        self.context
-            .journal
-            .log_end(self.shared.subscription_key.partition)
-            .map_or(Seq::FIRST, |end| end.next)
-    }
-
-    /// Sends the request in a task of its own.
-    fn send_request(&self, request: Arc<OutgoingBatch>, events: Vec<Event>, now: Timestamp) {
-        if self.shared.is_poisoned() {
-            for (item, event) in request.items.iter().zip(&events) {
-                self.shared
-                    .on_event(*item, event, || self.shared.panic_if_poisoned(event));
-            }
-        }
-        if !self
-            .shared
-            .begin_request(self.owner.incarnation, Arc::clone(&request))
-        {
-            return;
-        }
-        let plan = Arc::clone(&self.plan);
-        // Taken here and not in the task, so that the next decision on this thread counts it.
-        let permit = self.context.client.sockets.take_permit();
-        let lease = self.context.client.lease.clone();
-        let faults = Arc::clone(&self.context.response_faults);
-        let schema = plan.settings.batch.schema;
-        let body = self
-            .bodies
-            .take_bytes(events.iter().map(|event| event.delivered_len(schema)).sum());
-        let resources = delivery::AttemptResources {
-            wall: self.context.clock.wall_time(),
-            faults,
-            tracer: &self.context.tracer,
-            permit,
-            body,
-            lease,
-        };
-        delivery::start(
-            &self.shared,
-            plan,
-            self.current_sender(),
-            &request,
-            events,
-            resources,
-            now,
-        );
-    }
-
-    /// The sender. A client certificate may have been replaced; anything else never changes.
-    fn current_sender(&self) -> Result<Rc<dyn Sender>, SenderError> {
-        match (&self.sender, &self.plan.record.webhook.client_certificate) {
-            (Ok(sender), None) => Ok(Rc::clone(sender)),
-            (Ok(_) | Err(_), _) => self.plan.new_sender(&self.context.client),
-        }
-    }
-
-    /// Reports a result to the shared state when it arrives. The shared state drops it if this
-    /// incarnation has ended.
-    fn await_report(
-        &self,
-        answer: impl Future<Output = Result<SharedStateMessage, journal::Error>> + 'static,
-    ) {
-        let shared = Arc::clone(&self.shared);
-        let incarnation = self.owner.incarnation;
-        actix_rt::spawn(async move {
-            let report = answer.await.unwrap_or_else(SharedStateMessage::Failed);
-            shared.report_result(incarnation, report);
-        });
-    }
-
-    /// Reads once the budget grants it, and reports the result to the shared state. A result that
-    /// is larger than its grant is read again with a grant of that size.
-    fn await_room<T: 'static>(
-        &self,
-        bytes_max: usize,
-        read: impl Fn(ReadGrant) -> PendingResult<Result<T, usize>> + 'static,
-        report: impl FnOnce(T) -> SharedStateMessage + 'static,
-    ) {
-        let shared = Arc::clone(&self.shared);
-        let incarnation = self.owner.incarnation;
-        let member = Rc::downgrade(&self.member);
-        actix_rt::spawn(async move {
-            let mut request = GrantRequest::Share(bytes_max);
-            let report = loop {
-                // The actor has ended.
-                let Some(granted) = member
-                    .upgrade()
-                    .map(|member| member.wait_for_grant(request))
-                else {
-                    return;
-                };
-                let Some(room) = granted.await else { return };
-                match read(room).await {
-                    Ok(Ok(found)) => break report(found),
-                    Ok(Err(bytes)) => request = GrantRequest::Exactly(bytes),
-                    Err(error) => break SharedStateMessage::Failed(error),
-                }
-            };
-            shared.report_result(incarnation, report);
-        });
     }
 
     fn rearm_timer(&mut self, now: Timestamp) {

@@ -1,6 +1,11 @@
 //! An endpoint that returns: the backlog and live events share the limit in turns.
 
-use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    time::Duration,
+};
 
 use gridhook::{
     event::{Lane, Seq},
@@ -9,6 +14,8 @@ use gridhook::{
         record::{Command, FilteredOut, LaneCursor, LedgerEvent},
     },
 };
+
+use proptest::prelude::*;
 
 use super::{
     driver::{Driver, Endpoint, START, answers, status},
@@ -90,7 +97,7 @@ fn live_events_after_a_return_do_not_wait_behind_the_backlog() {
 }
 
 #[test]
-fn live_events_and_the_backlog_have_two_of_five_turns_each_and_retries_one() {
+fn live_events_have_three_of_five_turns_and_the_backlog_and_retries_one_each() {
     // Ten failures suspend it; then every event with an even place fails for ever, and three in a
     // row are the most.
     let mut turn = 0;
@@ -127,7 +134,7 @@ fn live_events_and_the_backlog_have_two_of_five_turns_each_and_retries_one() {
     first.dedup();
     let live = first.iter().filter(|(lane, _)| *lane == Lane::LIVE).count();
     let backlog = first.len() - live;
-    assert_eq!((live, backlog, all.len() - first.len()), (40, 40, 20));
+    assert_eq!((live, backlog, all.len() - first.len()), (60, 20, 20));
 }
 
 #[test]
@@ -144,9 +151,55 @@ fn without_retries_no_turn_is_lost() {
         .count();
     assert_eq!(
         (driver.order.len() - from, live),
-        (100, 60),
+        (100, 80),
         "the turn of the retries falls to the live events"
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A fresh event does not wait for the backlog as long as live events leave a fifth of the
+    /// endpoint's time to it, and no time is lost: an endpoint that takes one request at a time has
+    /// one, until nothing waits.
+    #[test]
+    fn a_fresh_event_waits_for_few_requests_while_a_backlog_is_sent(
+        latency in 1_u64..50,
+        interval_share in 130_u64..400,
+        backlog in 300_usize..1_000,
+    ) {
+        let latency = Duration::from_millis(latency);
+        let interval = latency * u32::try_from(interval_share).expect("small") / 100;
+        let well = Rc::new(Cell::new(false));
+        let is_well = Rc::clone(&well);
+        let endpoint: Endpoint = Box::new(move |_: &OutgoingBatch| {
+            let answer = if is_well.get() { 200 } else { 503 };
+            Some((latency, status(answer)))
+        });
+        let mut driver = Driver::new(strict(), endpoint);
+        driver.publish(&vec![("yes", 10); backlog]);
+        driver.run_for(MINUTE);
+        well.set(true);
+        while driver.disk.cursor.lanes.len() < 2 {
+            driver.run_for(latency);
+        }
+        let first = driver.left.len();
+        let mut published = BTreeMap::new();
+        while driver.disk.cursor.lanes.len() > 1 {
+            published.insert((Lane::LIVE, driver.end()), driver.now);
+            driver.publish(&[("yes", 10)]);
+            driver.run_for(interval);
+        }
+        prop_assert!(published.len() > backlog / 4, "{} fresh events", published.len());
+        let waits = driver.order.iter().zip(&driver.left).filter_map(|(key, left)| {
+            Some(left.since(*published.get(key)?))
+        });
+        let longest_wait = waits.max().expect("some were sent");
+        prop_assert!(longest_wait <= 6 * latency, "{longest_wait:?} of {latency:?}");
+        let backlog_sent = driver.order.iter().rposition(|(lane, _)| *lane == Lane::BACKLOG);
+        let times = &driver.left[first..=backlog_sent.expect("there was a backlog")];
+        prop_assert!(times.windows(2).all(|two| two[1].since(two[0]) == latency));
+    }
 }
 
 #[test]

@@ -7,8 +7,9 @@ use gridhook::{
     event::Lane,
     policy::{
         Blocked, Input, SubscriptionSettings,
+        endpoint::Unavailable,
         outcome::Reason,
-        record::{Command, LedgerEvent, Rate},
+        record::{Command, HeldBy, LedgerEvent, Rate},
     },
 };
 
@@ -110,4 +111,27 @@ fn without_room_nothing_leaves_and_no_attempt_is_counted() {
     driver.run_for(HOUR);
     let counters = driver.core.cursor().counters;
     assert_eq!((counters.delivered, counters.requests_failed), (3, 0));
+}
+
+#[test]
+fn what_blocks_an_endpoint_is_named_in_the_order_of_its_weight() {
+    let mut driver = Driver::new(six_hours(), answers(vec![status(503)]));
+    assert_eq!(driver.core.blocked(driver.now), None);
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::from_secs(1));
+    let blocked = driver.core.blocked(driver.now);
+    assert!(
+        matches!(
+            blocked,
+            Some(Blocked::Endpoint(Unavailable::Suspended { .. }))
+        ),
+        "{blocked:?}"
+    );
+    driver.command(Command::Hold);
+    let by = HeldBy::ByOperator;
+    let held = Blocked::Endpoint(Unavailable::Held { by });
+    assert_eq!(driver.core.blocked(driver.now), Some(held));
+    driver.core.close();
+    let closed = Blocked::Endpoint(Unavailable::Closed);
+    assert_eq!(driver.core.blocked(driver.now), Some(closed));
 }

@@ -5,7 +5,7 @@
 
 use super::{
     EventState, ExplainInput, Explanation, Forecast, ForecastEnd, Obstacle, current_state,
-    forecast_of_nothing,
+    forecast::forecast_of_nothing,
 };
 use crate::{
     PullSettings,

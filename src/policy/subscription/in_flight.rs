@@ -186,20 +186,18 @@ impl InFlight {
         let (Some(first), Some(last)) = (events.iter().min(), events.iter().max()) else {
             return Vec::new();
         };
-        let may_carry = |in_flight: &&TrackedRequest| {
-            in_flight
-                .bounds
-                .is_some_and(|(from, upto)| from <= *last && *first <= upto)
-        };
-        let carriers = self.requests.values().filter(may_carry).map(|in_flight| {
-            let items = in_flight
-                .request
-                .items
-                .iter()
-                .filter(|item| events.contains(&item.key()));
-            (in_flight.request.id, items.copied().collect::<Vec<_>>())
-        });
-        carriers.filter(|(_, items)| !items.is_empty()).collect()
+        let mut carriers = Vec::new();
+        for TrackedRequest { request, bounds } in self.requests.values() {
+            if bounds.is_none_or(|(from, upto)| *last < from || upto < *first) {
+                continue;
+            }
+            let mut items = request.items.clone();
+            items.retain(|item| events.contains(&item.key()));
+            if !items.is_empty() {
+                carriers.push((request.id, items));
+            }
+        }
+        carriers
     }
 
     /// Removes events that have ended from the request that carries them. Their order keys wait for

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     Effect,
     lane::{self, LaneReader},
+    outcome::Reason,
     record::{Cursor, LaneCursor, OPEN_EVENTS_MAX, SeqSet},
 };
 use gridhook_event::{Lane, Seq};
@@ -173,25 +174,37 @@ impl LogReading {
         Some(Effect::ReadLog { lane, from, end })
     }
 
-    /// The lanes, apart from jobs, whose events are sent and that have room for more, which is for
-    /// batches of this size. `only` is the only one that may read. A probe takes the oldest event,
-    /// so that the backlog stays contiguous.
-    pub(super) fn lanes_with_room(
-        &self,
+    /// Begins the next read of each lane, apart from jobs, whose events are sent and that has room
+    /// for more, which is for batches of this size. `only` is the only one that may read. A probe
+    /// takes the oldest event, so that the backlog stays contiguous.
+    pub(super) fn begin_reads(
+        &mut self,
         batch: usize,
         only: Option<Lane>,
         probes: bool,
-    ) -> Vec<Lane> {
+        effects: &mut Vec<Effect>,
+    ) {
         let is_old = |lane: &LaneReader| {
             lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end)
         };
         let skips_live = probes && self.lanes.iter().any(is_old);
-        self.lanes
-            .iter()
-            .filter(|lane| is_own(lane.lane()) && has_room(lane, batch))
-            .map(LaneReader::lane)
-            .filter(|lane| only.is_none_or(|only| *lane == only))
-            .filter(|lane| !(skips_live && *lane == Lane::LIVE))
+        for reader in &mut self.lanes {
+            let lane = reader.lane();
+            let may_read = is_own(lane)
+                && has_room(reader, batch)
+                && only.is_none_or(|only| lane == only)
+                && !(skips_live && lane == Lane::LIVE);
+            if may_read && let Some((from, end)) = reader.next_read(self.end) {
+                effects.push(Effect::ReadLog { lane, from, end });
+            }
+        }
+    }
+
+    /// The lanes whose events are given up, and why. Mostly there are none.
+    pub(super) fn lanes_given_up(&self) -> Vec<(Lane, Reason)> {
+        let lanes = self.lanes.iter().map(LaneReader::lane);
+        lanes
+            .filter_map(|lane| Some((lane, lane::gives_up(lane)?)))
             .collect()
     }
 

@@ -318,13 +318,12 @@ impl Ordering {
             .keys
             .get(key)
             .and_then(|state| state.held_back.get(&seq));
-        let released_due = || {
-            self.released
-                .iter()
-                .find(|(released, _)| *released == seq)
-                .map(|(_, event)| event)
-        };
-        held_back.or_else(released_due)?.due
+        if let Some(event) = held_back {
+            return event.due;
+        }
+        let mut released = self.released.iter();
+        let (_, event) = released.find(|(released, _)| *released == seq)?;
+        event.due
     }
 
     /// Notes that all changes are in the write in progress.

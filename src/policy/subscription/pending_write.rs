@@ -261,14 +261,13 @@ impl PendingWrite {
 
     /// Whether so much is unwritten that nothing more is done before the next write.
     pub(super) fn is_ahead(&self) -> bool {
-        let runs = || {
-            self.ranges
-                .iter()
-                .map(|(_, _, runs)| runs.runs().len())
-                .sum::<usize>()
-        };
         let full = self.finished.len() >= FINISHED_MAX || self.changes.len() >= CHANGES_MAX;
-        (self.writing || self.frozen) && (full || runs() >= RUNS_MAX)
+        (self.writing || self.frozen) && (full || self.count_runs() >= RUNS_MAX)
+    }
+
+    fn count_runs(&self) -> usize {
+        let ranges = self.ranges.iter();
+        ranges.map(|(_, _, runs)| runs.runs().len()).sum()
     }
 
     /// Whether results wait for the end of the next write.

@@ -98,7 +98,8 @@ impl<'a> Scan<'a> {
         (self.at == self.text.len()).then_some(())
     }
 
-    #[inline]
+    // Each schema has a copy of these two, as if it were the only one.
+    #[inline(always)]
     fn scan_object(&mut self, members: &mut impl ObjectMembers<'a>) -> Option<()> {
         self.expect_byte(b'{')?;
         self.skip_space();
@@ -124,7 +125,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scan_value(&mut self) -> Option<JsonValue<'a>> {
         let start = self.at;
         let mut levels = Levels::default();

@@ -305,10 +305,9 @@ impl Jobs {
     /// Removes the jobs that have nothing left to do, apart from those that read these lanes;
     /// returns them as they end.
     fn take_ended(&mut self, lanes: &[Lane], now: Timestamp) -> Vec<Job> {
+        let is_over = |job: &Job| job.counters.pending == 0 && !has_more(job);
         let ended = self.list.extract_if(.., |running| {
-            running.job.counters.pending == 0
-                && !lanes.contains(&running.job.lane)
-                && !has_more(&running.job)
+            !lanes.contains(&running.job.lane) && is_over(&running.job)
         });
         ended
             .map(|RunningJob { job, .. }| end_job(job, now))

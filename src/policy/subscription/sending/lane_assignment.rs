@@ -17,12 +17,7 @@
 use std::time::Duration;
 
 use super::Sending;
-use crate::{
-    Effect,
-    lane::{self, LaneReader},
-    record::Health,
-    subscription::settlement::Settlement,
-};
+use crate::{Effect, record::Health, subscription::settlement::Settlement};
 use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Minimum time between checks for expired events while nothing is sent. Each check is a search on
@@ -151,11 +146,9 @@ impl Sending {
         &self,
         settlement: &Settlement,
     ) -> Option<Timestamp> {
-        self.expiry_scan.due.filter(|_| {
-            self.ages_unsent(settlement)
-                && !self.endpoint.is_closed()
-                && self.expiry_scan.asked.is_none()
-        })
+        let is_due =
+            self.ages_unsent(settlement) && !self.endpoint.is_closed() && !self.awaits_position();
+        self.expiry_scan.due.filter(|_| is_due)
     }
 
     /// Whether a question to the journal is in progress. Nothing is read meanwhile. Otherwise
@@ -198,11 +191,7 @@ impl Sending {
         if self.endpoint.is_closed() {
             return;
         }
-        let lanes: Vec<Lane> = settlement.log().iter().map(LaneReader::lane).collect();
-        for lane in lanes {
-            let Some(reason) = lane::gives_up(lane) else {
-                continue;
-            };
+        for (lane, reason) in settlement.log().lanes_given_up() {
             settlement.give_up_ready(lane, reason, now);
             let is_empty = settlement
                 .log()

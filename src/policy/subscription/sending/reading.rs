@@ -42,9 +42,9 @@ impl Sending {
         let batch = settlement.settings().batch.events_max as usize;
         let probes = !matches!(self.endpoint.health(), Health::Healthy { .. });
         let only = settlement.only_lane();
-        for lane in settlement.log().lanes_with_room(batch, only, probes) {
-            effects.extend(settlement.log_mut().begin_read(lane));
-        }
+        settlement
+            .log_mut()
+            .begin_reads(batch, only, probes, effects);
     }
 }
 

@@ -54,29 +54,23 @@ impl Settlement {
         };
         // All events of a request have the same number of attempts. The times of their first
         // attempts may differ.
-        let judge_item = |item: &SendItem| {
-            if is_too_large {
-                // A batch that was merely too large is not an attempt at its events.
-                return (*item, RetryDecision::Again(now));
-            }
-            let number = item.attempts + 1;
+        let mut decisions: Vec<(SendItem, RetryDecision)> = Vec::with_capacity(items.len());
+        for item in items {
             let failure = retry::Failed {
-                number,
+                number: item.attempts + 1,
                 first: first_sent(item, sent),
                 sent,
                 ended: now,
             };
-            let decision =
-                retry::judge_failure(&edition, terms, attempts_max, failure, answer, jitter);
-            (
-                SendItem {
-                    attempts: item.attempts + u32::from(is_counted),
-                    ..*item
-                },
-                decision,
-            )
-        };
-        let decisions: Vec<(SendItem, RetryDecision)> = items.iter().map(judge_item).collect();
+            // A batch that was merely too large is not an attempt at its events.
+            let decision = if is_too_large {
+                RetryDecision::Again(now)
+            } else {
+                retry::judge_failure(&edition, terms, attempts_max, failure, answer, jitter)
+            };
+            let attempts = item.attempts + u32::from(is_counted && !is_too_large);
+            decisions.push((SendItem { attempts, ..*item }, decision));
+        }
         let mut nexts: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
         for (item, (_, decision)) in items.iter().zip(&decisions) {
             let next = if let RetryDecision::Again(due) = decision {

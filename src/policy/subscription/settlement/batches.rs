@@ -112,23 +112,20 @@ impl Settlement {
             return batch;
         }
         let mut given_up: HashSet<OrderHash> = HashSet::new();
-        let prepare_event = |ready: ReadyEvent| {
+        let mut prepared = Vec::with_capacity(batch.len());
+        for ready in batch {
             if self.is_expired(&ready, now) {
                 given_up.extend(ready.order);
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
-                return None;
-            }
-            if ready.order.is_some_and(|key| given_up.contains(&key)) {
+            } else if ready.order.is_some_and(|key| given_up.contains(&key)) {
                 self.set_aside(ready, now);
-                return None;
-            }
-            if let Some(Transformation::Failed(reason)) = ready.event.transformation() {
+            } else if let Some(Transformation::Failed(reason)) = ready.event.transformation() {
                 given_up.extend(ready.order);
                 self.fail_transformation(ready.item, reason.clone(), now);
-                return None;
+            } else {
+                prepared.push(ready);
             }
-            Some(ready)
-        };
-        batch.into_iter().filter_map(prepare_event).collect()
+        }
+        prepared
     }
 }
