@@ -369,6 +369,7 @@ impl<'a> OwnedStore<'a> {
             }
         };
         let node = kept.node.insert(node);
+        bound.health.attach_stream(node.stream_name());
         let signals = match kept.signals.take() {
             Some(signals) => signals,
             None => StopSignals::install()?,
@@ -438,16 +439,9 @@ impl Recovered {
         let cluster = ownership.map(|ownership| ownership.node.id.clone());
         let process_dir = launch.core.as_ref().map(|core| core.process_dir.clone());
         let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
-        let of_backups = lease.clone();
-        let backups = startup::build_backups(
-            config,
-            budget,
-            local,
-            &clock,
-            cluster,
-            of_backups,
-            process_dir,
-        )?;
+        let fence = ownership.map(|ownership| ownership.tenure.file_fence());
+        let backups =
+            startup::build_backups(config, budget, local, &clock, cluster, fence, process_dir)?;
         let client = ClientOptions {
             lease,
             ..settings::client_options(config, &address.bound, budget)?
@@ -565,13 +559,13 @@ impl Delivery {
         let certificates = certificates::in_use(&core.config, address, of_node, &client.identities);
         let others = launch.core.as_ref().map(|core| core.others.clone());
         let system_topic = system_topic::start(core, Arc::clone(&certificates), others.as_ref());
-        let lease = ownership.map(|ownership| &ownership.tenure.lease);
+        let fence = ownership.map(|ownership| ownership.tenure.file_fence());
         let DeadLetterService {
             stores,
             routing,
             handles,
             lifeline,
-        } = startup::start_dead_letters(core, system_topic.as_ref(), lease)?;
+        } = startup::start_dead_letters(core, system_topic.as_ref(), fence.as_ref())?;
         targets.dead_letters = handles;
         let (tracer, exporter) = startup::start_tracing(core, address)?;
         let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));

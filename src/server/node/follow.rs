@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{ClusterNode, PAUSE_MAX, SYNC_INTERVAL};
 use gridhook_cluster::{ShardProgress, copies::HeldCopy};
@@ -26,6 +26,11 @@ use gridhook_store::{Store, records::AppliedPosition};
 /// How often a changelog must be found to be lost, in a row. Servers that start may not know all
 /// their streams yet.
 pub(super) const LOST_LOOKS: u32 = 12;
+
+/// The pause of a follower grows by its first length after so many reads without a record, up to a
+/// multiple.
+const IDLE_ROUNDS: u32 = 10;
+const IDLE_FACTOR: u32 = 10;
 
 impl ClusterNode {
     /// Begins to follow.
@@ -116,10 +121,16 @@ fn follow(
         replication_options(),
     )?;
     opened();
-    let rounds = (SYNC_INTERVAL.as_millis() / interval.as_millis()).max(1);
-    for round in 0.. {
+    let mut synced = None;
+    let mut seen = None;
+    let mut idle_rounds = 0;
+    loop {
         let position = copy.catch_up()?;
         let applied = position.sequence;
+        idle_rounds = match seen.replace(applied) {
+            Some(before) if before == applied => idle_rounds + 1,
+            Some(_) | None => 0,
+        };
         progress.note_applied(mark_at(position));
         if progress.failure().is_some() {
             tracing::info!("the shard has no failure any more");
@@ -127,13 +138,28 @@ fn follow(
         }
         progress.note_held(HeldCopy::Complete);
         lost.store(0, Ordering::Release);
-        if round % rounds == 0 {
+        let is_due =
+            |(sequence, at): (u64, Instant)| sequence != applied && at.elapsed() >= SYNC_INTERVAL;
+        if synced.is_none_or(is_due) {
             store.note_watermark()?;
             progress.flushed.store(applied, Ordering::Release);
+            synced = Some((applied, Instant::now()));
         }
-        std::thread::sleep(interval);
+        // The end of the follower ends the pause.
+        std::thread::park_timeout(follow_pause(interval, idle_rounds));
+        if log.is_stopped.load(Ordering::Acquire) {
+            return Err(FollowError::Log(ChangelogError::Refused(
+                "the server stops".to_owned(),
+            )));
+        }
     }
-    Ok(())
+}
+
+/// The pause before the next read. An idle changelog is read less often. A node that takes the shard
+/// reads it again anyway.
+fn follow_pause(interval: Duration, idle_rounds: u32) -> Duration {
+    let factor = 1 + (idle_rounds / IDLE_ROUNDS).min(IDLE_FACTOR - 1);
+    (interval * factor).min(SYNC_INTERVAL)
 }
 
 /// The mark of what a store has applied. A release has an epoch, too, which its number tells.
@@ -183,6 +209,7 @@ impl Follower {
         let Some(thread) = self.thread.take() else {
             return;
         };
+        thread.thread().unpark();
         let outcome = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
         if outcome.unwrap_or(true) {
             // The store may lack a part of what the position says.

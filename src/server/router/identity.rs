@@ -5,7 +5,12 @@
 //! shard has no owner nothing can be revoked, and a known answer is used for longer; but not for
 //! long, because another node may see the owner that this one does not.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    rc::Rc,
+    time::Duration,
+};
 
 use hyper::{
     HeaderMap,
@@ -29,10 +34,16 @@ const STALE_MAX: Duration = Duration::from_secs(10);
 /// The most callers that a thread knows.
 const CALLERS_MAX: usize = 1_000;
 
+/// The interval in which the refusals of unknown tokens are counted, and how many a thread asks for.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
+const REFUSALS: u32 = 50;
+
 /// What a thread knows from the owner of the control shard.
 pub(super) struct Identities {
     control: Rc<Hops>,
     known: RefCell<HashMap<String, KnownCaller>>,
+    /// Since when refusals are counted, and how many there were.
+    refusals: Cell<(Instant, u32)>,
 }
 
 #[derive(Clone)]
@@ -47,6 +58,7 @@ impl Identities {
         Self {
             control,
             known: RefCell::default(),
+            refusals: Cell::new((Instant::now(), 0)),
         }
     }
 
@@ -97,8 +109,15 @@ impl Identities {
         {
             return Ok(known.identity.clone());
         }
+        if usable.is_none() && self.recent_refusals() >= REFUSALS {
+            // Guessed tokens must not keep the owner of the control shard busy.
+            return Err("too many requests have tokens that are not valid");
+        }
         match owner::fetch_identity(&self.control, bearer).await {
             Ok(identity) => {
+                if identity.is_none() {
+                    self.note_refusal();
+                }
                 let identity = identity.map(Rc::new);
                 let mut cache = self.known.borrow_mut();
                 if cache.len() >= CALLERS_MAX {
@@ -115,6 +134,24 @@ impl Identities {
             }
             Err(why) => usable.map(|known| known.identity).ok_or(why),
         }
+    }
+
+    fn recent_refusals(&self) -> u32 {
+        let (since, refusals) = self.refusals.get();
+        if since.elapsed() < REFUSAL_INTERVAL {
+            refusals
+        } else {
+            0
+        }
+    }
+
+    fn note_refusal(&self) {
+        let refusals = self.recent_refusals();
+        let since = match refusals {
+            0 => Instant::now(),
+            _ => self.refusals.get().0,
+        };
+        self.refusals.set((since, refusals + 1));
     }
 
     /// Returns once a token is refused.
