@@ -639,7 +639,14 @@ pub(super) mod nats {
             } else {
                 BUCKET_BYTES
             };
-            let room = find_room(cluster, connection, system_connection)?;
+            let room = match find_room(cluster, connection, system_connection) {
+                // Servers that have just started do not respond at first.
+                Err(_) if tries > 0 => {
+                    tries -= 1;
+                    continue;
+                }
+                room => room?,
+            };
             // A part is left for other streams, such as that of a check.
             let share = room.saturating_sub(bucket) / 4 * 3 / missing;
             if share >= STREAM_BYTES_MIN {

@@ -377,6 +377,8 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
         status == 200
     });
     println!("{} events in a stream of {}", ids.len(), SMALL[0].1);
+    // A node that starts refuses a stream as small as this one may be now.
+    cluster.nats.0[0].change(STREAM, |config| config.max_bytes = 2 << 20);
     // Its folder is behind the stream now. It fetches the store, and may own it then.
     cluster.join(2);
     wait_for("a copy of the store", START, || {
