@@ -6,6 +6,7 @@ use clap::FromArgMatches;
 use gridhook::{
     cli::{
         self, Cli,
+        cluster::ClusterFindings,
         output::{self, Program},
     },
     config::{self, Config, SettingSources},
@@ -27,12 +28,24 @@ fn main() -> ExitCode {
             serve,
             check: server::check_files,
             living_nodes,
+            examine_cluster,
         },
     )
 }
 
 fn living_nodes(config: &Config) -> anyhow::Result<Vec<String>> {
     Ok(server::living_nodes(config)?)
+}
+
+#[cfg(feature = "nats")]
+fn examine_cluster(config: &Config) -> Option<ClusterFindings> {
+    let server::ClusterFindings { facts, problems } = server::examine_cluster(config)?;
+    Some(ClusterFindings { facts, problems })
+}
+
+#[cfg(not(feature = "nats"))]
+fn examine_cluster(_: &Config) -> Option<ClusterFindings> {
+    None
 }
 
 fn serve(sources: SettingSources) -> anyhow::Result<()> {

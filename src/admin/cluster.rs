@@ -47,8 +47,8 @@ pub struct ClusterContext {
     pub copies: Counter,
     /// The number of nodes that should have a copy of a shard, with as many nodes.
     pub wanted_copies: usize,
-    /// The size of a stream that is kept whatever the copies have.
-    pub stream_keep_bytes: u64,
+    /// The size at which the stream of each shard takes no more; [`None`] for the limit of NATS.
+    pub stream_bytes_max: Vec<Option<u64>>,
 }
 
 /// How many requests a standby forwarded.

@@ -32,6 +32,8 @@ pub struct ServerHealth {
     damage: OnceLock<Box<dyn Fn() -> DamageSummary + Send + Sync>>,
     /// What a node of a cluster is for each shard, in the order of their numbers.
     shards: OnceLock<Box<dyn Fn() -> Vec<NodeShard> + Send + Sync>>,
+    /// The stream that the journal appends to first. It is full before the data folder is.
+    stream: OnceLock<String>,
     step: Mutex<StartStep>,
 }
 
@@ -136,11 +138,13 @@ impl ServerHealth {
         let journal = OnceLock::new();
         let damage = OnceLock::new();
         let shards = OnceLock::new();
+        let stream = OnceLock::new();
         Self {
             phase: AtomicU8::new(0),
             journal,
             damage,
             shards,
+            stream,
             step,
         }
     }
@@ -158,6 +162,12 @@ impl ServerHealth {
     pub fn attach_damage(&self, damage: impl Fn() -> DamageSummary + Send + Sync + 'static) {
         // A second call would attach the same.
         self.damage.set(Box::new(damage)).ok();
+    }
+
+    /// The journal appends to the stream of this name first.
+    pub fn attach_stream(&self, stream: String) {
+        // A second call would attach the same.
+        self.stream.set(stream).ok();
     }
 
     /// The server is a node of a cluster, and forwards requests to owners. `shards` returns what it
@@ -188,11 +198,12 @@ impl ServerHealth {
     pub fn readiness(&self) -> Readiness {
         let phase = self.phase();
         let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
+        let stream = self.stream.get().map(String::as_str);
         let mut readiness = match self.journal.get() {
-            Some(journal) => readiness(phase, &journal(), &damage),
+            Some(journal) => readiness(phase, &journal(), stream, &damage),
             None => Readiness {
                 journal: "opening".to_owned(),
-                ..readiness(phase, &journal::JournalState::Writable, &damage)
+                ..readiness(phase, &journal::JournalState::Writable, stream, &damage)
             },
         };
         if phase == StartPhase::Serving
@@ -243,21 +254,33 @@ impl ServerHealth {
     }
 }
 
-/// The readiness that follows from phase, journal and damage.
+/// The readiness that follows from phase, journal and damage. `stream` is the one that the journal
+/// appends to first, in a cluster.
 pub fn readiness(
     phase: StartPhase,
     journal: &journal::JournalState,
+    stream: Option<&str>,
     damage: &DamageSummary,
 ) -> Readiness {
     let (journal, of_journal) = match journal {
         journal::JournalState::Writable => ("writable", None),
         journal::JournalState::Full => (
             "full",
-            Some("the disk of the data folder is full: publishes are refused until there is space"),
+            Some(match stream {
+                None => {
+                    "the disk of the data folder is full: publishes are refused until there is \
+                    space"
+                        .to_owned()
+                }
+                Some(stream) => format!(
+                    "the stream {stream} in NATS is full: publishes are refused until the nodes \
+                     that are down were started, or forgotten (gridhook help cluster)"
+                ),
+            }),
         ),
         journal::JournalState::Closed => (
             "closed",
-            Some("the journal is closed: nothing can be stored any more"),
+            Some("the journal is closed: nothing can be stored any more".to_owned()),
         ),
     };
     let of_phase = match phase {
@@ -265,11 +288,8 @@ pub fn readiness(
         StartPhase::Standby | StartPhase::Serving => None,
         StartPhase::Stopping => Some("the server is shutting down"),
     };
-    let mut problems: Vec<_> = of_phase
-        .into_iter()
-        .chain(of_journal)
-        .map(str::to_owned)
-        .collect();
+    let of_phase = of_phase.map(str::to_owned);
+    let mut problems: Vec<String> = of_phase.into_iter().chain(of_journal).collect();
     let ready = problems.is_empty();
     problems.extend(damage_messages(damage));
     let lost_events = damage.lost_events();
@@ -287,8 +307,9 @@ pub fn readiness(
 /// The readiness of a node of a cluster that has joined.
 ///
 /// It is ready while it can answer or forward a request about any shard. One that is cut off from
-/// NATS is not. Nor is one that still has to catch up, or has failed, and serves nothing: the others answer its clients, and a rolling upgrade waits
-/// for it.
+/// NATS is not, nor one that owns all shards and can store nothing in any. Nor is one that still has
+/// to catch up, or has failed, and serves nothing: the others answer its clients, and a rolling
+/// upgrade waits for it.
 pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     let control = control_of(shards.len());
     let name = |number: usize| {
@@ -310,6 +331,8 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     let missed = numbers(&|shard| shard.state == ShardState::CatchingUp);
     let failed = shards.iter().any(|shard| shard.failure.is_some());
     let is_cut_off = shards.iter().any(|shard| shard.is_cut_off);
+    let is_full = |shard: &NodeShard| shard.core.as_ref().is_some_and(|core| !core.ready);
+    let takes_none = shards.iter().all(is_full);
     let has_all = fetched.is_empty() && missed.is_empty() && !failed;
     let mut problems = Vec::new();
     if is_cut_off {
@@ -359,7 +382,7 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
         .find(|journal| **journal != "writable")
         .or(journals.first());
     Readiness {
-        ready: has_owner && (has_all || is_serving) && !is_cut_off,
+        ready: has_owner && (has_all || is_serving) && !is_cut_off && !takes_none,
         phase: if is_serving {
             StartPhase::Serving
         } else {

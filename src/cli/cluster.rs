@@ -1,6 +1,12 @@
 //! `gridhook cluster`: the nodes of a cluster, and what each owns.
 
-use serde_json::json;
+mod check;
+mod init;
+
+use serde_json::{Value, json};
+
+pub use self::check::ClusterFindings;
+use self::{check::Check, init::Init};
 
 use super::{
     client::{ClientArgs, ClientError},
@@ -21,6 +27,8 @@ use gridhook_api::cluster::{
     after_help = "With the admin token every node answers as it sees the cluster; with another token the owner answers.
 
 Examples:
+  gridhook cluster init --nats 10.0.1.1,10.0.1.2,10.0.1.3 --nodes 10.0.0.1,10.0.0.2,10.0.0.3
+  gridhook cluster check --config gridhook.toml
   gridhook cluster status
   gridhook cluster ownership
   gridhook cluster move 0 node-b
@@ -38,6 +46,10 @@ pub struct Cluster {
 enum Verb {
     #[command(flatten)]
     Asked(Request),
+    /// Write the files of a new cluster
+    Init(Init),
+    /// List everything that is wrong with the set-up of a cluster
+    Check(Check),
     /// Let a new cluster go on with the data folder of a node whose cluster has lost its streams
     Reseed(Reseed),
 }
@@ -91,6 +103,8 @@ impl Cluster {
     pub(super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
         match self.command {
             Verb::Asked(request) => block_on(request.run()),
+            Verb::Init(init) => Ok(init.run()?.into()),
+            Verb::Check(check) => Ok(check.run(program)?),
             Verb::Reseed(reseed) => Ok(reseed.run(program)?.into()),
         }
     }

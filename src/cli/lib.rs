@@ -101,8 +101,8 @@ commands! {
     },
     /// Check whether a server accepts events; the exit status is the answer
     Health(health::Health) => |command, _| block_on(command.run()),
-    /// Show the nodes of a cluster, move shards, drain and forget nodes, begin again with a data
-    /// folder
+    /// Set up and check a cluster, show its nodes, move shards, drain and forget nodes, begin again
+    /// with a data folder
     Cluster(cluster::Cluster) => |command, program| command.run(program),
     /// Show a server's clock, or confirm it after a jump
     Clock(clock::Clock) => |command, _| block_on(command.run()),

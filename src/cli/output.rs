@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{
     Command,
     client::ClientError,
+    cluster::ClusterFindings,
     print::{self, PipeState},
 };
 use gridhook_config as config;
@@ -28,6 +29,9 @@ pub struct Program {
     pub check: fn(&config::Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>>,
     /// The names of the nodes of the cluster that run. Blocks for `cluster.expiry`.
     pub living_nodes: fn(&config::Config) -> anyhow::Result<Vec<String>>,
+    /// Everything that is wrong with the set-up of a cluster; [`None`] for a server of its own.
+    /// Blocks.
+    pub examine_cluster: fn(&config::Config) -> Option<ClusterFindings>,
 }
 
 #[derive(Clone, Debug)]

@@ -72,6 +72,8 @@ pub struct ClaimSettings {
     pub scope: OwnershipScope,
     /// The settings that should be the same on all nodes, by key, for the other nodes to compare.
     pub shared: BTreeMap<String, String>,
+    /// The newest format of records of the changelog that the node reads.
+    pub format: u8,
 }
 
 /// A change of a shard's record.
@@ -227,6 +229,7 @@ impl Claims {
             address,
             version,
             shared: settings,
+            format,
             ..
         } = self.settings.clone();
         let renewals = self.renewals;
@@ -246,6 +249,7 @@ impl Claims {
                 behind,
                 settings,
                 failures: self.failures.clone(),
+                format,
             },
             revision,
         )
@@ -489,6 +493,12 @@ impl Claims {
     /// The same once the changelog is large.
     pub fn trimmable_if_large(&self, shard: usize) -> u64 {
         self.records.trimmable_if_large(shard, &self.alive_nodes())
+    }
+
+    /// The newest format of records that all living nodes read.
+    pub fn common_format(&self) -> u8 {
+        let own = self.settings.format;
+        self.records.common_format(own, &self.alive_nodes())
     }
 
     /// The node fetches a copy that it can follow with: the changelog is kept for it.

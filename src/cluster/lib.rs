@@ -24,7 +24,7 @@ use std::{
     hash::Hasher as _,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
 };
 
@@ -136,6 +136,8 @@ pub struct ShardProgress {
     pub trimmable_if_large: AtomicU64,
     /// The size of the changelog. Written by the server that owns the shard.
     pub stream_bytes: AtomicU64,
+    /// The newest format of records that all living nodes read. Written by the driver.
+    pub format: AtomicU8,
     /// What the local store is. Written by the server; the driver takes back that it is complete.
     held: Mutex<HeldCopy>,
     /// The copy of the owner's store that this node fetches. Written by the server.

@@ -469,6 +469,9 @@ impl<S: RecordStore> Member<S> {
                 .trimmable_if_large
                 .store(self.claims.trimmable_if_large(shard), Ordering::Release);
             progress.note_known_marks(self.claims.known_marks(shard));
+            progress
+                .format
+                .store(self.claims.common_format(), Ordering::Release);
             let keeps_now = self.claims.keeps_copy(shard);
             keeps.send_if_modified(|keeps| std::mem::replace(keeps, keeps_now) != keeps_now);
             let served = &mut self.served[index];

@@ -23,6 +23,16 @@ use gridhook_journal::changelog::nats::{NatsConnection, NatsError};
 /// The most keys that a bucket is expected to have: NATS reads no more at once.
 const KEYS_MAX: usize = 1024;
 
+/// The number of keys up to which a new node joins. The others are for shards and requests.
+const NODE_KEYS: usize = KEYS_MAX - 224;
+
+/// A record that was deleted so many writes ago is removed. A node whose record was deleted while it
+/// runs has noticed by then.
+const DELETED_REVISIONS: u64 = 100_000;
+
+/// The room that the servers reserve for a bucket: with the largest cluster it has a few MiB.
+pub const BUCKET_BYTES: u64 = 16 << 20;
+
 /// The records in a bucket.
 pub struct NatsRecords {
     context: Context,
@@ -49,6 +59,8 @@ impl NatsRecords {
             subjects: vec![format!("{}>", records.prefix)],
             num_replicas: replicas,
             max_messages_per_subject: 1,
+            // Reserved, so that streams that are full leave room for it.
+            max_bytes: BUCKET_BYTES as i64,
             discard: DiscardPolicy::New,
             allow_direct: true,
             allow_rollup: true,
@@ -62,6 +74,30 @@ impl NatsRecords {
             })
             .await?;
         Ok(records)
+    }
+
+    /// Whether a node that has no record yet would need a record too many.
+    pub fn is_full(known: &[StoredRecord]) -> bool {
+        known.len() >= NODE_KEYS
+    }
+
+    /// Removes what is left of records that were deleted long ago.
+    ///
+    /// # Errors
+    /// If the bucket cannot be reached.
+    pub async fn remove_deleted(&self, known: &[StoredRecord]) -> Result<(), RecordError> {
+        let newest = known.iter().map(|record| record.revision).max();
+        let limit = newest.unwrap_or_default().saturating_sub(DELETED_REVISIONS);
+        let is_old = |record: &&StoredRecord| record.value.is_empty() && record.revision <= limit;
+        let stream = self.context.get_stream_no_info(&self.stream).await;
+        let stream = stream.map_err(unavailable)?;
+        for record in known.iter().filter(is_old) {
+            let subject = format!("{}{}", self.prefix, record.key);
+            // A record that was written meanwhile is not below it.
+            let purge = stream.purge().sequence(record.revision + 1).filter(subject);
+            purge.await.map_err(unavailable)?;
+        }
+        Ok(())
     }
 
     /// The records in a bucket that is there.
@@ -101,6 +137,10 @@ impl RecordStore for NatsRecords {
                 }
                 // Behind records it is no end: the bucket was removed meanwhile.
                 Some(StatusCode::NOT_FOUND) if records.is_empty() => return Ok(records),
+                Some(status) if status.as_u16() == 413 => {
+                    let why = format!("there are more than {KEYS_MAX}; forget nodes that are gone");
+                    return Err(unavailable(why));
+                }
                 Some(status) => return Err(unavailable(format!("{status:?}"))),
                 None => {}
             }

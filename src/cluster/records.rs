@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::balance::{NodeId, ShardRecord};
-use gridhook_journal::changelog::StreamMark;
+use gridhook_journal::changelog::{StreamMark, record::FIRST_FORMAT};
 
 /// What a node writes about itself at each renewal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,14 @@ pub struct NodeRecord {
     /// The shards that it cannot serve before an operator has acted, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<usize, String>,
+    /// The newest format of records of the changelog that it reads. A release that does not say so
+    /// reads the first one.
+    #[serde(default = "first_format")]
+    pub format: u8,
+}
+
+fn first_format() -> u8 {
+    FIRST_FORMAT
 }
 
 /// A setting that should be the same on two nodes, and is not.
@@ -392,6 +400,13 @@ impl ClusterRecords {
             differences.collect::<Vec<_>>()
         };
         living.flat_map(of_node).collect()
+    }
+
+    /// The newest format of records that all of these nodes read, and `own`.
+    pub fn common_format(&self, own: u8, alive: &BTreeSet<NodeId>) -> u8 {
+        let nodes = self.nodes.values().map(|node| &node.value);
+        let living = nodes.filter(|node| alive.contains(&node.id));
+        living.map(|node| node.format).fold(own, u8::min)
     }
 
     /// Each node and the revision of its record.

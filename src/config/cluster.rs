@@ -31,6 +31,8 @@ pub struct Cluster {
     pub stream_bytes: u64,
     /// The size of applied records that the changelog keeps.
     pub stream_keep_bytes: u64,
+    /// The newest format of records in the changelog that this node writes.
+    pub record_format: u8,
     /// The maximum of bytes a second of a store that another node is sent.
     pub copy_rate: u64,
     /// The number of shards.
@@ -136,6 +138,8 @@ pub(super) struct RawCluster {
     stream_bytes: u64,
     #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * TIB }>")]
     stream_keep_bytes: u64,
+    #[serde(deserialize_with = "read::count::<_, _, 1, 2>")]
+    record_format: u8,
     #[serde(deserialize_with = "read::size::<_, _, { 64 * KIB }, TIB>")]
     copy_rate: u64,
     #[serde(deserialize_with = "read::count::<_, _, 1, 64>")]
@@ -314,6 +318,7 @@ impl RawCluster {
             replicas: self.replicas,
             stream_bytes: self.stream_bytes,
             stream_keep_bytes: self.stream_keep_bytes,
+            record_format: self.record_format,
             copy_rate: self.copy_rate,
             shards: self.shards,
             copies: self.copies,

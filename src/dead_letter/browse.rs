@@ -15,11 +15,9 @@ mod key;
 mod walk;
 
 pub use self::key::{BrowseCursor, DeadLetterId, InvalidDeadLetterId};
+pub(super) use self::walk::FILE_BYTES_MAX;
 pub(super) use self::walk::{Step, Walk};
-use self::{
-    key::SLASH,
-    walk::{FILE_BYTES_MAX, key_before},
-};
+use self::{key::SLASH, walk::key_before};
 use crate::{DeadLetters, Owner, event::DeadLetterEvent, marker::FileMarker, sink};
 use gridhook_compute::ComputeError;
 use gridhook_event::{SubscriptionKey, Timestamp};

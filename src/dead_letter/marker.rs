@@ -28,6 +28,14 @@ impl FileMarker {
         format!("{file}{SUFFIX}")
     }
 
+    /// The marker of a file that nobody reads, with this number of dead letters at most.
+    pub fn for_abandoned_file(dead_letters_max: u32) -> Self {
+        Self {
+            redriven: Vec::new(),
+            purged: vec![(0, dead_letters_max)],
+        }
+    }
+
     /// Whether the dead letter at this index was handled.
     pub fn is_handled(&self, index: u32) -> bool {
         self.redriven

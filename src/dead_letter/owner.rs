@@ -6,6 +6,8 @@
 //! a restore or on another machine. A file from elsewhere has another version; then the `topic` of
 //! each event identifies the subscription.
 //!
+//! In a cluster the first quarter of the GUID is the epoch of the node that writes the file.
+//!
 //! Invariant: at most one subscription owns a dead letter. If nothing identifies the owner, the
 //! dead letter belongs to the only subscription of the folder, or is reported as a problem if there
 //! are several.
@@ -62,6 +64,17 @@ impl Owner {
         Uuid::from_bytes(half(bytes))
     }
 
+    /// A new GUID of a file for this subscription. In a cluster it begins with the epoch of the
+    /// owner that writes the file.
+    pub(super) fn new_file_guid(&self, epoch: Option<u64>) -> Uuid {
+        let (random, _) = Uuid::new_v4().as_u64_pair();
+        let mut seed = random.to_be_bytes();
+        if let Some(epoch) = epoch {
+            seed[..4].copy_from_slice(&short_epoch(epoch));
+        }
+        self.new_guid(seed)
+    }
+
     /// Whether a file was written for this subscription; [`None`] if its name does not say.
     fn has_written(&self, file: &str) -> Option<bool> {
         let name = file.rsplit('/').next().unwrap_or(file);
@@ -79,6 +92,20 @@ impl Owner {
             .strip_prefix(&source)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
+}
+
+/// The part of an epoch that a GUID has.
+fn short_epoch(epoch: u64) -> [u8; 4] {
+    let [.., a, b, c, d] = epoch.to_be_bytes();
+    [a, b, c, d]
+}
+
+/// Whether the owner of this epoch has named a file.
+pub(super) fn is_of_epoch(file: &str, epoch: u64) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let guid = name.strip_suffix(SUFFIX).unwrap_or(name);
+    let guid = Uuid::try_parse(guid).ok();
+    guid.is_some_and(|guid| guid.as_bytes().starts_with(&short_epoch(epoch)))
 }
 
 /// The owner of a file in the folder of `owner`, into which `others` write too.

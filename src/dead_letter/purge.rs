@@ -14,7 +14,8 @@ use super::{
     DeadLetterTotals, DeadLetters,
     browse::{
         BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation,
-        DeadLetterQuery, FoundDeadLetter, InvalidDeadLetterId, PROBLEMS_MAX, Step, Walk,
+        DeadLetterQuery, FILE_BYTES_MAX, FoundDeadLetter, InvalidDeadLetterId, PROBLEMS_MAX, Step,
+        Walk,
     },
     marker::{self, FileMarker},
     writer::notes_of,
@@ -229,15 +230,20 @@ impl DeadLetters {
         keep: bool,
     ) -> Result<(), BrowseError> {
         let sink = &self.0.sink;
+        let name = FileMarker::name(file);
+        let (text, version) = sink.get_version(&name, FILE_BYTES_MAX).await?;
         // If the old marker is unreadable, its dead letters are found again, which is harmless.
-        let mut marker = self.read_marker(file).await?.unwrap_or_default();
+        let mut marker: FileMarker = text
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default();
         marker::add(list(&mut marker), indexes);
         if !keep && marker.has_all(dead_letters) {
             sink.delete_file(file).await?;
-            return Ok(sink.delete_file(&FileMarker::name(file)).await?);
+            return Ok(sink.delete_file(&name).await?);
         }
         let text = serde_json::to_vec(&marker).expect("numbers are JSON");
-        Ok(sink.put_file(&FileMarker::name(file), text.into()).await?)
+        // A former owner may have been paused while it wrote its own.
+        Ok(sink.replace_file(&name, text.into(), version).await?)
     }
 }
 

@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload, path::Path};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion, path::Path};
 
 pub use self::{
     cloud::CloudSettings,
@@ -78,6 +78,17 @@ impl SinkError {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Store(object_store::Error::NotFound { .. }))
     }
+
+    /// Whether another writer has changed the file meanwhile.
+    pub fn is_conflict(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(
+                object_store::Error::Precondition { .. }
+                    | object_store::Error::AlreadyExists { .. }
+            )
+        )
+    }
 }
 
 /// A stored file.
@@ -99,12 +110,24 @@ pub struct BlobLocation {
     pub url: String,
 }
 
+/// What keeps a former owner of a cluster's store from files of the next one.
+#[derive(Clone, Debug)]
+pub struct FileFence {
+    /// Without it nothing is written or deleted.
+    pub lease: Lease,
+    /// The epoch of the ownership, which names of files have.
+    pub epoch: u64,
+}
+
+/// A version of a file, as a store that replaces files conditionally knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileVersion(Option<UpdateVersion>);
+
 /// A store of files. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Sink {
     kind: Arc<SinkKind>,
-    /// Without it nothing is written or deleted.
-    lease: Option<Lease>,
+    fence: Option<FileFence>,
 }
 
 #[derive(Debug)]
@@ -134,20 +157,28 @@ impl Sink {
     fn new(kind: SinkKind) -> Self {
         Self {
             kind: Arc::new(kind),
-            lease: None,
+            fence: None,
         }
     }
 
     /// The same store, which refuses to write and delete files once the lease does not allow it:
     /// the next owner of the store may have written or removed the same ones.
+    ///
+    /// A process may be paused behind that check. So names that one owner writes have its epoch,
+    /// and the next one uses none of them.
     #[must_use]
-    pub fn with_lease(self, lease: Option<Lease>) -> Self {
-        Self { lease, ..self }
+    pub fn with_fence(self, fence: Option<FileFence>) -> Self {
+        Self { fence, ..self }
+    }
+
+    /// The epoch of the ownership in a cluster.
+    pub fn epoch(&self) -> Option<u64> {
+        self.fence.as_ref().map(|fence| fence.epoch)
     }
 
     fn check_lease(&self) -> Result<(), SinkError> {
-        match &self.lease {
-            Some(lease) if !lease.may_act() => Err(SinkError::Fenced),
+        match &self.fence {
+            Some(fence) if !fence.lease.may_act() => Err(SinkError::Fenced),
             Some(_) | None => Ok(()),
         }
     }
@@ -186,6 +217,56 @@ impl Sink {
                 store.put(&path, PutPayload::from(file)).await?;
                 Ok(())
             }
+        }
+    }
+
+    /// Replaces a file that still has this version, or stores it if it did not exist. A store
+    /// without conditions replaces any.
+    ///
+    /// # Errors
+    /// If it was changed meanwhile (`SinkError::is_conflict`), or the store fails.
+    pub async fn replace_file(
+        &self,
+        name: &str,
+        file: Bytes,
+        FileVersion(version): FileVersion,
+    ) -> Result<(), SinkError> {
+        if matches!(&*self.kind, SinkKind::Folder(_)) {
+            return self.put_file(name, file).await;
+        }
+        self.check_lease()?;
+        let (store, path) = self.find_file(name)?;
+        let mode = version.map_or(PutMode::Create, PutMode::Update);
+        match store
+            .put_opts(&path, PutPayload::from(file.clone()), mode.into())
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if is_unsupported(&error) => self.put_file(name, file).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads a whole file of at most `bytes_max` bytes, and its version. The version of a file that
+    /// does not exist is that of none.
+    pub async fn get_version(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<(Option<Bytes>, FileVersion), SinkError> {
+        let result = match &*self.kind {
+            SinkKind::Folder(_) => {
+                let bytes = self.get(name, bytes_max).await;
+                bytes.map(|bytes| (bytes, FileVersion(None)))
+            }
+            SinkKind::Cloud(_) | SinkKind::Other(_) => {
+                within_limit(self.read_object(name, bytes_max)).await
+            }
+        };
+        match result {
+            Ok((bytes, version)) => Ok((Some(bytes), version)),
+            Err(error) if error.is_not_found() => Ok((None, FileVersion(None))),
+            Err(error) => Err(error),
         }
     }
 
@@ -262,10 +343,19 @@ impl Sink {
     }
 
     async fn read(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
-        let (store, path) = self.find_file(name)?;
         if let SinkKind::Folder(folder) = &*self.kind {
+            self.find_file(name)?;
             return folder.get(name, bytes_max).await;
         }
+        Ok(self.read_object(name, bytes_max).await?.0)
+    }
+
+    async fn read_object(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<(Bytes, FileVersion), SinkError> {
+        let (store, path) = self.find_file(name)?;
         let object = store.get(&path).await?;
         if object.meta.size > bytes_max {
             return Err(SinkError::TooLong {
@@ -273,7 +363,11 @@ impl Sink {
                 bytes_max,
             });
         }
-        Ok(object.bytes().await?)
+        let version = UpdateVersion {
+            e_tag: object.meta.e_tag.clone(),
+            version: object.meta.version.clone(),
+        };
+        Ok((object.bytes().await?, FileVersion(Some(version))))
     }
 
     /// Deletes a file. Succeeds if it does not exist.
@@ -308,6 +402,13 @@ impl Sink {
             Path::parse(name).map_err(|error| SinkError::Name(error.to_string()))?,
         ))
     }
+}
+
+/// Whether a store replaces no file conditionally. Compatible servers may respond with this status,
+/// which is in the text only.
+fn is_unsupported(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::NotImplemented { .. })
+        || error.to_string().contains("501 Not Implemented")
 }
 
 /// The result of a step, if it ends in time.

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use crate::{
     DeadLetterTarget, DeadLetters, DeadLettersShared, WriterOptions,
     file::{self, FileBuilder, FileContext, target_folder},
+    marker::FileMarker,
     notifier::FileWritten,
+    owner::is_of_epoch,
     sink,
     staging::{TurnReport, WriteTurn},
     totals::{DeadLetterTotals, FileInProgress, Outage},
@@ -87,6 +89,15 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
     {
         // The destination was changed meanwhile. A file at the old one may stay there, uncounted.
         totals.in_progress = None;
+    }
+    if let Some(file) = totals.in_progress.take_if(|file| {
+        let epoch = dead_letters.0.sink.epoch();
+        epoch.is_some_and(|epoch| !is_of_epoch(file.path(), epoch))
+    }) && let Err(error) = abandon_file(&dead_letters.0, file.path()).await
+    {
+        tracing::warn!(subscription = ?subscription_key, file = file.path(), %error, "cannot \
+            abandon the dead-letter file of a former owner");
+        return Ok(TurnReport::Unreachable);
     }
     let destination = file_label(target, &target_folder(target));
     totals
@@ -266,6 +277,19 @@ async fn read(
     Ok(slice)
 }
 
+/// Gives up the file that a former owner began: it may store the file yet, if it was paused while it
+/// did. Its dead letters are all still in the journal. With the marker nobody reads the file.
+async fn abandon_file(shared: &DeadLettersShared, file: &str) -> Result<(), sink::SinkError> {
+    let dead_letters_max = u32::try_from(shared.options.events_max).unwrap_or(u32::MAX);
+    let marker = FileMarker::for_abandoned_file(dead_letters_max);
+    let text = serde_json::to_vec(&marker).expect("numbers are JSON");
+    shared
+        .sink
+        .put_file(&FileMarker::name(file), text.into())
+        .await?;
+    shared.sink.delete_file(file).await
+}
+
 /// Writes the name of the file to the journal, then stores the file.
 async fn put_page(
     shared: &DeadLettersShared,
@@ -285,8 +309,7 @@ async fn put_page(
     }
     let name = match (&totals.in_progress, page.keys.last()) {
         (None, Some(last)) => {
-            let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
-            let guid = target.owner().new_guid(seed.to_be_bytes());
+            let guid = target.owner().new_file_guid(shared.sink.epoch());
             let name = file::file_path(&target_folder(target), shared.clock.now(), guid);
             totals.in_progress = Some(FileInProgress {
                 name: file_label(target, &name),

@@ -45,6 +45,8 @@ use std::{net::TcpListener, path::PathBuf, sync::Arc};
 use actix::{Arbiter, ArbiterHandle};
 use tracing::Span;
 
+#[cfg(feature = "nats")]
+pub use self::node::check::ClusterFindings;
 use self::{
     client_address::ClientAddress,
     control_copy::{ControlCopy, FollowedControl, FollowingShards},
@@ -131,6 +133,13 @@ fn serve_until_stopped(launch: &mut Launch, kept: &mut Kept) -> Result<(), Serve
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Everything that is wrong with the set-up of the cluster that the settings name. Blocks.
+#[cfg(feature = "nats")]
+pub fn examine_cluster(config: &Config) -> Option<ClusterFindings> {
+    let cluster = config.cluster.as_ref()?;
+    Some(node::check::examine_cluster(cluster, config))
 }
 
 /// The names of the nodes of the cluster of the settings that run. Blocks for `cluster.expiry`.

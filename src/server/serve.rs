@@ -370,6 +370,7 @@ impl<'a> OwnedStore<'a> {
             }
         };
         let node = kept.node.insert(node);
+        bound.health.attach_stream(node.stream_name());
         let signals = match kept.signals.take() {
             Some(signals) => signals,
             None => StopSignals::install()?,
@@ -439,16 +440,9 @@ impl Recovered {
         let cluster = ownership.map(|ownership| ownership.node.id.clone());
         let process_dir = launch.core.as_ref().map(|core| core.process_dir.clone());
         let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
-        let of_backups = lease.clone();
-        let backups = startup::build_backups(
-            config,
-            budget,
-            local,
-            &clock,
-            cluster,
-            of_backups,
-            process_dir,
-        )?;
+        let fence = ownership.map(|ownership| ownership.tenure.file_fence());
+        let backups =
+            startup::build_backups(config, budget, local, &clock, cluster, fence, process_dir)?;
         let client = ClientOptions {
             lease,
             ..settings::client_options(config, &address.bound, budget)?
@@ -573,13 +567,13 @@ impl Delivery {
         } else {
             system_topic::start(core, Arc::clone(&certificates), others.as_ref())
         };
-        let lease = ownership.map(|ownership| &ownership.tenure.lease);
+        let fence = ownership.map(|ownership| ownership.tenure.file_fence());
         let DeadLetterService {
             stores,
             routing,
             handles,
             lifeline,
-        } = startup::start_dead_letters(core, system_topic.as_ref(), lease)?;
+        } = startup::start_dead_letters(core, system_topic.as_ref(), fence.as_ref())?;
         targets.dead_letters = handles;
         let (tracer, exporter) = startup::start_tracing(core, address)?;
         let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));

@@ -30,11 +30,11 @@ use gridhook_admin as admin;
 use gridhook_admin::{
     ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources,
 };
-use gridhook_clock::{Clock, Lease, OwnerClock};
+use gridhook_clock::{Clock, OwnerClock};
 use gridhook_compute::Compute;
 use gridhook_config::{Config, Secret};
 use gridhook_dead_letter as dead_letter;
-use gridhook_dead_letter::{DeadLetterStores, Redrives};
+use gridhook_dead_letter::{DeadLetterStores, Redrives, sink::FileFence};
 use gridhook_declared::Declared;
 use gridhook_deliver::ClientOptions;
 use gridhook_engine::{
@@ -161,12 +161,12 @@ pub(super) fn build_backups(
     store: &Arc<RocksStore>,
     clock: &Clock,
     cluster: Option<String>,
-    lease: Option<Lease>,
+    fence: Option<FileFence>,
     process_dir: Option<PathBuf>,
 ) -> Result<Arc<Backups>, ServerError> {
     let data_dir = config.server.data_dir.clone();
     let destination = backup_destination(&config.backup, None).map_err(ServerError::Backup)?;
-    let destination = destination.map(|destination| destination.with_lease(lease));
+    let destination = destination.map(|destination| destination.with_fence(fence));
     let backups = Backups::new(
         Arc::downgrade(store),
         data_dir,
@@ -249,7 +249,7 @@ pub(super) struct DeadLetterService {
 pub(super) fn start_dead_letters(
     core: &Core,
     system_topic: Option<&Arc<SystemTopic>>,
-    lease: Option<&Lease>,
+    fence: Option<&FileFence>,
 ) -> Result<DeadLetterService, ServerError> {
     let Core {
         config,
@@ -260,7 +260,7 @@ pub(super) fn start_dead_letters(
     } = core;
     let notifier = system_topic.map(SystemTopic::notifier);
     let sinks = settings::open_sinks(config)?.into_iter();
-    let sinks = sinks.map(|(name, sink)| (name, sink.with_lease(lease.cloned())));
+    let sinks = sinks.map(|(name, sink)| (name, sink.with_fence(fence.cloned())));
     let sinks: Vec<_> = sinks.collect();
     let routing = DeadLetterRouting {
         registry: Arc::clone(registry),

@@ -25,7 +25,7 @@ fn readiness_says_what_is_wrong() {
             journal::JournalState::Closed,
         ] {
             lines.push(
-                serde_json::to_string(&readiness(phase, &state, &DamageSummary::default()))
+                serde_json::to_string(&readiness(phase, &state, None, &DamageSummary::default()))
                     .expect("it is JSON"),
             );
         }
@@ -43,6 +43,20 @@ fn readiness_says_what_is_wrong() {
 }
 
 #[test]
+fn of_a_full_stream_the_data_folder_is_not_the_cause() {
+    let full = readiness(
+        StartPhase::Serving,
+        &journal::JournalState::Full,
+        Some("GH_shop_0"),
+        &DamageSummary::default(),
+    );
+    assert!(!full.ready);
+    let of_stream = "the stream GH_shop_0 in NATS is full: publishes are refused until the nodes \
+        that are down were started, or forgotten (gridhook help cluster)";
+    assert_eq!(full.problems, [of_stream]);
+}
+
+#[test]
 fn a_damaged_store_is_reported_and_takes_events() {
     let gap = |first, count| LogGap {
         partition: 3,
@@ -56,6 +70,7 @@ fn a_damaged_store_is_reported_and_takes_events() {
     let reported = readiness(
         StartPhase::Serving,
         &journal::JournalState::Writable,
+        None,
         &damage,
     );
     assert!(reported.ready);
@@ -100,6 +115,7 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
         core: Some(readiness(
             StartPhase::Serving,
             &journal::JournalState::Writable,
+            None,
             damage,
         )),
         failure: None,

@@ -70,6 +70,7 @@ pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
             consumer_group: "gridhook".to_owned(),
         },
         shared: BTreeMap::new(),
+        format: 1,
     }
 }
 

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream::BoxStream};
 use gridhook::{
     clock::Lease,
-    dead_letter::sink::{BlobLocation, CloudSettings, ListedFile, Sink, SinkError},
+    dead_letter::sink::{
+        BlobLocation, CloudSettings, FileFence, FileVersion, ListedFile, Sink, SinkError,
+    },
     event::Timestamp,
     policy::dead_letter_store::{StoreAddress, check_part},
 };
@@ -63,7 +65,11 @@ fn a_node_that_may_not_own_the_store_any_more_writes_and_deletes_nothing() {
     run(async {
         let lease = Lease::new_unrenewed();
         let sink = Sink::in_folder(folder.path()).expect("a folder");
-        let sink = sink.with_lease(Some(lease.clone()));
+        let fence = FileFence {
+            lease: lease.clone(),
+            epoch: 1,
+        };
+        let sink = sink.with_fence(Some(fence));
         lease.renew_until(Instant::now() + Duration::from_secs(600));
         let written = sink.put_file(NAME, Bytes::from_static(b"[1]")).await;
         written.expect("written");
@@ -77,6 +83,28 @@ fn a_node_that_may_not_own_the_store_any_more_writes_and_deletes_nothing() {
         sink.delete_file(NAME).await.expect("deleted");
     });
     assert!(!path.exists());
+}
+
+#[test]
+fn a_file_that_another_writer_has_changed_meanwhile_is_not_replaced() {
+    run(async {
+        let sink = Sink::over_store(Arc::new(object_store::memory::InMemory::new()));
+        let replace = async |bytes: &'static [u8], version: &FileVersion| {
+            let file = Bytes::from_static(bytes);
+            sink.replace_file(NAME, file, version.clone()).await
+        };
+        let (missing, first) = sink.get_version(NAME, 100).await.expect("read");
+        assert_eq!(missing, None);
+        replace(b"[1]", &first).await.expect("nothing was there");
+        let error = replace(b"[2]", &first).await.expect_err("it is there");
+        assert!(error.is_conflict(), "{error}");
+        let (_, second) = sink.get_version(NAME, 100).await.expect("read");
+        replace(b"[3]", &second).await.expect("the same version");
+        let error = replace(b"[4]", &second).await.expect_err("another version");
+        assert!(error.is_conflict(), "{error}");
+        let (file, _) = sink.get_version(NAME, 100).await.expect("read");
+        assert_eq!(file.as_deref(), Some(&b"[3]"[..]));
+    });
 }
 
 #[test]

@@ -10,10 +10,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, stream::BoxStream};
 use gridhook::{
-    clock::Clock,
-    dead_letter::Sink,
+    clock::{Clock, Lease},
+    dead_letter::{Sink, sink::FileFence},
     policy::backup::BackupRetention,
     repair::{
         backup::{
@@ -35,6 +35,7 @@ use object_store::{
     path::Path as ObjectPath,
 };
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use super::{keys_in, put};
 
@@ -189,9 +190,14 @@ impl Fixture {
     }
 }
 
-/// A folder on a disk with a bad sector: one file cannot be read until it is written again.
+/// A folder on a disk with a bad sector: one file cannot be read until it is written again. Files
+/// that are deleted stay, if they are listed instead.
 #[derive(Debug)]
-struct BadSector(LocalFileSystem, Mutex<Option<ObjectPath>>);
+struct BadSector(
+    LocalFileSystem,
+    Mutex<Option<ObjectPath>>,
+    Option<Arc<Mutex<Vec<ObjectPath>>>>,
+);
 
 impl fmt::Display for BadSector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,7 +244,14 @@ impl ObjectStore for BadSector {
         &self,
         paths: BoxStream<'static, object_store::Result<ObjectPath>>,
     ) -> BoxStream<'static, object_store::Result<ObjectPath>> {
-        self.0.delete_stream(paths)
+        let Some(late) = self.2.clone() else {
+            return self.0.delete_stream(paths);
+        };
+        let note = move |path: &object_store::Result<ObjectPath>| {
+            let path = path.as_ref().expect("a path").clone();
+            late.lock().expect("a lock").push(path);
+        };
+        paths.inspect(note).boxed()
     }
 
     fn list(
@@ -277,6 +290,69 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
         }
     }
     found
+}
+
+/// A former owner that is paused while it removes pieces, and the next one, whose backup has the same
+/// contents.
+#[test]
+fn what_a_former_owner_still_removes_is_in_no_backup_of_the_next_one() {
+    let fixture = Fixture::new();
+    let other = Fixture::new();
+    fixture.fill(0, 200);
+    other.fill(200, 300);
+    let newest = BackupRetention {
+        count: 1,
+        age: Duration::ZERO,
+    };
+    let plain = fixture.destination(newest, None);
+    let late_deletes = Arc::new(Mutex::new(Vec::new()));
+    let lease = Lease::new_unrenewed();
+    lease.renew_until(Instant::now() + Duration::from_secs(600));
+    let fence = |epoch| {
+        let lease = lease.clone();
+        Some(FileFence { lease, epoch })
+    };
+    let root = fixture.path("destination");
+    let deferred = Arc::clone(&late_deletes);
+    let open = Arc::new(move || {
+        fs::create_dir_all(&root).expect("a folder");
+        let folder = LocalFileSystem::new_with_prefix(&root).expect("a folder");
+        let late = Some(Arc::clone(&deferred));
+        let store = BadSector(folder, Mutex::new(None), late);
+        Ok(Sink::over_store(Arc::new(store)))
+    });
+    let former = BackupDestination {
+        open,
+        ..plain.clone()
+    }
+    .with_fence(fence(5));
+    let next = plain.clone().with_fence(fence(9));
+    let back_up = |fixture: &Fixture, destination: &BackupDestination| {
+        let backups = fixture.backups(destination).owned_by(Some("c".to_owned()));
+        let turn = backups.acquire_permit().expect("nobody else");
+        let made = backups.make_at_destination(&turn, &mut |_| ControlFlow::Continue(()));
+        made.unwrap_or_else(|error| panic!("{error}"))
+    };
+    back_up(&fixture, &former);
+    // Nothing of the first backup is in this one.
+    back_up(&other, &former);
+    let deletes = std::mem::take(&mut *late_deletes.lock().expect("a lock"));
+    assert!(deletes.len() > 1, "{deletes:?}");
+    back_up(&fixture, &next);
+    for path in deletes {
+        let file = fixture.path("destination").join(path.as_ref());
+        if file.exists() {
+            fs::remove_file(file).expect("deleted");
+        }
+    }
+    assert_eq!(fixture.restore(&next, None).expect("a sound backup"), 200);
+    // Its next backups share what did not change.
+    let again = back_up(&fixture, &next);
+    assert!(again.written < 10_000, "{} bytes", again.written);
+    let later = plain.with_fence(fence(12));
+    let again = back_up(&fixture, &later);
+    assert!(again.written < 10_000, "{} bytes", again.written);
+    assert_eq!(fixture.restore(&later, None).expect("a sound backup"), 200);
 }
 
 #[test]
@@ -736,7 +812,7 @@ fn a_piece_that_cannot_be_read_is_written_again() {
         table.pieces[0]
     ));
     let folder = LocalFileSystem::new_with_prefix(fixture.path("destination")).expect("a folder");
-    let disk = Arc::new(BadSector(folder, Mutex::new(Some(bad.clone()))));
+    let disk = Arc::new(BadSector(folder, Mutex::new(Some(bad.clone())), None));
     let open = Arc::clone(&disk);
     let damaged = BackupDestination {
         open: Arc::new(move || Ok(Sink::over_store(open.clone()))),

@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use percent_encoding::percent_decode_str;
@@ -13,26 +13,97 @@ use percent_encoding::percent_decode_str;
 use super::http_service::HttpService;
 
 /// What every object has.
-const HEADERS: &str = "etag: \"e\"\r\nlast-modified: Fri, 20 Nov 2026 12:00:00 GMT\r\n";
+const HEADERS: &str =
+    "etag: \"e\"\r\nx-goog-generation: 1\r\nlast-modified: Fri, 20 Nov 2026 12:00:00 GMT\r\n";
 
 /// Objects by bucket and path.
 type Objects = BTreeMap<String, Vec<u8>>;
 
 /// The endpoint. It keeps its objects while it is stopped.
-pub(crate) struct Bucket(HttpService);
+pub(crate) struct Bucket(HttpService, Arc<HeldPut>);
+
+/// A put whose request has arrived, and that is not made before it is released.
+#[derive(Default)]
+struct HeldPut {
+    state: Mutex<HoldState>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum HoldState {
+    #[default]
+    None,
+    /// The next put is held.
+    Wanted,
+    Held,
+    Released,
+    Made,
+}
+
+impl HeldPut {
+    fn state(&self) -> MutexGuard<'_, HoldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, state: HoldState) {
+        *self.state() = state;
+        self.changed.notify_all();
+    }
+
+    /// Returns whether this put was held.
+    fn wait(&self) -> bool {
+        let mut state = self.state();
+        if *state != HoldState::Wanted {
+            return false;
+        }
+        *state = HoldState::Held;
+        let released = self
+            .changed
+            .wait_while(state, |state| *state == HoldState::Held);
+        drop(released.unwrap_or_else(PoisonError::into_inner));
+        true
+    }
+}
 
 impl Bucket {
     /// One that is not started yet.
     pub(crate) fn new() -> Self {
         let objects = Mutex::new(Objects::new());
-        Self(HttpService::new(Arc::new(move |head, body| {
+        let held = Arc::new(HeldPut::default());
+        let hold = Arc::clone(&held);
+        let service = HttpService::new(Arc::new(move |head, body| {
+            let is_held = head.starts_with("PUT") && hold.wait();
             let (status, body) = answer(
                 head,
                 body,
                 &mut objects.lock().unwrap_or_else(PoisonError::into_inner),
             );
+            if is_held {
+                hold.set(HoldState::Made);
+            }
             (status, HEADERS, body)
-        })))
+        }));
+        Self(service, held)
+    }
+
+    /// Holds the next put.
+    pub(crate) fn hold_put(&self) {
+        self.1.set(HoldState::Wanted);
+    }
+
+    /// Whether it has arrived.
+    pub(crate) fn is_put_held(&self) -> bool {
+        *self.1.state() == HoldState::Held
+    }
+
+    /// Makes it now.
+    pub(crate) fn release_put(&self) {
+        self.1.set(HoldState::Released);
+    }
+
+    /// Whether it was made.
+    pub(crate) fn is_put_made(&self) -> bool {
+        *self.1.state() == HoldState::Made
     }
 
     /// Where it listens.

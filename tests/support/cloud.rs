@@ -179,6 +179,11 @@ impl Cloud {
         .collect()
     }
 
+    /// The endpoint that stands for Google Cloud Storage.
+    pub(crate) fn bucket(&self) -> &Bucket {
+        self.bucket.as_ref().expect("a store of Google's")
+    }
+
     /// The store, as the server sees it.
     pub(crate) fn sink(&self) -> Sink {
         let settings = CloudSettings {

@@ -162,6 +162,18 @@ impl Nats {
         });
     }
 
+    /// Writes records of so many nodes that are gone.
+    pub(crate) fn put_nodes(&self, bucket: &str, nodes: usize) {
+        self.runtime.block_on(async {
+            let context = self.context().await.expect("a client");
+            for number in 0..nodes {
+                let subject = format!("$KV.{bucket}.node.gone-{number}");
+                let sent = context.publish(subject, "{}".into()).await;
+                sent.expect("it is sent").await.expect("it is stored");
+            }
+        });
+    }
+
     /// Appends what is no record to a stream.
     pub(crate) fn append(&self, stream: &'static str, payload: &'static str) {
         self.runtime.block_on(async {
@@ -369,6 +381,11 @@ impl NatsCluster {
     /// Starts a number of servers, which sync their streams at this interval.
     pub(crate) fn start(servers: usize, sync: &str) -> Self {
         Self::start_with(servers, sync, None)
+    }
+
+    /// The same, of which each has room for so many bytes of streams.
+    pub(crate) fn start_with_room(servers: usize, bytes: u64) -> Self {
+        Self::start(servers, &format!("always, max_file_store: {bytes}"))
     }
 
     /// One server that lets in clients with a certificate only. The folder has `server.crt`,

@@ -141,14 +141,16 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
             at.map_or(0, |at| at.stream_bytes),
         );
     }
-    push_sample(
-        text,
-        gauge(
-            "gridhook_cluster_stream_keep_bytes",
-            "cluster.stream_keep_bytes of this node.",
-        ),
-        cluster_context.stream_keep_bytes,
-    );
+    text.start_family(gauge(
+        "gridhook_cluster_stream_bytes_max",
+        "Size at which the stream of a shard takes no more; 0 for the limit of the NATS servers.",
+    ));
+    for (number, bytes_max) in cluster_context.stream_bytes_max.iter().enumerate() {
+        text.add_sample(
+            &[("shard", &number.to_string())],
+            bytes_max.unwrap_or_default(),
+        );
+    }
     let applied_sequence = |number: usize| {
         let of = |node: &NodeRecord| Some(node.positions.get(number)?.applied);
         // A node without a copy applies nothing.

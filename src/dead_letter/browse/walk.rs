@@ -24,7 +24,7 @@ const SLICE_BYTES: usize = 4 << 20;
 
 /// Four times the maximum that this server writes into a file. A larger file is reported instead of
 /// read.
-pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// File names per request to the store.
 const NAMES: usize = 256;

@@ -110,6 +110,13 @@ pub enum NatsError {
         stream: String,
         setting: &'static str,
     },
+    /// The stream cannot be used.
+    #[error("the stream {stream} cannot be written, read or removed: {why}")]
+    Use {
+        /// Its name.
+        stream: String,
+        why: String,
+    },
     /// The stream was not made.
     #[error("the stream {stream} cannot be made: {why}")]
     Create {
@@ -117,6 +124,13 @@ pub enum NatsError {
         stream: String,
         why: String,
     },
+}
+
+/// What a stream that is there takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// Its limit of bytes; [`None`] for the limit of its servers.
+    pub bytes_max: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -156,12 +170,18 @@ struct JetStreamReport {
     #[serde(default)]
     config: JetStreamConfig,
     meta_cluster: Option<MetaCluster>,
+    /// The limits of all its streams together.
+    #[serde(default)]
+    reserved_storage: u64,
 }
 
 #[derive(Default, Deserialize)]
 struct JetStreamConfig {
     #[serde(default)]
     sync_always: bool,
+    /// The most that all streams may have together.
+    #[serde(default)]
+    max_storage: i64,
 }
 
 #[derive(Deserialize)]
@@ -259,9 +279,25 @@ impl NatsConnection {
             deny_delete: true,
             ..Config::default()
         };
-        self.runtime
-            .block_on(self.until_answered(name, || self.context.create_stream(config.clone())))
-            .map(drop)
+        let made = self
+            .runtime
+            .block_on(self.until_answered(name, || self.context.create_stream(config.clone())));
+        match made {
+            // Another node makes it meanwhile, perhaps with another limit.
+            Err(_) if self.wait_for_stream(name) == Some(settings.replicas) => Ok(()),
+            made => made.map(drop),
+        }
+    }
+
+    /// On how many servers a stream is that another node is about to make.
+    fn wait_for_stream(&self, name: &str) -> Option<usize> {
+        for _ in 0..CREATE_TRIES {
+            if let Some(replicas) = self.count_replicas(name) {
+                return Some(replicas);
+            }
+            std::thread::sleep(CREATE_PAUSE);
+        }
+        None
     }
 
     /// Makes the stream `stream` with `make`, and asks again where the servers do not answer: some
@@ -305,12 +341,90 @@ impl NatsConnection {
         }
     }
 
-    /// The limit of bytes of the stream `name`, if there are both. Settings may have been changed
-    /// since the stream was made.
+    /// Everything that is wrong with the servers, as far as they report it, and how many report and
+    /// exist. This connection must have a user of the system account.
+    ///
+    /// # Errors
+    /// If no server can be asked.
+    pub fn examine_servers(&self) -> Result<(Vec<NatsError>, usize, usize), NatsError> {
+        let reports = self.runtime.block_on(reports(&self.context.client()))?;
+        let sizes = reports
+            .values()
+            .filter_map(|report| report.data.meta_cluster.as_ref());
+        let servers = sizes.map(|meta| meta.cluster_size).max().unwrap_or(1);
+        let found = reports.len();
+        let mut problems = Vec::new();
+        if found < servers {
+            problems.push(NatsError::Unreported { found, servers });
+        }
+        for report in reports.into_values() {
+            problems.extend(check_report(report).err());
+        }
+        Ok((problems, found, servers))
+    }
+
+    /// Makes a stream on so many servers, writes and reads a record, and removes the stream. Returns
+    /// the time of the record by the clock of the servers, in microseconds since 1970.
+    ///
+    /// # Errors
+    /// What of it does not work.
+    pub fn try_stream(&self, name: &str, replicas: usize) -> Result<u64, NatsError> {
+        let settings = StreamSettings {
+            replicas,
+            bytes_max: Some(1 << 20),
+            first: 1,
+        };
+        self.create(name, settings)?;
+        let written = self
+            .changelog(name)
+            .append(&Bytes::from_static(b"check"), None);
+        let time = written
+            .map_err(|error| error.to_string())
+            .and_then(|sequence| {
+                let read = async {
+                    let stream = self.context.get_stream_no_info(name).await;
+                    let stream = stream.map_err(|error| error.to_string())?;
+                    let record = stream.get_raw_message(sequence).await;
+                    let record = record.map_err(|error| error.to_string())?;
+                    Ok::<i128, String>(record.time.unix_timestamp_nanos())
+                };
+                self.runtime.block_on(read)
+            });
+        let removed = self.remove_stream(name);
+        let why = match (time, removed) {
+            (Ok(nanos), Ok(())) => return Ok(u64::try_from(nanos / 1_000).unwrap_or_default()),
+            (Err(why), _) => why,
+            (_, Err(error)) => error.to_string(),
+        };
+        Err(NatsError::Use {
+            stream: name.to_owned(),
+            why,
+        })
+    }
+
+    /// Removes the stream `name`.
+    ///
+    /// # Errors
+    /// If that does not work.
+    pub fn remove_stream(&self, name: &str) -> Result<(), NatsError> {
+        let removed = self.runtime.block_on(self.context.delete_stream(name));
+        removed.map(drop).map_err(|error| NatsError::Use {
+            stream: name.to_owned(),
+            why: error.to_string(),
+        })
+    }
+
+    /// On how many servers the stream `name` is, if it is there.
+    pub fn count_replicas(&self, name: &str) -> Option<usize> {
+        let stream = self.runtime.block_on(self.context.get_stream(name));
+        Some(stream.ok()?.cached_info().config.num_replicas)
+    }
+
+    /// The stream `name`, if it is there. Settings may have been changed since it was made.
     ///
     /// # Errors
     /// If it has settings with which it would lose records.
-    pub fn check_stream(&self, name: &str) -> Result<Option<u64>, NatsError> {
+    pub fn find_stream(&self, name: &str) -> Result<Option<StreamInfo>, NatsError> {
         let Ok(stream) = self.runtime.block_on(self.context.get_stream(name)) else {
             return Ok(None);
         };
@@ -328,7 +442,39 @@ impl NatsConnection {
             });
         }
         let bytes_max = u64::try_from(config.max_bytes).ok();
-        Ok(bytes_max.filter(|most| *most > 0))
+        let bytes_max = bytes_max.filter(|most| *most > 0);
+        Ok(Some(StreamInfo { bytes_max }))
+    }
+
+    /// The bytes that new streams on so many servers may reserve together, as far as the limits of
+    /// the account tell; [`None`] without a limit.
+    ///
+    /// # Errors
+    /// If the account cannot be asked.
+    pub fn find_account_room(&self, replicas: usize) -> Result<Option<u64>, NatsError> {
+        let account = self.runtime.block_on(self.context.query_account());
+        let account = account.map_err(|error| NatsError::Connect(error.to_string()))?;
+        let limit = account
+            .limits
+            .max_storage
+            .and_then(|limit| u64::try_from(limit).ok());
+        // The account counts each replica.
+        let room = |limit: u64| limit.saturating_sub(account.reserved_storage) / replicas as u64;
+        Ok(limit.map(room))
+    }
+
+    /// The bytes that new streams may reserve on each server that reports. This connection must have
+    /// a user of the system account.
+    ///
+    /// # Errors
+    /// If no server can be asked.
+    pub fn find_server_room(&self) -> Result<Option<u64>, NatsError> {
+        let reports = self.runtime.block_on(reports(&self.context.client()))?;
+        let rooms = reports.values().filter_map(|report| {
+            let limit = u64::try_from(report.data.config.max_storage).ok()?;
+            Some(limit.saturating_sub(report.data.reserved_storage))
+        });
+        Ok(rooms.min())
     }
 
     /// The client, for the other records of the cluster.
@@ -415,22 +561,23 @@ async fn sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
     if 2 * found <= servers {
         return Err(NatsError::Unreported { found, servers });
     }
-    for ServerFacts {
-        server: ReportingServer { name, ver },
-        data,
-    } in reports.into_values()
-    {
-        if is_older(&ver) {
-            return Err(NatsError::Version {
-                server: name,
-                version: ver,
-            });
-        }
-        if !data.config.sync_always {
-            return Err(NatsError::Sync { server: name });
-        }
-    }
+    reports.into_values().try_for_each(check_report)?;
     Ok(SyncReports { found, servers })
+}
+
+/// Checks that a server is new enough and syncs each write.
+fn check_report(report: ServerReport) -> Result<(), NatsError> {
+    let ReportingServer { name, ver } = report.server;
+    if is_older(&ver) {
+        return Err(NatsError::Version {
+            server: name,
+            version: ver,
+        });
+    }
+    if !report.data.config.sync_always {
+        return Err(NatsError::Sync { server: name });
+    }
+    Ok(())
 }
 
 /// The reports of all servers that respond in time, by their names.

@@ -1,7 +1,7 @@
 //! The bytes of a changelog's records.
 //!
 //! ```text
-//! version 1 | kind 1 | epoch 8 | number 8 | part 2 | parts 2 | previous 4 | body | crc32 of all before it 4
+//! format 1 | kind 1 | epoch 8 | number 8 | part 2 | parts 2 | previous 4 | body | crc32 of all before it 4
 //! FENCE    body: incarnation 8 | name of the node
 //! GROUP    body: the operations of a batch, or a part of them
 //! RELEASE  body: empty
@@ -12,10 +12,14 @@
 //! and `number` counts the owner's records behind it, so no two owners write the same bytes. A
 //! batch over the limit is a chain of parts.
 //!
+//! A record has the oldest format that has what it says. Format 2 has a `FENCE` that knows what is
+//! before it. A cluster writes a format once all nodes that run read it (`cluster::records`).
+//!
 //! Invariants, which [`ChainHead::follow`] checks:
 //! - `previous` is the checksum of everything before the record: a record that was changed, left
-//!   out or added is noticed at the next one. A `FENCE` cannot know what is last when it is
-//!   appended and has 0 there; its checksum is combined with that of the records before it.
+//!   out or added is noticed at the next one. A `FENCE` that is appended behind whatever is last
+//!   cannot know it and has 0 there, and so has every one of format 1. The checksum of a `FENCE` is
+//!   combined with that of the records before it.
 //! - A record has the epoch of the last `FENCE`. A record of an earlier owner behind it is an
 //!   error.
 //! - The parts of a batch are behind each other. A `FENCE` ends a chain that is not complete, and
@@ -26,8 +30,14 @@ use bytes::Bytes;
 use gridhook_event::codec::{RecordReader, put_varint};
 use gridhook_store::{Batch, Family, WriteOp, records::AppliedPosition};
 
-/// The version that is written, and the only one so far.
-const VERSION: u8 = 1;
+/// The first format.
+pub const FIRST_FORMAT: u8 = 1;
+
+/// The newest format that this program reads and writes.
+pub const NEWEST_FORMAT: u8 = FENCE_FORMAT;
+
+/// The format in which a `FENCE` knows what is before it.
+pub const FENCE_FORMAT: u8 = 2;
 
 /// The bytes of a record without its body.
 pub const OVERHEAD: usize = 30;
@@ -39,7 +49,7 @@ pub enum BrokenRecord {
     #[error("it is damaged")]
     Damaged,
     /// A newer version of gridhook wrote it.
-    #[error("it has version {0}, and this program knows version {VERSION}")]
+    #[error("it has format {0}, and this program knows the formats up to {NEWEST_FORMAT}")]
     Newer(u8),
     /// The records before it are not those that its writer knew.
     #[error("the records before it were changed")]
@@ -66,6 +76,8 @@ pub enum Body {
         incarnation: u64,
         /// The name of the node.
         node: String,
+        /// Whether it knows the records before it.
+        has_previous: bool,
     },
     /// A batch, or a part of one.
     Group {
@@ -86,23 +98,34 @@ pub struct Record {
     pub epoch: u64,
     /// The number within the epoch; 0 in a `FENCE`.
     pub number: u64,
-    /// The checksum of the records before it; 0 in a `FENCE`.
+    /// The checksum of the records before it; 0 in a `FENCE` that does not know them.
     pub previous: u32,
     /// What it says.
     pub body: Body,
 }
 
 impl Record {
-    /// The record with which a node takes a shard.
-    pub fn fence(node: &str, incarnation: u64) -> Self {
+    /// The record with which a node takes a shard, and the checksum of the records before it if it
+    /// is known.
+    pub fn fence(node: &str, incarnation: u64, previous: Option<u32>) -> Self {
         Self {
             epoch: 0,
             number: 0,
-            previous: 0,
+            previous: previous.unwrap_or_default(),
             body: Body::Fence {
                 incarnation,
                 node: node.to_owned(),
+                has_previous: previous.is_some(),
             },
+        }
+    }
+
+    fn format(&self) -> u8 {
+        match self.body {
+            Body::Fence {
+                has_previous: true, ..
+            } => FENCE_FORMAT,
+            Body::Fence { .. } | Body::Group { .. } | Body::Release => FIRST_FORMAT,
         }
     }
 
@@ -113,14 +136,16 @@ impl Record {
             Body::Release => (3, 0, 0),
         };
         let mut out = Vec::with_capacity(OVERHEAD + self.body_len());
-        out.extend_from_slice(&[VERSION, kind]);
+        out.extend_from_slice(&[self.format(), kind]);
         out.extend_from_slice(&self.epoch.to_be_bytes());
         out.extend_from_slice(&self.number.to_be_bytes());
         out.extend_from_slice(&part.to_be_bytes());
         out.extend_from_slice(&parts.to_be_bytes());
         out.extend_from_slice(&self.previous.to_be_bytes());
         match &self.body {
-            Body::Fence { incarnation, node } => {
+            Body::Fence {
+                incarnation, node, ..
+            } => {
                 out.extend_from_slice(&incarnation.to_be_bytes());
                 out.extend_from_slice(node.as_bytes());
             }
@@ -145,10 +170,11 @@ impl Record {
         if crc_of(bytes) != Some(crc32fast::hash(&bytes[..body_end])) {
             return Err(BrokenRecord::Damaged);
         }
-        if bytes[0] != VERSION {
+        if bytes[0] > NEWEST_FORMAT {
             return Err(BrokenRecord::Newer(bytes[0]));
         }
-        Self::fields(bytes, body_end).ok_or(BrokenRecord::Damaged)
+        let record = Self::fields(bytes, body_end).filter(|record| record.format() == bytes[0]);
+        record.ok_or(BrokenRecord::Damaged)
     }
 
     fn fields(bytes: &Bytes, body_end: usize) -> Option<Self> {
@@ -160,7 +186,9 @@ impl Record {
         let parts = reader.u16()?;
         let previous = reader.u32()?;
         let is_fence = kind == 1;
-        if (epoch == 0) != is_fence || (number == 0) != is_fence || (is_fence && previous != 0) {
+        let has_previous = bytes[0] >= FENCE_FORMAT;
+        let is_unknown = is_fence && !has_previous;
+        if (epoch == 0) != is_fence || (number == 0) != is_fence || (is_unknown && previous != 0) {
             return None;
         }
         let body = match kind {
@@ -169,7 +197,11 @@ impl Record {
                 let node = std::str::from_utf8(&bytes[OVERHEAD + 4..body_end])
                     .ok()?
                     .to_owned();
-                Body::Fence { incarnation, node }
+                Body::Fence {
+                    incarnation,
+                    node,
+                    has_previous,
+                }
             }
             2 if (1..=parts).contains(&part) => Body::Group {
                 part,
@@ -227,7 +259,10 @@ impl ChainHead {
         let record = Record::decode(bytes)?;
         let next = position_behind(self.position, bytes, &record);
         match record.body {
-            Body::Fence { .. } => {
+            Body::Fence { has_previous, .. } => {
+                if has_previous && record.previous != self.position.chain {
+                    return Err(BrokenRecord::Chain);
+                }
                 *self = Self::at(next);
                 return Ok(Followed::Position);
             }

@@ -204,9 +204,9 @@ impl ShardCopy {
         self.applied
     }
 
-    /// The sequence of the last record that was read.
-    pub(super) fn last_read(&self) -> u64 {
-        self.head.position.sequence
+    /// Behind the last record that was read.
+    pub(super) fn last_read(&self) -> AppliedPosition {
+        self.head.position
     }
 
     /// Applies what the log has now. Returns the position.

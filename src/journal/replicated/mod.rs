@@ -53,6 +53,8 @@ pub struct ReplicationOptions {
     /// How many attempts may find the log shorter than the local store, or find no answer while a
     /// store is opened, before that is an error.
     pub tries: u32,
+    /// The newest format of records that all nodes read.
+    pub format: u8,
 }
 
 impl Default for ReplicationOptions {
@@ -62,6 +64,7 @@ impl Default for ReplicationOptions {
             pause: Duration::from_millis(20),
             pause_max: Duration::from_secs(1),
             tries: 12,
+            format: record::FIRST_FORMAT,
         }
     }
 }
@@ -163,11 +166,16 @@ impl ReplicatedStore {
     ) -> Result<Self, FollowError> {
         let mut copy = ShardCopy::open(Arc::clone(&store), Arc::clone(&log), options)?;
         copy.catch_up()?;
-        let fence = Record::fence(node, fastrand::u64(..)).encode();
+        let incarnation = fastrand::u64(..);
         let mut expecting = EXPECTING_FENCES;
         // A lost answer makes a second fence of the same node, and the later one counts.
         let (epoch, sent) = loop {
-            let last_sequence = (expecting > 0).then_some(copy.last_read());
+            let last = (expecting > 0).then_some(copy.last_read());
+            let last_sequence = last.map(|last| last.sequence);
+            let previous = last
+                .filter(|_| options.format >= record::FENCE_FORMAT)
+                .map(|last| last.chain);
+            let fence = Record::fence(node, incarnation, previous).encode();
             let fence_result = copy.ask_until_answered(|log| {
                 let send_time = clock.now();
                 match log.append(&fence, last_sequence) {

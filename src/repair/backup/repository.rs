@@ -4,6 +4,7 @@
 //! ```text
 //! backups/TIME.json    the manifest of a backup, written last: without it there is no backup
 //! pieces/AB/ABCD…      up to 8 MiB of a file, named by the hash of its contents, and written once for all backups
+//! pieces/AB/ABCD….7    the same of the owner with epoch 7 of a cluster's store
 //! server.json          the server that the destination belongs to; never encrypted
 //! ```
 //!
@@ -16,6 +17,9 @@
 //!   cannot be read stops the removal.
 //! - A destination belongs to one server, the first that writes to it: another one would remove
 //!   pieces that a backup is about to name. Everybody may read.
+//! - A former owner of a cluster's store, which was paused while it removed pieces, removes none
+//!   that the next owner's backups name: the next one writes pieces with its own epoch, and uses of
+//!   the others only those of the newest sound backup, which every owner keeps.
 //! - A piece that is missing or has another length is written again by the next backup that names
 //!   it. An object store checks the contents of its objects itself; in a folder each backup reads
 //!   some pieces, so that in a number of backups all are read (`usable_pieces`).
@@ -42,8 +46,7 @@ use super::{
     seal::{HEAD, SealKey},
 };
 use crate::fsck::CheckStop;
-use gridhook_clock::Lease;
-use gridhook_dead_letter::sink::{ListedFile, Sink, SinkError};
+use gridhook_dead_letter::sink::{FileFence, ListedFile, Sink, SinkError};
 use gridhook_event::Timestamp;
 use gridhook_policy::backup::{BackupAge, BackupRetention};
 
@@ -99,12 +102,11 @@ pub struct BackupDestination {
 }
 
 impl BackupDestination {
-    /// The same destination, to which nothing is written and where nothing is removed once the
-    /// lease does not allow it.
+    /// The same destination, for one ownership of a cluster's store.
     #[must_use]
-    pub fn with_lease(self, lease: Option<Lease>) -> Self {
+    pub fn with_fence(self, fence: Option<FileFence>) -> Self {
         let open = Arc::clone(&self.open);
-        let open: OpenSink = Arc::new(move || Ok(open()?.with_lease(lease.clone())));
+        let open: OpenSink = Arc::new(move || Ok(open()?.with_fence(fence.clone())));
         Self { open, ..self }
     }
 }
@@ -381,8 +383,13 @@ impl Repository {
         &self,
         now: Timestamp,
         step: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<BTreeMap<String, u64>, BackupError> {
+    ) -> Result<UsablePieces, BackupError> {
         let mut pieces = self.list_files(PIECES)?;
+        if let Some(epoch) = self.sink.epoch() {
+            let lasting = self.pieces_of_newest()?;
+            let is_own = |name: &str| piece_epoch(name) == Some(epoch);
+            pieces.retain(|piece| is_own(&piece.name) || lasting.contains(&piece.name));
+        }
         if let Some(folder) = &self.destination.folder {
             // A time that is still to come says nothing.
             pieces.sort_by_key(|piece| Some(piece.modified).filter(|modified| *modified <= now));
@@ -405,9 +412,25 @@ impl Repository {
             }
             pieces = usable;
         }
-        Ok(pieces
-            .into_iter()
-            .map(|piece| (piece.name, piece.bytes))
+        let by_hash = |piece: ListedFile| {
+            let name = piece.name.rsplit('/').next().unwrap_or_default().to_owned();
+            (piece_hash(&name).to_owned(), (name, piece.bytes))
+        };
+        Ok(pieces.into_iter().map(by_hash).collect())
+    }
+
+    /// The paths of the pieces of the newest sound backup.
+    fn pieces_of_newest(&self) -> Result<BTreeSet<String>, BackupError> {
+        let backups = self.list_files(BACKUPS)?;
+        if backups.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let readable = self.list_backups()?.readable;
+        let newest = readable.into_iter().rfind(|backup| backup.manifest.sound);
+        let files = newest.into_iter().flat_map(|backup| backup.manifest.files);
+        Ok(files
+            .flat_map(|file| file.pieces)
+            .map(|piece| piece_path(&piece))
             .collect())
     }
 
@@ -415,7 +438,7 @@ impl Repository {
     fn check_piece(&self, name: &str) -> Result<(), BackupError> {
         let (_, hash) = name.rsplit_once('/').unwrap_or_default();
         match self.get(name, self.stored_length(PIECE))? {
-            Ok((bytes, is_sealed)) if self.hash(&bytes, is_sealed) == hash => Ok(()),
+            Ok((bytes, is_sealed)) if self.hash(&bytes, is_sealed) == piece_hash(hash) => Ok(()),
             Ok(_) => Err(self.problem_error(format!("is damaged: {name} has a wrong checksum"))),
             Err(Unusable::Missing) => {
                 Err(self.problem_error(format!("is damaged: {name} is missing")))
@@ -430,7 +453,7 @@ impl Repository {
         &self,
         from: &Path,
         name: &str,
-        known: &mut BTreeMap<String, u64>,
+        known: &mut UsablePieces,
         piece: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<CopiedFile, BackupError> {
         let mut source = File::open(from).map_err(backup_io_error(from))?;
@@ -450,14 +473,17 @@ impl Repository {
             bytes += buffer.len() as u64;
             let hash = self.hash(&buffer, self.destination.key.is_some());
             let length = self.stored_length(buffer.len());
-            let written = if known.get(&piece_path(&hash)) == Some(&length) {
-                0
-            } else {
-                self.put_verified(&piece_path(&hash), &buffer)?;
-                known.insert(piece_path(&hash), length);
-                length
+            let usable = known.get(&hash).filter(|(_, bytes)| *bytes == length);
+            let (name, written) = match usable {
+                Some((name, _)) => (name.clone(), 0),
+                None => {
+                    let name = self.piece_name(&hash);
+                    self.put_verified(&piece_path(&name), &buffer)?;
+                    known.insert(hash, (name.clone(), length));
+                    (name, length)
+                }
             };
-            pieces.push(hash);
+            pieces.push(name);
             if piece(buffer.len() as u64, written).is_break() {
                 return Err(CheckStop::Canceled.into());
             }
@@ -626,6 +652,14 @@ impl Repository {
         HEXLOWER.encode(&hash)
     }
 
+    /// The name of a new piece with this hash.
+    fn piece_name(&self, hash: &str) -> String {
+        match self.sink.epoch() {
+            Some(epoch) => format!("{hash}.{epoch}"),
+            None => hash.to_owned(),
+        }
+    }
+
     fn stored_length(&self, bytes: usize) -> u64 {
         (if self.destination.key.is_some() {
             SealKey::sealed_length(bytes)
@@ -662,9 +696,22 @@ fn problem_at_destination(destination: &BackupDestination, problem: String) -> B
     }
 }
 
+/// The stored pieces that a backup may name, by hash: their names and lengths.
+pub(super) type UsablePieces = BTreeMap<String, (String, u64)>;
+
+/// The hash in the name of a piece.
+fn piece_hash(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}
+
+/// The epoch in the name or the path of a piece.
+fn piece_epoch(name: &str) -> Option<u64> {
+    name.rsplit_once('.')?.1.parse().ok()
+}
+
 /// The path of a piece. Folders with thousands of files are slow.
-fn piece_path(hash: &str) -> String {
-    format!("{PIECES}/{}/{hash}", hash.get(..2).unwrap_or_default())
+fn piece_path(name: &str) -> String {
+    format!("{PIECES}/{}/{name}", name.get(..2).unwrap_or_default())
 }
 
 /// A backup and the destination that has it.
@@ -716,7 +763,7 @@ impl Source for StoredSource<'_> {
             let content = match content {
                 Ok((content, is_sealed))
                     if is_sealed == self.at.backup.is_sealed
-                        && self.at.repository.hash(&content, is_sealed) == *hash =>
+                        && self.at.repository.hash(&content, is_sealed) == piece_hash(hash) =>
                 {
                     content
                 }

@@ -3,15 +3,15 @@
 
 use std::{
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    thread::JoinHandle,
-    time::Duration,
+    thread::{JoinHandle, Thread},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{ClusterNode, PAUSE_MAX, SYNC_INTERVAL};
 use gridhook_cluster::{ShardProgress, copies::HeldCopy};
@@ -26,6 +26,11 @@ use gridhook_store::{Store, records::AppliedPosition};
 /// How often a changelog must be found to be lost, in a row. Servers that start may not know all
 /// their streams yet.
 pub(super) const LOST_LOOKS: u32 = 12;
+
+/// The pause of a follower grows by its first length after so many reads without a record, up to a
+/// multiple.
+const IDLE_ROUNDS: u32 = 10;
+const IDLE_FACTOR: u32 = 10;
 
 impl ClusterNode {
     /// Begins to follow.
@@ -46,7 +51,6 @@ impl ClusterNode {
         let stopped = Arc::clone(&log);
         let lost = Arc::clone(&self.lost);
         let interval = self.follow_interval;
-        let pace = Arc::clone(&self.pace);
         let span = tracing::Span::current();
         let follow = move || {
             let _in = span.enter();
@@ -81,11 +85,13 @@ impl ClusterNode {
         };
         let thread = std::thread::Builder::new()
             .name("changelog".to_owned())
-            .spawn(follow);
+            .spawn(follow)
+            .expect("a process that cannot start a thread cannot start");
+        self.pace.begin(thread.thread());
         Follower {
             log: stopped,
             failed,
-            thread: Some(thread.expect("a process that cannot start a thread cannot start")),
+            thread: Some(thread),
         }
     }
 }
@@ -115,7 +121,7 @@ fn follow(
     log: &Arc<StoppableLog>,
     progress: &ShardProgress,
     lost: &AtomicU32,
-    (pace, interval): (&FollowPace, Duration),
+    interval: Duration,
     opened: &dyn Fn(),
 ) -> Result<(), FollowError> {
     let mut copy = ShardCopy::open(
@@ -124,10 +130,16 @@ fn follow(
         replication_options(),
     )?;
     opened();
-    let rounds = (SYNC_INTERVAL.as_millis() / interval.as_millis()).max(1);
-    for round in 0.. {
+    let mut synced = None;
+    let mut seen = None;
+    let mut idle_rounds = 0;
+    loop {
         let position = copy.catch_up()?;
         let applied = position.sequence;
+        idle_rounds = match seen.replace(applied) {
+            Some(before) if before == applied => idle_rounds + 1,
+            Some(_) | None => 0,
+        };
         progress.note_applied(mark_at(position));
         if progress.failure().is_some() {
             tracing::info!("the shard has no failure any more");
@@ -135,41 +147,43 @@ fn follow(
         }
         progress.note_held(HeldCopy::Complete);
         lost.store(0, Ordering::Release);
-        if round % rounds == 0 {
+        let is_due =
+            |(sequence, at): (u64, Instant)| sequence != applied && at.elapsed() >= SYNC_INTERVAL;
+        if synced.is_none_or(is_due) {
             store.note_watermark()?;
             progress.flushed.store(applied, Ordering::Release);
+            synced = Some((applied, Instant::now()));
         }
-        pace.pause(interval);
+        // The end of the follower ends the pause.
+        std::thread::park_timeout(follow_pause(interval, idle_rounds));
+        if log.is_stopped.load(Ordering::Acquire) {
+            return Err(FollowError::Log(ChangelogError::Refused(
+                "the server stops".to_owned(),
+            )));
+        }
     }
-    Ok(())
 }
 
-/// The pauses of a standby between two reads of the changelog.
-#[derive(Default)]
-pub(crate) struct FollowPace {
-    is_hastened: Mutex<bool>,
-    hastened: Condvar,
+/// The pause before the next read. An idle changelog is read less often. A node that takes the shard
+/// reads it again anyway.
+fn follow_pause(interval: Duration, idle_rounds: u32) -> Duration {
+    let factor = 1 + (idle_rounds / IDLE_ROUNDS).min(IDLE_FACTOR - 1);
+    (interval * factor).min(SYNC_INTERVAL)
 }
+
+/// The thread of a standby that applies the changelog, for those who wait for a record.
+#[derive(Default)]
+pub(crate) struct FollowPace(Mutex<Option<Thread>>);
 
 impl FollowPace {
-    /// Ends the pause, or the next one.
+    /// Ends the pause between two reads, or the next one.
     pub(crate) fn hasten(&self) {
-        *self
-            .is_hastened
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = true;
-        self.hastened.notify_one();
+        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.iter().for_each(Thread::unpark);
     }
 
-    fn pause(&self, interval: Duration) {
-        let is_hastened = self
-            .is_hastened
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let waited = self
-            .hastened
-            .wait_timeout_while(is_hastened, interval, |is_hastened| !*is_hastened);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    fn begin(&self, thread: &Thread) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread.clone());
     }
 }
 
@@ -220,6 +234,7 @@ impl Follower {
         let Some(thread) = self.thread.take() else {
             return;
         };
+        thread.thread().unpark();
         let outcome = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
         if outcome.unwrap_or(true) {
             // The store may lack a part of what the position says.

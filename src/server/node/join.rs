@@ -139,6 +139,7 @@ pub(crate) async fn join(
         records,
         connection,
         system_connection,
+        streams,
     } = opened;
     let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
     let settings = ClaimSettings {
@@ -163,6 +164,7 @@ pub(crate) async fn join(
             consumer_group: "$Default".to_owned(),
         },
         shared: shared_settings(cluster, config),
+        format: cluster.record_format,
     };
     let mut claims = Vec::new();
     let mut drivers = Vec::new();
@@ -218,17 +220,17 @@ pub(crate) async fn join(
         forwarded: Arc::default(),
         copies: Counter::default(),
         wanted_copies: cluster.copies,
-        stream_keep_bytes: cluster.stream_keep_bytes,
+        stream_bytes_max: streams.iter().map(|stream| stream.bytes_max).collect(),
     });
     let shards = stores.len();
     let stopping = Arc::new(watch::Sender::new(false));
     let each = claims
         .into_iter()
         .zip(stores)
-        .zip(logs)
+        .zip(logs.into_iter().zip(streams))
         .zip(listeners)
         .enumerate();
-    let nodes = each.map(|(number, (((claim, store), log), listener))| ClusterNode {
+    let nodes = each.map(|(number, (((claim, store), (log, stream)), listener))| ClusterNode {
         id: id.clone(),
         name: cluster.node.clone(),
         address: shard_address(&address, claim.shard),
@@ -243,7 +245,7 @@ pub(crate) async fn join(
         member: None,
         lost: Arc::default(),
         store,
-        keep_bytes: cluster.stream_keep_bytes,
+        stream,
         follow_interval: if control_of(shards) == Some(number) {
             // Changes wait until each node has applied them.
             FOLLOW_INTERVAL
@@ -264,7 +266,10 @@ pub(crate) async fn join(
 /// The settings that should be the same on all nodes. The number of shards is not among them: a
 /// node with another one is refused.
 #[cfg(feature = "nats")]
-fn shared_settings(cluster: &config::Cluster, config: &Config) -> BTreeMap<String, String> {
+pub(super) fn shared_settings(
+    cluster: &config::Cluster,
+    config: &Config,
+) -> BTreeMap<String, String> {
     let time = |of: Duration| format!("{of:?}");
     let strategy = match cluster.strategy {
         config::ClusterStrategy::Greedy => "greedy",
@@ -383,7 +388,7 @@ fn follow_interval(shards: usize) -> Duration {
 
 /// TLS to the servers of NATS. A client certificate of this node is added to `certificates`.
 #[cfg(feature = "nats")]
-fn nats_tls(
+pub(super) fn nats_tls(
     cluster: &config::Cluster,
     config: &Config,
     certificates: &mut Vec<Arc<ReloadableCertificate>>,
@@ -413,7 +418,7 @@ fn nats_tls(
 }
 
 #[cfg(feature = "nats")]
-fn read_secret(path: &Path) -> Result<NodeSecret, ClusterError> {
+pub(super) fn read_secret(path: &Path) -> Result<NodeSecret, ClusterError> {
     let wrong = |what| ClusterError::Setting {
         key: "cluster.secret_file",
         what: format!("{}: {what}", path.display()),
@@ -449,13 +454,16 @@ pub(crate) fn living(_: &Config) -> Result<Vec<String>, ServerError> {
 
 /// Connections to NATS.
 #[cfg(feature = "nats")]
-mod nats {
+pub(super) mod nats {
     use std::{fs, path::Path, sync::Arc};
 
-    use super::{super::PAUSE_MAX, ClusterError};
+    use super::{
+        super::{PAUSE_MAX, tenure::StreamLimits},
+        ClusterError,
+    };
     use gridhook_cluster::{
         control_of, count_with_control,
-        nats::NatsRecords,
+        nats::{BUCKET_BYTES, NatsRecords},
         records::{
             self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord,
             shard_key,
@@ -470,6 +478,14 @@ mod nats {
     /// How often the records are read again at the start.
     const READ_TRIES: u32 = 20;
 
+    /// Without `cluster.stream_bytes`, the limit of a stream is this multiple of
+    /// `cluster.stream_keep_bytes`, and at least as much as here …
+    const STREAM_KEEPS: u64 = 4;
+    const STREAM_BYTES: u64 = 1 << 30;
+
+    /// … or what the servers have room for, but not less than some records.
+    const STREAM_BYTES_MIN: u64 = 8 << 20;
+
     /// What a node uses in NATS.
     pub(super) struct Opened {
         /// The changelog of each shard.
@@ -483,6 +499,8 @@ mod nats {
         pub(super) connection: NatsConnection,
         /// The connection to the system account, which checks servers that are down now.
         pub(super) system_connection: Option<NatsConnection>,
+        /// The limits of the stream of each shard.
+        pub(super) streams: Vec<StreamLimits>,
     }
 
     /// Connects. `begins` has the sequence of each shard at which its stream may be made. Blocks.
@@ -504,6 +522,13 @@ mod nats {
         let of_log = connect(&cluster.login)?;
         let of_records = connect(&cluster.login)?;
         let bucket = format!("GH_{}", cluster.name);
+        let bytes_max = if cluster.stream_bytes > 0 {
+            cluster.stream_bytes
+        } else {
+            let names = (0..begins.len()).map(|shard| stream_name(cluster, shard));
+            let names: Vec<String> = names.collect();
+            derive_stream_bytes(cluster, &names, &of_log, system_connection.as_ref())?
+        };
         let runtime = of_records.runtime().clone();
         let records = runtime
             .block_on(NatsRecords::open(&of_records, &bucket, cluster.replicas))
@@ -530,37 +555,52 @@ mod nats {
                 what,
             });
         }
+        if let Err(error) = runtime.block_on(records.remove_deleted(&known)) {
+            tracing::warn!(%error, "records that were deleted stay in the bucket");
+        }
         let mut nodes = ClusterRecords::from_stored(&known, begins.len()).nodes;
+        if NatsRecords::is_full(&known) && !nodes.contains_key(&cluster.node) {
+            let what = format!(
+                "the bucket {bucket} has {} records; forget nodes that are gone before a new one \
+                 joins (gridhook cluster forget)",
+                known.len()
+            );
+            return Err(ClusterError::Setting {
+                key: "cluster.node",
+                what,
+            });
+        }
         let earlier = nodes
             .remove(&cluster.node)
             .map(|node| node.value.positions)
             .unwrap_or_default();
         let mut logs: Vec<Arc<dyn Changelog>> = Vec::new();
+        let mut streams = Vec::new();
         for (shard, begins) in begins.iter().enumerate() {
-            let name = if control == Some(shard) {
-                format!("GH_{}_control", cluster.name)
-            } else {
-                format!("GH_{}_{shard}", cluster.name)
-            };
+            let name = stream_name(cluster, shard);
             // A stream that is missing once a node has owned the shard has lost its records.
             let was_owned = known.iter().any(|record| record.key == shard_key(shard));
             if let Some(first) = begins.filter(|_| !was_owned) {
-                let bytes_max = i64::try_from(cluster.stream_bytes)
-                    .ok()
-                    .filter(|bytes| *bytes > 0);
                 let settings = StreamSettings {
                     replicas: cluster.replicas,
-                    bytes_max,
+                    bytes_max: i64::try_from(bytes_max).ok(),
                     first,
                 };
                 of_log
                     .create(&name, settings)
                     .map_err(cluster_error_from_nats)?;
             }
-            if let Some(most) = of_log
-                .check_stream(&name)
-                .map_err(cluster_error_from_nats)?
-                .filter(|most| *most < 2 * cluster.stream_keep_bytes)
+            let stream = of_log.find_stream(&name).map_err(cluster_error_from_nats)?;
+            let bytes_max = stream.and_then(|stream| stream.bytes_max);
+            if stream.is_some() && bytes_max.is_none() {
+                tracing::warn!(
+                    stream = name,
+                    "the stream has no limit of bytes; a full NATS server then takes no record of \
+                     the cluster"
+                );
+            }
+            if let Some(most) = bytes_max.filter(|most| *most < 2 * cluster.stream_keep_bytes)
+                && cluster.stream_bytes > 0
             {
                 let what = format!(
                     "the stream {name} takes {most} bytes; allowed is at most half of that"
@@ -571,6 +611,7 @@ mod nats {
                 });
             }
             logs.push(Arc::new(of_log.changelog(&name)));
+            streams.push(StreamLimits::new(bytes_max, cluster.stream_keep_bytes));
         }
         Ok(Opened {
             logs,
@@ -579,7 +620,83 @@ mod nats {
             records,
             connection: of_records,
             system_connection,
+            streams,
         })
+    }
+
+    /// The name of the stream of a shard.
+    pub(in super::super) fn stream_name(cluster: &Cluster, shard: usize) -> String {
+        if cluster.shards > 1 && shard == cluster.shards {
+            return format!("GH_{}_control", cluster.name);
+        }
+        format!("GH_{}_{shard}", cluster.name)
+    }
+
+    /// The limit of each stream that is made now, so that all of them and the bucket fit together:
+    /// NATS reserves it. Other nodes may make some meanwhile, which then takes a part of the room.
+    fn derive_stream_bytes(
+        cluster: &Cluster,
+        names: &[String],
+        connection: &NatsConnection,
+        system_connection: Option<&NatsConnection>,
+    ) -> Result<u64, ClusterError> {
+        let bytes_max = (STREAM_KEEPS * cluster.stream_keep_bytes).max(STREAM_BYTES);
+        let mut tries = READ_TRIES;
+        loop {
+            let is_there = |name: &str| connection.count_replicas(name).is_some();
+            let missing = names.iter().filter(|name| !is_there(name)).count() as u64;
+            if missing == 0 {
+                return Ok(bytes_max);
+            }
+            let bucket = if is_there(&format!("KV_GH_{}", cluster.name)) {
+                0
+            } else {
+                BUCKET_BYTES
+            };
+            let room = match find_room(cluster, connection, system_connection) {
+                // Servers that have just started do not respond at first.
+                Err(_) if tries > 0 => {
+                    tries -= 1;
+                    continue;
+                }
+                room => room?,
+            };
+            // A part is left for other streams, such as that of a check.
+            let share = room.saturating_sub(bucket) / 4 * 3 / missing;
+            if share >= STREAM_BYTES_MIN {
+                return Ok(bytes_max.min(share));
+            }
+            if tries == 0 {
+                let what = format!(
+                    "NATS has {room} bytes of free storage for {missing} streams, and each needs \
+                     {STREAM_BYTES_MIN} or more; raise max_file_store of its servers, or the limit \
+                     of the account"
+                );
+                return Err(ClusterError::Setting {
+                    key: "cluster.stream_bytes",
+                    what,
+                });
+            }
+            // Another node may be about to make them.
+            tries -= 1;
+            std::thread::sleep(PAUSE_MAX);
+        }
+    }
+
+    /// The bytes that the account and each server have for new streams.
+    fn find_room(
+        cluster: &Cluster,
+        connection: &NatsConnection,
+        system_connection: Option<&NatsConnection>,
+    ) -> Result<u64, ClusterError> {
+        let of_account = connection.find_account_room(cluster.replicas);
+        let of_servers = system_connection.map_or(Ok(None), NatsConnection::find_server_room);
+        let mut room = u64::MAX;
+        for one in [of_account, of_servers] {
+            let one = one.map_err(cluster_error_from_nats)?;
+            room = room.min(one.unwrap_or(u64::MAX));
+        }
+        Ok(room)
     }
 
     /// The names of the nodes whose records change within the time after which a node is dead.
@@ -623,11 +740,13 @@ mod nats {
         Ok((known, shards, id))
     }
 
-    fn cluster_error_from_nats(error: NatsError) -> ClusterError {
+    pub(in super::super) fn cluster_error_from_nats(error: NatsError) -> ClusterError {
         ClusterError::Engine(error.to_string())
     }
 
-    fn nats_credentials(login: &NatsLogin) -> Result<Credentials, ClusterError> {
+    pub(in super::super) fn nats_credentials(
+        login: &NatsLogin,
+    ) -> Result<Credentials, ClusterError> {
         let read = |key: &'static str, path: &Path| {
             let text = fs::read_to_string(path);
             let setting_error = |error| ClusterError::Setting {

@@ -5,6 +5,8 @@
 //! its replicated store. Both end for good, so whatever still runs on behalf of an ended tenure
 //! neither sends nor writes. `serve` stops it all the same.
 
+#[cfg(feature = "nats")]
+pub(super) mod check;
 mod fetch;
 mod follow;
 mod join;
@@ -28,7 +30,7 @@ use tokio::sync::watch;
 use self::{
     fetch::may_fetch,
     follow::{LOST_LOOKS, StoppableLog, is_lost, replication_options},
-    tenure::claim_ended,
+    tenure::{StreamLimits, claim_ended},
 };
 pub(super) use self::{
     follow::FollowPace,
@@ -54,7 +56,7 @@ use gridhook_admin::{
 };
 use gridhook_clock::{Clock, ClockRecord, Lease, OwnerClock};
 use gridhook_cluster::{
-    GivenUp, Role, ShardClaim, ShardProgress,
+    GivenUp, Role, ShardClaim, ShardProgress, control_of,
     copies::HeldCopy,
     membership::{Membership, MembershipEnd},
     records::ShardPosition,
@@ -64,7 +66,7 @@ use gridhook_event::Timestamp;
 use gridhook_journal as journal;
 use gridhook_journal::{
     changelog::{Changelog, ChangelogError},
-    replicated::{FollowError, ReplicatedStore, ShardCopy},
+    replicated::{FollowError, ReplicatedStore, ReplicationOptions, ShardCopy},
 };
 use gridhook_store::Store;
 
@@ -183,7 +185,8 @@ pub(super) struct ClusterNode {
     /// served.
     lost: Arc<AtomicU32>,
     store: Arc<LocalStore>,
-    keep_bytes: u64,
+    /// The limits of the stream.
+    stream: StreamLimits,
     /// The interval between two reads of a standby, and what ends one.
     follow_interval: Duration,
     pace: Arc<FollowPace>,
@@ -254,6 +257,21 @@ impl ClusterNode {
     /// The number of the shard.
     pub(super) fn shard(&self) -> usize {
         self.claim.shard
+    }
+
+    /// The name of the stream with its changelog.
+    pub(super) fn stream_name(&self) -> String {
+        let ClusterContext {
+            cluster,
+            stream_bytes_max,
+            ..
+        } = &**self.cluster_context;
+        let shard = self.claim.shard;
+        if control_of(stream_bytes_max.len()) == Some(shard) {
+            format!("GH_{cluster}_control")
+        } else {
+            format!("GH_{cluster}_{shard}")
+        }
     }
 
     /// The clock of the last owner.
@@ -442,7 +460,7 @@ impl ClusterNode {
                         tenure::trim_changelog(
                             Arc::clone(&self.log) as _,
                             &self.claim.progress,
-                            self.keep_bytes,
+                            self.stream.without_kept_records(),
                         )
                         .await;
                     }
@@ -520,8 +538,12 @@ impl ClusterNode {
         let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
         let began = clock.now();
         let read = clock.clone();
+        let options = ReplicationOptions {
+            format: self.claim.progress.format.load(Ordering::Acquire),
+            ..replication_options()
+        };
         let opened = tokio::task::spawn_blocking(move || {
-            ReplicatedStore::open(store, log, &name, clock, replication_options())
+            ReplicatedStore::open(store, log, &name, clock, options)
         });
         let store = Arc::new(opened.await.expect("opening a store does not panic")?);
         let took = read.now().since(began);
@@ -537,7 +559,7 @@ impl ClusterNode {
             progress,
             Arc::clone(&store),
             log,
-            self.keep_bytes,
+            self.stream,
         ));
         Ok(Tenure::begin(lease, store, self.claim.role.clone()))
     }

@@ -15,6 +15,7 @@ use super::{ClusterNode, EndGuard, SYNC_INTERVAL};
 use crate::{shutdown::StopSignals, startup::exit_on_store_error};
 use gridhook_clock::Lease;
 use gridhook_cluster::{GivenUp, Role, ShardProgress};
+use gridhook_dead_letter::sink::FileFence;
 use gridhook_journal::{
     FatalHandler,
     changelog::{Changelog, ChangelogError, StreamMark},
@@ -25,8 +26,39 @@ use gridhook_store::StoreError;
 /// The interval between two trims of the changelog.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A stream is large at this multiple of `cluster.stream_keep_bytes`.
-const LARGE: u64 = 2;
+/// The limits of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamLimits {
+    /// The size at which it takes no more; [`None`] for the limit of its servers.
+    #[cfg(feature = "nats")]
+    pub(super) bytes_max: Option<u64>,
+    /// The size of the newest records that stay, whatever the copies have.
+    keep_bytes: u64,
+    /// Above this size it is trimmed to what two copies have.
+    large_bytes: u64,
+}
+
+impl StreamLimits {
+    /// A stream of at most `bytes_max` keeps no more than leaves room for new records.
+    #[cfg(feature = "nats")]
+    pub(super) fn new(bytes_max: Option<u64>, keep_bytes: u64) -> Self {
+        let half = bytes_max.map_or(u64::MAX, |most| most / 2);
+        let large_bytes = keep_bytes.saturating_mul(2).min(half);
+        Self {
+            bytes_max,
+            keep_bytes: keep_bytes.min(half / 2),
+            large_bytes,
+        }
+    }
+
+    /// For a stream that is full: room is worth more than a node that reads on from there.
+    pub(super) fn without_kept_records(self) -> Self {
+        Self {
+            keep_bytes: 0,
+            ..self
+        }
+    }
+}
 
 /// After so long a write that waits for the changelog is not waited for any more.
 const STALL_WAIT: Duration = Duration::from_secs(5);
@@ -79,6 +111,14 @@ impl Tenure {
             }
             failed.send_replace(true);
         })
+    }
+
+    /// What keeps this node from files of the next owner.
+    pub(crate) fn file_fence(&self) -> FileFence {
+        FileFence {
+            lease: self.lease.clone(),
+            epoch: self.store.epoch(),
+        }
     }
 
     /// Returns when it ends.
@@ -258,7 +298,7 @@ pub(super) async fn report_positions(
     progress: Arc<ShardProgress>,
     store: Arc<ReplicatedStore>,
     log: Arc<dyn Changelog>,
-    keep_bytes: u64,
+    stream: StreamLimits,
 ) {
     let rounds = TRIM_INTERVAL.as_secs() / SYNC_INTERVAL.as_secs();
     for round in 1.. {
@@ -273,7 +313,7 @@ pub(super) async fn report_positions(
             .flushed
             .store(store.flushed_sequence(), Ordering::Release);
         if round % rounds == 0 {
-            trim_changelog(Arc::clone(&log), &progress, keep_bytes).await;
+            trim_changelog(Arc::clone(&log), &progress, stream).await;
         }
         tokio::time::sleep(SYNC_INTERVAL).await;
     }
@@ -283,8 +323,13 @@ pub(super) async fn report_positions(
 pub(super) async fn trim_changelog(
     log: Arc<dyn Changelog>,
     progress: &ShardProgress,
-    keep_bytes: u64,
+    stream: StreamLimits,
 ) {
+    let StreamLimits {
+        keep_bytes,
+        large_bytes,
+        ..
+    } = stream;
     let synced = |position: &AtomicU64| position.load(Ordering::Acquire);
     let flushed = synced(&progress.flushed);
     let through = synced(&progress.trimmable).min(flushed);
@@ -294,7 +339,7 @@ pub(super) async fn trim_changelog(
             log.trim(through, keep_bytes)?;
         }
         let bytes = log.bounds()?.bytes;
-        if bytes > keep_bytes.saturating_mul(LARGE) && through_if_large > through {
+        if bytes > large_bytes && through_if_large > through {
             tracing::warn!(
                 bytes,
                 "the stream is large: it is trimmed for a node that is down, which fetches a copy \

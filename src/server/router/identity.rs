@@ -5,7 +5,12 @@
 //! plane has no owner nothing can be revoked, and a known answer is used for longer; but not for
 //! long, because another node may see the owner that this one does not.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    rc::Rc,
+    time::Duration,
+};
 
 use actix_web::HttpRequest;
 use hyper::{
@@ -30,10 +35,16 @@ const STALE_MAX: Duration = Duration::from_secs(10);
 /// The most callers that a thread knows.
 const CALLERS_MAX: usize = 1_000;
 
+/// The interval in which the refusals of unknown tokens are counted, and how many a thread asks for.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
+const REFUSALS: u32 = 50;
+
 /// What a thread knows from the owner of the control plane.
 pub(super) struct Identities {
     control: Rc<Hops>,
     known: RefCell<HashMap<String, KnownCaller>>,
+    /// Since when refusals are counted, and how many there were.
+    refusals: Cell<(Instant, u32)>,
 }
 
 #[derive(Clone)]
@@ -48,6 +59,7 @@ impl Identities {
         Self {
             control,
             known: RefCell::default(),
+            refusals: Cell::new((Instant::now(), 0)),
         }
     }
 
@@ -98,8 +110,15 @@ impl Identities {
         {
             return Ok(known.identity.clone());
         }
+        if usable.is_none() && self.recent_refusals() >= REFUSALS {
+            // Guessed tokens must not keep the owner of the control shard busy.
+            return Err("too many requests have tokens that are not valid");
+        }
         match owner::fetch_identity(&self.control, bearer).await {
             Ok(identity) => {
+                if identity.is_none() {
+                    self.note_refusal();
+                }
                 let identity = identity.map(Rc::new);
                 let mut cache = self.known.borrow_mut();
                 if cache.len() >= CALLERS_MAX {
@@ -128,6 +147,24 @@ impl Identities {
             Some(bearer) => Rc::clone(self).wait_until_refused(bearer.to_owned()),
             None => Box::pin(std::future::pending()),
         }
+    }
+
+    fn recent_refusals(&self) -> u32 {
+        let (since, refusals) = self.refusals.get();
+        if since.elapsed() < REFUSAL_INTERVAL {
+            refusals
+        } else {
+            0
+        }
+    }
+
+    fn note_refusal(&self) {
+        let refusals = self.recent_refusals();
+        let since = match refusals {
+            0 => Instant::now(),
+            _ => self.refusals.get().0,
+        };
+        self.refusals.set((since, refusals + 1));
     }
 
     /// Returns once a token is refused.

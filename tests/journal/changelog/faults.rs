@@ -327,7 +327,7 @@ fn part_as_whole(record: &Bytes) -> Bytes {
 #[test]
 fn a_record_that_was_changed_left_out_or_added_is_detected_and_nothing_behind_it_is_applied() {
     type Change = fn(&mut Vec<Bytes>);
-    let cases: [(&str, Change, u64, BrokenRecord); 9] = [
+    let cases: [(&str, Change, u64, BrokenRecord); 10] = [
         (
             "a bit",
             |records| records[2] = flip(&records[2]),
@@ -344,6 +344,12 @@ fn a_record_that_was_changed_left_out_or_added_is_detected_and_nothing_behind_it
             "forged",
             |records| records[2] = forge(&records[2]),
             4,
+            BrokenRecord::Chain,
+        ),
+        (
+            "forged before a fence",
+            |records| records[4] = forge(&records[4]),
+            6,
             BrokenRecord::Chain,
         ),
         (
@@ -379,7 +385,7 @@ fn a_record_that_was_changed_left_out_or_added_is_detected_and_nothing_behind_it
         (
             "fences swapped",
             |records| records.swap(0, 5),
-            2,
+            1,
             BrokenRecord::Chain,
         ),
     ];

@@ -15,7 +15,7 @@ use gridhook::{
     clock::Clock,
     event::Timestamp,
     journal::{
-        changelog::Changelog,
+        changelog::{Changelog, record::NEWEST_FORMAT},
         replicated::{FollowError, ReplicatedStore, ReplicationOptions},
     },
     store::{
@@ -32,6 +32,7 @@ pub(super) const OPTIONS: ReplicationOptions = ReplicationOptions {
     pause: Duration::from_millis(1),
     pause_max: Duration::from_millis(2),
     tries: 8,
+    format: NEWEST_FORMAT,
 };
 
 /// A log, and what its records say.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use gridhook::{
     journal::changelog::record::{
-        Body, BrokenRecord, OVERHEAD, Record, decode_batch, encode_batch,
+        Body, BrokenRecord, NEWEST_FORMAT, OVERHEAD, Record, decode_batch, encode_batch,
     },
     store::{Batch, Family, WriteOp},
 };
@@ -33,6 +33,7 @@ fn the_bytes_of_version_1() {
             Body::Fence {
                 incarnation: 7,
                 node: "n1".to_owned(),
+                has_previous: false,
             },
         ),
         (5, 1, 9, group),
@@ -61,13 +62,16 @@ fn the_bytes_of_version_1() {
         assert_eq!(Record::decode(&record.encode()), Ok(record.clone()));
         let newer = {
             let mut bytes = record.encode().to_vec();
-            bytes[0] = 2;
+            bytes[0] = NEWEST_FORMAT + 1;
             let end = bytes.len() - 4;
             let crc = crc32fast::hash(&bytes[..end]);
             bytes[end..].copy_from_slice(&crc.to_be_bytes());
             Bytes::from(bytes)
         };
-        assert_eq!(Record::decode(&newer), Err(BrokenRecord::Newer(2)));
+        assert_eq!(
+            Record::decode(&newer),
+            Err(BrokenRecord::Newer(NEWEST_FORMAT + 1))
+        );
     }
     assert_eq!(
         Record {
@@ -80,6 +84,18 @@ fn the_bytes_of_version_1() {
         .len(),
         OVERHEAD
     );
+}
+
+/// A fence knows what is before it.
+#[test]
+fn the_bytes_of_version_2() {
+    let fence = Record::fence("n1", 7, Some(9));
+    let bytes = fence.encode();
+    assert_eq!(
+        hex(&bytes[..bytes.len() - 4]),
+        "02010000000000000000000000000000000000000000000000090000000000000007".to_owned() + "6e31"
+    );
+    assert_eq!(Record::decode(&bytes), Ok(fence));
 }
 
 fn operation() -> impl Strategy<Value = WriteOp> {
@@ -105,10 +121,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_decoded_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), is_summed: bool) {
+    fn any_bytes_are_decoded_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), is_summed: bool, format in 1..=NEWEST_FORMAT) {
         let mut bytes = bytes;
         if is_summed {
-            bytes.splice(0..bytes.len().min(1), [1]);
+            bytes.splice(0..bytes.len().min(1), [format]);
             let crc = crc32fast::hash(&bytes);
             bytes.extend_from_slice(&crc.to_be_bytes());
         }

@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Cluster, START, STREAM, TAKEN, assert_all_arrive,
+    CALM, Cluster, START, STREAM, TAKEN, assert_all_arrive,
     copies::wait_until_synced,
     keep_token, of_former_owners, publish,
     tls::{node_tls, write_node_files},
@@ -306,12 +306,23 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     if !has_nats() {
         return;
     }
-    let mut cluster = Cluster::start(1, &SMALL);
+    let mut cluster = Cluster::start(1, &[&SMALL[..], &[CALM]].concat());
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    let synced = |cluster: &Cluster| {
+        let view = cluster.nodes[0]
+            .command("GET", "/cluster/status", &Value::Null)
+            .json();
+        let nodes = view["nodes"].as_array().expect("nodes").clone();
+        let node = nodes.into_iter().find(|node| node["name"] == "c");
+        node.and_then(|node| node["flushed"][0].as_u64())
+            .unwrap_or_default()
+    };
+    wait_for("a position", LONG, || synced(&cluster) > 0);
     // The stream keeps what this node needs.
     cluster.nodes[2].terminate();
+    let behind = synced(&cluster);
     let subject = |number: usize| {
         format!("/{}", fastrand::Rng::with_seed(number as u64).u128(..)).repeat(1_000)
     };
@@ -339,6 +350,10 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
             node["flushed"][0].as_u64() > Some(10) && node["flushed"] == node["applied"]
         })
     });
+    // Otherwise the next owner finds room below the position of the node that is down.
+    wait_for("the stream to be trimmed", START, || {
+        cluster.nats.0[0].first(STREAM) > behind
+    });
     // What is too little for an event may be enough for a fence. The lease of the owner that is
     // paused has not ended yet.
     cluster.nodes[0].signal("STOP");
@@ -362,6 +377,8 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
         status == 200
     });
     println!("{} events in a stream of {}", ids.len(), SMALL[0].1);
+    // A node that starts refuses a stream as small as this one may be now.
+    cluster.nats.0[0].change(STREAM, |config| config.max_bytes = 2 << 20);
     // Its folder is behind the stream now. It fetches the store, and may own it then.
     cluster.join(2);
     wait_for("a copy of the store", START, || {
@@ -435,6 +452,24 @@ fn a_stream_that_is_smaller_than_what_a_node_keeps_is_refused() {
         log.contains("cluster.stream_keep_bytes: the stream GH_test_0 takes 2097152 bytes"),
         "{log}"
     );
+}
+
+#[test]
+fn a_new_node_is_refused_where_the_bucket_has_no_room_for_its_record() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = Cluster::prepare(1, &[]);
+    cluster.join(0);
+    assert_eq!(cluster.owner(), 0);
+    cluster.nats.0[0].put_nodes("GH_test", 800);
+    cluster.nodes[1].begin();
+    assert_eq!(cluster.nodes[1].wait(START), Some(1));
+    let log = cluster.nodes[1].logs();
+    assert!(log.contains("forget nodes that are gone"), "{log}");
+    // The others go on.
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    publish(&cluster.nodes[0], &key, 0..10);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::{
     shards::{SHARDS, Sharded, names},
 };
 use crate::{
-    server::tokens::RG,
+    server::{assert_arrived, tokens::RG, wait_until_settled},
     support::{
         load,
         nats::{NatsCluster, has_nats},
@@ -239,6 +239,97 @@ fn a_shard_whose_stream_was_deleted_fails_alone() {
             has(2) && !others().any(has)
         });
     }
+}
+
+/// Publishes to a topic until its shard takes no more, and returns what was acknowledged.
+fn fill_shard(node: &Server, topic: &str, key: &str) -> Vec<String> {
+    let mut ids = Vec::new();
+    for round in 0..400 {
+        let random = fastrand::Rng::with_seed(round).u128(..);
+        let subject: String = (0..60_000)
+            .map(|_| fastrand::alphanumeric())
+            .chain(random.to_string().chars())
+            .collect();
+        let some: Vec<String> = (0..10)
+            .map(|number| format!("{topic}-{round}-{number}"))
+            .collect();
+        let body = load::body(&some, &subject);
+        let response =
+            node.client()
+                .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
+        match response.expect("a response").status {
+            200 => ids.extend(some),
+            503 => return ids,
+            status => panic!("{status}"),
+        }
+    }
+    panic!("{topic}: the stream is never full");
+}
+
+#[test]
+fn a_full_nats_server_leaves_room_for_the_records_and_readyz_names_the_streams() {
+    if !has_nats() {
+        return;
+    }
+    // By themselves the streams would take it.
+    let nats = NatsCluster::start_with_room(3, 96 << 20);
+    let mut sharded = Sharded::start_on(nats, &[]);
+    let names = names();
+    let sink = Sink::start();
+    let nodes = &mut sharded.cluster.nodes;
+    let keys: Vec<String> = names
+        .iter()
+        .map(|name| nodes[0].topic(name, "EventGridSchema"))
+        .collect();
+    nodes[0].subscribe(
+        &names[0],
+        "all",
+        &SubscriptionSpec::of(&sink.url("/all")).batch(10),
+    );
+    // The streams keep what these need.
+    nodes[1].terminate();
+    nodes[2].terminate();
+    sharded.wait_for_shares(0, &[6]);
+    let nodes = &mut sharded.cluster.nodes;
+    let mut ids = Vec::new();
+    for (name, key) in names.iter().zip(&keys) {
+        let filled = fill_shard(&nodes[0], name, key);
+        if *name == names[0] {
+            ids = filled;
+        }
+    }
+    // What is too little for these requests may be enough for what a node writes by itself.
+    let last = SHARDS - 1;
+    let (_, view) = readiness(&nodes[0]);
+    let problems = view["problems"].to_string();
+    let named = format!("the stream GH_test_{last} in NATS is full");
+    assert!(problems.contains(&named), "{problems}");
+    assert!(!problems.contains("data folder"), "{problems}");
+    let metrics = nodes[0].command("GET", "/metrics", &Value::Null).text();
+    let limit = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("gridhook_cluster_stream_bytes_max{shard=\"0\"} "))
+        .and_then(|limit| limit.parse::<u64>().ok())
+        .expect("a metric");
+    assert!((8 << 20..12 << 20).contains(&limit), "{limit}");
+    for name in ["b", "c"] {
+        wait_for("a node to be forgotten", START, || {
+            operator(&nodes[0], &["cluster", "forget", name, "--yes"]).is_ok()
+        });
+    }
+    for (name, key) in names.iter().zip(&keys) {
+        wait_for("publishers to be served", START, || {
+            try_publish(&nodes[0], name, key) == 200
+        });
+    }
+    ids.push("late".to_owned());
+    nodes[0].terminate();
+    nodes[0].begin();
+    nodes[0].await_listening().expect("it listens");
+    sharded.wait_for_shares(0, &[6]);
+    let node = &sharded.cluster.nodes[0];
+    wait_until_settled(node, &names[0], "all");
+    assert_arrived(&sink, "/all", &ids);
 }
 
 #[test]

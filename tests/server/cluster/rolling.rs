@@ -1,12 +1,13 @@
 //! A restart of all nodes, one after the other, under load: what an upgrade is.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::{
-    Cluster,
+    Cluster, STREAM,
     clients::{Clients, lock, publishes, topic_without_duplicates},
+    publish,
 };
 use crate::{
     server::{LONG, assert_arrived, many, wait_until_settled},
@@ -27,6 +28,69 @@ fn is_whole(node: &Server) -> bool {
     let view = node.command("GET", "/cluster/status", &Value::Null).json();
     let nodes = view["nodes"].as_array().expect("nodes");
     nodes.iter().all(|node| node["state"] == "alive")
+}
+
+/// The formats of the fences of a stream, the first ones first.
+fn fence_formats(cluster: &Cluster) -> Vec<u8> {
+    let (messages, _) = cluster.nats.0[0].messages(STREAM, 0);
+    let records = messages.into_iter().map(|(_, record)| record);
+    let is_fence = |record: &Vec<u8>| record[1] == 1;
+    records.filter(is_fence).map(|record| record[0]).collect()
+}
+
+#[test]
+fn a_format_is_written_once_all_nodes_read_it() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = Cluster::prepare(3, &[]);
+    cluster.nodes[1].set("CLUSTER__RECORD_FORMAT", "1");
+    // Nobody is there who reads the second one.
+    cluster.join(1);
+    assert_eq!(cluster.owner(), 1);
+    cluster.join(0);
+    cluster.join(2);
+    let key = topic_without_duplicates(&cluster.nodes[0], "orders");
+    publish(&cluster.nodes[0], &key, 0..10);
+    cluster.nodes[1].terminate();
+    // The former release comes back at once, so that its record stays alive.
+    cluster.join(1);
+    let owner = cluster.owner();
+    let expiry = Instant::now();
+    wait_for("the nodes to know each other", LONG, || {
+        is_whole(&cluster.nodes[owner]) && expiry.elapsed() > Duration::from_secs(1)
+    });
+    let before = fence_formats(&cluster);
+    cluster.nodes[owner].kill_9();
+    let next = cluster.owner_but(Some(owner));
+    publish(&cluster.nodes[next], &key, 10..20);
+    let formats = fence_formats(&cluster);
+    assert!(formats.len() > before.len(), "{formats:?}");
+    let all_have = |formats: &[u8], format| formats.iter().all(|one| *one == format);
+    assert!(all_have(&formats[before.len()..], 1), "{formats:?}");
+    cluster.join(owner);
+    cluster.nodes[1].terminate();
+    cluster.nodes[1].set("CLUSTER__RECORD_FORMAT", "2");
+    cluster.join(1);
+    let owner = cluster.owner();
+    let began = Instant::now();
+    wait_for("the nodes to know each other", LONG, || {
+        is_whole(&cluster.nodes[owner]) && began.elapsed() > Duration::from_secs(1)
+    });
+    let before = fence_formats(&cluster).len();
+    cluster.nodes[owner].kill_9();
+    let next = cluster.owner_but(Some(owner));
+    publish(&cluster.nodes[next], &key, 20..30);
+    let formats = fence_formats(&cluster);
+    assert!(
+        formats.len() > before && all_have(&formats[before..], 2),
+        "{formats:?}"
+    );
+    cluster.join(owner);
+    for node in &mut cluster.nodes {
+        node.terminate();
+        node.assert_sound();
+    }
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! `gridhook cluster check`: everything that is wrong with the set-up of a cluster, at once.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::super::{
+    Serve,
+    output::{CommandError, CommandOutcome, OutputArgs, Program},
+};
+use gridhook_config as config;
+use gridhook_config::Config;
+
+/// The flags of `cluster check`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "It makes a stream and a bucket of its own in NATS and removes them, and changes nothing else.
+
+Examples:
+  gridhook cluster check --config gridhook.toml"
+)]
+pub(super) struct Check {
+    /// Settings file of the node [default: none, the default settings apply]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    printed: OutputArgs,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ClusterFindings {
+    /// What is in order.
+    pub facts: Vec<String>,
+    /// What an operator must change.
+    pub problems: Vec<String>,
+}
+
+/// Why the set-up cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CheckError {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Config(#[from] config::Error),
+    #[error(
+        "the settings name no cluster (cluster.engine is \"none\"), or this build has no NATS \
+         client; name the settings file of the node with --config"
+    )]
+    NoCluster,
+}
+
+impl CommandError for CheckError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Config(error) => error.is_usage(),
+            Self::NoCluster => true,
+        }
+    }
+}
+
+impl Check {
+    /// Returns the text to print. The exit status is 1 if there are problems.
+    pub(in super::super) fn run(self, program: &Program) -> Result<CommandOutcome, CheckError> {
+        let config = Config::load(&Serve::with_flags(self.config, None).setting_sources())?;
+        let findings = (program.examine_cluster)(&config);
+        let mut findings = findings.ok_or(CheckError::NoCluster)?;
+        if let Err(error) = (program.check)(&config) {
+            findings.problems.push(error.to_string());
+        }
+        let is_success = findings.problems.is_empty();
+        let text = self.printed.format_value(&findings, format_findings);
+        Ok(CommandOutcome::new(text, is_success))
+    }
+}
+
+fn format_findings(findings: &ClusterFindings) -> String {
+    let facts = findings.facts.iter().map(|fact| format!("ok       {fact}"));
+    let problems = findings.problems.iter();
+    let problems = problems.map(|problem| format!("problem  {problem}"));
+    let end = match findings.problems.len() {
+        0 => "Nothing is wrong.".to_owned(),
+        1 => "1 problem.".to_owned(),
+        count => format!("{count} problems."),
+    };
+    let lines = facts.chain(problems).chain([end]);
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,240 @@
+//! Everything that is wrong with the set-up of a cluster, in one look: `gridhook cluster check`.
+//!
+//! It makes a stream and a bucket of its own in NATS, uses them as a node does, and removes them.
+//! What the cluster has there is only read.
+
+use std::time::Duration;
+
+use gridhook_clock::Clock;
+use gridhook_cluster::{
+    count_with_control,
+    nats::NatsRecords,
+    records::{ClusterRecords, RecordStore as _, StoredRecord},
+};
+use gridhook_config::{Cluster, Config, NatsLogin};
+use gridhook_event::Timestamp;
+use gridhook_journal::changelog::nats::{NatsConnection, NatsError};
+
+use super::join::{
+    nats::{nats_credentials, stream_name},
+    nats_tls, read_secret, shared_settings,
+};
+
+/// The longest difference between the clocks of this machine and of the NATS servers.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct ClusterFindings {
+    /// What is in order.
+    pub facts: Vec<String>,
+    /// What an operator must change.
+    pub problems: Vec<String>,
+}
+
+impl ClusterFindings {
+    fn note<T>(&mut self, result: Result<T, impl ToString>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.problems.push(error.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// Looks at the files, the NATS servers and the records of a cluster.
+pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFindings {
+    let mut findings = ClusterFindings::default();
+    findings.note(read_secret(&cluster.secret_file));
+    check_node_address(cluster, &mut findings);
+    let uses_tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
+    let tls = uses_tls.then(|| nats_tls(cluster, config, &mut Vec::new()));
+    let Ok(tls) = tls.transpose().map_err(|error| {
+        findings.problems.push(format!("TLS to NATS: {error}"));
+    }) else {
+        return findings;
+    };
+    let mut connections = Vec::new();
+    for url in &cluster.urls {
+        match connect(std::slice::from_ref(url), &cluster.login, tls.as_ref()) {
+            Ok(connection) => connections.push(connection),
+            Err(error) => findings.problems.push(format!("{url}: {error}")),
+        }
+    }
+    let reached = connections.len();
+    let servers = cluster.urls.len();
+    if reached > 0 {
+        let fact = format!("{reached} of {servers} addresses in cluster.urls take the login");
+        findings.facts.push(fact);
+    }
+    if cluster.urls.len() < cluster.replicas {
+        findings.problems.push(format!(
+            "cluster.urls has {servers} servers, and cluster.replicas is {}: name as many",
+            cluster.replicas
+        ));
+    }
+    match &cluster.system_login {
+        Some(login) => match connect(&cluster.urls, login, tls.as_ref()) {
+            Ok(system) => examine_servers(&system, cluster, &mut findings),
+            Err(error) => findings
+                .problems
+                .push(format!("the system account of NATS: {error}")),
+        },
+        None => findings.problems.push(
+            "cluster.durability is \"unchecked\": a power cut of all NATS servers may lose \
+             acknowledged events"
+                .to_owned(),
+        ),
+    }
+    if let Some(connection) = connections.first() {
+        try_streams(connection, cluster, &mut findings);
+        examine_streams(connection, cluster, &mut findings);
+        examine_records(connection, cluster, config, &mut findings);
+    }
+    findings
+}
+
+fn connect(
+    urls: &[String],
+    login: &NatsLogin,
+    tls: Option<&rustls::ClientConfig>,
+) -> Result<NatsConnection, String> {
+    let credentials = nats_credentials(login).map_err(|error| error.to_string())?;
+    NatsConnection::log_in(urls, &credentials, tls).map_err(|error| error.to_string())
+}
+
+/// The address of this node for the others.
+fn check_node_address(cluster: &Cluster, findings: &mut ClusterFindings) {
+    let address = cluster.listen.ip();
+    let is_here = address.is_unspecified() || std::net::UdpSocket::bind((address, 0)).is_ok();
+    if !is_here {
+        findings.problems.push(format!(
+            "cluster.node_listen: this machine does not have the address {address}"
+        ));
+    }
+}
+
+fn examine_servers(system: &NatsConnection, cluster: &Cluster, findings: &mut ClusterFindings) {
+    let Some((problems, found, servers)) = findings.note(system.examine_servers()) else {
+        return;
+    };
+    if problems.is_empty() {
+        findings.facts.push(format!(
+            "{found} of {servers} NATS servers are new enough and sync every write"
+        ));
+    }
+    let problems = problems.iter().map(NatsError::to_string);
+    findings.problems.extend(problems);
+    if servers < cluster.replicas {
+        findings.problems.push(format!(
+            "the NATS cluster has {servers} servers, and cluster.replicas is {}",
+            cluster.replicas
+        ));
+    }
+}
+
+/// Does what a node does in NATS.
+fn try_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut ClusterFindings) {
+    let clock = Clock::system();
+    let name = format!("GH_{}_check", cluster.name);
+    if let Some(time) = findings.note(connection.try_stream(&name, cluster.replicas)) {
+        findings.facts.push(format!(
+            "streams on {} NATS servers can be made, written and read",
+            cluster.replicas
+        ));
+        let now = clock.now();
+        let time = Timestamp(time);
+        let difference = now.since(time).max(time.since(now));
+        if difference > CLOCK_DIFFERENCE {
+            findings.problems.push(format!(
+                "the clock of this machine differs by {:.1} s from that of the NATS servers; \
+                 synchronize both",
+                difference.as_secs_f64()
+            ));
+        }
+    }
+    let runtime = connection.runtime().clone();
+    let bucket = runtime.block_on(NatsRecords::open(connection, &name, cluster.replicas));
+    if let Some(records) = findings.note(bucket) {
+        let write = records.write("check", "1".into(), 0);
+        findings.note(runtime.block_on(write));
+        findings.note(runtime.block_on(records.read()));
+        findings.note(connection.remove_stream(&format!("KV_{name}")));
+    }
+}
+
+/// The streams of a cluster that is there.
+fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut ClusterFindings) {
+    let mut streams = 0;
+    for name in (0..count_with_control(cluster.shards)).map(|shard| stream_name(cluster, shard)) {
+        let Some(Some(stream)) = findings.note(connection.find_stream(&name)) else {
+            continue;
+        };
+        streams += 1;
+        if stream.bytes_max.is_none() {
+            findings.problems.push(format!(
+                "the stream {name} has no limit of bytes; set one with nats stream edit"
+            ));
+        }
+        let replicas = connection.count_replicas(&name);
+        if let Some(replicas) = replicas.filter(|replicas| *replicas != cluster.replicas) {
+            findings.problems.push(format!(
+                "the stream {name} is on {replicas} NATS servers, and cluster.replicas is {}",
+                cluster.replicas
+            ));
+        }
+    }
+    if streams > 0 {
+        let all = count_with_control(cluster.shards);
+        let fact = format!("{streams} of {all} streams are there");
+        findings.facts.push(fact);
+    }
+}
+
+/// What the other nodes say.
+fn examine_records(
+    connection: &NatsConnection,
+    cluster: &Cluster,
+    config: &Config,
+    findings: &mut ClusterFindings,
+) {
+    let bucket = format!("GH_{}", cluster.name);
+    if connection.count_replicas(&format!("KV_{bucket}")).is_none() {
+        findings.facts.push("no node has joined yet".to_owned());
+        return;
+    }
+    let records = NatsRecords::open_bucket(connection, &bucket);
+    let Some(stored) = findings.note(connection.runtime().block_on(records.read())) else {
+        return;
+    };
+    check_shards(&stored, cluster, findings);
+    let settings = shared_settings(cluster, config);
+    let nodes = ClusterRecords::from_stored(&stored, count_with_control(cluster.shards)).nodes;
+    for (name, node) in nodes.iter().filter(|(name, _)| **name != cluster.node) {
+        for (setting, there) in &node.value.settings {
+            if let Some(here) = settings.get(setting).filter(|here| *here != there) {
+                findings.problems.push(format!(
+                    "{setting} is {here} here and {there} on the node {name}: give all nodes the \
+                     same"
+                ));
+            }
+        }
+    }
+    let names: Vec<&str> = nodes.keys().map(String::as_str).collect();
+    findings
+        .facts
+        .push(format!("nodes with a record: {}", names.join(", ")));
+}
+
+fn check_shards(stored: &[StoredRecord], cluster: &Cluster, findings: &mut ClusterFindings) {
+    let record = stored.iter().find(|record| record.key == "shards");
+    let shards = record.and_then(|record| std::str::from_utf8(&record.value).ok()?.parse().ok());
+    if let Some(shards) = shards.filter(|shards: &usize| *shards != cluster.shards) {
+        findings.problems.push(format!(
+            "cluster.shards is {}, and the cluster has {shards}",
+            cluster.shards
+        ));
+    }
+}

@@ -1,0 +1,203 @@
+//! A cluster that is set up as the manual says: its files are written, checked, and used.
+
+use std::{
+    fs::{self, File},
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::START;
+use crate::support::{
+    http::Client,
+    nats::has_nats,
+    port::ReservedPort,
+    server::{say, wait_for},
+};
+
+/// How far the ports of NATS for other servers are behind those for clients.
+const ROUTES: u16 = 2_000;
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Running {
+    fn start(program: &str, arguments: &[&str], log: &Path) -> Self {
+        let log = File::create(log).expect("a log");
+        let child = Command::new(program)
+            .args(arguments)
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn();
+        Self(child.expect("it starts"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// A port for clients of NATS, behind which the one for other servers is free.
+fn nats_port() -> ReservedPort {
+    for _ in 0..100 {
+        let port = ReservedPort::new();
+        let route = port.address.port().checked_add(ROUTES);
+        if route.is_some_and(|route| TcpListener::bind(("127.0.0.1", route)).is_ok()) {
+            return port;
+        }
+    }
+    panic!("no port is free");
+}
+
+fn check(folder: &Path, node: usize) -> (bool, Value) {
+    let file = folder.join(format!("gridhook-{node}.toml"));
+    let file = file.display().to_string();
+    let (status, text) = say(&["cluster", "check", "--config", &file, "--output", "json"]);
+    let view = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    (status.success(), view)
+}
+
+#[test]
+fn a_cluster_from_written_files_passes_its_check_and_serves() {
+    if !has_nats() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let into = folder.path().join("cluster");
+    let nats: Vec<ReservedPort> = (0..3).map(|_| nats_port()).collect();
+    let nodes: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(6)).collect();
+    let list = |addresses: Vec<String>| addresses.join(",");
+    let nats_hosts = list(nats.iter().map(|port| port.address.to_string()).collect());
+    let node_hosts = nodes.iter().map(|ports| ports[0].address.to_string());
+    let node_hosts = list(node_hosts.collect());
+    let path = into.display().to_string();
+    let init = [
+        "cluster",
+        "init",
+        "--nats",
+        &nats_hosts,
+        "--nodes",
+        &node_hosts,
+        "--shards",
+        "4",
+        "--into",
+        &path,
+    ];
+    let (status, text) = say(&init);
+    assert!(status.success(), "{text}");
+    let (status, text) = say(&init);
+    assert!(
+        !status.success() && text.contains("nothing is overwritten"),
+        "{text}"
+    );
+
+    // Everything that is wrong is said at once.
+    let (is_success, view) = check(&into, 1);
+    let problems = view["problems"].as_array().expect("problems").len();
+    assert!(!is_success && problems >= 4, "{view}");
+
+    let servers: Vec<Running> = (1..=3)
+        .map(|number| {
+            let file = into
+                .join(format!("nats-{number}.conf"))
+                .display()
+                .to_string();
+            Running::start(
+                "nats-server",
+                &["-c", &file],
+                &into.join(format!("nats-{number}.log")),
+            )
+        })
+        .collect();
+    let mut view = Value::Null;
+    wait_for("a set-up without problems", START, || {
+        let (is_success, found) = check(&into, 2);
+        view = found;
+        is_success
+    });
+    assert_eq!(view["problems"], serde_json::json!([]));
+
+    let binary = env!("CARGO_BIN_EXE_gridhook");
+    let start = |number: usize| {
+        let file = into
+            .join(format!("gridhook-{number}.toml"))
+            .display()
+            .to_string();
+        Running::start(
+            binary,
+            &["serve", "--config", &file],
+            &into.join(format!("gridhook-{number}.log")),
+        )
+    };
+    let running: Vec<Running> = (1..=3).map(start).collect();
+    for ports in &nodes {
+        wait_for("a node to be ready", START, || {
+            let response = Client::new(ports[0].address).ask("GET", "/readyz", &[], b"");
+            response.is_ok_and(|response| response.status == 200)
+        });
+    }
+    let toml = fs::read_to_string(into.join("gridhook-1.toml")).expect("settings");
+    let token = toml
+        .lines()
+        .find_map(|line| line.strip_prefix("admin_token = "))
+        .map(|token| token.trim_matches('"').to_owned())
+        .expect("a token");
+    let token_file = into.join("token").display().to_string();
+    fs::write(&token_file, token).expect("a file");
+    let server = format!("http://{}", nodes[0][1].address);
+    let status = [
+        "cluster",
+        "status",
+        "--server",
+        &server,
+        "--token-file",
+        &token_file,
+    ];
+    let (status, text) = say(&status);
+    assert!(status.success() && text.contains("node-3"), "{text}");
+
+    // A node with another setting, a shard too many, and a server that does not sync.
+    let other = toml
+        .replace("shards = 4", "shards = 5\ncopies = 2")
+        .replace("node-1", "node-4");
+    fs::write(into.join("gridhook-4.toml"), other).expect("settings");
+    let (is_success, view) = check(&into, 4);
+    let problems = view["problems"].to_string();
+    assert!(!is_success, "{view}");
+    for problem in [
+        "cluster.shards is 5, and the cluster has 4",
+        "cluster.copies is 2 here and 3 on the node",
+    ] {
+        assert!(problems.contains(problem), "{problems}");
+    }
+    let conf = into.join("nats-3.conf");
+    let lazy = fs::read_to_string(&conf)
+        .expect("settings")
+        .replace("sync_interval: always", "sync_interval: \"2m\"");
+    fs::write(&conf, lazy).expect("settings");
+    drop(running);
+    let mut servers = servers;
+    drop(servers.pop());
+    let file = conf.display().to_string();
+    servers.push(Running::start(
+        "nats-server",
+        &["-c", &file],
+        &into.join("nats-3.log"),
+    ));
+    wait_for("a server that does not sync to be named", START, || {
+        let (is_success, view) = check(&into, 1);
+        thread::sleep(Duration::from_millis(50));
+        !is_success
+            && view["problems"]
+                .to_string()
+                .contains("n3 does not sync every write")
+    });
+}

@@ -1,0 +1,243 @@
+//! The storm: nodes and servers of NATS are killed, paused and stopped in the same rounds, under
+//! every kind of work.
+
+use std::{
+    process::Command,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use gridhook::cluster::shard_of;
+use serde_json::{Value, json};
+
+use super::{
+    ChangelogReader, LONG, START,
+    clients::{Clients, LOCK, Published, lock, publishes, pulls, topic_without_duplicates},
+    shards::{SHARDS, Sharded, assert_shards_sound, names},
+};
+use crate::{
+    server::{assert_arrived, end_waits, many, pull::RG, wait_until_settled},
+    support::{
+        nats::{Nats, NatsCluster, has_nats},
+        server::{SCOPE, Server, SubscriptionSpec, operator, wait_for},
+        sink::{Behavior, Sink},
+        tcp_proxy::TcpProxy,
+    },
+};
+
+/// How long a fault lasts: longer than a lease.
+const FAULT: Duration = Duration::from_secs(3);
+
+/// The most events that an owner has in flight, of one event subscription.
+const IN_FLIGHT: usize = 250;
+
+/// A topic, what was acknowledged, and the path of its endpoint.
+struct Topic {
+    name: String,
+    published: Vec<Arc<Mutex<Published>>>,
+}
+
+impl Topic {
+    fn path(&self) -> String {
+        format!("/{}", self.name)
+    }
+
+    fn acknowledged(&self) -> Vec<String> {
+        let ids = |published: &Arc<Mutex<Published>>| lock(published).ids.clone();
+        self.published.iter().flat_map(ids).collect()
+    }
+}
+
+fn signal(nats: &Nats, name: &str) {
+    let sent = Command::new("sh")
+        .args([
+            "-c",
+            &format!("kill -{name} \"$0\""),
+            &nats.id().to_string(),
+        ])
+        .status();
+    assert!(sent.expect("a shell").success(), "a signal is sent");
+}
+
+/// Makes a namespace with a queue, and returns its key.
+fn queue(server: &Server) -> String {
+    server.command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
+    server.command("PUT", &format!("{RG}/plant/topics/heat"), &json!({}));
+    let queue =
+        json!({"deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": LOCK.as_secs()}});
+    let queue = json!({"properties": {"deliveryConfiguration": queue}});
+    let work = format!("{RG}/plant/topics/heat/eventSubscriptions/work");
+    server.command("PUT", &work, &queue);
+    let keys = server
+        .command("POST", &format!("{RG}/plant/listKeys"), &Value::Null)
+        .json();
+    keys["key1"].as_str().expect("a key").to_owned()
+}
+
+/// The number of a publisher's request and event, in the order of its requests.
+fn order_of(id: &str) -> (u64, u64) {
+    let mut parts = id.rsplit('-').map(|part| part.parse().expect("a number"));
+    let event = parts.next().expect("an event");
+    (parts.next().expect("a request"), event)
+}
+
+/// The events of each publisher, who has a key of its own, were taken in their order.
+fn assert_in_order(sink: &Sink, topic: &Topic) {
+    for published in &topic.published {
+        let mut ids = lock(published).ids.clone();
+        ids.sort_by_key(|id| order_of(id));
+        let times = sink.look(&topic.path(), |ledger| {
+            let first = |id: &String| {
+                let taken = ledger[id].iter().filter(|arrival| arrival.is_taken());
+                taken.map(|arrival| arrival.answered).min().expect("taken")
+            };
+            ids.iter().map(first).collect::<Vec<_>>()
+        });
+        let is_late = times.windows(2).position(|pair| pair[0] > pair[1]);
+        assert_eq!(is_late, None, "{}: out of order", topic.name);
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_rounds() {
+    if !has_nats() {
+        return;
+    }
+    let mut sharded = Sharded::start_on(NatsCluster::start(3, "always"), &[]);
+    let cluster = &mut sharded.cluster;
+    let sink = Sink::start();
+    let names = names();
+    let first = &cluster.nodes[0];
+    let wide = format!("{SCOPE}/wide");
+    let partitions = SHARDS.to_string();
+    operator(
+        first,
+        &["topics", "create", &wide, "--partitions", &partitions],
+    )
+    .expect("a topic");
+    let hook = |name: &str| SubscriptionSpec::of(&sink.url(&format!("/{name}")));
+    let balancer = TcpProxy::start(&cluster.addresses());
+    let mut clients = Clients::new();
+    let mut topics = Vec::new();
+    // In order, plain, with retries in probation, and spread.
+    for (index, name) in [&names[1], &names[2], &names[3], &"wide".to_owned()]
+        .into_iter()
+        .enumerate()
+    {
+        let key = if name == "wide" {
+            let keys = first.command("POST", &format!("{SCOPE}/wide/listKeys"), &Value::Null);
+            keys.json()["key1"].as_str().expect("a key").to_owned()
+        } else {
+            topic_without_duplicates(first, name)
+        };
+        let spec = match index {
+            0 => hook(name).also(&json!({}), &json!({"ordering": {"key": "subject"}})),
+            _ => hook(name),
+        };
+        first.subscribe(name, "all", &spec);
+        let publish = |(publisher, subject)| {
+            publishes(
+                &mut clients,
+                balancer.at(),
+                (name, &key),
+                (publisher, subject),
+            )
+        };
+        topics.push(Topic {
+            name: name.clone(),
+            published: [(0, "/a"), (1, "/b")].map(publish).into(),
+        });
+    }
+    let pulled = pulls(&mut clients, balancer.at(), &queue(first));
+    let rounds = many(8, 50);
+    for round in 0..rounds {
+        let before: Vec<usize> = topics
+            .iter()
+            .map(|topic| topic.acknowledged().len())
+            .collect();
+        sink.set(
+            &topics[2].path(),
+            Behavior::Answer(if round % 2 == 0 { 503 } else { 200 }),
+        );
+        let node = round % 3;
+        let how = ["KILL", "STOP", "TERM"][(round + round / 3) % 3];
+        let server = (round + round / 2) % 3;
+        let how_server = ["STOP", "KILL", "TERM"][(round / 2) % 3];
+        // Sometimes there is no majority for a while.
+        let other = (round % 4 == 3).then_some((server + 1) % 3);
+        println!("round {round}: node {node} {how}, server {server} {how_server}, {other:?} STOP");
+        cluster.nodes[node].signal(how);
+        signal(&cluster.nats.0[server], how_server);
+        other
+            .iter()
+            .for_each(|other| signal(&cluster.nats.0[*other], "STOP"));
+        thread::sleep(FAULT);
+        other
+            .iter()
+            .for_each(|other| signal(&cluster.nats.0[*other], "CONT"));
+        if how_server == "STOP" {
+            signal(&cluster.nats.0[server], "CONT");
+        } else {
+            cluster.nats.0[server].kill();
+            cluster.nats.0[server].start();
+        }
+        if how == "STOP" {
+            cluster.nodes[node].signal("CONT");
+        } else {
+            cluster.nodes[node].wait(START);
+            balancer.turn_to(&cluster.addresses());
+            cluster.join(node);
+        }
+        balancer.turn_to(&cluster.addresses());
+        for (topic, before) in topics.iter().zip(before) {
+            wait_for("publishers to be served", START, || {
+                topic.acknowledged().len() > before + 20
+            });
+        }
+        for node in &mut cluster.nodes {
+            assert!(!node.has_ended(), "{}", node.logs());
+        }
+    }
+    sink.set(&topics[2].path(), Behavior::Answer(200));
+    let at_the_end = lock(&pulled).published.clone();
+    wait_for("all pulled events to be acknowledged", 3 * LOCK, || {
+        at_the_end.is_subset(&lock(&pulled).acknowledged)
+    });
+    clients.stop();
+    assert!(lock(&pulled).wrong.is_empty(), "{:?}", lock(&pulled).wrong);
+    let node = &cluster.nodes[0];
+    for topic in &topics {
+        end_waits(node, &topic.name, "all");
+        wait_until_settled(node, &topic.name, "all");
+        let acknowledged = topic.acknowledged();
+        let repeated = assert_arrived(&sink, &topic.path(), &acknowledged).len();
+        println!(
+            "{}: {} acknowledged, {repeated} repeated",
+            topic.name,
+            acknowledged.len()
+        );
+        if topic.name == "wide" {
+            continue;
+        }
+        let mut changelog = ChangelogReader::new(shard_of(&topic.name, usize::from(SHARDS)));
+        changelog.read(&cluster.nats);
+        assert_eq!(changelog.of_former, Vec::<u64>::new(), "{}", topic.name);
+        let most = changelog.unreleased * IN_FLIGHT;
+        assert!(
+            repeated <= most,
+            "{repeated} repeated, and {most} were in flight"
+        );
+    }
+    assert_in_order(&sink, &topics[0]);
+    wait_for("the nodes to be whole", LONG, || {
+        cluster.nodes.iter().all(|node| {
+            let response = node.client().ask("GET", "/readyz", &[], b"");
+            response.is_ok_and(|response| response.status == 200)
+        })
+    });
+    for node in &mut cluster.nodes {
+        node.terminate();
+        assert_shards_sound(node);
+    }
+}
