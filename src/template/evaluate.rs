@@ -5,10 +5,10 @@ use std::{
     collections::BTreeMap,
 };
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
-    DeploymentContext, EvaluationError, States,
+    DeploymentContext, EvaluationError, StateKey, States,
     expression::{Expression, parse_expression},
     find_entry, functions, kind_of,
 };
@@ -386,8 +386,39 @@ fn find_loops<'a>(key: &str, value: &'a Value) -> Option<&'a Vec<Value>> {
         .then_some(list)
 }
 
+/// The key of what stands for an output of a nested deployment that needs a state. No name of a
+/// property has a control character.
+const MISSING: &str = "\u{1}needs";
+
+/// What stands for an output that needs a state.
+pub(crate) fn missing_output(needs: &StateKey) -> Value {
+    json!({MISSING: {"id": needs.id, "action": needs.action}})
+}
+
+/// Refuses to read what stands for an output that needs a state.
+pub(crate) fn check_is_known(value: &Value) -> Result<(), EvaluationError> {
+    let Some(needs) = value.get(MISSING) else {
+        return Ok(());
+    };
+    Err(EvaluationError::Unknown(StateKey {
+        id: needs["id"].as_str().unwrap_or_default().to_owned(),
+        action: needs["action"].as_str().map(str::to_owned),
+    }))
+}
+
+/// The same for a value and all that is in it.
+pub(crate) fn check_all_known(value: &Value) -> Result<(), EvaluationError> {
+    check_is_known(value)?;
+    match value {
+        Value::Array(list) => list.iter().try_for_each(check_all_known),
+        Value::Object(object) => object.values().try_for_each(check_all_known),
+        _ => Ok(()),
+    }
+}
+
 /// `value.name`
 pub(crate) fn read_property(value: &Value, name: &str) -> Result<Value, EvaluationError> {
+    check_is_known(value)?;
     match value {
         Value::Object(object) => find_entry(object, name).cloned().ok_or_else(|| {
             let names: Vec<&str> = object.keys().map(String::as_str).take(20).collect();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     DeploymentContext, EvaluationError, Expansion, PendingValue, StateKey, States,
     TemplateResource,
-    evaluate::{EvaluationScope, Frame, Local, Parameter, Shared},
+    evaluate::{EvaluationScope, Frame, Local, Parameter, Shared, check_all_known, missing_output},
     kind_of,
     parameters::{self, ParameterInput},
 };
@@ -125,8 +125,6 @@ impl Place {
 struct TemplateResult {
     outputs: Map<String, Value>,
     parameters: Map<String, Value>,
-    /// The first state that an output needs.
-    missing: Option<StateKey>,
 }
 
 /// A resource with its loops unrolled and its name known.
@@ -336,6 +334,7 @@ impl Expander<'_> {
             }
         }
         whole.body = Value::Object(body);
+        check_all_known(&whole.body)?;
         remove_nulls(&mut whole.body);
         self.expansion.resources.push(whole);
         Ok(())
@@ -388,15 +387,13 @@ impl Expander<'_> {
             self.outer_template(scope, template, &place)
         };
         let result = result.inspect_err(|_| self.truncate_to(&lengths))?;
-        if result.missing.is_none() {
-            let state = json!({"id": item.id, "name": item.name, "type": DEPLOYMENTS, "properties": {
-                "provisioningState": "Succeeded", "outputs": result.outputs, "mode": "Incremental",
-            }});
-            self.shared
-                .states
-                .borrow_mut()
-                .insert(StateKey::get(&item.id), state);
-        }
+        let state = json!({"id": item.id, "name": item.name, "type": DEPLOYMENTS, "properties": {
+            "provisioningState": "Succeeded", "outputs": result.outputs, "mode": "Incremental",
+        }});
+        self.shared
+            .states
+            .borrow_mut()
+            .insert(StateKey::get(&item.id), state);
         Ok(())
     }
 
@@ -440,7 +437,11 @@ impl Expander<'_> {
         result: &mut TemplateResult,
     ) -> Result<(), EvaluationError> {
         for (name, output) in outputs {
-            let value = match output_value(scope, output) {
+            let known = output_value(scope, output).and_then(|value| {
+                value.as_ref().map_or(Ok(()), check_all_known)?;
+                Ok(value)
+            });
+            let value = match known {
                 Ok(Some(value)) => value,
                 Ok(None) => continue,
                 Err(EvaluationError::Unknown(needs)) => {
@@ -449,7 +450,10 @@ impl Expander<'_> {
                     } else {
                         String::new()
                     };
-                    result.missing.get_or_insert(needs.clone());
+                    // The other outputs of a nested deployment can be read.
+                    if place.level > 0 {
+                        result.outputs.insert(name.clone(), missing_output(&needs));
+                    }
                     self.expansion.pending.push(PendingValue {
                         what: format!("the output {name}{of}"),
                         owner: place.deployment_id.clone(),

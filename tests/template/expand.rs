@@ -290,6 +290,60 @@ fn nested_deployments_have_the_scope_that_they_say() {
 }
 
 #[test]
+fn an_output_that_needs_a_state_does_not_hide_the_others_of_its_deployment() {
+    let store = "resourceId('Microsoft.Storage/storageAccounts', 'store')";
+    let template = json!({"resources": [
+        {"type": "Microsoft.EventGrid/topics", "name": "orders",
+            "tags": {"store": "[last(split(reference('module').outputs.id.value, '/'))]"}},
+        {"type": "Microsoft.EventGrid/topics", "name": "bills",
+            "tags": {"place": "[tryGet(reference('module').outputs, 'place', 'value')]"}},
+        {"type": "Microsoft.Resources/deployments", "name": "module", "properties": {
+            "expressionEvaluationOptions": {"scope": "inner"}, "template": {
+                "resources": [{"type": "Microsoft.Storage/storageAccounts", "name": "store"}],
+                "outputs": {
+                    "id": {"type": "string", "value": format!("[{store}]")},
+                    "place": {"type": "string", "value": format!("[reference({store}, '1', 'Full').location]")},
+                }}}},
+    ], "outputs": {
+        "id": {"type": "string", "value": "[reference('module').outputs.id.value]"},
+        "place": {"type": "string", "value": "[reference('module').outputs.place.value]"},
+        "all": {"type": "object", "value": "[reference('module').outputs]"},
+    }});
+    let expansion = expanded(&template, &json!({}));
+    assert_eq!(expansion.resources.len(), 1);
+    assert_eq!(expansion.resources[0].body["tags"]["store"], "store");
+    let mut pending: Vec<&str> = expansion
+        .pending
+        .iter()
+        .map(|one| one.what.trim_start_matches(GROUP))
+        .collect();
+    pending.sort_unstable();
+    assert_eq!(
+        pending,
+        [
+            "Microsoft.EventGrid/topics/bills",
+            "the output all",
+            "the output place",
+            "the output place of the deployment module",
+        ]
+    );
+    assert!(
+        expansion
+            .pending
+            .iter()
+            .all(|one| one.needs.id.ends_with("/storageaccounts/store"))
+    );
+    let names: Vec<&String> = expansion.outputs.keys().collect();
+    assert_eq!(names, ["id"]);
+    // With the state, all are known.
+    let key = StateKey::get(&format!("{GROUP}Microsoft.Storage/storageAccounts/store"));
+    let states = States::from([(key, json!({"location": "here", "properties": {}}))]);
+    let done = expand_with(&template, &json!({}), &states).expect("a template");
+    assert!(done.pending.is_empty(), "{:?}", done.pending);
+    assert_eq!(done.outputs["all"]["value"]["place"]["value"], "here");
+}
+
+#[test]
 fn a_type_with_providers_is_that_of_an_extension() {
     let template = json!({"resources": [
         {"type": "Microsoft.EventGrid/topics", "name": "orders", "scale": null, "resources": [

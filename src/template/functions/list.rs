@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Arguments, Evaluated, Function, MANY, eager_function};
-use crate::{find_entry, kind_of};
+use crate::{evaluate::check_is_known, find_entry, kind_of};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -187,6 +187,7 @@ fn take_or_skip(a: &Arguments<'_>, is_skip: bool) -> Evaluated {
 fn try_get(a: &Arguments<'_>) -> Evaluated {
     let mut value = a.value_argument(0)?;
     for key in &a.values[1..] {
+        check_is_known(value)?;
         let next = match (value, key) {
             (Value::Object(object), Value::String(name)) => find_entry(object, name),
             (Value::Array(list), Value::Number(index)) => index
