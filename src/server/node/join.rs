@@ -648,11 +648,6 @@ pub(super) mod nats {
             if missing == 0 {
                 return Ok(bytes_max);
             }
-            let bucket = if is_there(&format!("KV_GH_{}", cluster.name)) {
-                0
-            } else {
-                BUCKET_BYTES
-            };
             let room = match find_room(cluster, connection, system_connection) {
                 // Servers that have just started do not respond at first.
                 Err(_) if tries > 0 => {
@@ -662,7 +657,7 @@ pub(super) mod nats {
                 room => room?,
             };
             // A part is left for other streams, such as that of a check.
-            let share = room.saturating_sub(bucket) / 4 * 3 / missing;
+            let share = room.saturating_sub(BUCKET_BYTES) / 4 * 3 / missing;
             if share >= STREAM_BYTES_MIN {
                 return Ok(bytes_max.min(share));
             }
