@@ -3,7 +3,7 @@
 mod check;
 mod init;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub use self::check::ClusterFindings;
 use self::{check::Check, init::Init};

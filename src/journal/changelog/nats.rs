@@ -566,7 +566,7 @@ async fn sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
 }
 
 /// Checks that a server is new enough and syncs each write.
-fn check_report(report: ServerReport) -> Result<(), NatsError> {
+fn check_report(report: ServerFacts) -> Result<(), NatsError> {
     let ReportingServer { name, ver } = report.server;
     if is_older(&ver) {
         return Err(NatsError::Version {

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::{JoinHandle, Thread},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -55,14 +55,7 @@ impl ClusterNode {
         let follow = move || {
             let _in = span.enter();
             let mut seen = String::new();
-            while let Err(error) = follow(
-                &store,
-                &log,
-                &progress,
-                &lost,
-                (&pace, interval),
-                &open_store,
-            ) {
+            while let Err(error) = follow(&store, &log, &progress, &lost, interval, &open_store) {
                 if log.is_stopped.load(Ordering::Acquire) {
                     return;
                 }

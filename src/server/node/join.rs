@@ -230,33 +230,35 @@ pub(crate) async fn join(
         .zip(logs.into_iter().zip(streams))
         .zip(listeners)
         .enumerate();
-    let nodes = each.map(|(number, (((claim, store), (log, stream)), listener))| ClusterNode {
-        id: id.clone(),
-        name: cluster.node.clone(),
-        address: shard_address(&address, claim.shard),
-        log: Arc::new(StoppableLog::new(log, Arc::clone(&claim.progress))),
-        claim,
-        membership: membership.clone(),
-        cluster_context: cluster_context.clone(),
-        secret: secret.clone(),
-        connector: connector.clone(),
-        tls: tls.clone(),
-        certificates: certificates.clone(),
-        member: None,
-        lost: Arc::default(),
-        store,
-        stream,
-        follow_interval: if control_of(shards) == Some(number) {
-            // Changes wait until each node has applied them.
-            FOLLOW_INTERVAL
-        } else {
-            follow_interval(shards)
+    let nodes = each.map(
+        |(number, (((claim, store), (log, stream)), listener))| ClusterNode {
+            id: id.clone(),
+            name: cluster.node.clone(),
+            address: shard_address(&address, claim.shard),
+            log: Arc::new(StoppableLog::new(log, Arc::clone(&claim.progress))),
+            claim,
+            membership: membership.clone(),
+            cluster_context: cluster_context.clone(),
+            secret: secret.clone(),
+            connector: connector.clone(),
+            tls: tls.clone(),
+            certificates: certificates.clone(),
+            member: None,
+            lost: Arc::default(),
+            store,
+            stream,
+            follow_interval: if control_of(shards) == Some(number) {
+                // Changes wait until each node has applied them.
+                FOLLOW_INTERVAL
+            } else {
+                follow_interval(shards)
+            },
+            pace: Arc::default(),
+            stopping: Arc::clone(&stopping),
+            listener,
+            _records: Box::new((connection.clone(), system_connection.clone())),
         },
-        pace: Arc::default(),
-        stopping: Arc::clone(&stopping),
-        listener,
-        _records: Box::new((connection.clone(), system_connection.clone())),
-    });
+    );
     Ok(Joined {
         nodes: nodes.collect(),
         member,
