@@ -17,7 +17,7 @@ use gridhook::{
         edition::EndpointKind,
         filter::{Filter, index::FilterIndex, view::EventView},
         outcome::{Outcome, RequestResult},
-        record::{Cursor, EndpointId, LaneCursor},
+        record::{Cursor, EndpointId, LaneCursor, SeqSet},
         retry::Jitter,
     },
     store::records::StoredRecord,

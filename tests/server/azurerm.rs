@@ -12,6 +12,9 @@ const GROUPS_VERSION: &str = "2023-07-01";
 const VERSION: &str = "2025-02-15";
 const NAMESPACES_VERSION: &str = "2023-12-15-preview";
 
+/// The body of a change in place, the statuses of its response, and the values afterwards.
+type ChangeInPlace = (Value, &'static [u16], Vec<(&'static str, Value)>);
+
 /// A resource of a configuration.
 struct Resource {
     path: String,
@@ -19,8 +22,7 @@ struct Resource {
     body: Value,
     /// The values of a GET that are in the configuration, by JSON pointer.
     shown: Vec<(&'static str, Value)>,
-    /// The body of a change in place, the statuses of its response, and the values afterwards.
-    change: Option<(Value, &'static [u16], Vec<(&'static str, Value)>)>,
+    change: Option<ChangeInPlace>,
     /// The statuses of a DELETE that its client accepts.
     deleted: &'static [u16],
 }

@@ -22,6 +22,9 @@ use crate::{
 };
 use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 
+/// Events of lanes.
+type LaneEvents = Vec<(Lane, Seq)>;
+
 pub(super) fn recover_endpoint(
     settings: &SubscriptionSettings,
     cursor: &Cursor,
@@ -128,7 +131,7 @@ fn recover_queues(
         // waits.
         Some(_) => RetryWindow::recover_roomy(next_due, longest_wait),
     };
-    let (lost_by_jobs, lost): (Vec<(Lane, Seq)>, Vec<(Lane, Seq)>) = lost
+    let (lost_by_jobs, lost): (LaneEvents, LaneEvents) = lost
         .into_iter()
         .partition(|(lane, _)| Traffic::from_lane(*lane) == Traffic::Jobs);
     let live = SendQueue::new(window, lost.into_iter(), is_ordered);

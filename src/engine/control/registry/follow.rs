@@ -83,7 +83,7 @@ impl Followed {
 
 /// What is done in memory once the changes are durable.
 enum Effect {
-    InsertNamespace(NamespaceRecord),
+    InsertNamespace(Box<NamespaceRecord>),
     RemoveNamespace(String),
     InsertTopic(Arc<TopicHandle>),
     RemoveTopic(Arc<TopicHandle>),
@@ -236,7 +236,12 @@ impl Registry {
         for ((kind, name), value) in records_from(wanted, MetaKind::Namespace) {
             if known.get(&(*kind, name.clone())) != Some(value) {
                 let record = parse_record(name, value)?;
-                plan.put(*kind, name, value, Effect::InsertNamespace(record));
+                plan.put(
+                    *kind,
+                    name,
+                    value,
+                    Effect::InsertNamespace(Box::new(record)),
+                );
             }
         }
         for topic in self.list_topics() {
@@ -385,7 +390,7 @@ impl Registry {
 
     async fn take_effect(&self, effect: Effect, shard: &ShardTopics) {
         match effect {
-            Effect::InsertNamespace(record) => drop(self.insert_namespace(record)),
+            Effect::InsertNamespace(record) => drop(self.insert_namespace(*record)),
             Effect::RemoveNamespace(key) => self.remove_namespace(&key),
             Effect::InsertTopic(topic) => self.insert(topic),
             Effect::RemoveTopic(topic) => {
