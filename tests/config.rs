@@ -391,7 +391,7 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
             "SHARDS",
             "2",
             "cluster.node_listen",
-            "the first of 2 ports in a row",
+            "the first of 3 ports in a row",
         ),
         ("SHARDS", "65", "cluster.shards", "from 1 to 64"),
         (

@@ -159,18 +159,24 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
         &[&ownerless],
         &[&fetching],
         &[&late],
-        &[&following, &own],
-        &[&following, &ownerless],
-        &[&ownerless, &ownerless],
-        &[&damaged, &starting],
+        // With several shards the control plane is the last one.
+        &[&following, &own, &following],
+        &[&following, &ownerless, &following],
+        &[&ownerless, &ownerless, &following],
+        &[&damaged, &starting, &following],
         // The others answer, and a rolling upgrade waits for this node.
-        &[&following, &late, &fetching],
+        &[&following, &late, &fetching, &following],
         // What it owns needs it.
-        &[&own, &late, &fetching],
+        &[&own, &late, &fetching, &following],
         // A shard fails alone.
-        &[&own, &failed],
+        &[&own, &failed, &following],
         &[&failed],
-        &[&cut_off, &forwarded],
+        &[&cut_off, &forwarded, &forwarded],
+        // Changes wait, and nothing else.
+        &[&own, &following, &ownerless],
+        &[&own, &following, &failed],
+        // It has only the control plane.
+        &[&following, &following, &own],
     ];
     let readiness = nodes.iter().map(|shards| {
         let health = ServerHealth::starting();

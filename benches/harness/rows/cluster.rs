@@ -280,7 +280,8 @@ impl ClusterStage {
             [&usual[..], &of_cluster].concat()
         };
         let ports: Vec<_> = [SHARDS, SHARDS, SHARDS, MANY_SHARDS]
-            .map(|shards| ReservedPort::in_a_row(u16::try_from(shards).expect("few")))
+            // The control plane has one, too.
+            .map(|shards| ReservedPort::in_a_row(u16::try_from(shards + 1).expect("few")))
             .into();
         let listens: Vec<String> = ports
             .iter()
@@ -342,7 +343,7 @@ impl ClusterStage {
         });
     }
 
-    /// The owners of all shards.
+    /// The owners of all shards with topics.
     fn owners(&self, node: usize) -> Vec<String> {
         let records = self.servers[node]
             .command("GET", "/cluster/ownership", &Value::Null)
@@ -350,6 +351,7 @@ impl ClusterStage {
         let records = records["value"].as_array().cloned().unwrap_or_default();
         records
             .iter()
+            .filter(|record| record["partitionId"] != "control")
             .filter_map(|record| record["ownerName"].as_str().map(str::to_owned))
             .collect()
     }

@@ -10,6 +10,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 
 use super::{
     Error, Registry, SubscriptionHandle, TopicHandle,
@@ -129,20 +130,17 @@ impl Registry {
                 cluster: shard.cluster.to_string(),
                 position: definitions.position,
             };
-            match &known.position {
-                Some(known) if known.cluster == position.cluster => {
-                    if known.position > position.position {
-                        return Ok(false);
-                    }
-                }
-                // The stores of another cluster were restored, and the control plane was not.
-                Some(_) if definitions.has_no_topic() && known.has_topics() => {
-                    return Err(Error::Refused(NO_CONTROL_PLANE.to_owned()));
-                }
-                Some(_) | None => {}
+            let same_cluster = known.position.as_ref();
+            let same_cluster = same_cluster.filter(|known| known.cluster == position.cluster);
+            if same_cluster.is_some_and(|known| known.position > position.position) {
+                return Ok(false);
+            }
+            // The stores of another cluster were restored, and the control plane was not.
+            if same_cluster.is_none() && definitions.has_no_topic() && known.has_topics() {
+                return Err(Error::Refused(NO_CONTROL_PLANE.to_owned()));
             }
             let wanted = definitions.select_records(|topic| shard.is_here(topic));
-            if wanted == known.records {
+            if same_cluster.is_some() && wanted == known.records {
                 return Ok(true);
             }
             let mut plan = registry.plan_changes(&known.records, &wanted).await?;
@@ -246,15 +244,14 @@ impl Registry {
         }
         for topic in self.list_topics() {
             let key = topic.record().key();
-            let record = wanted.get(&(MetaKind::Topic, key.clone()));
-            let record: Option<TopicRecord> =
-                record.map(|value| parse_record(&key, value)).transpose()?;
-            if record.is_some_and(|record| record.partitions == topic.record().partitions) {
+            let is_same = |record: TopicRecord| record.partitions == topic.record().partitions;
+            let name = (MetaKind::Topic, key.clone());
+            if stays(&name, known, wanted, is_same)? {
                 plan.topics.insert(key, topic);
-                continue;
+            } else {
+                plan.changes.extend(Self::deletion_changes(&topic));
+                plan.effects.push(Effect::RemoveTopic(topic));
             }
-            plan.changes.extend(Self::deletion_changes(&topic));
-            plan.effects.push(Effect::RemoveTopic(topic));
         }
         for ((kind, name), value) in records_from(wanted, MetaKind::Topic) {
             let is_known = known.get(&(*kind, name.clone())) == Some(value);
@@ -317,10 +314,8 @@ impl Registry {
         for (key, topic) in plan.topics.clone() {
             for child in topic.list_children() {
                 let name = format!("{key}/{}", child.shared.plan().record.key());
-                let record = wanted.get(&(MetaKind::Subscription, name.clone()));
-                let record: Option<SubscriptionRecord> =
-                    record.map(|value| parse_record(&name, value)).transpose()?;
-                if record.is_none_or(|record| record.number != child.number()) {
+                let is_same = |record: SubscriptionRecord| record.number == child.number();
+                if !stays(&(MetaKind::Subscription, name), known, wanted, is_same)? {
                     plan.changes.extend(deletion_of_subscription(&key, &child));
                     plan.effects
                         .push(Effect::RemoveSubscription(Arc::clone(&topic), child));
@@ -331,13 +326,13 @@ impl Registry {
             let Some((topic, below)) = plan.find_topic(name) else {
                 continue;
             };
-            let record: Arc<SubscriptionRecord> = Arc::new(parse_record(name, value)?);
             let child = topic.child_named(below);
-            let child = child.filter(|child| child.number() == record.number);
             let is_known = known.get(&(*kind, name.clone())) == Some(value);
             if child.is_some() && is_known {
                 continue;
             }
+            let record: Arc<SubscriptionRecord> = Arc::new(parse_record(name, value)?);
+            let child = child.filter(|child| child.number() == record.number);
             let planned = self.plan_subscription(&topic, child, Arc::clone(&record));
             match planned.await {
                 Ok((changes, effect)) => {
@@ -470,6 +465,21 @@ impl Registry {
         if shard.is_leading(&topic.record()) {
             self.report_change(event_type, topic, record);
         }
+    }
+}
+
+/// Whether what has a record is still wanted, and not another one of the same name. Only a record
+/// that was changed is read.
+fn stays<T: DeserializeOwned>(
+    key: &(MetaKind, String),
+    known: &Records,
+    wanted: &Records,
+    is_same: impl Fn(T) -> bool,
+) -> Result<bool, Error> {
+    match wanted.get(key) {
+        None => Ok(false),
+        Some(value) if known.get(key) == Some(value) => Ok(true),
+        Some(value) => parse_record(&key.1, value).map(is_same),
     }
 }
 

@@ -61,7 +61,7 @@ export function Cluster() {
       <${Table} name="Nodes" rows=${data.nodes} id=${(node) => node.name} columns=${/** @type {import('../table.js').Columns<Node>} */ ([
         { key: 'name', name: 'Node', cell: (node) => html`<span data-open tabindex="-1">${node.name}</span>` },
         { key: 'state', name: 'State', cell: (node) => html`<${Badge} kind=${KINDS[node.state]}>${node.state.replace('U', ' u')}<//> ${node.owns.length > 0 && html`<${Badge} kind="info">owner<//>`}` },
-        all.length > 1 && { key: 'owns', name: 'Shards', cell: (node) => node.owns.join(' ') },
+        all.length > 1 && { key: 'owns', name: 'Shards', cell: (node) => [...node.owns, ...(node.ownsControlPlane ? ['control'] : [])].join(' ') },
         { key: 'copies', name: 'Copies', cell: (node) => (all.length > 1 ? copies(node).join(' ') : copies(node).length > 0 ? 'yes' : 'no') },
         { key: 'lag', name: 'Records behind', num: true, cell: (node) => num(lag(node)) },
         { key: 'synced', name: 'Synced', num: true, cell: (node) => num(total(node.flushed)) },
