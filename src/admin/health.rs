@@ -319,6 +319,13 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
             number.to_string()
         }
     };
+    let describe = |number: usize| {
+        if control == Some(number) {
+            "the control plane".to_owned()
+        } else {
+            format!("shard {number}")
+        }
+    };
     let numbers = |is_one: &dyn Fn(&NodeShard) -> bool| {
         let numbers = shards.iter().enumerate().filter(|(_, shard)| is_one(shard));
         numbers.map(|(number, _)| name(number)).collect::<Vec<_>>()
@@ -326,13 +333,14 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     let topic_shards = &shards[..control.unwrap_or(shards.len())];
     let is_serving = topic_shards.iter().any(|shard| shard.core.is_some());
     let has_owner = topic_shards.iter().any(|shard| shard.has_owner);
-    let ownerless = numbers(&|shard| !shard.has_owner);
+    let mut ownerless = numbers(&|shard| !shard.has_owner);
+    let is_unruled = control.is_some() && ownerless.pop_if(|name| name == "control").is_some();
     let fetched = numbers(&|shard| shard.state == ShardState::Fetching);
     let missed = numbers(&|shard| shard.state == ShardState::CatchingUp);
     let failed = shards.iter().any(|shard| shard.failure.is_some());
     let is_cut_off = shards.iter().any(|shard| shard.is_cut_off);
     let is_full = |shard: &NodeShard| shard.core.as_ref().is_some_and(|core| !core.ready);
-    let takes_none = shards.iter().all(is_full);
+    let takes_none = topic_shards.iter().all(is_full);
     let has_all = fetched.is_empty() && missed.is_empty() && !failed;
     let mut problems = Vec::new();
     if is_cut_off {
@@ -340,8 +348,8 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     }
     for (number, shard) in shards.iter().enumerate() {
         if let Some(cause) = &shard.failure {
-            let name = name(number);
-            problems.push(format!("this node cannot serve shard {name}: {cause}"));
+            let name = describe(number);
+            problems.push(format!("this node cannot serve {name}: {cause}"));
         }
     }
     for (numbers, of_several, of_one) in [
@@ -367,6 +375,10 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
             (false, _) => problems.push(format!("{of_several}: {}", numbers.join(", "))),
         }
     }
+    if is_unruled {
+        problems
+            .push("changes wait, because no node of the cluster owns the control plane".to_owned());
+    }
     let cores = shards
         .iter()
         .enumerate()
@@ -374,7 +386,7 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     problems.extend(cores.clone().flat_map(|(shard, core)| {
         core.problems
             .iter()
-            .map(move |one| format!("shard {}: {one}", name(shard)))
+            .map(move |one| format!("{}: {one}", describe(shard)))
     }));
     let journals: Vec<&str> = cores.clone().map(|(_, core)| &*core.journal).collect();
     let journal = journals

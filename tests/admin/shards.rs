@@ -415,7 +415,7 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         /readyz: Any
         /openapi.json: Any
         /metadata/endpoints: Any
-        /eventsubscriptions/{eventSubscriptionName}/validate: All(Found)
+        /eventsubscriptions/{eventSubscriptionName}/validate: Control
         /metrics: All(Metrics)
         /top: All(Top)
         /history: All(History)
@@ -453,7 +453,7 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         /supervision?topic=namespace:plant:heat: Topic(TopicName { namespace: Some("plant"), name: "heat" }, All(Supervision))
         /supervision?topic=domain:shop: Named("shop")
         /supervision?topic=orders: Topic(TopicName { namespace: None, name: "orders" }, All(Supervision))
-        /subscriptions/s/providers/microsoft.eventgrid/TOPICS: All(List)
+        /subscriptions/s/providers/microsoft.eventgrid/TOPICS: Control
         /unknown: Any
         {"actor": "topic", "topic": "orders", "by": "panic"}: Named("orders")
         {"actor": "random", "by": "panic"}: All(Found)

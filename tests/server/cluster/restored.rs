@@ -394,7 +394,7 @@ fn a_control_plane_without_a_stream_keeps_only_changes_from_being_made() {
         assert_eq!(status, 200, "{view}");
         let problems = view["problems"].to_string();
         assert!(
-            problems.contains("cannot serve shard control"),
+            problems.contains("cannot serve the control plane"),
             "{problems}"
         );
     }
