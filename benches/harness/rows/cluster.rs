@@ -277,7 +277,17 @@ impl ClusterStage {
                 // A machine with other work ends no lease.
                 ("CLUSTER__EXPIRY", "20s"),
             ];
-            [&usual[..], &of_cluster].concat()
+            // The clusters share the room of the servers of NATS, which they reserve.
+            let (keep_bytes, stream_bytes) = if cluster.starts_with("idle") {
+                ("16 MiB", "64 MiB")
+            } else {
+                ("256 MiB", "1 GiB")
+            };
+            let of_stream = [
+                ("CLUSTER__STREAM_KEEP_BYTES", keep_bytes),
+                ("CLUSTER__STREAM_BYTES", stream_bytes),
+            ];
+            [&usual[..], &of_cluster, &of_stream].concat()
         };
         let ports: Vec<_> = [SHARDS, SHARDS, SHARDS, MANY_SHARDS]
             // The control plane has one, too.
