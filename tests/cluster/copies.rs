@@ -671,7 +671,7 @@ impl World {
                 machine.start();
             }
         }
-        self.run(300, 1)?;
+        self.run(100, 1)?;
         self.run(20, 0)?;
         let all = names(running.iter().copied());
         for shard in 0..SHARDS {
