@@ -171,15 +171,20 @@ impl Sending {
             .filter(|(_, deadline)| *deadline <= now)
         {
             // The endpoint may have seen its events.
-            self.finish_request(
-                settlement,
-                id,
-                &RequestResult::from_outcome(Outcome::Aborted),
-                true,
-                now,
-                jitter,
-            );
+            self.abort_request(settlement, id, now, jitter);
         }
+    }
+
+    /// Ends a request whose outcome is not known.
+    fn abort_request(
+        &mut self,
+        settlement: &mut Settlement,
+        id: RequestId,
+        now: Timestamp,
+        jitter: Jitter,
+    ) {
+        let aborted = RequestResult::from_outcome(Outcome::Aborted);
+        self.finish_request(settlement, id, &aborted, true, now, jitter);
     }
 
     pub(in crate::subscription) fn on_quarantine(
@@ -192,14 +197,7 @@ impl Sending {
         if let Some((id, _)) = settlement.requests_mut().remove_item(item.key()) {
             // The response may have caused the panic. The other events of the request are tried
             // again.
-            self.finish_request(
-                settlement,
-                id,
-                &RequestResult::from_outcome(Outcome::Aborted),
-                true,
-                now,
-                jitter,
-            );
+            self.abort_request(settlement, id, now, jitter);
         }
         if item.due.is_none()
             && let Some(lane) = settlement.log_mut().lane_mut(item.lane)

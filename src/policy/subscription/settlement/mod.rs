@@ -430,23 +430,29 @@ impl Settlement {
             was_due,
         });
         self.invalidate_lookups((lane, seq));
-        if let Some(was_due) =
-            was_due.filter(|was_due| *was_due != due && !self.is_held_back(*was_due))
-        {
-            self.queues
-                .lane_queue_mut(lane)
-                .window_mut()
-                .remove_pending(DueKey {
-                    due: was_due,
-                    lane,
-                    seq,
-                });
+        if let Some(was_due) = was_due.filter(|was_due| *was_due != due) {
+            self.leave_window(DueKey {
+                due: was_due,
+                lane,
+                seq,
+            });
         }
         if !self.is_held_back(due) {
             self.queues
                 .lane_queue_mut(lane)
                 .window_mut()
                 .insert(DueKey { due, lane, seq });
+        }
+    }
+
+    /// Takes a pending delivery out of the window of retries, if it is there.
+    fn leave_window(&mut self, key: DueKey) {
+        // One that is held back is not.
+        if !self.is_held_back(key.due) {
+            self.queues
+                .lane_queue_mut(key.lane)
+                .window_mut()
+                .remove_pending(key);
         }
     }
 
@@ -467,16 +473,11 @@ impl Settlement {
             was_due: Some(was_due),
         });
         self.invalidate_lookups((lane, seq));
-        if !self.is_held_back(was_due) {
-            self.queues
-                .lane_queue_mut(lane)
-                .window_mut()
-                .remove_pending(DueKey {
-                    due: was_due,
-                    lane,
-                    seq,
-                });
-        }
+        self.leave_window(DueKey {
+            due: was_due,
+            lane,
+            seq,
+        });
         self.queues
             .lane_queue_mut(lane)
             .window_mut()
@@ -496,16 +497,11 @@ impl Settlement {
         });
         self.pending_write
             .push_change(RecordChange::Settle { lane, seq, was_due });
-        if !self.is_held_back(was_due) {
-            self.queues
-                .lane_queue_mut(lane)
-                .window_mut()
-                .remove_pending(DueKey {
-                    due: was_due,
-                    lane,
-                    seq,
-                });
-        }
+        self.leave_window(DueKey {
+            due: was_due,
+            lane,
+            seq,
+        });
         true
     }
 
