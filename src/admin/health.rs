@@ -326,17 +326,17 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
             format!("shard {number}")
         }
     };
-    let numbers = |is_one: &dyn Fn(&NodeShard) -> bool| {
-        let numbers = shards.iter().enumerate().filter(|(_, shard)| is_one(shard));
+    let numbers = |of: &[NodeShard], is_one: fn(&NodeShard) -> bool| {
+        let numbers = of.iter().enumerate().filter(|(_, shard)| is_one(shard));
         numbers.map(|(number, _)| name(number)).collect::<Vec<_>>()
     };
     let topic_shards = &shards[..control.unwrap_or(shards.len())];
     let is_serving = topic_shards.iter().any(|shard| shard.core.is_some());
     let has_owner = topic_shards.iter().any(|shard| shard.has_owner);
-    let mut ownerless = numbers(&|shard| !shard.has_owner);
-    let is_unruled = control.is_some() && ownerless.pop_if(|name| name == "control").is_some();
-    let fetched = numbers(&|shard| shard.state == ShardState::Fetching);
-    let missed = numbers(&|shard| shard.state == ShardState::CatchingUp);
+    let ownerless = numbers(topic_shards, |shard| !shard.has_owner);
+    let is_unruled = control.is_some_and(|control| !shards[control].has_owner);
+    let fetched = numbers(&shards, |shard| shard.state == ShardState::Fetching);
+    let missed = numbers(&shards, |shard| shard.state == ShardState::CatchingUp);
     let failed = shards.iter().any(|shard| shard.failure.is_some());
     let is_cut_off = shards.iter().any(|shard| shard.is_cut_off);
     let is_full = |shard: &NodeShard| shard.core.as_ref().is_some_and(|core| !core.ready);

@@ -60,6 +60,15 @@ pub fn control_of(all: usize) -> Option<usize> {
     all.checked_sub(1).filter(|last| *last > 0)
 }
 
+/// The name of the stream with the changelog of a shard, one of `all` with the control plane.
+pub fn stream_name(cluster: &str, shard: usize, all: usize) -> String {
+    if control_of(all) == Some(shard) {
+        format!("GH_{cluster}_control")
+    } else {
+        format!("GH_{cluster}_{shard}")
+    }
+}
+
 /// The listener for other nodes of the core of a shard: the port is that of the first shard plus
 /// the number.
 pub fn shard_address(first: &str, shard: usize) -> String {

@@ -185,7 +185,8 @@ pub(super) async fn handle_request(
         return Ok(response.json(difference));
     }
     plan_audit(operation, input);
-    let shards_before = concerned_shards(&control, &path);
+    let is_followed = is_change || path.route.changes_keys();
+    let shards_before = is_followed.then(|| concerned_shards(&control, &path));
     let response = match operation.handle_call(call).await {
         Err(error @ AdminError::Stale(_)) => {
             conditions.check_change(&operation.method, current_body(get, call).await.as_deref())?;
@@ -193,8 +194,8 @@ pub(super) async fn handle_request(
         }
         result => result?,
     };
-    if is_change || path.route.changes_keys() {
-        let concerned = shards_before.joined(concerned_shards(&control, &path));
+    if let Some(before) = shards_before {
+        let concerned = before.joined(concerned_shards(&control, &path));
         control.wait_until_followed(concerned).await?;
     }
     if get.is_some() && control.audit.is_some() {

@@ -16,7 +16,7 @@ use gridhook_event::Timestamp;
 use gridhook_journal::changelog::nats::{NatsConnection, NatsError};
 
 use super::join::{
-    nats::{nats_credentials, stream_name},
+    nats::{nats_credentials, stream_names},
     nats_tls, read_secret, shared_settings,
 };
 
@@ -168,8 +168,9 @@ fn try_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut Cl
 /// The streams of a cluster that is there.
 fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mut ClusterFindings) {
     let mut streams = 0;
-    for name in (0..count_with_control(cluster.shards)).map(|shard| stream_name(cluster, shard)) {
-        let Some(Some(stream)) = findings.note(connection.find_stream(&name)) else {
+    let names = stream_names(cluster);
+    for name in &names {
+        let Some(Some(stream)) = findings.note(connection.find_stream(name)) else {
             continue;
         };
         streams += 1;
@@ -178,7 +179,7 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
                 "the stream {name} has no limit of bytes; set one with nats stream edit"
             ));
         }
-        let replicas = connection.count_replicas(&name);
+        let replicas = connection.count_replicas(name);
         if let Some(replicas) = replicas.filter(|replicas| *replicas != cluster.replicas) {
             findings.problems.push(format!(
                 "the stream {name} is on {replicas} NATS servers, and cluster.replicas is {}",
@@ -187,8 +188,7 @@ fn examine_streams(connection: &NatsConnection, cluster: &Cluster, findings: &mu
         }
     }
     if streams > 0 {
-        let all = count_with_control(cluster.shards);
-        let fact = format!("{streams} of {all} streams are there");
+        let fact = format!("{streams} of {} streams are there", names.len());
         findings.facts.push(fact);
     }
 }

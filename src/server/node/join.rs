@@ -470,6 +470,7 @@ pub(super) mod nats {
             self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord,
             shard_key,
         },
+        stream_name,
     };
     use gridhook_config::{Cluster, NatsLogin};
     use gridhook_journal::changelog::{
@@ -527,9 +528,12 @@ pub(super) mod nats {
         let bytes_max = if cluster.stream_bytes > 0 {
             cluster.stream_bytes
         } else {
-            let names = (0..begins.len()).map(|shard| stream_name(cluster, shard));
-            let names: Vec<String> = names.collect();
-            derive_stream_bytes(cluster, &names, &of_log, system_connection.as_ref())?
+            derive_stream_bytes(
+                cluster,
+                &stream_names(cluster),
+                &of_log,
+                system_connection.as_ref(),
+            )?
         };
         let runtime = of_records.runtime().clone();
         let records = runtime
@@ -578,8 +582,7 @@ pub(super) mod nats {
             .unwrap_or_default();
         let mut logs: Vec<Arc<dyn Changelog>> = Vec::new();
         let mut streams = Vec::new();
-        for (shard, begins) in begins.iter().enumerate() {
-            let name = stream_name(cluster, shard);
+        for ((shard, begins), name) in begins.iter().enumerate().zip(stream_names(cluster)) {
             // A stream that is missing once a node has owned the shard has lost its records.
             let was_owned = known.iter().any(|record| record.key == shard_key(shard));
             if let Some(first) = begins.filter(|_| !was_owned) {
@@ -626,12 +629,12 @@ pub(super) mod nats {
         })
     }
 
-    /// The name of the stream of a shard.
-    pub(in super::super) fn stream_name(cluster: &Cluster, shard: usize) -> String {
-        if cluster.shards > 1 && shard == cluster.shards {
-            return format!("GH_{}_control", cluster.name);
-        }
-        format!("GH_{}_{shard}", cluster.name)
+    /// The names of the streams of all shards, and of the control plane.
+    pub(in super::super) fn stream_names(cluster: &Cluster) -> Vec<String> {
+        let all = count_with_control(cluster.shards);
+        (0..all)
+            .map(|shard| stream_name(&cluster.name, shard, all))
+            .collect()
     }
 
     /// The limit of each stream that is made now, so that all of them and the bucket fit together:

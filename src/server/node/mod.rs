@@ -56,10 +56,11 @@ use gridhook_admin::{
 };
 use gridhook_clock::{Clock, ClockRecord, Lease, OwnerClock};
 use gridhook_cluster::{
-    GivenUp, Role, ShardClaim, ShardProgress, control_of,
+    GivenUp, Role, ShardClaim, ShardProgress,
     copies::HeldCopy,
     membership::{Membership, MembershipEnd},
     records::ShardPosition,
+    stream_name,
 };
 use gridhook_config::Config;
 use gridhook_event::Timestamp;
@@ -266,12 +267,7 @@ impl ClusterNode {
             stream_bytes_max,
             ..
         } = &**self.cluster_context;
-        let shard = self.claim.shard;
-        if control_of(stream_bytes_max.len()) == Some(shard) {
-            format!("GH_{cluster}_control")
-        } else {
-            format!("GH_{cluster}_{shard}")
-        }
+        stream_name(cluster, self.claim.shard, stream_bytes_max.len())
     }
 
     /// The clock of the last owner.
