@@ -15,7 +15,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -64,15 +64,20 @@ struct Haste {
 }
 
 impl ControlCopy {
-    /// Begins to read the copy of the node of the control plane, on this system.
-    pub(super) fn begin(node: &ClusterNode) -> Self {
+    /// Reads the copy of the node of the control plane, and begins to watch it, on this system.
+    pub(super) async fn begin(node: &ClusterNode) -> Self {
         let (sender, definitions) = watch::channel(Arc::default());
         let haste = Arc::new(Haste {
             pace: node.follow_pace(),
             ..Haste::default()
         });
-        let store = Arc::clone(node.local_store());
-        actix_rt::spawn(watch_store(store, sender, Arc::clone(&haste)));
+        let mut watched = WatchedStore {
+            store: Arc::clone(node.local_store()),
+            sender,
+            reported: String::new(),
+        };
+        watched.look().await;
+        actix_rt::spawn(watched.watch(Arc::clone(&haste)));
         Self {
             definitions,
             haste,
@@ -82,8 +87,8 @@ impl ControlCopy {
     }
 
     /// What it has now.
-    pub(super) fn read(&self) -> Arc<Definitions> {
-        Arc::clone(&self.definitions.borrow())
+    pub(super) fn read(&self) -> watch::Ref<'_, Arc<Definitions>> {
+        self.definitions.borrow()
     }
 
     /// Looks at the store until it has a position.
@@ -110,38 +115,48 @@ impl ControlCopy {
     }
 }
 
-async fn watch_store(
+/// The store of the control plane, and who learns what it has.
+struct WatchedStore {
     store: Arc<LocalStore>,
     sender: watch::Sender<Arc<Definitions>>,
-    haste: Arc<Haste>,
-) {
-    let mut reported = String::new();
-    let mut hasty_until = Instant::now();
-    loop {
-        let before = Arc::clone(&sender.borrow());
-        let local = Arc::clone(&store);
-        let read = tokio::task::spawn_blocking(move || read_if_changed(&local, &before));
+    /// The last error.
+    reported: String,
+}
+
+impl WatchedStore {
+    async fn watch(mut self, haste: Arc<Haste>) {
+        let mut hasty_until = Instant::now();
+        loop {
+            let is_wanted = haste.wanted.load(Ordering::Acquire) > self.sender.borrow().position;
+            let interval = if is_wanted && Instant::now() < hasty_until {
+                haste.pace.hasten();
+                HASTE_INTERVAL
+            } else {
+                LOOK_INTERVAL
+            };
+            if timeout(interval, haste.begun.notified()).await.is_ok() {
+                hasty_until = Instant::now() + WAIT_MAX;
+            }
+            self.look().await;
+        }
+    }
+
+    /// Reads what has changed.
+    async fn look(&mut self) {
+        let before = Arc::clone(&self.sender.borrow());
+        let store = Arc::clone(&self.store);
+        let read = tokio::task::spawn_blocking(move || read_if_changed(&store, &before));
         match read.await.expect("reading records does not panic") {
             Ok(None) => {}
             Ok(Some(definitions)) => {
-                reported.clear();
-                sender.send_replace(Arc::new(definitions));
+                self.reported.clear();
+                self.sender.send_replace(Arc::new(definitions));
             }
-            Err(error) if reported == error.to_string() => {}
+            Err(error) if self.reported == error.to_string() => {}
             Err(error) => {
                 tracing::error!(%error, "the control plane cannot be read");
-                reported = error.to_string();
+                self.reported = error.to_string();
             }
-        }
-        let is_wanted = haste.wanted.load(Ordering::Acquire) > sender.borrow().position;
-        let interval = if is_wanted && Instant::now() < hasty_until {
-            haste.pace.hasten();
-            HASTE_INTERVAL
-        } else {
-            LOOK_INTERVAL
-        };
-        if timeout(interval, haste.begun.notified()).await.is_ok() {
-            hasty_until = Instant::now() + WAIT_MAX;
         }
     }
 }
@@ -197,18 +212,10 @@ impl FollowedControl {
         follow_once(&registry, newest, &shard, &sender).await;
         actix_rt::spawn(async move {
             loop {
-                let changed = definitions.changed();
                 let has_failed = sender.borrow().problem.is_some();
-                let retried = async {
-                    if has_failed {
-                        sleep(AGAIN).await;
-                    } else {
-                        std::future::pending::<()>().await;
-                    }
-                };
-                tokio::select! {
-                    changed = changed => if changed.is_err() { return },
-                    () = retried => {}
+                let wait = if has_failed { AGAIN } else { Duration::MAX };
+                if let Ok(Err(_)) = timeout(wait, definitions.changed()).await {
+                    return;
                 }
                 let newest = Arc::clone(&definitions.borrow_and_update());
                 follow_once(&registry, newest, &shard, &sender).await;
@@ -221,20 +228,16 @@ impl FollowedControl {
     ///
     /// # Errors
     /// Why it has not in time.
-    pub(super) fn wait_until_followed(&self, position: u64) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async move {
-            self.copy.hasten(position);
-            let mut state = self.state.clone();
-            let followed = state.wait_for(|state| state.position >= position);
-            let is_followed = timeout(WAIT_MAX, followed)
-                .await
-                .is_ok_and(|followed| followed.is_ok());
-            if is_followed {
-                return Ok(());
-            }
-            let problem = self.state.borrow().problem.clone();
-            Err(problem.unwrap_or_else(|| "its owner has not read the change yet".to_owned()))
-        })
+    pub(super) async fn wait_until_followed(&self, position: u64) -> Result<(), FollowDelay> {
+        self.copy.hasten(position);
+        let mut state = self.state.clone();
+        let followed = state.wait_for(|state| state.position >= position);
+        if let Ok(Ok(_)) = timeout(WAIT_MAX, followed).await {
+            return Ok(());
+        }
+        let problem = self.state.borrow().problem.clone();
+        let problem = problem.unwrap_or_else(|| "its owner has not read the change yet".to_owned());
+        Err(FollowDelay(problem))
     }
 }
 

@@ -237,7 +237,7 @@ async fn serve_shard(
         forwarders.map(|(node, core)| node.build_forwarder(config).with_core(core.clone()));
     let forwarders = forwarders.collect();
     let control = nodes.last().expect("the control plane has a node");
-    let control_copy = ControlCopy::begin(control);
+    let control_copy = ControlCopy::begin(control).await;
     let router = ShardRouter::new(forwarders, control_copy.clone(), config);
     for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
         let others = OtherShards::new(router.clone(), shard);

@@ -63,14 +63,8 @@ impl Definitions {
                 .map_err(journal::Error::from)?;
         }
         for ((_, name), value) in records_from(&definitions.records, MetaKind::Topic) {
-            let is_known = |(kind, name): (MetaKind, &String)| {
-                before.records.get(&(kind, name.clone())) == Some(value)
-            };
-            let known = before
-                .topics
-                .get(name)
-                .filter(|_| is_known((MetaKind::Topic, name)));
-            let topic = match known {
+            let is_same = before.records.get(&(MetaKind::Topic, name.clone())) == Some(value);
+            let topic = match before.topics.get(name).filter(|_| is_same) {
                 Some(known) => Arc::clone(known),
                 None => Arc::new(parse_record(name, value)?),
             };

@@ -154,6 +154,12 @@ impl ThreadRouter {
                 Some(namespace) => {
                     Placement::Topic(TopicName::new(Some(&namespace), &topic), scope)
                 }
+                // A new node fetches its copy.
+                None if self.control_copy.read().position == 0 => {
+                    return Err(unavailable_response(
+                        "this node has not read the namespaces of the cluster yet",
+                    ));
+                }
                 None => {
                     let mut outgoing =
                         forward::outgoing_request(&request, payload).ok_or_else(not_forwarded)?;

@@ -157,7 +157,7 @@ async fn wait_until_followed(
 ) -> HttpResponse {
     match followed.wait_until_followed(wanted.position).await {
         Ok(()) => HttpResponse::Ok().finish(),
-        Err(why) => HttpResponse::ServiceUnavailable().body(why),
+        Err(delay) => HttpResponse::ServiceUnavailable().body(delay.to_string()),
     }
 }
 
