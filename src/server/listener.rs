@@ -299,7 +299,7 @@ impl HttpListener {
         budget: &DescriptorBudget,
         workers: usize,
         stop_wait: Duration,
-        configure: impl Fn(&mut web::ServiceConfig, ListenerSide) + Clone + Send + 'static,
+        configure: impl Fn(&mut web::ServiceConfig, ListenerSide) + Clone + Send + Sync + 'static,
     ) -> Result<Server, ServerError> {
         let mut server = ServerBuilder::new()
             .workers(workers)
@@ -331,7 +331,7 @@ impl HttpListener {
             let configure = configure.clone();
             let configure = move |cfg: &mut web::ServiceConfig| configure(cfg, side);
             server = settings
-                .add_to(server, configure)
+                .add_to(server, Arc::new(configure))
                 .map_err(io_error("cannot listen"))?;
         }
         Ok(server.run())
@@ -383,14 +383,14 @@ impl HttpListener {
             &refusal_slots,
         );
         let mut server = settings
-            .add_to(server, listener_services(&shared, role))
+            .add_to(server, Arc::new(listener_services(&shared, role)))
             .map_err(io_error("cannot listen"))?;
         if let Some(admin) = self.admin {
             let operators = (operators, share_of_operator(operators));
             let settings = listener_settings(config, admin, self.tls, operators, &refusal_slots);
             let services = listener_services(&shared, ListenerRole::Operators);
             server = settings
-                .add_to(server, services)
+                .add_to(server, Arc::new(services))
                 .map_err(io_error("cannot listen"))?;
         }
         if let Some(nodes) = self.nodes {
@@ -484,8 +484,12 @@ impl NodeListener {
         };
         let publishers = services(role);
         let operators = services(ListenerRole::Operators);
-        let added = ListenerSettings { limit, ..settings }
-            .add_nodes_to(server, acceptor, publishers, operators);
+        let added = ListenerSettings { limit, ..settings }.add_nodes_to(
+            server,
+            acceptor,
+            Arc::new(publishers),
+            Arc::new(operators),
+        );
         added.map_err(io_error("cannot listen"))
     }
 }

@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use actix_http::{HttpService, Protocol, error::DispatchError};
+use actix_http::{HttpService, error::DispatchError};
 use actix_rt::net::TcpStream;
 use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{
@@ -43,7 +43,7 @@ use actix_web::{
 use futures_util::future::{Either, FutureExt as _, ready};
 use rustls::ServerConfig;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
@@ -125,12 +125,17 @@ pub(super) struct ListenerSettings {
     pub(super) timeouts: HeadTimeouts,
 }
 
+/// Adds services to the app of each worker. It is not a type parameter: the HTTP library would be
+/// compiled for each.
+pub(super) type ConfigureServices = Arc<dyn Fn(&mut web::ServiceConfig) + Send + Sync>;
+
 impl ListenerSettings {
     /// Adds the listener to a server, with the services of `configure`.
-    pub(super) fn add_to<F>(self, server: ServerBuilder, configure: F) -> io::Result<ServerBuilder>
-    where
-        F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
-    {
+    pub(super) fn add_to(
+        self,
+        server: ServerBuilder,
+        configure: ConfigureServices,
+    ) -> io::Result<ServerBuilder> {
         let Self {
             listener,
             counters,
@@ -155,55 +160,37 @@ impl ListenerSettings {
             configure,
             is_hop: false,
         };
-        match tls {
-            None => server.listen(name, listener, move || {
-                let counter = counter.clone();
-                fn_service(move |stream| counter.clone().admit_connection(stream))
-                    .map(|(connection, peer)| (connection, Protocol::Http1, Some(peer)))
-                    .and_then(
-                        services
-                            .clone()
-                            .connection_service::<ClientConnection>(false),
-                    )
-            }),
-            Some(mut tls) => {
-                tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-                let mut acceptor = Acceptor::new(tls);
-                acceptor.set_handshake_timeout(timeouts.head);
-                server.listen(name, listener, move || {
-                    let counter = counter.clone();
-                    fn_service(move |stream| counter.clone().admit_connection(stream))
-                        .map(|(connection, _)| connection)
+        let acceptor = tls.map(|mut tls| {
+            tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+            let mut acceptor = Acceptor::new(tls);
+            acceptor.set_handshake_timeout(timeouts.head);
+            acceptor
+        });
+        server.listen(name, listener, move || {
+            let counter = counter.clone();
+            let admission = fn_service(move |stream| counter.clone().admit_connection(stream));
+            let connections = match &acceptor {
+                None => factory(admission.map(ClientStream::Left)),
+                Some(acceptor) => factory(
+                    admission
                         .and_then(acceptor.clone().map_err(drop).map_init_err(drop))
-                        .map(|stream| {
-                            let stream = secure_connection(stream);
-                            let peer = stream.peer();
-                            (stream, Protocol::Http1, peer)
-                        })
-                        .and_then(
-                            services
-                                .clone()
-                                .connection_service::<SecureConnection>(true),
-                        )
-                })
-            }
-        }
+                        .map(|stream| ClientStream::Right(Box::new(secure_connection(stream)))),
+                ),
+            };
+            connections.and_then(services.clone().connection_service(acceptor.is_some()))
+        })
     }
 }
 
 impl ListenerSettings {
     /// Adds the listener for other nodes to a server, with the services of each side.
-    pub(super) fn add_nodes_to<F, G>(
+    pub(super) fn add_nodes_to(
         self,
         server: ServerBuilder,
         acceptor: HopAcceptor,
-        publishers: F,
-        operators: G,
-    ) -> io::Result<ServerBuilder>
-    where
-        F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
-        G: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
-    {
+        publishers: ConfigureServices,
+        operators: ConfigureServices,
+    ) -> io::Result<ServerBuilder> {
         let Self {
             listener,
             counters,
@@ -243,7 +230,6 @@ impl ListenerSettings {
             let counter = counter.clone();
             let acceptor = acceptor.clone();
             fn_service(move |stream| counter.clone().admit_connection(stream))
-                .map(|(stream, _)| stream)
                 .and_then(hop_handshake(
                     acceptor,
                     tls.clone(),
@@ -271,7 +257,7 @@ fn hop_handshake(
 ) -> impl ServiceFactory<
     ClientConnection,
     Config = (),
-    Response = (NodeConnection, ListenerSide),
+    Response = (ClientStream, ListenerSide),
     Error = (),
     InitError = (),
 > {
@@ -279,8 +265,8 @@ fn hop_handshake(
         let tls = tls.clone();
         let connection = async move {
             Ok(match tls {
-                None => NodeConnection::Left(stream),
-                Some(tls) => NodeConnection::Right(Box::new(secure_connection(
+                None => ClientStream::Left(stream),
+                Some(tls) => ClientStream::Right(Box::new(secure_connection(
                     tls.accept(stream).await?.into(),
                 ))),
             })
@@ -295,7 +281,7 @@ fn hop_handshake(
             drop(slot);
             let Some(side) = side else {
                 // It is a node of this cluster, and has no deadline.
-                stream.stage().request_started();
+                connection_below(&stream).stage().request_started();
                 stream.read_u8().await.ok();
                 return Err(());
             };
@@ -305,27 +291,31 @@ fn hop_handshake(
 }
 
 /// The factory of a service for connections of clients.
-type HttpServices<T> = BoxServiceFactory<(), (T, Protocol, Option<SocketAddr>), (), (), ()>;
+type HttpServices = BoxServiceFactory<(), ClientStream, (), (), ()>;
 
 /// The services of both sides as one.
-fn by_side<T: TrackedStream>(
-    publishers: HttpServices<T>,
-    operators: HttpServices<T>,
-) -> impl ServiceFactory<(T, ListenerSide), Config = (), Response = (), Error = (), InitError = ()>
-{
+fn by_side(
+    publishers: HttpServices,
+    operators: HttpServices,
+) -> impl ServiceFactory<
+    (ClientStream, ListenerSide),
+    Config = (),
+    Response = (),
+    Error = (),
+    InitError = (),
+> {
     let factories = Rc::new((publishers, operators));
     fn_factory(move || {
         let factories = Rc::clone(&factories);
         async move {
             let publishers = Rc::new(factories.0.new_service(()).await?);
             let operators = Rc::new(factories.1.new_service(()).await?);
-            Ok(fn_service(move |(stream, side): (T, ListenerSide)| {
-                let peer = stream.peer();
+            Ok(fn_service(move |(stream, side)| {
                 let service = match side {
                     ListenerSide::Publishers => &publishers,
                     ListenerSide::Operators => &operators,
                 };
-                service.call((stream, Protocol::Http1, peer))
+                service.call(stream)
             }))
         }
     })
@@ -340,17 +330,14 @@ struct ConnectionCounter {
 }
 
 impl ConnectionCounter {
-    async fn admit_connection(
-        self,
-        stream: TcpStream,
-    ) -> Result<(ClientConnection, SocketAddr), ()> {
+    async fn admit_connection(self, stream: TcpStream) -> Result<ClientConnection, ()> {
         let peer = stream.peer_addr().map_err(drop)?;
         let timeouts = RequestTimeouts {
             head: self.timeouts.idle + self.timeouts.head,
             answer: self.timeouts.answer,
         };
         match self.connection_limiter.admit_connection(peer.ip()) {
-            Some(permit) => Ok((ClientConnection::new(stream, peer, timeouts, permit), peer)),
+            Some(permit) => Ok(ClientConnection::new(stream, peer, timeouts, permit)),
             None => {
                 if self.refusal_slots.now.fetch_add(1, Ordering::Relaxed) < self.refusal_slots.most
                 {
@@ -374,12 +361,12 @@ async fn refuse_connection(mut stream: TcpStream) -> io::Result<()> {
 
 /// The HTTP services of a listener.
 #[derive(Clone)]
-struct ListenerServices<F> {
+struct ListenerServices {
     address: SocketAddr,
     timeouts: HeadTimeouts,
     signal: GracefulShutdownSignal,
     counters: Arc<ListenerCounters>,
-    configure: F,
+    configure: ConfigureServices,
     /// Whether its requests are forwarded ones.
     is_hop: bool,
 }
@@ -422,27 +409,6 @@ fn may_write(method: &Method, path: &str) -> bool {
             .any(|without| path.starts_with(without))
 }
 
-/// A stream that tracks the stage of its request.
-trait TrackedStream: AsyncRead + AsyncWrite + Unpin + 'static {
-    fn stage(&self) -> Rc<RequestStage>;
-    fn peer(&self) -> Option<SocketAddr>;
-    fn local(&self) -> Option<SocketAddr>;
-}
-
-impl TrackedStream for ClientConnection {
-    fn stage(&self) -> Rc<RequestStage> {
-        ClientConnection::stage(self)
-    }
-
-    fn peer(&self) -> Option<SocketAddr> {
-        Some(ClientConnection::peer(self))
-    }
-
-    fn local(&self) -> Option<SocketAddr> {
-        ClientConnection::local(self)
-    }
-}
-
 /// A connection with TLS, and a function that is called with what is read.
 type SecureConnection = InspectReader<TlsStream<ClientConnection>, Box<dyn FnMut(&[u8])>>;
 
@@ -458,43 +424,15 @@ fn secure_connection(stream: TlsStream<ClientConnection>) -> SecureConnection {
     InspectReader::new(stream, Box::new(inspect))
 }
 
-impl TrackedStream for SecureConnection {
-    fn stage(&self) -> Rc<RequestStage> {
-        self.get_ref().get_ref().0.stage()
-    }
+/// A connection of a client or of another node, with TLS or without. It is one type: the HTTP
+/// library would be compiled for each.
+type ClientStream = tokio_util::either::Either<ClientConnection, Box<SecureConnection>>;
 
-    fn peer(&self) -> Option<SocketAddr> {
-        Some(self.get_ref().get_ref().0.peer())
-    }
-
-    fn local(&self) -> Option<SocketAddr> {
-        self.get_ref().get_ref().0.local()
-    }
-}
-
-/// A connection of another node.
-type NodeConnection = tokio_util::either::Either<ClientConnection, Box<SecureConnection>>;
-
-impl TrackedStream for NodeConnection {
-    fn stage(&self) -> Rc<RequestStage> {
-        match self {
-            Self::Left(stream) => TrackedStream::stage(stream),
-            Self::Right(stream) => stream.stage(),
-        }
-    }
-
-    fn peer(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Left(stream) => TrackedStream::peer(stream),
-            Self::Right(stream) => stream.peer(),
-        }
-    }
-
-    fn local(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Left(stream) => TrackedStream::local(stream),
-            Self::Right(stream) => stream.local(),
-        }
+/// The connection, below TLS where there is TLS.
+fn connection_below(stream: &ClientStream) -> &ClientConnection {
+    match stream {
+        ClientStream::Left(connection) => connection,
+        ClientStream::Right(secure) => secure.get_ref().get_ref().0,
     }
 }
 
@@ -504,17 +442,12 @@ fn drop_body_of_head(response: ServiceResponse) -> ServiceResponse {
     ServiceResponse::new(request, response)
 }
 
-impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
-    fn connection_service<T: TrackedStream>(
+impl ListenerServices {
+    fn connection_service(
         self,
         secure: bool,
-    ) -> impl ServiceFactory<
-        (T, Protocol, Option<SocketAddr>),
-        Config = (),
-        Response = (),
-        Error = (),
-        InitError = (),
-    > {
+    ) -> impl ServiceFactory<ClientStream, Config = (), Response = (), Error = (), InitError = ()>
+    {
         let Self {
             address,
             timeouts,
@@ -523,9 +456,8 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             configure,
             is_hop,
         } = self;
-        let app = App::new()
-            .configure(configure)
-            .wrap_fn(move |mut request, service| {
+        let app = App::new().configure(|config| configure(config)).wrap_fn(
+            move |mut request, service| {
                 if is_hop {
                     hop::adopt_client(&mut request);
                 }
@@ -596,7 +528,8 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                         Err(error)
                     }
                 })
-            });
+            },
+        );
         let app = app
             .into_factory()
             .map_err(|error: actix_web::Error| error.error_response());
@@ -609,19 +542,21 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             .client_request_timeout(timeouts.head)
             .client_disconnect_timeout(REFUSAL_WAIT)
             .local_addr(address)
-            .on_connect_ext(move |stream: &RequestHeads<T>, extensions| {
-                let stage = stream.stage();
+            .on_connect_ext(move |stream: &RequestHeads, extensions| {
+                let connection = connection_below(stream.get_ref());
+                let stage = connection.stage();
                 extensions.insert(stage.peer().clone());
                 extensions.insert(stage);
                 extensions.insert(LocalAddress {
-                    address: stream.local().unwrap_or(address),
+                    address: connection.local().unwrap_or(address),
                     secure,
                 });
             })
-            .finish(map_config(app, |()| AppConfig::default()))
+            .h1(map_config(app, |()| AppConfig::default()))
             .map_err(|_: DispatchError| ());
-        fn_service(|(stream, protocol, peer)| {
-            ready(Ok((RequestHeads::new(stream), protocol, peer)))
+        fn_service(|stream: ClientStream| {
+            let peer = connection_below(&stream).peer();
+            ready(Ok((RequestHeads::new(stream), Some(peer))))
         })
         .and_then(http)
     }

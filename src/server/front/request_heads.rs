@@ -31,7 +31,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{TrackedStream, connection::RequestStage};
+use super::{ClientStream, connection::RequestStage, connection_below};
 
 /// What is written over `upgrade` and `100-continue`.
 const IGNORED: &[u8] = b"ignored";
@@ -54,8 +54,8 @@ const HELD_BYTES: usize = 512;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A stream whose request heads the library treats as HTTP asks for.
-pub(super) struct RequestHeads<T> {
-    stream: T,
+pub(super) struct RequestHeads {
+    stream: ClientStream,
     stage: Rc<RequestStage>,
     part: MessagePart,
     /// The beginning of a line, which the library has not.
@@ -85,9 +85,9 @@ enum BodyLength {
     Unknown,
 }
 
-impl<T: TrackedStream> RequestHeads<T> {
-    pub(super) fn new(stream: T) -> Self {
-        let stage = stream.stage();
+impl RequestHeads {
+    pub(super) fn new(stream: ClientStream) -> Self {
+        let stage = connection_below(&stream).stage();
         let part = MessagePart::Start { has_text: false };
         Self {
             stream,
@@ -96,6 +96,10 @@ impl<T: TrackedStream> RequestHeads<T> {
             held: Vec::new(),
             interim: &[],
         }
+    }
+
+    pub(super) fn get_ref(&self) -> &ClientStream {
+        &self.stream
     }
 
     /// Overwrites the fields in `bytes`. Returns how many bytes at the end the library must not
@@ -222,7 +226,7 @@ fn overwrite_items(list: &mut [u8], old: &[u8], new: &[u8]) {
     }
 }
 
-impl<T: TrackedStream> AsyncRead for RequestHeads<T> {
+impl AsyncRead for RequestHeads {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -264,7 +268,7 @@ impl<T: TrackedStream> AsyncRead for RequestHeads<T> {
     }
 }
 
-impl<T: TrackedStream> AsyncWrite for RequestHeads<T> {
+impl AsyncWrite for RequestHeads {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -302,20 +306,6 @@ impl<T: TrackedStream> AsyncWrite for RequestHeads<T> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-}
-
-impl<T: TrackedStream> TrackedStream for RequestHeads<T> {
-    fn stage(&self) -> Rc<RequestStage> {
-        Rc::clone(&self.stage)
-    }
-
-    fn peer(&self) -> Option<std::net::SocketAddr> {
-        self.stream.peer()
-    }
-
-    fn local(&self) -> Option<std::net::SocketAddr> {
-        self.stream.local()
     }
 }
 
