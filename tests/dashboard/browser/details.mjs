@@ -1,6 +1,6 @@
 // What operators of other dashboards miss: exact numbers, large payloads, links that show the same, obeying Retry-After, a path prefix.
 import http from 'node:http';
-import { NETWORK, SCOPE, Server, TOKEN, Watch, check, endpoint, hash, scene, settled, show, signIn, subscriptionId, topicId, unfold, until, visit } from './support.mjs';
+import { NETWORK, SCOPE, Server, TOKEN, Watch, changeText, check, endpoint, flashes, hash, scene, settled, show, signIn, subscriptionId, topicId, unfold, until, visit } from './support.mjs';
 
 let server;
 const id = subscriptionId('orders', 'legacy');
@@ -40,10 +40,7 @@ await scene({
 
   async 'counters beyond 2^53 keep every digit'() {
     const { context, page } = await visit(server);
-    await context.route('**/status', async (route) => {
-      const response = await route.fetch();
-      await route.fulfill({ response, body: (await response.text()).replace(/"passed":\d+/, '"passed":9007199254740993') });
-    });
+    await changeText(context, '**/status', (text) => text.replace(/"passed":\d+/, '"passed":9007199254740993'));
     await show(page, hash('subscription', { id }));
     await page.getByText('9,007,199,254,740,993').waitFor();
     await context.close();
@@ -85,8 +82,7 @@ await scene({
     await context.addInitScript(() => Object.defineProperty(Navigator.prototype, 'clipboard', { get: () => undefined }));
     await page.reload();
     await show(page, hash('jobs', { id }));
-    await page.locator('.command').getByRole('button', { name: 'Copy' }).last().click();
-    await page.getByText('Copied').waitFor();
+    await flashes(page, 'Copied', () => page.locator('.command').getByRole('button', { name: 'Copy' }).last().click());
     await show(page, hash('subscriptions'));
     await page.locator('main').getByLabel('Search by name or endpoint').focus();
     await page.keyboard.press('ControlOrMeta+v');

@@ -2,7 +2,7 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { SCOPE, Server, atEnd, check, endpoint, hash, leave, scene, settled, show, sleep, subscriptionId, topicId, until, visit } from './support.mjs';
+import { SCOPE, Server, atEnd, check, endpoint, hash, leave, scene, settled, show, sleep, subscriptionId, topicId, turn, until, visit } from './support.mjs';
 
 const CORPUS = [
   '<script>alert(1)</script>',
@@ -55,7 +55,7 @@ await scene({
     ];
     watch.allowed = [/status of 40[04]/];
     for (const view of views) {
-      await page.evaluate((next) => (location.hash = next), view);
+      await turn(page, view);
       await settled(page).catch(() => page.locator('main .notice').first().waitFor());
       await harmless(page, view);
     }

@@ -1,5 +1,5 @@
 // What operators come for, from the first view to the last click: with the mouse, and with the keyboard alone.
-import { Server, check, hash, leave, receiver, scene, settled, subscriptionId, taken, topicId, until, visit } from './support.mjs';
+import { Server, check, flashes, hash, leave, receiver, scene, settled, subscriptionId, taken, topicId, turn, until, visit } from './support.mjs';
 
 let server;
 let page;
@@ -61,8 +61,7 @@ await scene({
   async 'mouse: pause and resume a delivery'() {
     await main().getByRole('region', { name: 'billing' }).getByRole('link', { name: 'billing' }).click();
     await heading('billing');
-    await button('Hold').click();
-    await page.getByText('gridhook subscriptions hold orders billing').waitFor();
+    await flashes(page, 'gridhook subscriptions hold orders billing', () => button('Hold').click());
     await main().getByText('held by').first().waitFor();
     check((await status('billing')).heldBy, 'the server did not hold it');
     await button('Resume').click();
@@ -85,7 +84,7 @@ await scene({
   },
 
   async 'mouse: change an endpoint'() {
-    await page.evaluate((next) => (location.hash = next), hash('subscription', { id: subscriptionId('orders', 'billing') }));
+    await turn(page, hash('subscription', { id: subscriptionId('orders', 'billing') }));
     await button('Edit …').click();
     await heading('Edit billing');
     await main().getByLabel('Endpoint URL').fill(`${hook}/new`);
@@ -100,7 +99,7 @@ await scene({
   },
 
   async 'mouse: replay an hour'() {
-    await page.evaluate((next) => (location.hash = next), hash('subscription', { id: subscriptionId('orders', 'billing') }));
+    await turn(page, hash('subscription', { id: subscriptionId('orders', 'billing') }));
     await button('Replay …').click();
     await button('The last hour').click();
     // The end of the range is in whole seconds: the newest events of this second are not in it.
@@ -113,13 +112,13 @@ await scene({
   },
 
   async 'mouse: a wrong address is reported at its field, and a delete needs the name'() {
-    await page.evaluate((next) => (location.hash = next), hash('edit', { topic: orders }));
+    await turn(page, hash('edit', { topic: orders }));
     await heading('New event subscription');
     await main().getByLabel('Name', { exact: true }).fill('wrong');
     await main().getByLabel('Endpoint URL').fill('ftp://example.com');
     await button('Review').click();
     await main().locator('.wrong').getByText('another scheme').waitFor();
-    await page.evaluate((next) => (location.hash = next), hash('subscription', { id: subscriptionId('orders', 'picky') }));
+    await turn(page, hash('subscription', { id: subscriptionId('orders', 'picky') }));
     await leave(page);
     await button('Delete …').click();
     check(await dialogButton('Delete').isDisabled(), 'a delete without the name');
@@ -227,9 +226,8 @@ await scene({
     await server.publish('orders', ['x', 'y', 'z'].map((id) => ({ id: `later-${id}` })));
     await until('the failures', async () => (await status('later')).counters.requestsFailed === 3);
     answers.store = 200;
-    await page.evaluate((next) => (location.hash = next), hash('event', { topic: orders, id: 'later-y' }));
-    await main().getByRole('region', { name: 'later' }).getByRole('button', { name: 'Retry now' }).click();
-    await page.getByText('gridhook subscriptions retry orders later ').waitFor();
+    await turn(page, hash('event', { topic: orders, id: 'later-y' }));
+    await flashes(page, 'gridhook subscriptions retry orders later ', () => main().getByRole('region', { name: 'later' }).getByRole('button', { name: 'Retry now' }).click());
     await until('the event to arrive', () => received.store.filter((one) => one === 'later-y').length === 2);
     check(received.store.length === 4, `others were sent, too: ${received.store}`);
     await main().getByRole('region', { name: 'later' }).getByRole('link', { name: 'later' }).click();
@@ -243,7 +241,7 @@ await scene({
   },
 
   async 'keyboard: the refresh pauses, and keeps what is open and where the focus is'() {
-    await page.evaluate((next) => (location.hash = next), hash('subscription', { id: subscriptionId('orders', 'billing') }));
+    await turn(page, hash('subscription', { id: subscriptionId('orders', 'billing') }));
     await heading('billing');
     await settled(page);
     check((await taken(page, '/status')) === '', 'the refresh takes something away');

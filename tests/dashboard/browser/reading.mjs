@@ -1,5 +1,5 @@
 // What an operator reads and comes back to: heads of requests, one format of times, cards, places, totals and warnings.
-import { Server, check, endpoint, hash, leave, scene, settled, show, subscriptionId, topicId, unfold, until, visit } from './support.mjs';
+import { Server, check, endpoint, hash, leave, scene, settled, show, subscriptionId, topicId, turn, unfold, until, visit } from './support.mjs';
 
 let server;
 let page;
@@ -23,7 +23,7 @@ await scene({
     await server.publish('orders', [{ id: 'a', eventType: 'Order.Placed' }, { id: 'b', eventType: 'Order.Placed' }, { id: 'c', eventType: 'Order.Paid' }]);
     for (let n = 0; n < OTHERS; n += 1) await server.subscribe('orders', `other-${String(n).padStart(2, '0')}`, `${hook}/200`);
     await until('the dead letters', async () => (await status('legacy')).counters.deadLettered === 3);
-    await until('the suspension', async () => (await status('moved')).health.state === 'suspended');
+    await until('the suspension', async () => (await status('moved')).health.state !== 'healthy');
     ({ page, watch, context } = await visit(server));
   },
 
@@ -79,7 +79,7 @@ await scene({
     await main().getByLabel('Retry schedule').fill('10s, 1m');
     await main().getByRole('button', { name: 'Review' }).click();
     await main().getByText('after 503 it is 30s, 1m').waitFor();
-    await page.evaluate((next) => (location.hash = next), hash('overview'));
+    await turn(page, hash('overview'));
     await leave(page);
   },
 

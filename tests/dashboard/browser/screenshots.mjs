@@ -39,7 +39,7 @@ await scene({
       await server.publish('inventory', events('item', ['Item.Changed']).slice(0, 3));
       await sleep(50);
     }
-    await until('the suspension', async () => (await server.ask('GET', `${subscriptionId('orders', 'warehouse')}/status`)).health.state === 'suspended');
+    await until('the suspension', async () => (await server.ask('GET', `${subscriptionId('orders', 'warehouse')}/status`)).health.state !== 'healthy');
   },
 
   async 'pictures'() {

@@ -13,6 +13,8 @@ export const SCOPE = '/subscriptions/local/resourceGroups/dev/providers/Microsof
 export const TOKEN = 'a-token-of-the-operators-of-this-test';
 /** Generous: a machine with two busy cores is slow. */
 const WAIT = 120000;
+/** A read that returns 503 is repeated so often. */
+const READS_MAX = 20;
 
 const ends = [];
 /** Runs at the end of the process, also after a failure. */
@@ -21,11 +23,39 @@ process.on('exit', () => {
   for (const work of ends) work();
 });
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(1));
-setTimeout(() => fail('the scene takes too long'), Number(process.env.GRIDHOOK_SCENE_SECONDS ?? 150) * 1000).unref();
+setTimeout(() => fail(new Error('the scene takes too long')), Number(process.env.GRIDHOOK_SCENE_SECONDS ?? 150) * 1000).unref();
+process.on('unhandledRejection', (error) => fail(error));
 
-export function fail(text) {
-  console.error(text);
+/** What a failing scene prints: its servers, what was watched, and the part that runs. */
+const servers = [];
+const watches = [];
+let part = 'before the first part';
+let isFailing = false;
+
+/** Ends the scene: where it was, what is wrong, and what the pages and the logs say. */
+async function fail(error) {
+  if (isFailing) return;
+  isFailing = true;
+  console.error(`in the part “${part}”: ${error?.stack ?? error}`);
+  await describePages().catch((problem) => console.error(`the pages cannot be read: ${problem.message}`));
+  for (const { problems } of watches) if (problems.length > 0) console.error(`watched: ${problems.slice(-5).join('\n')}`);
+  for (const server of servers) console.error(`the log of ${server.url} ends with\n${server.log().split('\n').slice(-LOG_LINES).join('\n')}`);
   process.exit(1);
+}
+
+/** Of a page and of a log a failing scene prints so much. */
+const TEXT_CHARS = 3000;
+const LOG_LINES = 12;
+/** A page that does not respond is skipped after this time, in milliseconds. */
+const LOOK_TIME = 10000;
+
+async function describePages() {
+  const pages = browser?.contexts().flatMap((context) => context.pages()) ?? [];
+  for (const page of pages) {
+    const look = page.evaluate(() => `${document.activeElement?.outerHTML.slice(0, 200)} has the focus\n${document.body.innerText}`);
+    const text = await Promise.race([look, sleep(LOOK_TIME).then(() => 'it does not respond')]).catch((problem) => problem.message);
+    console.error(`the page ${page.url()} shows\n${text.slice(0, TEXT_CHARS)}`);
+  }
 }
 
 export function check(condition, text) {
@@ -88,6 +118,7 @@ export class Server {
     this.folder = fs.mkdtempSync(path.join(os.tmpdir(), 'gridhook-dashboard-'));
     this.settings = settings;
     this.at = '127.0.0.1:0';
+    servers.push(this);
     atEnd(() => {
       this.child?.kill('SIGKILL');
       fs.rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 });
@@ -133,20 +164,30 @@ export class Server {
     await gone;
   }
 
+  /** Each request has a connection of its own: the server may close an idle one when it is used again. */
+  send(method, where, body) {
+    return new Promise((done, failed) => {
+      const headers = { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' };
+      const request = http.request(this.url + where, { method, headers, agent: false }, (response) => {
+        let text = '';
+        response.setEncoding('utf8').on('data', (piece) => (text += piece)).on('error', failed);
+        response.on('end', () => done({ status: response.statusCode, text }));
+      });
+      request.on('error', (error) => failed(new Error(`${method} ${where}: ${error.message}`)));
+      request.end(body);
+    });
+  }
+
   async ask(method, where, body = undefined) {
-    const send = () => fetch(this.url + where, {
-      method,
-      headers: { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' },
-      body: body === undefined ? undefined : typeof body === 'string' ? body : JSON.stringify(body),
-    });
-    // On a busy machine the server may close an idle connection when it is used again.
-    const answer = await send().catch((error) => {
-      check(method !== 'POST' && error.cause?.code, `${method} ${where}: ${error.cause ?? error}`);
-      return send();
-    });
-    const text = await answer.text();
-    check(answer.ok, `${method} ${where}: ${answer.status} ${text}`);
-    return text ? JSON.parse(text) : null;
+    const content = body === undefined || typeof body === 'string' ? body : JSON.stringify(body);
+    let answer = await this.send(method, where, content);
+    // A busy server asks to read again.
+    for (let n = 0; method === 'GET' && answer.status === 503 && n < READS_MAX; n += 1) {
+      await sleep(500);
+      answer = await this.send(method, where, content);
+    }
+    check(answer.status < 300, `${method} ${where}: ${answer.status} ${answer.text}`);
+    return answer.text ? JSON.parse(answer.text) : null;
   }
 
   topic(name, properties = {}) {
@@ -193,6 +234,8 @@ export async function receiver(answers, received) {
 }
 
 async function listening(server) {
+  // The scene is as busy as the machine: it closes no connection that an event may be on the way on.
+  server.keepAliveTimeout = 0;
   await new Promise((done) => server.listen(0, '127.0.0.1', () => done()));
   server.unref();
   return `http://127.0.0.1:${server.address().port}`;
@@ -222,6 +265,7 @@ export class Watch {
     this.allowed = [];
     this.problems = [];
     this.requests = new Map();
+    watches.push(this);
   }
 
   async on(context) {
@@ -263,17 +307,50 @@ async function change(context, seed) {
   await context.route(/\/ui\/(?!session|api\/)/, async (route) => {
     const file = new URL(route.request().url()).pathname.replace(/^.*\/ui\//, '') || 'index.html';
     if (file.startsWith('manual/') || (!folder && !(file in seed))) return route.continue();
-    const response = await route.fetch({ url: route.request().url().replace(/\/ui\/.*/, `/ui/${folder ? '' : file}`) }).catch(() => null);
-    if (!response) return route.abort();
-    const before = folder ? fs.readFileSync(path.join(folder, file), 'utf8') : await response.text();
-    const body = seed[file]?.(before) ?? before;
-    if (seed[file]) check(body !== before, `the seed does not fit ${file}`);
-    const types = { js: 'text/javascript', css: 'text/css', html: 'text/html' };
-    const headers = { ...response.headers(), 'content-type': types[file.split('.').pop()] };
-    for (const name of ['content-encoding', 'content-length', 'etag']) delete headers[name];
-    Object.assign(headers, seed.headers);
-    return route.fulfill({ status: 200, headers, body });
+    const url = route.request().url().replace(/\/ui\/.*/, `/ui/${folder ? '' : file}`);
+    return fulfil(route, { url }, async (response) => {
+      const before = folder ? fs.readFileSync(path.join(folder, file), 'utf8') : await response.text();
+      const body = seed[file]?.(before) ?? before;
+      if (seed[file]) check(body !== before, `the seed does not fit ${file}`);
+      const types = { js: 'text/javascript', css: 'text/css', html: 'text/html' };
+      const headers = { ...response.headers(), 'content-type': types[file.split('.').pop()] };
+      for (const name of ['content-encoding', 'content-length', 'etag']) delete headers[name];
+      return { status: 200, headers: Object.assign(headers, seed.headers), body };
+    });
   });
+}
+
+/** Requests on the way when a page is closed or leaves a view end in ways that say nothing. */
+const GONE = /has been closed|disposed|already handled|canceled|Invalid InterceptionId|ECONNRE|socket hang up/;
+const ignoreGone = (error) => check(GONE.test(error.message), error.stack);
+
+/** Answers a request of a page with the server's response and `edit` of it. */
+async function fulfil(route, options, edit) {
+  try {
+    // On a busy machine the server may close an idle connection when it is used again.
+    const response = await route.fetch({ maxRetries: 3, ...options });
+    await route.fulfill({ response, ...(await edit(response)) });
+  } catch (error) {
+    ignoreGone(error);
+    await route.abort().catch(ignoreGone);
+  }
+}
+
+/** Changes the server's responses at `url` as `edit` says of their text. The returned function ends it. */
+export async function changeText(context, url, edit) {
+  const handler = (route) => fulfil(route, {}, async (response) => ({ body: edit(await response.text()) }));
+  await context.route(url, handler);
+  return () => context.unroute(url, handler);
+}
+
+/** The same with their JSON. */
+export const changeResponses = (context, url, edit) => changeText(context, url, (text) => JSON.stringify(edit(JSON.parse(text))));
+
+/** Does something that shows a text for some seconds only, after which a busy machine would look for it. */
+export async function flashes(page, text, work) {
+  const shown = page.waitForFunction((wanted) => document.body.innerText.includes(wanted), text);
+  await work();
+  await shown;
 }
 
 /** A context of the browser with a page that is signed in, or that opens a portal link. */
@@ -296,9 +373,18 @@ export async function signIn(page, token = TOKEN) {
 
 /** Goes to a view by its address and waits until it shows something. */
 export async function show(page, hash) {
-  await page.evaluate((next) => (location.hash = next), hash);
+  await turn(page, hash);
   await settled(page);
 }
+
+/** Turns to an address. The page has left the view before when this returns. */
+export const turn = (page, hash) =>
+  page.evaluate((next) => new Promise((done) => {
+    const before = location.href;
+    addEventListener('hashchange', () => done(undefined), { once: true });
+    location.hash = next;
+    if (location.href === before) done(undefined);
+  }), hash);
 
 /** The view has loaded: no part of it waits for its first answer. */
 export async function settled(page) {
@@ -360,20 +446,16 @@ export const report = (name, value) => console.log(`${name.padEnd(52)} ${value}`
 /** Runs the parts of a scene one after the other. */
 export async function scene(parts) {
   try {
-    for (const [name, part] of Object.entries(parts)) {
+    for (const [name, work] of Object.entries(parts)) {
       const began = Date.now();
-      try {
-        await part();
-      } catch (error) {
-        error.message = `${name}: ${error.message}`;
-        throw error;
-      }
+      part = name;
+      await work();
       console.log(`ok ${name} (${Date.now() - began} ms)`);
     }
+    part = 'the end';
     await close();
     process.exit(0);
   } catch (error) {
-    console.error(error.stack);
-    process.exit(1);
+    await fail(error);
   }
 }

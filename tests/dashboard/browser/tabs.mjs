@@ -1,5 +1,5 @@
 // Live tails in seven tabs of one browser, which has six connections to a server.
-import { Server, check, endpoint, hash, readers, scene, topicId, until, visit } from './support.mjs';
+import { Server, check, endpoint, hash, readers, scene, topicId, turn, until, visit } from './support.mjs';
 
 const TABS = 7;
 
@@ -35,9 +35,9 @@ await scene({
     for (const one of pages) await one.locator('main tbody').getByText('orders/first').first().waitFor();
     check((await pages[1].locator('main tbody').getByText('delivered').count()) === 0, 'a tab shows what its filter excludes');
     // Other views of these tabs still reach the server.
-    await pages[6].evaluate((next) => (location.hash = next), hash('overview'));
+    await turn(pages[6], hash('overview'));
     await pages[6].getByRole('heading', { name: 'What is wrong now' }).waitFor();
-    await pages[6].evaluate((next) => (location.hash = next), hash('tail'));
+    await turn(pages[6], hash('tail'));
     await pages[6].locator('main').getByText('connected').waitFor();
   },
 

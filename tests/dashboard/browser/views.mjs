@@ -9,7 +9,7 @@ export const VIEWS = [
   { name: 'overview', at: hash('overview'), empty: 'Nothing subscribes yet', full: 'What is wrong now' },
   { name: 'topics', at: hash('topics'), empty: 'There is no topic yet', full: 'EventGridSchema' },
   { name: 'topic', at: hash('topic', { id: orders }), full: 'Access keys' },
-  { name: 'subscriptions', at: hash('subscriptions'), empty: 'There is no event subscription yet', full: 'suspended' },
+  { name: 'subscriptions', at: hash('subscriptions'), empty: 'There is no event subscription yet', full: /suspended|probing/ },
   { name: 'subscription', at: hash('subscription', { id }), full: '= delivered' },
   { name: 'subscription: settings', at: hash('subscription', { id, tab: 'settings' }), full: 'Event types' },
   { name: 'editor', at: hash('edit', { id }), full: 'JSON of the properties' },
@@ -55,7 +55,7 @@ export async function fill(server) {
   await server.publish('orders', [{ id: 'one' }, { id: 'two', subject: 'orders/2' }, { id: 'three', eventType: 'Order.Paid' }]);
   const status = (name) => server.ask('GET', `${subscriptionId('orders', name)}/status`);
   await until('the deliveries', async () => (await status('billing')).counters.delivered === 3 && (await status('legacy')).counters.deadLettered === 3);
-  await until('the suspension', async () => (await status('warehouse')).health.state === 'suspended' || server.publish('orders', [{ id: `more-${Date.now()}`, eventType: 'Order.Paid' }]).then(() => false));
+  await until('the suspension', async () => (await status('warehouse')).health.state !== 'healthy' || server.publish('orders', [{ id: `more-${Date.now()}`, eventType: 'Order.Paid' }]).then(() => false));
   await server.ask('POST', '/tokens', { name: 'shop', roles: ['read'], scopes: ['labels/team=shop'] });
   const expires = new Date(Date.now() + 3_600_000).toISOString();
   await server.ask('POST', '/tokens', { name: 'shop-link', roles: ['portal'], scopes: ['labels/team=shop'], expires });

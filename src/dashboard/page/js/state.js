@@ -69,9 +69,10 @@ function notePlace() {
 /** Goes to where the reader was in this step, as soon as that is loaded. Returns false in a new step. */
 export function returnToPlace() {
   const place = places.get(route.get().step);
-  const end = Date.now() + RETURN_TIME;
+  let end = Date.now() + RETURN_TIME;
   const attempt = () => {
     if (!isReturning) return;
+    if (document.querySelector('main .loading')) end = Date.now() + RETURN_TIME;
     const list = longList();
     const focused = place.href && /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main a')]).find((one) => one.getAttribute('href') === place.href);
     list?.scrollTo(0, place.top);
@@ -85,7 +86,7 @@ export function returnToPlace() {
   return Boolean(place);
 }
 
-/** A view that is read again has this long, in milliseconds, until it is as long as it was. */
+/** A view that has loaded has this long, in milliseconds, until it is as long as it was. */
 const RETURN_TIME = 3000;
 
 /** @returns {Route} */
