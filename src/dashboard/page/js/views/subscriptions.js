@@ -17,7 +17,9 @@ const ORDERS = [
   ['backlog', 'backlog'],
   ['pending', 'pending'],
   ['failures', 'failures'],
-  ['responseTime', 'response time, slowest first'],
+  ['responseP50', 'response time, p50, slowest first'],
+  ['responseP95', 'response time, p95, slowest first'],
+  ['responseP99', 'response time, p99, slowest first'],
   ['inFlight', 'in flight'],
   ['name', 'name'],
 ];
@@ -45,7 +47,7 @@ export default function Subscriptions() {
   const [topic, setTopic] = useParam('topic');
   const [window, setWindow] = useParam('window', '1m');
   const isEvery = useStore(everyColumn);
-  const [selected, select] = useState(/** @type {Set<string>} */ (new Set()));
+  const [selected, setSelected] = useState(/** @type {Set<string>} */ (new Set()));
   const [results, setResults] = useState(/** @type {Map<string, string>} */ (new Map()));
   const [skip, setSkip] = useState(0);
   const query = { by: order, search: text, health, topic, window };
@@ -56,7 +58,7 @@ export default function Subscriptions() {
   }, [skip]);
   // Rows that are not shown are never acted on.
   useEffect(() => {
-    select(new Set());
+    setSelected(new Set());
     setResults(new Map());
   }, [text, health, topic]);
   const onWindow = (from, to) => {
@@ -68,7 +70,7 @@ export default function Subscriptions() {
       const page = await top({ ...query, by: 'name', top: SELECTED_PAGE, skip: from || '' });
       ids.push(...page.top.map(idOf));
     }
-    select(new Set(ids));
+    setSelected(new Set(ids));
   };
   const act = async (action) => setResults(await operateAll(action, [...selected]));
   return html`
@@ -92,7 +94,7 @@ export default function Subscriptions() {
           ${data.missingShards && html`<p class="notice" role="status">Without the event subscriptions of shards that have no owner: ${data.missingShards.join(', ')}.</p>`}
           ${data.matching === 0 && html`<div class="empty">No event subscription matches.</div>`}
           <${Table} name="Event subscriptions" hold=${JSON.stringify(query)} isEvery=${isEvery} rows=${data.top} first=${data.skip} total=${data.matching} onWindow=${onWindow} id=${idOf} sort=${order} onSort=${setOrder}
-            selected=${selected} onSelect=${may('operate') ? select : undefined}
+            selected=${selected} onSelect=${may('operate') ? setSelected : undefined}
             columns=${/** @type {import('../table.js').Columns<TopLine>} */ ([
               { key: 'name', name: 'Name', sort: true, rank: 'sticky', cell: (line) => html`<a data-open href=${link('subscription', { id: idOf(line) })}>${line.subscription}</a>` },
               { key: 'health', name: 'Condition', sort: true, cell: (line) => html`<${Condition} line=${line} />` },
@@ -101,9 +103,9 @@ export default function Subscriptions() {
               { key: 'activity', name: 'Delivered', num: true, sort: true, cell: (line) => rate(line.deliveredPerSecond) },
               { key: 'success', name: 'Success', num: true, cell: (line) => percent(line.successShare) },
               { key: 'failures', name: 'Failed', num: true, sort: true, rank: 'low', cell: (line) => rate(line.failedPerSecond) },
-              { key: 'p50', name: 'p50', num: true, rank: 'low', cell: (line) => millis(line.responseP50Milliseconds) },
-              { key: 'p95', name: 'p95', num: true, rank: 'low', cell: (line) => millis(line.responseP95Milliseconds) },
-              { key: 'responseTime', name: 'p99', num: true, sort: true, cell: (line) => millis(line.responseP99Milliseconds) },
+              { key: 'responseP50', name: 'p50', num: true, sort: true, rank: 'low', cell: (line) => millis(line.responseP50Milliseconds) },
+              { key: 'responseP95', name: 'p95', num: true, sort: true, rank: 'low', cell: (line) => millis(line.responseP95Milliseconds) },
+              { key: 'responseP99', name: 'p99', num: true, sort: true, cell: (line) => millis(line.responseP99Milliseconds) },
               { key: 'backlog', name: 'Backlog', num: true, sort: true, cell: (line) => num(line.backlog) },
               { key: 'age', name: 'Oldest', num: true, rank: 'low', cell: (line) => duration(line.oldestUnreadAgeSeconds) },
               { key: 'pending', name: 'Pending', num: true, sort: true, rank: 'mid', cell: (line) => num(line.pending) },
