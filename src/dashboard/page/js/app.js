@@ -96,10 +96,10 @@ function Freshness() {
   const at = useStore(answered);
   const lost = useStore(outage);
   const isPaused = useStore(paused);
-  const [, tick] = useState(0);
+  const [, setTick] = useState(0);
   usePoll(beat, ['beat'], 4000);
   useEffect(() => {
-    const timer = setInterval(() => tick((n) => n + 1), 1000);
+    const timer = setInterval(() => setTick((n) => n + 1), 1000);
     return () => clearInterval(timer);
   }, []);
   const age = Math.max(0, Math.round((Date.now() - at) / 1000));
@@ -177,7 +177,7 @@ function Search() {
 function View() {
   const { view: wanted, step } = useStore(route);
   const view = isPortal() && wanted === 'overview' ? 'subscriptions' : wanted;
-  const [shown, show] = useState(/** @type {{ view: string, part?: any, error?: any }} */ ({ view: '' }));
+  const [shown, setShown] = useState(/** @type {{ view: string, part?: any, error?: any }} */ ({ view: '' }));
   useEffect(() => {
     let isGone = false;
     let timer = 0;
@@ -185,13 +185,13 @@ function View() {
       try {
         // A browser remembers a file that it could not load by its address.
         const module = await import(`./views/${view}.js${tries > 0 ? `?${tries}` : ''}`);
-        if (!isGone) show({ view, part: module.default });
+        if (!isGone) setShown({ view, part: module.default });
       } catch {
         if (!isGone) timer = setTimeout(() => load(tries + 1), RELOAD);
       }
     };
-    if (!VIEWS.includes(view)) show({ view, error: new Error(`There is no view “${view}”.`) });
-    else if (isPortal() && !OF_PORTAL.includes(view)) show({ view, error: new Error('A portal link does not show this.') });
+    if (!VIEWS.includes(view)) setShown({ view, error: new Error(`There is no view “${view}”.`) });
+    else if (isPortal() && !OF_PORTAL.includes(view)) setShown({ view, error: new Error('A portal link does not show this.') });
     else load(0);
     return () => {
       isGone = true;

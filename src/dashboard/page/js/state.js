@@ -33,13 +33,13 @@ export function store(initial) {
  * @returns {T}
  */
 export function useStore(source) {
-  const [, turn] = useState(0);
+  const [, redraw] = useState(0);
   useEffect(() => {
     let seen = source.get();
     return source.subscribe(() => {
       if (Object.is(seen, source.get())) return;
       seen = source.get();
-      turn((n) => n + 1);
+      redraw((n) => n + 1);
     });
   }, [source]);
   return source.get();

@@ -32,10 +32,10 @@ const SPARE = 10;
  */
 function useStillRows(rows, id, hold, isHeld) {
   const kept = useRef(/** @type {{ hold: string | undefined, rows: any[] }} */ ({ hold: undefined, rows: [] }));
-  const [, draw] = useState(0);
+  const [, redraw] = useState(0);
   const release = () => {
     kept.current = { hold: undefined, rows: [] };
-    draw((n) => n + 1);
+    redraw((n) => n + 1);
   };
   if (hold === undefined || !isHeld || kept.current.hold !== hold) {
     kept.current = { hold, rows };
@@ -147,10 +147,10 @@ export function Middle({ text, end = 14 }) {
 
 /** The ways to the first and to the next page of a list; `after` of the address has the place. */
 export function Pages({ next }) {
-  const [place, go] = useParam('after');
+  const [place, setPlace] = useParam('after');
   return (place || next) && html`<div class="toolbar">
-    <button type="button" disabled=${!place} onClick=${() => go('')}>First page</button>
-    <button type="button" disabled=${!next} onClick=${() => go(next)}>Next page</button>
+    <button type="button" disabled=${!place} onClick=${() => setPlace('')}>First page</button>
+    <button type="button" disabled=${!next} onClick=${() => setPlace(next)}>Next page</button>
   </div>`;
 }
 

@@ -13,7 +13,7 @@ export default function Audit() {
   const [operator, setOperator] = useParam('operator');
   const [text, setText] = useParam('q');
   const [refused, setRefused] = useParam('refused');
-  const [opened, open] = useParam('open');
+  const [opened, setOpened] = useParam('open');
   const [place] = useParam('after');
   const query = { operator, search: text, refused, top: 100, continue: place };
   const poll = usePoll((signal) => /** @type {Promise<Schemas['AuditPage']>} */ (get(withQuery('/audit', query), signal)), ['audit', query]);
@@ -34,7 +34,7 @@ export default function Audit() {
       <${Table} name="Operations" rows=${page.value} id=${(row) => `${row.number}`} opened=${opened}
         details=${(row) => html`<${Entry} row=${row} />`}
         columns=${/** @type {import('../table.js').Columns<Schemas['AuditEntry']>} */ ([
-          { key: 'at', name: 'Time', cell: (row) => html`<${Opener} isOpen=${opened === `${row.number}`} onClick=${() => open(opened === `${row.number}` ? '' : `${row.number}`)}><${Time} at=${row.at} /><//>` },
+          { key: 'at', name: 'Time', cell: (row) => html`<${Opener} isOpen=${opened === `${row.number}`} onClick=${() => setOpened(opened === `${row.number}` ? '' : `${row.number}`)}><${Time} at=${row.at} /><//>` },
           { key: 'operator', name: 'Operator', cell: (row) => row.operator ?? html`<span class="faint">nobody</span>` },
           { key: 'status', name: 'Result', cell: (row) => html`<${Badge} kind=${row.status < 400 ? 'ok' : 'bad'}>${row.status < 400 ? 'done' : 'refused'} ${row.status}<//>` },
           { key: 'method', name: 'Method', cell: (row) => row.method },

@@ -46,8 +46,8 @@ export function Browse({ topic }) {
 
 /** The event as it is stored; read only when it is asked for. */
 export function EventText({ topic, sequence, shard = undefined }) {
-  const [isOpen, open] = useState(false);
-  return html`<details onToggle=${(event) => open(event.currentTarget.open)}><summary>Payload</summary>${isOpen && html`<${Text} topic=${topic} sequence=${sequence} shard=${shard} />`}</details>`;
+  const [isOpen, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>Payload</summary>${isOpen && html`<${Text} topic=${topic} sequence=${sequence} shard=${shard} />`}</details>`;
 }
 
 function Text({ topic, sequence, shard }) {
@@ -68,7 +68,7 @@ const sample = (schema, of = { type: 'Test', version: '1', data: {} }) => {
 
 /** Publishes one event, which every event subscription receives whose filter matches. */
 export function TestEvent({ topic, schema, onClose, example = undefined }) {
-  const [text, set] = useState(() => JSON.stringify(sample(schema, example), null, 2));
+  const [text, setText] = useState(() => JSON.stringify(sample(schema, example), null, 2));
   const line = `${command('publish', topicArgument(topic))} event.json`;
   const submit = async (event) => {
     event.preventDefault();
@@ -79,7 +79,7 @@ export function TestEvent({ topic, schema, onClose, example = undefined }) {
   return html`<${Dialog} title="Publish a test event" onClose=${onClose}>
     <form class="fields" onSubmit=${submit}>
       <p class="about">It is a real event: every event subscription whose filter matches receives it.</p>
-      <${Field} label="Event (JSON)">${(a11y) => html`<textarea ...${a11y} rows="12" spellcheck=${false} value=${text} onInput=${(event) => set(event.currentTarget.value)}></textarea>`}<//>
+      <${Field} label="Event (JSON)">${(a11y) => html`<textarea ...${a11y} rows="12" spellcheck=${false} value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea>`}<//>
       <${Command} line=${line} parts=${[]} />
       <div class="acts"><button type="submit" class="primary">Publish</button><button type="button" onClick=${onClose}>Cancel</button></div>
     </form>

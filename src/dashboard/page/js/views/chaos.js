@@ -73,7 +73,7 @@ export default function Chaos() {
 }
 
 function Fault({ fault }) {
-  const [form, set] = useState(() => Object.fromEntries(fault.inputs.map((input) => [input.name, input.standard])));
+  const [form, setForm] = useState(() => Object.fromEntries(fault.inputs.map((input) => [input.name, input.standard])));
   const body = Object.fromEntries(fault.inputs.filter((input) => form[input.name] !== '').map((input) => [input.name, input.type === 'number' ? Number(form[input.name]) : form[input.name]]));
   const line = `curl -X POST …/chaos/${fault.path} -d '${JSON.stringify(body)}'`;
   const submit = async (event) => {
@@ -84,8 +84,8 @@ function Fault({ fault }) {
   return html`<form onSubmit=${submit}><fieldset><legend>${fault.title}</legend>
     <p class="hint">${fault.about}</p>
     ${fault.inputs.map(({ name, label, options, type = 'text', optional }) => options
-      ? html`<${Select} key=${name} label=${label} value=${form[name]} onChange=${(value) => set({ ...form, [name]: value })} options=${options.map((one) => [one, one])} />`
-      : html`<${Field} key=${name} label=${`${label}${optional ? ' (optional)' : ''}`} type=${type} step="any" required=${!optional} value=${form[name]} onInput=${(event) => set({ ...form, [name]: event.currentTarget.value })} />`)}
+      ? html`<${Select} key=${name} label=${label} value=${form[name]} onChange=${(value) => setForm({ ...form, [name]: value })} options=${options.map((one) => [one, one])} />`
+      : html`<${Field} key=${name} label=${`${label}${optional ? ' (optional)' : ''}`} type=${type} step="any" required=${!optional} value=${form[name]} onInput=${(event) => setForm({ ...form, [name]: event.currentTarget.value })} />`)}
     <button type="submit" class="danger">${fault.title}</button>
   </fieldset></form>`;
 }

@@ -56,11 +56,11 @@ export function Configuration({ id, data }) {
 
 /** The query of the endpoint and secret headers: only on request, and each request is logged by the server. */
 function Secrets({ id }) {
-  const [shown, show] = useState(/** @type {{ url: string, headers: any[] } | null} */ (null));
+  const [shown, setShown] = useState(/** @type {{ url: string, headers: any[] } | null} */ (null));
   const reveal = async () => {
     try {
       const [url, attributes] = await Promise.all([post(`${pathOf(id)}/getFullUrl`), call('POST', `${pathOf(id)}/getDeliveryAttributes`)]);
-      show({ url: url.endpointUrl, headers: attributes.value });
+      setShown({ url: url.endpointUrl, headers: attributes.value });
     } catch (error) {
       tell(error.message, { kind: 'bad' });
     }
@@ -69,6 +69,6 @@ function Secrets({ id }) {
     ${shown === null
       ? html`<button type="button" onClick=${reveal}>Reveal the full address and headers</button>`
       : html`<${Facts} rows=${[['Endpoint', html`<code>${shown.url}</code> <${Copy} text=${shown.url} />`], ...shown.headers.map((one) => [one.name, html`<code>${one.properties.value ?? one.properties.sourceField}</code>`])]} />
-        <button type="button" onClick=${() => show(null)}>Hide</button>`}
+        <button type="button" onClick=${() => setShown(null)}>Hide</button>`}
   </section>`;
 }

@@ -78,9 +78,9 @@ export function DeadLettersOf({ id }) {
   const [event, setEvent] = useParam('event');
   const [from, setFrom] = useParam('from');
   const [to, setTo] = useParam('to');
-  const [opened, open] = useParam('open');
+  const [opened, setOpened] = useParam('open');
   const [place] = useParam('after');
-  const [selected, select] = useState(/** @type {Set<string>} */ (new Set()));
+  const [selected, setSelected] = useState(/** @type {Set<string>} */ (new Set()));
   const filter = clean({ reason, stage, id: event, from: instant(from), to: instant(to) });
   const path = withQuery(`${pathOf(id)}/deadLetters`, { ...filter, $top: 100, $skipToken: place });
   const poll = usePoll((signal) => /** @type {Promise<Schemas['DeadLetters']>} */ (call('GET', path, { signal })), ['dead letters', path]);
@@ -105,10 +105,10 @@ export function DeadLettersOf({ id }) {
         <${Redrive} id=${id} selection=${chosen} name="Redrive all that match …" />
         ${may('admin') && html`<${Purge} id=${id} selection=${selected.size > 0 ? { keys: [...selected] } : chosen} name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'} />`}
       </div>`}
-      <${Table} name="Dead letters" rows=${page.value} id=${(row) => row.key} selected=${selected} onSelect=${may('operate') || isPortal() ? select : undefined} opened=${opened}
+      <${Table} name="Dead letters" rows=${page.value} id=${(row) => row.key} selected=${selected} onSelect=${may('operate') || isPortal() ? setSelected : undefined} opened=${opened}
         details=${(row) => html`<${Letter} id=${id} row=${row} />`}
         columns=${/** @type {import('../table.js').Columns<Schemas['DeadLetter']>} */ ([
-          { key: 'id', name: 'Event', cell: (row) => html`<${Opener} isOpen=${opened === row.key} onClick=${() => open(opened === row.key ? '' : row.key)}>${row.id ?? row.key}<//>` },
+          { key: 'id', name: 'Event', cell: (row) => html`<${Opener} isOpen=${opened === row.key} onClick=${() => setOpened(opened === row.key ? '' : row.key)}>${row.id ?? row.key}<//>` },
           { key: 'type', name: 'Type', cell: (row) => row.eventType ?? '' },
           { key: 'subject', name: 'Subject', cell: (row) => row.subject ?? '' },
           { key: 'reason', name: 'Reason', cell: (row) => html`<${Words} code=${row.deadLetterReason} />` },
@@ -168,17 +168,17 @@ async function walk(path, body) {
 
 /** How many match, counted on request: the server reads all their files. */
 function Total({ id, selection }) {
-  const [total, set] = useState(/** @type {number | null} */ (null));
-  const add = () => walk(`${pathOf(id)}/deadLetters/redrive`, { ...selection, dryRun: true }).then((found) => set(found.count), (error) => tell(error.message, { kind: 'bad' }));
+  const [total, setTotal] = useState(/** @type {number | null} */ (null));
+  const add = () => walk(`${pathOf(id)}/deadLetters/redrive`, { ...selection, dryRun: true }).then((found) => setTotal(found.count), (error) => tell(error.message, { kind: 'bad' }));
   return total === null ? html`<button type="button" onClick=${add}>Count</button>` : html`<b role="status">${count(total, 'matches', 'match')}</b>`;
 }
 
 function Redrive({ id, selection, name, disabled = false }) {
-  const [plan, set] = useState(/** @type {any} */ (null));
+  const [plan, setPlan] = useState(/** @type {any} */ (null));
   const path = `${pathOf(id)}/deadLetters/redrive`;
   const begin = async () => {
     try {
-      set({ ...(await walk(path, { ...selection, dryRun: true })), rate: '', keep: false });
+      setPlan({ ...(await walk(path, { ...selection, dryRun: true })), rate: '', keep: false });
     } catch (error) {
       tell(error.message, { kind: 'bad' });
     }
@@ -189,16 +189,16 @@ function Redrive({ id, selection, name, disabled = false }) {
     event.preventDefault();
     const body = { ...selection, total: plan.count, ...(plan.rate ? { rate: Number(plan.rate) } : {}), ...(plan.keep ? { keep: true } : {}) };
     const started = await run(() => post(path, body), (job) => `Redrive started: job ${job.job}`, same);
-    set(null);
+    setPlan(null);
     if (started) go('jobs', { id });
   };
   return html`<form class="panel" onSubmit=${submit} aria-label="Redrive">
     <p><b>${count(plan.count, 'dead letter')}</b> would be sent again, to ${splitId(id).name} only.</p>
     ${plan.problems.map((problem) => html`<p class="wrong">${problem.path}: ${problem.reason}</p>`)}
-    <${Field} label="Events per second, at most" type="number" min="0.01" step="any" value=${plan.rate} autofocus placeholder="the limits of the endpoint" onInput=${(event) => set({ ...plan, rate: event.currentTarget.value })} />
-    <p><label><input type="checkbox" checked=${plan.keep} onChange=${() => set({ ...plan, keep: !plan.keep })} /> Keep files whose dead letters were all sent again</label></p>
+    <${Field} label="Events per second, at most" type="number" min="0.01" step="any" value=${plan.rate} autofocus placeholder="the limits of the endpoint" onInput=${(event) => setPlan({ ...plan, rate: event.currentTarget.value })} />
+    <p><label><input type="checkbox" checked=${plan.keep} onChange=${() => setPlan({ ...plan, keep: !plan.keep })} /> Keep files whose dead letters were all sent again</label></p>
     <${Command} line=${same} parts=${[]} />
-    <div class="acts"><button type="submit" class="primary" disabled=${plan.count === 0}>Redrive ${num(plan.count)}</button><button type="button" onClick=${() => set(null)}>Cancel</button></div>
+    <div class="acts"><button type="submit" class="primary" disabled=${plan.count === 0}>Redrive ${num(plan.count)}</button><button type="button" onClick=${() => setPlan(null)}>Cancel</button></div>
   </form>`;
 }
 

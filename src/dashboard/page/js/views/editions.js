@@ -66,25 +66,25 @@ function Line({ rows, days }) {
 
 /** @param {{ edition: string }} props */
 function Simulation({ edition }) {
-  const [form, set] = useState({ models: '', subscriptions: '100', days: '2', rate: '0.01', seed: '1' });
-  const [result, show] = useState(/** @type {Schemas['Simulation'] | null} */ (null));
-  const [error, fail] = useState(/** @type {any} */ (null));
-  const [isBusy, busy] = useState(false);
+  const [form, setForm] = useState({ models: '', subscriptions: '100', days: '2', rate: '0.01', seed: '1' });
+  const [result, setResult] = useState(/** @type {Schemas['Simulation'] | null} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false);
   const models = form.models.split(/[\s,]+/).filter(Boolean);
   const numbers = ['subscriptions', 'days', 'rate', 'seed'];
   const submit = async (event) => {
     event.preventDefault();
-    busy(true);
-    fail(null);
+    setBusy(true);
+    setError(null);
     try {
-      show(await post('/simulate', { edition, models, ...Object.fromEntries(numbers.filter((key) => form[key]).map((key) => [key, Number(form[key])])) }));
+      setResult(await post('/simulate', { edition, models, ...Object.fromEntries(numbers.filter((key) => form[key]).map((key) => [key, Number(form[key])])) }));
     } catch (problem) {
-      fail(problem);
+      setError(problem);
     } finally {
-      busy(false);
+      setBusy(false);
     }
   };
-  const field = (key, label, more = {}) => html`<${Field} label=${label} value=${form[key]} error=${error?.target === key ? error.message : null} onInput=${(event) => set({ ...form, [key]: event.currentTarget.value })} ...${more} />`;
+  const field = (key, label, more = {}) => html`<${Field} label=${label} value=${form[key]} error=${error?.target === key ? error.message : null} onInput=${(event) => setForm({ ...form, [key]: event.currentTarget.value })} ...${more} />`;
   const line = command('simulate', '--edition', edition, ...models.flatMap((one) => ['--model', one]), ...numbers.filter((key) => form[key]).flatMap((key) => [`--${key}`, form[key]]));
   return html`<form class="panel fields" onSubmit=${submit} aria-label="Simulate">
     <h2>Simulate</h2>

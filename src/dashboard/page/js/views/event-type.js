@@ -32,7 +32,7 @@ export default function EventType() {
   const path = `${pathOf(topic)}/eventTypes/${encodeURIComponent(type)}`;
   const poll = usePoll((signal) => /** @type {Promise<Schemas['DeclaredEventType']>} */ (get(path, signal)), ['event type', path], 30000);
   const owner = usePoll((signal) => get(pathOf(topic), signal), ['topic', topic], 30000);
-  const [example, choose] = useState(/** @type {{ type: string, version: string, data: any } | null} */ (null));
+  const [example, setExample] = useState(/** @type {{ type: string, version: string, data: any } | null} */ (null));
   const removal = command('event-types', 'delete', topicArgument(topic), type, '--yes');
   const gone = async () => {
     if (await remove(`${topic}/eventTypes/${type}`, type, 'Its events are no longer checked.', removal)) go('topic', { id: topic });
@@ -46,13 +46,13 @@ export default function EventType() {
       ${data.properties.description && html`<p class="about">${data.properties.description}</p>`}
       ${data.properties.deprecated && html`<p><${Badge} kind="warn">deprecated<//></p>`}
       ${data.properties.documentationUrl && html`<p>Documentation: <code>${data.properties.documentationUrl}</code></p>`}
-      ${example && html`<${TestEvent} topic=${topic} schema=${owner.data?.properties.inputSchema} example=${example} onClose=${() => choose(null)} />`}
+      ${example && html`<${TestEvent} topic=${topic} schema=${owner.data?.properties.inputSchema} example=${example} onClose=${() => setExample(null)} />`}
       ${Object.entries(data.properties.versions ?? {}).map(([version, one]) => html`<section class="panel" key=${version} aria-label=${`Version ${version}`}>
         <h2>Version ${version} ${one.deprecated && html`<${Badge} kind="warn">deprecated<//>`}</h2>
         ${one.schema && html`<h3>JSON Schema</h3><${Payload} text=${JSON.stringify(one.schema, null, 2)} name=${`${type}-${version}.schema.json`} />`}
         ${one.examples?.map((value, index) => html`<h3>Example ${index + 1}</h3>
           <${Payload} text=${JSON.stringify(value, null, 2)} name=${`${type}-${version}-${index + 1}.json`} />
-          ${may('operate') && html`<button type="button" onClick=${() => choose({ type, version, data: value })}>Publish this example …</button>`}`)}
+          ${may('operate') && html`<button type="button" onClick=${() => setExample({ type, version, data: value })}>Publish this example …</button>`}`)}
       </section>`)}
       <${Command} parts=${['event-types', 'show', topicArgument(topic), type]} />`}
     <//>

@@ -41,26 +41,26 @@ export function Bench({ topic, id, filter, isOwn = false }) {
   const [source, setSource] = useState(isPortal() ? 'pasted' : '100');
   const [pasted, setPasted] = useState('');
   const [shown, setShown] = useState('');
-  const [result, set] = useState(/** @type {{ draft: Schemas['FilterReport'], present: Schemas['FilterReport'] | null } | null} */ (null));
-  const [error, fail] = useState(/** @type {any} */ (null));
-  const [isBusy, busy] = useState(false);
+  const [result, setResult] = useState(/** @type {{ draft: Schemas['FilterReport'], present: Schemas['FilterReport'] | null } | null} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false);
   useEffect(() => {
     if (!isOwn) setText(empty(filter));
   }, [isOwn, empty(filter)]);
   const path = `${pathOf(id || topic)}/testFilter`;
   const test = async (event) => {
     event?.preventDefault();
-    busy(true);
-    fail(null);
+    setBusy(true);
+    setError(null);
     try {
       const draft = JSON.parse(text);
       const events = source === 'pasted' ? { events: JSON.parse(pasted) } : { last: Number(source) };
       const [tried, present] = await Promise.all([post(path, { ...events, filter: draft }), id && JSON.stringify(draft) !== JSON.stringify(filter) ? post(path, events) : null]);
-      set({ draft: tried, present });
+      setResult({ draft: tried, present });
     } catch (problem) {
-      fail(problem);
+      setError(problem);
     } finally {
-      busy(false);
+      setBusy(false);
     }
   };
   const rows = result ? result.draft.results.map((one, index) => ({ ...one, index, before: result.present?.results[index]?.matches })) : [];

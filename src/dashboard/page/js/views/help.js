@@ -55,24 +55,24 @@ const resolve = (document, part) => (part?.$ref ? part.$ref.slice(2).split('/').
 
 function Operation({ document, operation }) {
   const parameters = [...operation.shared, ...(operation.parameters ?? [])].map((part) => resolve(document, part));
-  const [form, set] = useState(/** @type {Record<string, string>} */ ({}));
+  const [form, setForm] = useState(/** @type {Record<string, string>} */ ({}));
   const [answer, setAnswer] = useState('');
-  const [error, fail] = useState(/** @type {any} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
   const body = Object.values(operation.requestBody?.content ?? {})[0];
   const filled = operation.path.replace(/\{([^}]+)\}/g, (_, name) => encodeURIComponent(form[name] ?? `{${name}}`));
   const path = withQuery(filled, Object.fromEntries(parameters.filter((one) => one.in === 'query').map((one) => [one.name, form[one.name]])));
   const send = async (event) => {
     event.preventDefault();
-    fail(null);
+    setError(null);
     try {
       setAnswer(pretty(await call('GET', path, { text: true })).slice(0, 64 * 1024));
     } catch (problem) {
-      fail(problem);
+      setError(problem);
     }
   };
   const isReadable = operation.method === 'get' && !operation.path.startsWith('/tail');
   return html`<form onSubmit=${send} class="fields">
-    <div class="filters">${parameters.filter((one) => one.in !== 'header').map((one) => html`<${Field} key=${`${one.in} ${one.name}`} label=${`${one.name} (${one.in})`} hint=${one.description} required=${one.required} value=${form[one.name] ?? ''} onInput=${(event) => set({ ...form, [one.name]: event.currentTarget.value })} />`)}</div>
+    <div class="filters">${parameters.filter((one) => one.in !== 'header').map((one) => html`<${Field} key=${`${one.in} ${one.name}`} label=${`${one.name} (${one.in})`} hint=${one.description} required=${one.required} value=${form[one.name] ?? ''} onInput=${(event) => setForm({ ...form, [one.name]: event.currentTarget.value })} />`)}</div>
     ${body?.example && html`<pre class="text" tabindex="0" role="region" aria-label="Example of a body">${JSON.stringify(body.example, null, 2)}</pre>`}
     <ul class="plain">${Object.entries(operation.responses).map(([status, part]) => html`<li key=${status}><b>${status}</b> ${resolve(document, part).description}</li>`)}</ul>
     <div class="command"><code tabindex="0" role="group" aria-label="Command">${`curl -X ${operation.method.toUpperCase()} -H "Authorization: Bearer $TOKEN" '${location.origin}${path}'`}</code><${Copy} text=${`curl -X ${operation.method.toUpperCase()} -H "Authorization: Bearer $TOKEN" '${location.origin}${path}'`} /></div>

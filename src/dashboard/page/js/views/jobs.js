@@ -107,12 +107,12 @@ export function JobTable({ rows, isOfAll = false }) {
 
 /** A range, a count, a rate: then the replay. */
 function Wizard({ id }) {
-  const [form, set] = useState({ from: '', to: '', fromSequence: '', toSequence: '', rate: '' });
+  const [form, setForm] = useState({ from: '', to: '', fromSequence: '', toSequence: '', rate: '' });
   const [plan, setPlan] = useState(/** @type {Schemas['ReplayDryRun'] | null} */ (null));
-  const [error, fail] = useState(/** @type {any} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
   const { topic, name } = splitId(id);
   const change = (key) => (value) => {
-    set({ ...form, [key]: value });
+    setForm({ ...form, [key]: value });
     setPlan(null);
   };
   const body = () => ({
@@ -133,11 +133,11 @@ function Wizard({ id }) {
   const line = command('replay', 'start', topicArgument(topic), name, ...flags, ...(hasRange ? [] : ['--all']), '--yes');
   const count = async (event) => {
     event.preventDefault();
-    fail(null);
+    setError(null);
     try {
       setPlan(await post(`${pathOf(id)}/replays`, { ...body(), dryRun: true }));
     } catch (problem) {
-      fail(problem);
+      setError(problem);
     }
   };
   const start = async () => {
@@ -145,7 +145,7 @@ function Wizard({ id }) {
     else tell('No replay was started.', { kind: 'warn' });
   };
   const setRange = ([from, to]) => {
-    set({ ...form, from, to, fromSequence: '', toSequence: '' });
+    setForm({ ...form, from, to, fromSequence: '', toSequence: '' });
     setPlan(null);
   };
   const about = (field) => (error?.target === field ? error.message : null);

@@ -109,20 +109,20 @@ function Store() {
 }
 
 function Work({ title, about, name, path, body = undefined, isReady = true, command: parts, children = null }) {
-  const [line, set] = useState(/** @type {any} */ (null));
-  const [error, fail] = useState(/** @type {any} */ (null));
-  const [isBusy, busy] = useState(false);
+  const [line, setLine] = useState(/** @type {any} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false);
   const start = async (event) => {
     event.preventDefault();
-    busy(true);
-    fail(null);
-    set(null);
+    setBusy(true);
+    setError(null);
+    setLine(null);
     try {
-      await stream(path, body, set);
+      await stream(path, body, setLine);
     } catch (problem) {
-      fail(problem);
+      setError(problem);
     } finally {
-      busy(false);
+      setBusy(false);
     }
   };
   const report = line?.report;

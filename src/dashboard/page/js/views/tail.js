@@ -26,7 +26,7 @@ export default function Tail() {
   const list = usePoll(topics, ['topics of tail'], 0);
   const ring = useRef({ lines: /** @type {any[]} */ ([]), count: 0, missed: 0, since: Date.now(), recent: /** @type {[number, number][]} */ ([]) });
   const [state, setState] = useState(/** @type {any} */ ({ kind: 'connecting' }));
-  const [, draw] = useState(0);
+  const [, redraw] = useState(0);
   const rest = useRef(isPaused);
   rest.current = isPaused;
 
@@ -50,7 +50,7 @@ export default function Tail() {
     const timer = setInterval(() => {
       if (!isDirty || document.visibilityState === 'hidden') return;
       isDirty = false;
-      draw((n) => n + 1);
+      redraw((n) => n + 1);
     }, DRAW);
     return () => {
       clearInterval(timer);
@@ -78,7 +78,7 @@ export default function Tail() {
       <span role="status"><${Badge} kind=${isPaused ? 'held' : kind}>${isPaused ? 'paused' : text}<//></span>
       <span class="faint">${num(pace)}/s, ${num(count)} lines${state.reads === false ? ', by another tab of this browser' : ''}</span>
       ${missed > 0 && html`<${Badge} kind="warn">${num(missed)} missed<//>`}
-      <button type="button" class="small" onClick=${() => { ring.current.lines = []; draw((n) => n + 1); }}>Clear</button>
+      <button type="button" class="small" onClick=${() => { ring.current.lines = []; redraw((n) => n + 1); }}>Clear</button>
     </div>
     ${lines.length === 0
       ? html`<div class="empty">Nothing yet. Lines appear here when events are published or delivered.</div>`

@@ -26,7 +26,7 @@ export default function Topic() {
   const isNamespace = isKind(id, 'namespaces');
   const status = usePoll(isNamespace ? null : (signal) => /** @type {Promise<Schemas['TopicStatus']>} */ (get(`${pathOf(id)}/status`, signal)), ['topic status', id]);
   useChanges(topic.refresh);
-  const [isTest, test] = useState(false);
+  const [isTest, setTest] = useState(false);
   const name = shortName(id);
   const argument = topicArgument(id);
   const removal = command('topics', 'delete', argument, '--yes');
@@ -37,13 +37,13 @@ export default function Topic() {
     <${Head} title=${name} crumbs=${[['Topics', link('topics')]]}>
       ${!isNamespace && html`<a href=${link('event', { topic: id })}>Events</a>
       <a href=${link('tail', { topic: id })}>Live tail</a>`}
-      ${may('operate') && !isNamespace && html`<button type="button" onClick=${() => test(true)}>Publish a test event …</button>`}
+      ${may('operate') && !isNamespace && html`<button type="button" onClick=${() => setTest(true)}>Publish a test event …</button>`}
       ${may('admin') && !isNamespace && html`<button type="button" class="primary" onClick=${() => go('edit', { topic: id })}>New event subscription …</button>`}
       ${may('admin') && html`<button type="button" class="danger" onClick=${gone}>Delete …</button>`}
     <//>
     <${Loaded} poll=${topic}>${(data) => html`
       <${Failed} error=${status.error} />
-      ${isTest && html`<${TestEvent} topic=${id} schema=${data.properties.inputSchema} onClose=${() => test(false)} />`}
+      ${isTest && html`<${TestEvent} topic=${id} schema=${data.properties.inputSchema} onClose=${() => setTest(false)} />`}
       ${status.data?.full && html`<div class="notice bad" role="alert"><strong>This topic is full.</strong><p>Its backlog is at journal.backlog_max, so publishers get 503. The slowest event subscription is ${status.data.largestBacklog?.subscription}.</p></div>`}
       ${status.data && html`<${Figures} data=${status.data} id=${id} />`}
       <div class="panel"><${Facts} rows=${[
@@ -116,10 +116,10 @@ function Subscriptions({ id }) {
 
 /** Access keys: hidden until they are asked for. */
 function Keys({ id, argument }) {
-  const [keys, set] = useState(/** @type {Schemas['Keys'] | null} */ (null));
+  const [keys, setKeys] = useState(/** @type {Schemas['Keys'] | null} */ (null));
   const reveal = async () => {
     try {
-      set(await post(`${pathOf(id)}/listKeys`));
+      setKeys(await post(`${pathOf(id)}/listKeys`));
     } catch (error) {
       tell(error.message, { kind: 'bad' });
     }
@@ -127,7 +127,7 @@ function Keys({ id, argument }) {
   const regenerate = async (keyName) => {
     const line = command('topics', 'keys', argument, '--regenerate', keyName, '--yes');
     const yes = await ask({ title: `Replace ${keyName}?`, body: 'Publishers that use it are refused at once.', confirm: 'Replace', danger: true, typed: keyName, line });
-    if (yes) set((await run(() => call('POST', `${pathOf(id)}/regenerateKey`, { body: { keyName } }), `${keyName} replaced`, line)) ?? keys);
+    if (yes) setKeys((await run(() => call('POST', `${pathOf(id)}/regenerateKey`, { body: { keyName } }), `${keyName} replaced`, line)) ?? keys);
   };
   return html`<section class="panel" aria-label="Access keys">
     <h2>Access keys</h2>
@@ -135,7 +135,7 @@ function Keys({ id, argument }) {
       ? html`<button type="button" onClick=${reveal}>Reveal the keys</button>`
       : html`${['key1', 'key2'].map((name) => html`<div class="toolbar" key=${name}><b>${name}</b> <code>${keys[name]}</code> <${Copy} text=${keys[name]} />
           <button type="button" class="small danger" onClick=${() => regenerate(name)}>Replace …</button></div>`)}
-        <button type="button" onClick=${() => set(null)}>Hide</button>`}
+        <button type="button" onClick=${() => setKeys(null)}>Hide</button>`}
     <${Command} parts=${['topics', 'keys', argument]} />
   </section>`;
 }

@@ -12,13 +12,13 @@ import { Badge, Command, Failed, Select } from '../ui.js';
 /** @param {{ id: string, transform: any }} props */
 export function TransformBench({ id, transform }) {
   const [last, setLast] = useState('10');
-  const [report, set] = useState(/** @type {Schemas['TransformReport'] | null} */ (null));
-  const [error, fail] = useState(/** @type {any} */ (null));
+  const [report, setReport] = useState(/** @type {Schemas['TransformReport'] | null} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
   const { topic, name } = splitId(id);
   const test = async (event) => {
     event.preventDefault();
-    fail(null);
-    await post(`${pathOf(id)}/testTransform`, { last: Number(last), transform: transform ?? {} }).then(set, fail);
+    setError(null);
+    await post(`${pathOf(id)}/testTransform`, { last: Number(last), transform: transform ?? {} }).then(setReport, setError);
   };
   return html`<form onSubmit=${test} aria-label="Try the transformation">
     <div class="filters">
