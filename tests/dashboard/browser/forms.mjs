@@ -113,6 +113,28 @@ await scene({
     watch.problems = watch.problems.filter((one) => !/status of 400/.test(one));
   },
 
+  async 'a review checks what creating checks: the name, the services, the limits'() {
+    watch.allowed = [/status of 4\d\d/];
+    const name = main().getByLabel('Name', { exact: true });
+    await main().getByLabel('Attempts, at most').fill('30');
+    await name.fill('whole');
+    await button('Review').click();
+    await main().locator('.wrong').getByText('An event subscription with this name exists').waitFor();
+    await name.fill('a b');
+    await button('Review').click();
+    await main().locator('.wrong').getByText('letters').waitFor();
+    check((await main().locator('.wrong, [role=alert]').count()) === 1, 'the error of the name is shown twice');
+    await name.fill('wrong');
+    await main().getByLabel('Destination', { exact: true }).selectOption('Kafka');
+    await main().getByLabel('Resource id').fill('nowhere');
+    await main().getByLabel('Topic of Kafka').fill('orders');
+    await button('Review').click();
+    await main().locator('.wrong').getByText('nowhere').waitFor();
+    check((await main().locator('.wrong, [role=alert]').count()) === 1, 'the error of the service is shown twice');
+    check(await button('Create').isDisabled(), 'what was refused can be created');
+    watch.problems = watch.problems.filter((one) => !/status of 4/.test(one));
+  },
+
   async 'leaving asks, and staying loses nothing'() {
     await page.getByRole('link', { name: 'Topics', exact: true }).first().click();
     const dialog = page.getByRole('dialog', { name: 'Leave without saving?' });
@@ -121,6 +143,14 @@ await scene({
     await page.getByRole('link', { name: 'Topics', exact: true }).first().click();
     await leave(page);
     await heading('Topics');
+  },
+
+  async 'a new form after a changed one is empty'() {
+    await show(page, hash('edit', { id: subscriptionId('orders', 'whole') }));
+    await until('its address', async () => (await main().getByLabel('Endpoint URL').inputValue()).endsWith('/whole'));
+    await show(page, hash('edit', { topic: topicId('orders') }));
+    await heading('New event subscription');
+    check((await main().getByLabel('Endpoint URL').inputValue()) === '', 'the address of another event subscription is in a new form');
   },
 
   async 'numbers beyond 2^53 keep their digits, and a wrong shape is told'() {

@@ -5,6 +5,8 @@ let server;
 let page;
 let watch;
 let context;
+/** What the endpoint received. */
+const bodies = [];
 const main = () => page.locator('main');
 const id = (name) => subscriptionId('orders', name);
 const status = (name) => server.ask('GET', `${id(name)}/status`);
@@ -14,7 +16,10 @@ const OTHERS = 30;
 await scene({
   async 'a server with failed requests and dead letters'() {
     server = await Server.start({ GRIDHOOK_DELIVERY__SUSPEND_AFTER_FAILURES: '1' });
-    const hook = await endpoint((path) => `an answer to ${path.split('?')[0]}`);
+    const hook = await endpoint((path, body) => {
+      bodies.push(body);
+      return `an answer to ${path.split('?')[0]}`;
+    });
     await server.topic('orders');
     const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };
     const secret = [{ name: 'x-code', type: 'Static', properties: { value: 'hidden-code', isSecret: true } }];
@@ -40,6 +45,27 @@ await scene({
     check(!(await main().innerText()).includes('hidden-'), 'a secret is shown');
   },
 
+  async 'an attempt has its request with the body that was sent'() {
+    for (const view of [hash('subscription', { id: id('legacy') }), hash('event', { topic: topicId('orders'), id: 'c' })]) {
+      await show(page, view);
+      const isList = view.includes('subscription?');
+      if (isList) await main().getByRole('region', { name: 'Attempts' }).getByRole('row').filter({ hasText: '400' }).first().locator('button.opener').click();
+      const attempt = isList ? main().locator('tr.details') : main().getByRole('region', { name: 'legacy' });
+      await attempt.getByText('Request with its body').click();
+      const payload = attempt.locator('.payload pre');
+      await payload.waitFor();
+      const shown = JSON.parse(await payload.innerText());
+      const sent = bodies.map((body) => JSON.parse(body)).find(([event]) => event.id === shown[0].id);
+      check(JSON.stringify(shown) === JSON.stringify(sent), `${JSON.stringify(shown)} is shown of ${JSON.stringify(sent)}`);
+      await attempt.getByText('x-code: [hidden]').filter({ visible: true }).waitFor();
+      check(!(await main().innerText()).includes('hidden-'), 'a secret is shown');
+    }
+    await server.ask('PATCH', id('legacy'), { labels: ['changed'] });
+    await show(page, hash('event', { topic: topicId('orders'), id: 'b' }));
+    await main().getByRole('region', { name: 'legacy' }).getByText('Request with its body').first().click();
+    await main().getByText('was changed after this attempt').waitFor();
+  },
+
   async 'a page has one format of times, relative, and the exact one on hover'() {
     for (const view of [hash('event', { topic: topicId('orders'), id: 'a' }), hash('subscription', { id: id('legacy') }), hash('server')]) {
       await show(page, view);
@@ -47,6 +73,8 @@ await scene({
       const times = await main().locator('time').evaluateAll((all) => all.map((time) => [time.textContent, time.title]));
       const others = times.filter(([text, title]) => !/^(now|in .*|.* ago)$/.test(text) || !/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC$/.test(title));
       check(others.length === 0, `${view} has ${others}`);
+      const raw = /\d{4}-\d\d-\d\dT\S*/.exec(await main().innerText());
+      check(!raw, `${view} has ${raw}`);
     }
   },
 

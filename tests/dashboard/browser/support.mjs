@@ -208,12 +208,13 @@ export class Server {
 export const subscriptionId = (topic, name) => `${SCOPE}/topics/${topic}/eventSubscriptions/${name}`;
 export const topicId = (name) => `${SCOPE}/topics/${name}`;
 
-/** A webhook that answers as its path says: `/503/text` answers 503. */
-export async function endpoint(says = /** @type {(url: string) => string | Promise<string>} */ (() => 'ok')) {
+/** A webhook that answers as its path says: `/503/text` answers 503. `says` makes the text of its responses. */
+export async function endpoint(says = /** @type {(url: string, body: string) => string | Promise<string>} */ (() => 'ok')) {
   const server = http.createServer((request, response) => {
-    request.resume().on('end', async () => {
+    let body = '';
+    request.setEncoding('utf8').on('data', (piece) => (body += piece)).on('end', async () => {
       const status = Number(/^\/(\d{3})/.exec(request.url)?.[1] ?? 200);
-      const text = await says(request.url);
+      const text = await says(request.url, body);
       response.writeHead(status, { 'content-type': 'text/plain' }).end(text);
     });
   });

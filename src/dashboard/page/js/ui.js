@@ -1,5 +1,6 @@
 // The parts that views are made of.
 import { isPortal } from './api.js';
+import { withWords } from './causes.js';
 import { Component, html, useEffect, useRef, useState } from './html.js';
 import { absolute, command as commandLine, count, duration, percent, relative, words } from './format.js';
 import { printJson } from './json.js';
@@ -52,6 +53,12 @@ export function Outcome({ step, children }) {
 
 /** A code of the API in words. */
 export const Words = ({ code }) => (code ? html`<span title=${code}>${words(code)}</span>` : '');
+
+const INSTANT = /(\d{4}-\d\d-\d\dT[\d:.]+Z)/;
+
+/** A sentence of the server, with its codes in words and its times as the page has them. */
+export const Sentence = ({ text }) =>
+  text.split(INSTANT).map((part) => (INSTANT.test(part) ? html`<${Time} at=${part} />` : withWords(part.replace(/\bat $/, ''))));
 
 /** The views of a portal link. */
 export const OF_PORTAL = ['subscriptions', 'subscription', 'endpoint', 'filter', 'dead-letters', 'jobs'];
@@ -195,10 +202,10 @@ export async function copy(text) {
 }
 
 export function Copy({ text, name = 'Copy' }) {
-  const [said, say] = useState('');
+  const [said, setSaid] = useState('');
   const press = async () => {
-    say((await copy(text)) ? 'Copied' : 'Not copied');
-    setTimeout(() => say(''), 1500);
+    setSaid((await copy(text)) ? 'Copied' : 'Not copied');
+    setTimeout(() => setSaid(''), 1500);
   };
   return html`<button type="button" class="small" onClick=${press} aria-live="polite">${said || name}</button>`;
 }
@@ -257,15 +264,15 @@ export const Select = ({ label, value, options, onChange, ...rest }) => html`<${
 
 /** A search field that writes to the address once the operator rests. */
 export function Search({ label, value, onChange, placeholder = '' }) {
-  const [text, set] = useState(value);
+  const [text, setText] = useState(value);
   const timer = useRef(0);
   const own = useRef(value);
   useEffect(() => {
-    if (value !== own.current) set((own.current = value));
+    if (value !== own.current) setText((own.current = value));
   }, [value]);
   useEffect(() => () => clearTimeout(timer.current), []);
   const write = (next) => {
-    set(next);
+    setText(next);
     clearTimeout(timer.current);
     timer.current = setTimeout(() => onChange((own.current = next)), 200);
   };
@@ -352,7 +359,7 @@ export function Dialog({ title, onClose, children }) {
 }
 
 function Ask({ asked }) {
-  const [text, set] = useState('');
+  const [text, setText] = useState('');
   const isReady = !asked.typed || text === asked.typed;
   const submit = (event) => {
     event.preventDefault();
@@ -362,7 +369,7 @@ function Ask({ asked }) {
     <form onSubmit=${submit}>
       ${asked.body && html`<div class="about">${asked.body}</div>`}
       ${asked.line && html`<${Command} line=${asked.line} parts=${[]} />`}
-      ${asked.typed && html`<${Field} label=${`Type ${asked.typed} to confirm`} value=${text} autofocus onInput=${(event) => set(event.currentTarget.value)} />`}
+      ${asked.typed && html`<${Field} label=${`Type ${asked.typed} to confirm`} value=${text} autofocus onInput=${(event) => setText(event.currentTarget.value)} />`}
       <div class="acts">
         <button type="submit" class=${asked.danger ? 'danger' : 'primary'} disabled=${!isReady}>${asked.confirm}</button>
         <button type="button" onClick=${() => asked.answer(false)}>Cancel</button>

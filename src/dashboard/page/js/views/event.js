@@ -6,8 +6,9 @@ import { html, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { topics } from '../resources.js';
 import { go, link, setParams, useParams } from '../state.js';
-import { RESULTS, withWords } from '../causes.js';
-import { Command, Facts, Failed, Field, Head, Loaded, Outcome, Select, Time, Words } from '../ui.js';
+import { RESULTS } from '../causes.js';
+import { Command, Facts, Failed, Field, Head, Loaded, Outcome, Select, Sentence, Time, Words } from '../ui.js';
+import { Request } from './attempts.js';
 import { Browse, EventText } from './browse.js';
 import { findEvent } from './search.js';
 
@@ -24,7 +25,7 @@ export default function Events() {
 
 function Find({ topic }) {
   const list = usePoll(topics, ['topics of events'], 0);
-  const [wanted, set] = useState('');
+  const [wanted, setWanted] = useState('');
   const choices = (list.data ?? []).filter((one) => one.kind !== 'namespace');
   const chosen = topic || (choices.length === 1 ? choices[0].id : '');
   const submit = (event) => {
@@ -37,7 +38,7 @@ function Find({ topic }) {
     <${Loaded} poll=${list} isEmpty=${() => choices.length === 0} empty=${html`<p>There is no topic yet. <a href=${link('topics')}>Create one.</a></p>`}>
       <form class="filters" onSubmit=${submit}>
         <${Select} label="Topic" value=${chosen} onChange=${(next) => setParams({ topic: next, after: '' })} options=${[['', 'choose …'], ...choices.map((one) => [one.id, shortName(one.id)])]} />
-        <${Field} label="Event id or sequence number" type="search" data-search value=${wanted} onInput=${(event) => set(event.currentTarget.value)} />
+        <${Field} label="Event id or sequence number" type="search" data-search value=${wanted} onInput=${(event) => setWanted(event.currentTarget.value)} />
         <div class="acts"><button type="submit" class="primary" disabled=${!chosen || !wanted.trim()}>Find</button></div>
       </form>
     <//>
@@ -92,7 +93,7 @@ function Story({ topic, event }) {
 
 /** @param {{ topic: string, event: Schemas['TracedEvent'], history: Schemas['DeliveryHistory'] }} props */
 function History({ topic, event, history }) {
-  const [isForecast, forecast] = useState(false);
+  const [isForecast, setForecast] = useState(false);
   const parent = history.domainTopic ? `${topic}/topics/${history.domainTopic}` : topic;
   const id = subscriptionId(parent, history.subscription);
   const line = command('replay', 'start', topicArgument(parent), history.subscription, '--from-sequence', event.sequence, '--to-sequence', event.sequence, '--yes');
@@ -103,10 +104,10 @@ function History({ topic, event, history }) {
     <div class="toolbar">
       <${Outcome} step=${history.result} />
       ${history.deleted ? html`<b>${history.subscription}</b> <span class="faint">(deleted)</span>` : html`<a data-open href=${link('subscription', { id })}><b>${history.subscription}</b></a>`}
-      <span>${withWords(history.text)}</span>
+      <span><${Sentence} text=${history.text} /></span>
       ${may('operate') && !history.deleted && html`<button type="button" class="small" title=${line} onClick=${replay}>Replay just this one</button>`}
       ${may('operate') && history.result === 'pending' && html`<button type="button" class="small" onClick=${() => retry(id, [event.sequence])}>Retry now</button>`}
-      ${open && !history.deleted && html`<button type="button" class="small" aria-expanded=${isForecast} onClick=${() => forecast(!isForecast)}>Why it waits, and when it is tried</button>`}
+      ${open && !history.deleted && html`<button type="button" class="small" aria-expanded=${isForecast} onClick=${() => setForecast(!isForecast)}>Why it waits, and when it is tried</button>`}
     </div>
     <ol class="timeline">
       ${history.lines.map((one, index) => html`<li key=${index}>
@@ -115,6 +116,7 @@ function History({ topic, event, history }) {
         ${one.file && html` · file <code>${one.file}</code>`}
         ${one.filter && html`<div class="faint">version ${one.filter.version} of the filter${one.filter.stoppedBy ? html`: <code>${one.filter.stoppedBy}</code> stopped it, ${one.filter.reason}${one.filter.value ? html`; it saw <code>${one.filter.value}</code>` : ''}` : ''}</div>`}
         ${one.response && html`<blockquote>${one.response.text}</blockquote>`}
+        ${!history.deleted && html`<${Request} id=${id} line=${one} />`}
       </li>`)}
     </ol>
     ${history.truncated && html`<p class="hint">There are more lines: see the attempts of the event subscription.</p>`}

@@ -41,7 +41,7 @@ export function History({ topic = '', subscription = '' }) {
       ${!from && shown !== 'table' && html`<span class="faint">Drag over a chart to zoom.</span>`}
     </div>
     <${Failed} error=${poll.error} retry=${poll.refresh} />
-    ${data && !data.recorded && html`<p class="hint">The course is recorded for the most active ones only, as many as have metrics of their own.</p>`}
+    ${data && !data.recorded && html`<p class="hint below">The course is recorded for the most active ones only, as many as have metrics of their own.</p>`}
     ${data?.recorded && html`<${Figures} data=${data} isOne=${Boolean(subscription)} isTable=${shown === 'table'} window=${from ? [Number(from), Number(to)] : null} onRange=${zoom} />`}
   </section>`;
 }

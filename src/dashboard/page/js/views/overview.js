@@ -1,11 +1,13 @@
 // Overview: is the server well, how much passes, and what is wrong now.
+import { may } from '../api.js';
 import { nextStep } from '../causes.js';
-import { command, count, duration, num, rate, shortName, subscriptionId, topicArgument, words } from '../format.js';
-import { html } from '../html.js';
+import { count, duration, num, rate, shortName, subscriptionId, words } from '../format.js';
+import { html, useRef } from '../html.js';
 import { usePoll } from '../poll.js';
 import { readiness, top } from '../resources.js';
 import { link } from '../state.js';
 import { History } from './history.js';
+import Start from './start.js';
 import { Command, Condition, Failed, Figure, Head, Loaded, Time, conditionText } from '../ui.js';
 
 /** So many sick event subscriptions are listed. */
@@ -16,6 +18,9 @@ export default function Overview() {
   const poll = usePoll((signal) => top({ by: 'health', health: 'unhealthy', top: LISTED }, signal), ['sick']);
   const day = usePoll((signal) => top({ window: '24h', by: 'name', top: 1 }, signal), ['day'], 10000);
   const state = ready.data;
+  // The first run goes on once it has created the first event subscription.
+  const isFirstRun = useRef(false);
+  if (poll.data?.subscriptions === 0) isFirstRun.current = may('admin');
   return html`
     <${Head} title="Overview" />
     <${Failed} error=${ready.error} retry=${ready.refresh} />
@@ -35,7 +40,7 @@ export default function Overview() {
         <${Figure} name="Held" value=${num(data.held)} kind=${data.held > 0 ? 'warn' : ''} href=${link('subscriptions', { health: 'held' })} />
         <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />
       </dl>
-      ${data.subscriptions === 0 ? html`<${Start} />` : html`<${History} /><${Wrong} lines=${data.top} all=${data.matching} />`}
+      ${isFirstRun.current ? html`<${Start} />` : html`<${History} /><${Wrong} lines=${data.top} all=${data.matching} />`}
     `}<//>
   `;
 }
@@ -75,16 +80,3 @@ const STEPS = {
   waiting: 'Start a receiver.',
   slow: 'Look at the pace and the response times.',
 };
-
-/** What to do with an empty server. */
-function Start() {
-  return html`<section class="empty" aria-labelledby="start">
-    <h2 id="start">Nothing subscribes yet</h2>
-    <p>Create a topic and an event subscription, <a href=${link('topics')}>here</a> or from a shell:</p>
-    <${Command} line="gridhook listen &" parts=${[]} />
-    <${Command} parts=${['topics', 'create', 'orders']} />
-    <${Command} parts=${['subscriptions', 'create', 'orders', 'billing', '--endpoint', 'http://127.0.0.1:9090/']} />
-    <p>Then publish an event:</p>
-    <${Command} line=${`${command('publish', topicArgument('orders'))} <<< '{"id": "1", "eventType": "Order.Placed", "subject": "orders/1", "dataVersion": "1", "eventTime": "${new Date().toISOString().slice(0, 19)}Z", "data": {}}'`} parts=${[]} />
-  </section>`;
-}

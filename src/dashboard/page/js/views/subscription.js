@@ -8,7 +8,7 @@ import { useChanges, usePoll } from '../poll.js';
 import { address, destinationOf, flat, statusOf } from '../resources.js';
 import { go, link, useParam, useParams } from '../state.js';
 import { Badge, Command, Condition, Facts, Failed, Figure, Head, Loaded, TabPanel, Tabs, Time, ViewLink, Words, conditionText } from '../ui.js';
-import { Attempts, Heads } from './attempts.js';
+import { Attempts, Heads, Request } from './attempts.js';
 import { Configuration } from './configuration.js';
 import { DeadLettersOf } from './dead-letters.js';
 import { History } from './history.js';
@@ -130,6 +130,7 @@ function LastFailure({ id, data }) {
     <p><b>Last failure: ${line.status ?? ''} <${Words} code=${line.outcome} /></b>, <${Time} at=${line.at} />, <${ViewLink} href=${link('event', { topic: splitId(id).topic, sequence: line.firstSequence })}>event ${num(line.firstSequence)}<//>, attempt ${num(line.attempt)}. ${count(data.counters.requestsFailed, 'request')} failed of ${num(data.counters.requests)}.</p>
     ${line.response?.text && html`<blockquote>${line.response.text}</blockquote>`}
     <${Heads} response=${line.response} />
+    <${Request} id=${id} line=${line} />
     <p>${nextStep(line.outcome, data.endpoint.responseTimeoutInSeconds)}</p>
   </div>`;
 }
