@@ -1,5 +1,20 @@
 // Frequent jobs with their number of clicks.
-import { Server, Watch, check, endpoint, hash, receiver, scene, settled, show, sleep, subscriptionId, until, violations, visit } from './support.mjs';
+import {
+  Server,
+  Watch,
+  check,
+  endpoint,
+  hash,
+  receiver,
+  scene,
+  settled,
+  show,
+  sleep,
+  subscriptionId,
+  until,
+  violations,
+  visit,
+} from './support.mjs';
 
 let server;
 let page;
@@ -68,10 +83,16 @@ await scene({
     hook = await receiver(answers, received);
     server = await Server.start();
     await server.topic('orders');
-    const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };
+    const deadLetterDestination = {
+      endpointType: 'StorageBlob',
+      properties: { resourceId: '/r', blobContainerName: 'letters' },
+    };
     await server.subscribe('orders', 'legacy', `${hook}/legacy`, { properties: { deadLetterDestination } });
     await server.subscribe('orders', 'billing', `${hook}/shop`);
-    await server.publish('orders', ['a', 'b', 'c'].map((id) => ({ id })));
+    await server.publish(
+      'orders',
+      ['a', 'b', 'c'].map((id) => ({ id })),
+    );
     await until('the dead letters', async () => (await status('legacy')).counters.deadLettered === 3);
     ({ page, watch } = await visit(server));
   },
@@ -79,7 +100,10 @@ await scene({
   async 'why an event is not delivered: at most 3'() {
     await job('why not delivered', hash('overview'), 3, async () => {
       await main().getByRole('link', { name: 'legacy' }).click();
-      await main().getByRole('group', { name: 'Last failure' }).getByRole('link', { name: /^event/ }).click();
+      await main()
+        .getByRole('group', { name: 'Last failure' })
+        .getByRole('link', { name: /^event/ })
+        .click();
       await main().getByRole('region', { name: 'legacy' }).getByText('from legacy').first().waitFor();
     });
   },
@@ -100,8 +124,14 @@ await scene({
     for (const name of ['always', 'once']) await server.subscribe('times', name, `${slow}/200/${name}`);
     const counters = async (name) => (await server.ask('GET', `${subscriptionId('times', name)}/status`)).counters;
     const began = Date.now();
-    await server.publish('times', Array.from({ length: 10 }, (_, n) => ({ id: `time-${n}` })));
-    await until('the quick deliveries', async () => (await counters('once')).delivered === 9 && waiting.always.length === 10);
+    await server.publish(
+      'times',
+      Array.from({ length: 10 }, (_, n) => ({ id: `time-${n}` })),
+    );
+    await until(
+      'the quick deliveries',
+      async () => (await counters('once')).delivered === 9 && waiting.always.length === 10,
+    );
     // Longer than any quick request can have taken, and the slow one much longer still.
     await sleep(Date.now() - began + 200);
     isOver = true;
@@ -115,7 +145,11 @@ await scene({
   async 'the slowest endpoint: 1, by each quantile'() {
     // All columns fit.
     await page.setViewportSize({ width: 1700, height: 800 });
-    for (const [quantile, name] of [['p50', 'always'], ['p95', 'once'], ['p99', 'once']]) {
+    for (const [quantile, name] of [
+      ['p50', 'always'],
+      ['p95', 'once'],
+      ['p99', 'once'],
+    ]) {
       await job(`the slowest endpoint by ${quantile}`, hash('subscriptions'), 1, async () => {
         await main().getByRole('button', { name: quantile }).click();
         await main().locator('th[aria-sort=descending]', { hasText: quantile }).waitFor();
@@ -131,7 +165,9 @@ await scene({
       await button('The last hour').click();
       await button('Redrive all that match …').click();
       await button('Redrive 3').click();
-      await until('the events', () => ['a', 'b', 'c'].every((id) => received.legacy.filter((one) => one === id).length === 2));
+      await until('the events', () =>
+        ['a', 'b', 'c'].every((id) => received.legacy.filter((one) => one === id).length === 2),
+      );
     });
   },
 

@@ -37,7 +37,8 @@ const parse = (name, source) => ts.createSourceFile(name, source, ts.ScriptTarge
 
 // --- from templates to JSX ---
 
-const isTemplate = (node) => ts.isTaggedTemplateExpression(node) && ts.isIdentifier(node.tag) && node.tag.text === 'html';
+const isTemplate = (node) =>
+  ts.isTaggedTemplateExpression(node) && ts.isIdentifier(node.tag) && node.tag.text === 'html';
 
 /** What begins at a place in the markup of a template: a hole is `\u0001number\u0002`. */
 const HOLE = /^\u0001(\d+)\u0002/;
@@ -102,7 +103,10 @@ function markupToJsx(markup, holes) {
 function isOneElement(jsx) {
   const source = parse('one.jsx', `(${jsx})`);
   const [statement] = source.statements;
-  const isWhole = source.statements.length === 1 && ts.isExpressionStatement(statement) && ts.isParenthesizedExpression(statement.expression);
+  const isWhole =
+    source.statements.length === 1 &&
+    ts.isExpressionStatement(statement) &&
+    ts.isParenthesizedExpression(statement.expression);
   const inner = isWhole ? statement.expression.expression : undefined;
   const isElement = inner && (ts.isJsxElement(inner) || ts.isJsxSelfClosingElement(inner));
   return Boolean(isElement) && source['parseDiagnostics'].length === 0;
@@ -110,10 +114,14 @@ function isOneElement(jsx) {
 
 function templateToJsx(source, node) {
   const { template } = node;
-  const inner = (expression) => templatesToJsx(source, expression, expression.getFullStart(), expression.getEnd()).trim();
+  const inner = (expression) =>
+    templatesToJsx(source, expression, expression.getFullStart(), expression.getEnd()).trim();
   if (ts.isNoSubstitutionTemplateLiteral(template)) return wrapped(markupToJsx(template.rawText, []));
   const holes = template.templateSpans.map((span) => inner(span.expression));
-  const markup = template.templateSpans.reduce((text, span, index) => `${text}\u0001${index}\u0002${span.literal.rawText}`, template.head.rawText);
+  const markup = template.templateSpans.reduce(
+    (text, span, index) => `${text}\u0001${index}\u0002${span.literal.rawText}`,
+    template.head.rawText,
+  );
   return wrapped(markupToJsx(markup, holes));
 }
 
@@ -122,7 +130,8 @@ function wrapped(jsx) {
 }
 
 function templatesToJsx(source, node, from, to) {
-  const find = (child) => (isTemplate(child) ? [child.getStart(), child.getEnd(), templateToJsx(source, child)] : undefined);
+  const find = (child) =>
+    isTemplate(child) ? [child.getStart(), child.getEnd(), templateToJsx(source, child)] : undefined;
   const own = find(node);
   return edited(source, own ? [own] : replacements(node, find), from, to);
 }
@@ -138,8 +147,12 @@ function jsxToMarkup(source, node) {
   const opening = ts.isJsxElement(node) ? node.openingElement : node;
   const name = opening.tagName.getText();
   const edits = replacements(opening, (child) => {
-    if (child === opening.tagName) return isComponent(name) ? [child.getStart(), child.getEnd(), `\${${name}}`] : [child.getStart(), child.getEnd(), name];
-    if (ts.isJsxSpreadAttribute(child)) return [child.getStart(), child.getEnd(), `...\${${jsxToTemplates(source, child.expression)}}`];
+    if (child === opening.tagName)
+      return isComponent(name)
+        ? [child.getStart(), child.getEnd(), `\${${name}}`]
+        : [child.getStart(), child.getEnd(), name];
+    if (ts.isJsxSpreadAttribute(child))
+      return [child.getStart(), child.getEnd(), `...\${${jsxToTemplates(source, child.expression)}}`];
     if (ts.isJsxExpression(child)) return [child.getStart(), child.getEnd(), expressionToHole(source, child)];
     return undefined;
   });
@@ -189,20 +202,28 @@ export async function formatScript(source) {
   const tree = parse('page.jsx', source);
   const jsx = await prettier.format(templatesToJsx(source, tree, 0, source.length), { ...OPTIONS, parser: 'babel' });
   const formatted = parse('page.jsx', jsx);
-  return edited(jsx, replacements(formatted, (child) => jsxEdit(jsx, child)));
+  return edited(
+    jsx,
+    replacements(formatted, (child) => jsxEdit(jsx, child)),
+  );
 }
 
 /** Files of a folder with one of these ends, without those of others. */
 function listFiles(folder, ends) {
   const names = fs.readdirSync(folder, { recursive: true }).map(String);
-  return names.filter((name) => ends.includes(path.extname(name)) && !/node_modules|vendor/.test(name)).map((name) => path.join(folder, name));
+  return names
+    .filter((name) => ends.includes(path.extname(name)) && !/node_modules|vendor/.test(name))
+    .map((name) => path.join(folder, name));
 }
 
 const formatStyle = (source) => prettier.format(source, { ...OPTIONS, parser: 'css' });
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {
   const wrong = [];
-  for (const file of [...listFiles(process.env.GRIDHOOK_PAGE, ['.js', '.css']), ...listFiles(process.env.GRIDHOOK_SCENES, ['.mjs'])]) {
+  for (const file of [
+    ...listFiles(process.env.GRIDHOOK_PAGE, ['.js', '.css']),
+    ...listFiles(process.env.GRIDHOOK_SCENES, ['.mjs']),
+  ]) {
     const source = fs.readFileSync(file, 'utf8');
     const formatted = file.endsWith('.css') ? await formatStyle(source) : await formatScript(source);
     if (formatted === source) continue;

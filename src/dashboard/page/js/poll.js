@@ -86,7 +86,13 @@ export function usePoll(load, key, every = EVERY) {
   const isOther = state.name !== name;
   const data = isOther ? undefined : state.data;
   const error = isOther ? undefined : state.error;
-  return { data, error, loading: !isIdle && data === undefined && error === undefined, at: isOther ? 0 : state.at, refresh };
+  return {
+    data,
+    error,
+    loading: !isIdle && data === undefined && error === undefined,
+    at: isOther ? 0 : state.at,
+    refresh,
+  };
 }
 
 /** Whether something was changed and shown lists should be read again now. */

@@ -9,7 +9,21 @@ import { plain } from '../resources.js';
 import { go, leaveQuestion, link, useParams } from '../state.js';
 import { Command, Diff, Failed, Field, Head, Loaded, ask } from '../ui.js';
 import { Bench } from './filter.js';
-import { DeadLetters, DeliveryMode, Destination, Filter, Headers, Labels, Order, PLACES, Requests, Retries, Schema, Signing, Transformation } from './subjects.js';
+import {
+  DeadLetters,
+  DeliveryMode,
+  Destination,
+  Filter,
+  Headers,
+  Labels,
+  Order,
+  PLACES,
+  Requests,
+  Retries,
+  Schema,
+  Signing,
+  Transformation,
+} from './subjects.js';
 import { TransformBench } from './transform.js';
 
 export default function Edit() {
@@ -17,9 +31,21 @@ export default function Edit() {
   const id = params.get('id') ?? '';
   const topic = id ? splitId(id).topic : (params.get('topic') ?? '');
   const poll = usePoll(id ? (signal) => call('GET', pathOf(id), { signal, isExact: true }) : null, ['edit', id], 0);
-  const parent = usePoll((signal) => get(pathOf(topic.replace(/(\/domains\/[^/]+)\/topics\/.*$/i, '$1')), signal), ['topic of', topic], 0);
-  if (id) return html`<${Loaded} poll=${poll}>${(data) => html`<${Editor} key=${id} topic=${topic} id=${id} read=${data} parent=${parent.data?.properties ?? {}} />`}<//>`;
-  return html`${!parent.data && html`<${Head} title="New event subscription" />`}<${Loaded} poll=${parent}>${(data) => html`<${Editor} key=${topic} topic=${topic} read=${null} parent=${data.properties ?? {}} />`}<//>`;
+  const parent = usePoll(
+    (signal) => get(pathOf(topic.replace(/(\/domains\/[^/]+)\/topics\/.*$/i, '$1')), signal),
+    ['topic of', topic],
+    0,
+  );
+  if (id)
+    return html`<${Loaded} poll=${poll}>
+      ${(data) => html`<${Editor} key=${id} topic=${topic} id=${id} read=${data} parent=${parent.data?.properties ?? {}} />`}
+    <//>`;
+  return html`
+    ${!parent.data && html`<${Head} title="New event subscription" />`}
+    <${Loaded} poll=${parent}>
+      ${(data) => html`<${Editor} key=${topic} topic=${topic} read=${null} parent=${data.properties ?? {}} />`}
+    <//>
+  `;
 }
 
 const isInNamespace = (topic) => /\/namespaces\//i.test(topic);
@@ -29,10 +55,14 @@ const NEW_QUEUE = { deliveryMode: 'Queue', queue: {} };
 
 /** The properties of a new event subscription, as its topic allows them. */
 function newProperties(topic, parent) {
-  if (isInNamespace(topic)) return { deliveryConfiguration: NEW_PUSH, eventDeliverySchema: 'CloudEventSchemaV1_0', filtersConfiguration: {} };
+  if (isInNamespace(topic))
+    return { deliveryConfiguration: NEW_PUSH, eventDeliverySchema: 'CloudEventSchemaV1_0', filtersConfiguration: {} };
   const eventDeliverySchema = parent.inputSchema === 'CloudEventSchemaV1_0' ? parent.inputSchema : 'EventGridSchema';
   return {
-    destination: { endpointType: 'WebHook', properties: { endpointUrl: '', maxEventsPerBatch: 1, preferredBatchSizeInKilobytes: 64 } },
+    destination: {
+      endpointType: 'WebHook',
+      properties: { endpointUrl: '', maxEventsPerBatch: 1, preferredBatchSizeInKilobytes: 64 },
+    },
     eventDeliverySchema,
     filter: {},
     retryPolicy: { maxDeliveryAttempts: 30, eventTimeToLiveInMinutes: 1440 },
@@ -50,8 +80,10 @@ function editable(data) {
   if (webhook.endpointBaseUrl !== undefined) webhook.endpointUrl = webhook.endpointBaseUrl;
   delete webhook.endpointBaseUrl;
   delete webhook.signing;
-  if (webhook.deliveryAttributeMappings?.some((one) => one.properties?.isSecret)) delete webhook.deliveryAttributeMappings;
-  for (const key of ['subjectBeginsWith', 'subjectEndsWith']) if (properties.filter?.[key] === '') delete properties.filter[key];
+  if (webhook.deliveryAttributeMappings?.some((one) => one.properties?.isSecret))
+    delete webhook.deliveryAttributeMappings;
+  for (const key of ['subjectBeginsWith', 'subjectEndsWith'])
+    if (properties.filter?.[key] === '') delete properties.filter[key];
   return properties;
 }
 
@@ -87,7 +119,9 @@ function merged(value, patch) {
 function changesOf(patch, before, path = '') {
   return Object.entries(patch ?? {}).flatMap(([key, value]) => {
     const at = path ? `${path}.${key}` : key;
-    return isObject(value) && isObject(before?.[key]) ? changesOf(value, before[key], at) : [{ at, before: before?.[key], after: value ?? undefined }];
+    return isObject(value) && isObject(before?.[key])
+      ? changesOf(value, before[key], at)
+      : [{ at, before: before?.[key], after: value ?? undefined }];
   });
 }
 
@@ -152,7 +186,14 @@ function useLeaveQuestion(isDirty) {
   useEffect(() => {
     if (!isDirty) return undefined;
     const stay = (event) => event.preventDefault();
-    leaveQuestion.set(() => ask({ title: 'Leave without saving?', body: 'What you changed here is not saved.', confirm: 'Leave', danger: true }));
+    leaveQuestion.set(() =>
+      ask({
+        title: 'Leave without saving?',
+        body: 'What you changed here is not saved.',
+        confirm: 'Leave',
+        danger: true,
+      }),
+    );
     addEventListener('beforeunload', stay);
     return () => {
       leaveQuestion.set(null);
@@ -178,7 +219,11 @@ function Editor({ topic, id = '', read: first, parent }) {
   // The request is for a name that does not exist.
   const isTaken = !id && error?.status === 412;
   const isWrongName = !id && error?.target === "the subscription's name";
-  const nameError = isTaken ? 'An event subscription with this name exists. Choose another one.' : isWrongName ? error.message : null;
+  const nameError = isTaken
+    ? 'An event subscription with this name exists. Choose another one.'
+    : isWrongName
+      ? error.message
+      : null;
   const errorAt = (path) => (error?.target?.includes(path) ? error.message : null);
   const isAtField = Boolean(nameError) || FIELDS.some((field) => error?.target?.includes(field));
   const isNamespace = isInNamespace(topic);
@@ -203,7 +248,10 @@ function Editor({ topic, id = '', read: first, parent }) {
   /** The request that saves; as a preview, the server checks it in the same way and changes nothing. */
   const send = (query) =>
     id
-      ? call('PATCH', withQuery(pathOf(id), query), { body: isNamespace ? { properties: patch ?? {} } : (patch ?? {}), match: tagOf(resource) })
+      ? call('PATCH', withQuery(pathOf(id), query), {
+          body: isNamespace ? { properties: patch ?? {} } : (patch ?? {}),
+          match: tagOf(resource),
+        })
       : call('PUT', withQuery(pathOf(target), query), { body: { properties: body }, match: null });
   const review = async (event) => {
     event.preventDefault();
@@ -236,35 +284,90 @@ function Editor({ topic, id = '', read: first, parent }) {
     setConflict(null);
   };
   const isPush = mode !== 'Queue';
-  const filter = isNamespace ? { includedEventTypes: body.filtersConfiguration?.includedEventTypes, advancedFilters: body.filtersConfiguration?.filters } : (body.filter ?? {});
+  const filter = isNamespace
+    ? {
+        includedEventTypes: body.filtersConfiguration?.includedEventTypes,
+        advancedFilters: body.filtersConfiguration?.filters,
+      }
+    : (body.filter ?? {});
   return html`
-    <${Head} title=${id ? `Edit ${splitId(id).name}` : 'New event subscription'} crumbs=${[['Topics', link('topics')], [shortName(topic), link('topic', { id: topic })], ...(id ? [[splitId(id).name, link('subscription', { id })]] : [])]} />
+    <${Head}
+      title=${id ? `Edit ${splitId(id).name}` : 'New event subscription'}
+      crumbs=${[
+        ['Topics', link('topics')],
+        [shortName(topic), link('topic', { id: topic })],
+        ...(id ? [[splitId(id).name, link('subscription', { id })]] : []),
+      ]}
+    />
     <div class="columns">
       <form onSubmit=${review}>
         <div class="panel fields">
-          ${!id && html`<${Field} label="Name" value=${name} required autofocus error=${nameError} hint="3 to 64 letters, digits and hyphens" onInput=${writeName} />`}
+          ${!id && html`<${Field}
+            label="Name"
+            value=${name}
+            required
+            autofocus
+            error=${nameError}
+            hint="3 to 64 letters, digits and hyphens"
+            onInput=${writeName}
+          />`}
           ${isNamespace && html`<${DeliveryMode} form=${form} isNew=${!id} onChange=${setMode} />`}
           ${isPush && html`<${Destination} form=${form} isNew=${!id} isNamespace=${isNamespace} />`}
           ${!isNamespace && html`<${Schema} form=${form} input=${parent.inputSchema} />`}
           ${!isNamespace && html`<${Labels} form=${form} />`}
         </div>
         <${Filter} form=${form} isNamespace=${isNamespace} />
-        ${isPush && html`<${Headers} form=${form} /><${Signing} form=${form} isNew=${!id} /><${Requests} form=${form} />`}
+        ${isPush && html`
+          <${Headers} form=${form} />
+          <${Signing} form=${form} isNew=${!id} />
+          <${Requests} form=${form} />
+        `}
         <${Retries} form=${form} isNamespace=${isNamespace} edition=${parent.edition} />
-        ${isPush && html`<${Order} form=${form} /><${Transformation} form=${form} />`}
+        ${isPush && html`
+          <${Order} form=${form} />
+          <${Transformation} form=${form} />
+        `}
         <${DeadLetters} form=${form} name=${name || (id && splitId(id).name)} />
-        <${Field} label="JSON of the properties" error=${wrong || null}>${(a11y) => html`<textarea ...${a11y} rows="12" spellcheck=${false} value=${text} onInput=${(event) => dispatch({ type: 'setText', text: event.currentTarget.value })}></textarea>`}<//>
+        <${Field} label="JSON of the properties" error=${wrong || null}>
+          ${(a11y) => html`<textarea
+            ...${a11y}
+            rows="12"
+            spellcheck=${false}
+            value=${text}
+            onInput=${(event) => dispatch({ type: 'setText', text: event.currentTarget.value })}
+          ></textarea>`}
+        <//>
         ${error && !isAtField && html`<${Failed} error=${error} />`}
-        ${conflict && before && html`<section class="panel" aria-label="Conflict"><h2>Changed meanwhile</h2>
-          <p>${conflict.systemData?.lastModifiedBy ?? 'Somebody'} changed this event subscription after you opened it:</p>
+        ${conflict && before && html`<section class="panel" aria-label="Conflict">
+          <h2>Changed meanwhile</h2>
+          <p>
+            ${conflict.systemData?.lastModifiedBy ?? 'Somebody'} changed this event subscription after you opened it:
+          </p>
           <${Diff} changes=${changesOf(mergePatch(before, editable(conflict)), before)} />
-          <button type="button" onClick=${rebase}>Apply my changes to the new state</button>
+          <button type="button" onClick=${rebase}>
+            Apply my changes to the new state
+          </button>
         </section>`}
-        ${plan && html`<section class="panel" aria-label="Changes"><h2>${plan.length === 0 ? 'Nothing changes' : id ? 'What changes' : 'What is created'}</h2><${Diff} changes=${plan} />${warnings.map((one) => html`<p class="notice warn" key=${one}>${one}</p>`)}</section>`}
+        ${plan && html`<section class="panel" aria-label="Changes">
+          <h2>${plan.length === 0 ? 'Nothing changes' : id ? 'What changes' : 'What is created'}</h2>
+          <${Diff} changes=${plan} />
+          ${warnings.map((one) => html`<p class="notice warn" key=${one}>
+            ${one}
+          </p>`)}
+        </section>`}
         <${Command} line=${line} parts=${[]} />
         <div class="acts">
-          <button type="submit" disabled=${Boolean(wrong) || (!id && !name)}>Review</button>
-          <button type="button" class="primary" disabled=${!plan || Boolean(wrong) || since > 0 || (Boolean(id) && !patch)} onClick=${save}>${id ? 'Save' : 'Create'}</button>
+          <button type="submit" disabled=${Boolean(wrong) || (!id && !name)}>
+            Review
+          </button>
+          <button
+            type="button"
+            class="primary"
+            disabled=${!plan || Boolean(wrong) || since > 0 || (Boolean(id) && !patch)}
+            onClick=${save}
+          >
+            ${id ? 'Save' : 'Create'}
+          </button>
           <a href=${id ? link('subscription', { id }) : link('topic', { id: topic })}>Cancel</a>
           ${since > 0 && html`<${Handshake} since=${since} />`}
         </div>
@@ -272,19 +375,41 @@ function Editor({ topic, id = '', read: first, parent }) {
       <div class="beside">
         <h2>Try the filter</h2>
         <${Bench} topic=${topic} id=${id} filter=${filter} />
-        ${id && html`<h2>Try the transformation</h2><${TransformBench} id=${id} transform=${body.transform} />`}
+        ${id && html`
+          <h2>Try the transformation</h2>
+          <${TransformBench} id=${id} transform=${body.transform} />
+        `}
       </div>
     </div>
   `;
 }
 
-const VALIDATION = 'The server validates the endpoint when you save: it sends a request, and the endpoint has to answer it.';
+const VALIDATION =
+  'The server validates the endpoint when you save: it sends a request, and the endpoint has to answer it.';
 
 /** Settings with a field of their own, which shows what is wrong with them. */
 const FIELDS = [
-  'endpointType', 'endpointUrl', 'properties.resourceId', 'blobContainerName', 'maxEventsPerBatch', 'preferredBatchSizeInKilobytes', 'maxRequestsPerSecond', 'responseTimeoutInSeconds',
-  'deliveryAttributeMappings', 'signing.secrets', 'maxDeliveryAttempts', 'maxDeliveryCount', 'eventTimeToLive', 'retryPolicy.schedule', 'ordering.key', 'transform.body',
-  'includedEventTypes', 'subjectBeginsWith', 'subjectEndsWith', 'advancedFilters', 'filtersConfiguration.filters',
+  'endpointType',
+  'endpointUrl',
+  'properties.resourceId',
+  'blobContainerName',
+  'maxEventsPerBatch',
+  'preferredBatchSizeInKilobytes',
+  'maxRequestsPerSecond',
+  'responseTimeoutInSeconds',
+  'deliveryAttributeMappings',
+  'signing.secrets',
+  'maxDeliveryAttempts',
+  'maxDeliveryCount',
+  'eventTimeToLive',
+  'retryPolicy.schedule',
+  'ordering.key',
+  'transform.body',
+  'includedEventTypes',
+  'subjectBeginsWith',
+  'subjectEndsWith',
+  'advancedFilters',
+  'filtersConfiguration.filters',
 ];
 
 function Handshake({ since }) {
@@ -294,5 +419,7 @@ function Handshake({ since }) {
     timer.current = setInterval(() => setTick((n) => n + 1), 500);
     return () => clearInterval(timer.current);
   }, []);
-  return html`<span role="status">Waiting for the server, which may validate the endpoint: ${duration(Math.round((Date.now() - since) / 1000))}</span>`;
+  return html`<span role="status">
+    Waiting for the server, which may validate the endpoint: ${duration(Math.round((Date.now() - since) / 1000))}
+  </span>`;
 }

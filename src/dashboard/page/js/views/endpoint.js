@@ -13,7 +13,13 @@ export default function Endpoint() {
   const poll = usePoll((signal) => get(pathOf(id), signal), ['endpoint', id], 0);
   const { name } = splitId(id);
   return html`
-    <${Head} title=${`Endpoint of ${name}`} crumbs=${[['Subscriptions', link('subscriptions')], [name, link('subscription', { id })]]} />
+    <${Head}
+      title=${`Endpoint of ${name}`}
+      crumbs=${[
+        ['Subscriptions', link('subscriptions')],
+        [name, link('subscription', { id })],
+      ]}
+    />
     <${Loaded} poll=${poll}>${(data) => html`<${Change} id=${id} resource=${data} />`}<//>
   `;
 }
@@ -36,16 +42,30 @@ function Change({ id, resource }) {
       setError(problem);
       throw problem;
     };
-    const done = await run(() => call('PATCH', pathOf(id), { body, match: tagOf(resource) }).catch(keep), 'Endpoint changed', line);
+    const done = await run(
+      () => call('PATCH', pathOf(id), { body, match: tagOf(resource) }).catch(keep),
+      'Endpoint changed',
+      line,
+    );
     setBusy(false);
     if (done) go('subscription', { id });
   };
   return html`<form onSubmit=${submit}>
-    <${Field} label="Endpoint URL" type="url" required autofocus value=${url} hint="Shown without its query. A new address is validated first (handshake), which may take 35 s." onInput=${(event) => setUrl(event.currentTarget.value)} />
+    <${Field}
+      label="Endpoint URL"
+      type="url"
+      required
+      autofocus
+      value=${url}
+      hint="Shown without its query. A new address is validated first (handshake), which may take 35 s."
+      onInput=${(event) => setUrl(event.currentTarget.value)}
+    />
     <${Failed} error=${error} />
     <${Command} line=${line} parts=${[]} />
     <div class="acts">
-      <button type="submit" class="primary" disabled=${isBusy || url === before}>Save</button>
+      <button type="submit" class="primary" disabled=${isBusy || url === before}>
+        Save
+      </button>
       <a href=${link('subscription', { id })}>Cancel</a>
     </div>
   </form>`;

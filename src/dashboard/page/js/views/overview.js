@@ -24,24 +24,74 @@ export default function Overview() {
   return html`
     <${Head} title="Overview" />
     <${Failed} error=${ready.error} retry=${ready.refresh} />
-    ${state && !state.ready && html`<div class="notice bad" role="alert"><strong>The server does not accept events (${state.phase}).</strong>
-      <ul>${state.problems.map((problem) => html`<li>${problem}</li>`)}</ul></div>`}
-    <${Loaded} poll=${poll}>${(/** @type {import('../openapi').components['schemas']['Top']} */ data) => html`
-      <dl class="figures">
-        <${Figure} name="Server" value=${state ? (state.ready ? 'ready' : state.phase) : '–'} kind=${state?.ready === false ? 'bad' : ''} href=${link('server')} />
-        <${Figure} name="Delivered" value=${rate(data.deliveredPerSecond)} title="In the last minute" />
-        <${Figure} name="Failed requests" value=${rate(data.failedPerSecond)} kind=${data.failedPerSecond > 0 ? 'warn' : ''} title="In the last minute" />
-        <${Figure} name="Backlog" value=${num(data.backlog)} href=${link('subscriptions', { by: 'backlog' })} title="Events that are not yet read by their event subscription" />
-        <${Figure} name="Pending" value=${num(data.pending)} href=${link('subscriptions', { by: 'pending' })} title="Events that failed and are tried again" />
-        <${Figure} name="In flight" value=${num(data.inFlight)} />
-        <${Figure} name="Given up, 24 h" value=${num(day.data?.givenUpInWindow)} kind=${day.data?.givenUpInWindow > 0 ? 'bad' : ''} href=${link('dead-letters')} title="Events that were dead-lettered or dropped in the last day, or since the start of the server" />
-        <${Figure} name="Failing" value=${num(data.conditions.failing)} kind=${data.conditions.failing > 0 ? 'bad' : ''} href=${link('subscriptions', { health: 'failing' })} />
-        <${Figure} name="Suspended" value=${num(data.suspended)} kind=${data.suspended > 0 ? 'bad' : ''} href=${link('subscriptions', { health: 'suspended' })} />
-        <${Figure} name="Held" value=${num(data.held)} kind=${data.held > 0 ? 'warn' : ''} href=${link('subscriptions', { health: 'held' })} />
-        <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />
-      </dl>
-      ${isFirstRun.current ? html`<${Start} />` : html`<${History} /><${Wrong} lines=${data.top} all=${data.matching} />`}
-    `}<//>
+    ${state && !state.ready && html`<div class="notice bad" role="alert">
+      <strong>The server does not accept events (${state.phase}).</strong>
+      <ul>
+        ${state.problems.map((problem) => html`<li>${problem}</li>`)}
+      </ul>
+    </div>`}
+    <${Loaded} poll=${poll}>
+      ${(/** @type {import('../openapi').components['schemas']['Top']} */ data) => html`
+        <dl class="figures">
+          <${Figure}
+            name="Server"
+            value=${state ? (state.ready ? 'ready' : state.phase) : '–'}
+            kind=${state?.ready === false ? 'bad' : ''}
+            href=${link('server')}
+          />
+          <${Figure} name="Delivered" value=${rate(data.deliveredPerSecond)} title="In the last minute" />
+          <${Figure}
+            name="Failed requests"
+            value=${rate(data.failedPerSecond)}
+            kind=${data.failedPerSecond > 0 ? 'warn' : ''}
+            title="In the last minute"
+          />
+          <${Figure}
+            name="Backlog"
+            value=${num(data.backlog)}
+            href=${link('subscriptions', { by: 'backlog' })}
+            title="Events that are not yet read by their event subscription"
+          />
+          <${Figure}
+            name="Pending"
+            value=${num(data.pending)}
+            href=${link('subscriptions', { by: 'pending' })}
+            title="Events that failed and are tried again"
+          />
+          <${Figure} name="In flight" value=${num(data.inFlight)} />
+          <${Figure}
+            name="Given up, 24 h"
+            value=${num(day.data?.givenUpInWindow)}
+            kind=${day.data?.givenUpInWindow > 0 ? 'bad' : ''}
+            href=${link('dead-letters')}
+            title="Events that were dead-lettered or dropped in the last day, or since the start of the server"
+          />
+          <${Figure}
+            name="Failing"
+            value=${num(data.conditions.failing)}
+            kind=${data.conditions.failing > 0 ? 'bad' : ''}
+            href=${link('subscriptions', { health: 'failing' })}
+          />
+          <${Figure}
+            name="Suspended"
+            value=${num(data.suspended)}
+            kind=${data.suspended > 0 ? 'bad' : ''}
+            href=${link('subscriptions', { health: 'suspended' })}
+          />
+          <${Figure}
+            name="Held"
+            value=${num(data.held)}
+            kind=${data.held > 0 ? 'warn' : ''}
+            href=${link('subscriptions', { health: 'held' })}
+          />
+          <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />
+        </dl>
+        ${isFirstRun.current ? html`<${Start} />` : html`
+          <${History} />
+          <${Wrong} lines=${data.top} all=${data.matching} />
+        `}
+      `}
+    <//>
   `;
 }
 
@@ -58,17 +108,33 @@ function Wrong({ lines, all }) {
         return html`<li key=${id} data-row class="sick">
           <div class="toolbar">
             <${Condition} line=${line} />
-            <a data-open href=${link('subscription', { id })}><b>${line.subscription}</b></a>
+            <a data-open href=${link('subscription', { id })}>
+              <b>${line.subscription}</b>
+            </a>
             <span class="faint">of ${shortName(line.topic)}</span>
-            ${health.since && html`<span class="faint">${words(health.cause)}, since <${Time} at=${health.since} /></span>`}
-            ${health.nextProbe && html`<span class="faint">next probe <${Time} at=${health.nextProbe} /></span>`}
-            <span class="faint">${num(line.backlog)} behind${line.oldestUnreadAgeSeconds ? `, oldest ${duration(line.oldestUnreadAgeSeconds)}` : ''}, ${num(line.pending)} pending</span>
+            ${health.since && html`<span class="faint">
+              ${words(health.cause)}, since <${Time} at=${health.since} />
+            </span>`}
+            ${health.nextProbe && html`<span class="faint">
+              next probe <${Time} at=${health.nextProbe} />
+            </span>`}
+            <span class="faint">
+              ${num(line.backlog)} behind
+              ${line.oldestUnreadAgeSeconds ? `, oldest ${duration(line.oldestUnreadAgeSeconds)}` : ''},${' '}
+              ${num(line.pending)} pending
+            </span>
           </div>
-          <p class="hint">${line.condition.state === 'suspended' ? nextStep(health.cause) : `${conditionText(line)}. ${STEPS[line.condition.state]}`}</p>
+          <p class="hint">
+            ${line.condition.state === 'suspended'
+              ? nextStep(health.cause)
+              : `${conditionText(line)}. ${STEPS[line.condition.state]}`}
+          </p>
         </li>`;
       })}
     </ul>
-    ${all > lines.length && html`<p><a href=${link('subscriptions', { health: 'unhealthy' })}>and ${count(all - lines.length, 'more', 'more')}</a></p>`}
+    ${all > lines.length && html`<p>
+      <a href=${link('subscriptions', { health: 'unhealthy' })}>and ${count(all - lines.length, 'more', 'more')}</a>
+    </p>`}
     ${lines.length > 0 && html`<${Command} parts=${['top', '--by', 'health']} />`}
   </section>`;
 }

@@ -26,8 +26,14 @@ const firstEvent = (id) => ({
 function Step({ number, title, step, error, children }) {
   const isOpen = step === number;
   return html`<li class=${`panel ${isOpen ? '' : 'closed'}`} aria-current=${isOpen ? 'step' : undefined}>
-    <h3>${number}. ${title}${step > number && html` <span class="badge ok">done</span>`}</h3>
-    ${isOpen && html`${children}<${Failed} error=${error} />`}
+    <h3>
+      ${number}. ${title}
+      ${step > number && html`<span class="badge ok">done</span>`}
+    </h3>
+    ${isOpen && html`
+      ${children}
+      <${Failed} error=${error} />
+    `}
   </li>`;
 }
 
@@ -38,7 +44,9 @@ function Waiting({ topic, subscription, eventId }) {
   useEffect(() => {
     if (isDelivered) go('event', { topic, id: eventId });
   }, [isDelivered]);
-  return html`<p role="status">Waiting for the first event … <a href=${link('subscription', { id: subscription })}>What happens?</a></p>`;
+  return html`<p role="status">
+    Waiting for the first event … <a href=${link('subscription', { id: subscription })}>What happens?</a>
+  </p>`;
 }
 
 export default function Start() {
@@ -93,26 +101,62 @@ export default function Start() {
     <ol class="plain steps">
       <${Step} number=${1} title="Create a topic, to which programs publish" step=${step} error=${error}>
         <form class="fields" onSubmit=${run(createTopic, 2)}>
-          <${Field} label="Name of the topic" value=${name} required hint="3 to 50 letters, digits and hyphens" onInput=${(event) => setName(event.currentTarget.value)} />
+          <${Field}
+            label="Name of the topic"
+            value=${name}
+            required
+            hint="3 to 50 letters, digits and hyphens"
+            onInput=${(event) => setName(event.currentTarget.value)}
+          />
           <${Command} parts=${['topics', 'create', topicArgument(topic)]} />
-          <div class="acts"><button type="submit" class="primary" disabled=${isBusy}>Create the topic</button></div>
+          <div class="acts">
+            <button type="submit" class="primary" disabled=${isBusy}>
+              Create the topic
+            </button>
+          </div>
         </form>
       <//>
       <${Step} number=${2} title="Subscribe an endpoint, which receives the events" step=${step} error=${error}>
         <form class="fields" onSubmit=${run(subscribe, 3)}>
-          <${Field} label="Endpoint URL" type="url" value=${endpoint} required autofocus placeholder="https://example.com/hook" hint=${hint} onInput=${(event) => setGivenEndpoint(event.currentTarget.value)} />
-          <${Command} parts=${['subscriptions', 'create', topicArgument(topic), SUBSCRIPTION, '--endpoint', endpoint || 'https://example.com/hook']} />
+          <${Field}
+            label="Endpoint URL"
+            type="url"
+            value=${endpoint}
+            required
+            autofocus
+            placeholder="https://example.com/hook"
+            hint=${hint}
+            onInput=${(event) => setGivenEndpoint(event.currentTarget.value)}
+          />
+          <${Command}
+            parts=${[
+              'subscriptions',
+              'create',
+              topicArgument(topic),
+              SUBSCRIPTION,
+              '--endpoint',
+              endpoint || 'https://example.com/hook',
+            ]}
+          />
           <div class="acts">
-            <button type="submit" class="primary" disabled=${isBusy}>Subscribe</button>
+            <button type="submit" class="primary" disabled=${isBusy}>
+              Subscribe
+            </button>
             ${isBusy && html`<span role="status">Waiting for the endpoint, which is validated …</span>`}
           </div>
         </form>
       <//>
       <${Step} number=${3} title="Publish an event" step=${step} error=${error}>
         <form class="fields" onSubmit=${run(publish, 3)}>
-          <p>An event of the type <code>Order.Placed</code> is published to the topic <b>${name}</b>.</p>
+          <p>
+            An event of the type <code>Order.Placed</code> is published to the topic <b>${name}</b>.
+          </p>
           <${Command} line=${publishLine} parts=${[]} />
-          <div class="acts"><button type="submit" class="primary" autofocus disabled=${isBusy || eventId !== ''}>Publish</button></div>
+          <div class="acts">
+            <button type="submit" class="primary" autofocus disabled=${isBusy || eventId !== ''}>
+              Publish
+            </button>
+          </div>
           ${eventId && html`<${Waiting} topic=${topic} subscription=${subscription} eventId=${eventId} />`}
         </form>
       <//>
