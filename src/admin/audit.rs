@@ -96,11 +96,11 @@ pub enum PartRecord {
     IfDone,
 }
 
-/// Whether a request with this role is recorded. The difference of a PUT is none of its changes.
+/// Whether a request with this role is recorded. The difference of a PUT or PATCH is no change.
 /// Sign-ins are recorded because one may end the session of another operator.
 fn is_audited(needed: Role, request: &HttpRequest) -> bool {
-    let is_what_if =
-        || request.method() == Method::PUT && arm::is_what_if(request).unwrap_or(false);
+    let has_difference = [Method::PUT, Method::PATCH].contains(request.method());
+    let is_what_if = || has_difference && arm::is_what_if(request).unwrap_or(false);
     let is_recorded_elsewhere = || request.extensions().get() == Some(&PartRecord::Elsewhere);
     (needed >= Role::Operate || is_sign_in(request)) && !is_what_if() && !is_recorded_elsewhere()
 }

@@ -16,6 +16,7 @@ use gridhook_api::resource::{
 };
 use gridhook_compute::ComputeError;
 use gridhook_engine::control::registry::ValidationRefusal;
+use gridhook_subscription::PlanError;
 
 /// Retry interval while the store cannot be written: a full disk is freed by people.
 const RETRY_AFTER_SECONDS: u32 = 10;
@@ -30,6 +31,9 @@ pub enum AdminError {
     /// The body is valid, and the change is refused.
     #[error("{0}")]
     Refused(String),
+    /// The event subscription cannot be delivered as it says.
+    #[error(transparent)]
+    Plan(Box<PlanError>),
     /// The token is missing.
     #[error(
         "Authentication failed: the 'Authorization' header is missing or is not of the form \
@@ -148,7 +152,7 @@ impl AdminError {
 
     fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => {
+            Self::Invalid(_) | Self::Refused(_) | Self::Plan(_) | Self::Body(_) => {
                 (StatusCode::BAD_REQUEST, "InvalidRequest")
             }
             Self::Validation(_) => (StatusCode::BAD_REQUEST, "Url validation"),
@@ -185,10 +189,10 @@ impl AdminError {
     }
 
     fn error_target(&self) -> Option<&str> {
-        if let Self::Invalid(invalid) = self {
-            Some(&invalid.target)
-        } else {
-            None
+        match self {
+            Self::Invalid(invalid) => Some(&invalid.target),
+            Self::Plan(error) => Some(error.target()),
+            _ => None,
         }
     }
 }

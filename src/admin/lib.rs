@@ -44,6 +44,7 @@ mod clock;
 mod cluster;
 mod dead_letters;
 mod declare;
+mod delivery_request;
 mod editions;
 mod error;
 mod events;

@@ -8,6 +8,7 @@ use actix_web::{HttpRequest, web};
 
 use super::{AdminError, ChaosMode, ClusterContext, Control, metrics::process::ProcessFigures};
 use gridhook_api::server::{Listener, ServerFacts, ServerProcess};
+use gridhook_deliver::test_endpoint::TEST_ENDPOINT;
 
 /// `GET /server`.
 pub(super) async fn get_server(
@@ -39,6 +40,10 @@ pub(super) async fn get_server(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: exposition.started().to_string(),
         chaos: **chaos == ChaosMode::Enabled,
+        test_endpoint: control
+            .registry
+            .has_test_endpoint()
+            .then(|| TEST_ENDPOINT.to_owned()),
         cluster: request.app_data::<web::Data<ClusterContext>>().is_some(),
         listeners: exposition
             .listeners()

@@ -72,6 +72,7 @@ struct SubscriptionSample<'a> {
     windows: SubscriptionWindows,
     rates: Option<TopRates>,
     /// Read for those that are listed, and for all if they are sorted by it.
+    /// The quantiles p50, p95 and p99.
     response_times: [Option<f64>; 3],
 }
 
@@ -110,10 +111,9 @@ impl SubscriptionSample<'_> {
                 figures.counters.requests_failed as f64,
                 0.0,
             ],
-            SortOrder::ResponseTime => self
-                .response_times
-                .map(Option::unwrap_or_default)
-                .map(round_figure),
+            SortOrder::ResponseP50 => self.rank_by_response([0, 1, 2]),
+            SortOrder::ResponseP95 => self.rank_by_response([1, 2, 0]),
+            SortOrder::ResponseP99 => self.rank_by_response([2, 1, 0]),
             SortOrder::InFlight => [figures.in_flight as f64, round_figure(rates.requests), 0.0],
             SortOrder::DeadLetters => [
                 (figures.counters.dead_lettered + figures.counters.dropped) as f64,
@@ -122,6 +122,11 @@ impl SubscriptionSample<'_> {
             ],
             SortOrder::Name => [0.0; 3],
         }
+    }
+
+    /// The response times, those of these positions in this order.
+    fn rank_by_response(&self, order: [usize; 3]) -> [f64; 3] {
+        order.map(|position| round_figure(self.response_times[position].unwrap_or_default()))
     }
 
     fn is_wanted(&self, query: &TopQuery) -> bool {
@@ -252,7 +257,7 @@ fn read_samples<'a>(
     }
     let lengths = windows.reported_lengths();
     drop(windows);
-    if query.by == SortOrder::ResponseTime {
+    if query.by.is_by_response() {
         read_response_times(control, 0..all.len(), &mut all, now);
     }
     (all, lengths)
@@ -288,8 +293,7 @@ fn read_response_times(
     let windows = control.windows.view_at(now);
     for position in positions {
         let one = &mut all[position];
-        let [p50, p95, p99] = windows.response_times(one.key(), &one.figures);
-        one.response_times = [p99, p95, p50];
+        one.response_times = windows.response_times(one.key(), &one.figures);
     }
 }
 
@@ -396,7 +400,7 @@ impl TopQuery {
             query,
             "top, skip, search, topic, window: 1m, 1h or 24h, health: healthy, unhealthy, failing, \
              suspended, probing, held, waiting, slow or idle, and by: activity, health, backlog, \
-             pending, failures, inFlight, deadLetters, responseTime or name",
+             pending, failures, inFlight, deadLetters, responseP50, responseP95, responseP99 or name",
         )?;
         Ok(Self {
             search: query.search.map(|search| search.to_ascii_lowercase()),
@@ -465,9 +469,9 @@ impl SubscriptionSample<'_> {
             requests_per_second: rates.map(|rates| rates.requests),
             failed_per_second: rates.map(|rates| rates.failed),
             success_share: success,
-            response_p50_milliseconds: self.response_times[2],
+            response_p50_milliseconds: self.response_times[0],
             response_p95_milliseconds: self.response_times[1],
-            response_p99_milliseconds: self.response_times[0],
+            response_p99_milliseconds: self.response_times[2],
             backlog: *backlog,
             oldest_unread_age_seconds: oldest.map(|at| now.since(at).as_secs()),
             pending: counters.pending,

@@ -24,6 +24,7 @@ pub mod chaos;
 pub mod clock;
 pub mod cluster;
 pub mod dead_letters;
+pub mod delivery_request;
 pub mod deployment;
 pub mod duration;
 pub mod editions;

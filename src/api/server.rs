@@ -15,6 +15,10 @@ pub struct ServerFacts {
     pub started: String,
     /// Whether faults can be injected: the setting `chaos.enabled`.
     pub chaos: bool,
+    /// Address of the test endpoint, to which any path may be added; missing if the setting
+    /// `delivery.test_endpoint` turns it off
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_endpoint: Option<String>,
     /// Whether the server is a node of a cluster.
     pub cluster: bool,
     /// Listeners of the server.

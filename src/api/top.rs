@@ -27,10 +27,24 @@ pub enum SortOrder {
     InFlight,
     /// Events that were given up
     DeadLetters,
+    /// Response times, the median
+    ResponseP50,
+    /// Response times, the 95th percentile
+    ResponseP95,
     /// Response times, the 99th percentile
-    ResponseTime,
+    ResponseP99,
     /// Names, in order
     Name,
+}
+
+impl SortOrder {
+    /// Whether it is by a quantile of the response times.
+    pub fn is_by_response(self) -> bool {
+        matches!(
+            self,
+            Self::ResponseP50 | Self::ResponseP95 | Self::ResponseP99
+        )
+    }
 }
 
 /// The health of the event subscriptions that are listed.

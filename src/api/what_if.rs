@@ -1,10 +1,10 @@
-//! The changes that a PUT would make.
+//! The changes that a PUT or PATCH would make.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// The changes that a PUT would make.
+/// The changes that a PUT or PATCH would make.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 pub struct Difference {
     /// Whether the resource exists.
@@ -15,6 +15,13 @@ pub struct Difference {
     /// shorter than minimum waits of the edition
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Whether the endpoint is validated when the change is made
+    #[serde(
+        default,
+        rename = "needsValidation",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub needs_validation: bool,
 }
 
 /// A changed value.

@@ -31,6 +31,7 @@ fn format_report(report: &ServerFacts) -> String {
         version,
         started,
         chaos,
+        test_endpoint,
         cluster,
         listeners,
         process,
@@ -62,6 +63,10 @@ fn format_report(report: &ServerFacts) -> String {
         ),
         format!("free disk       {}", size(disk_free_bytes)),
         format!("chaos           {}", if *chaos { "enabled" } else { "off" }),
+        format!(
+            "test endpoint   {}",
+            test_endpoint.as_deref().unwrap_or("off")
+        ),
         format!(
             "cluster         {}",
             if *cluster {

@@ -40,6 +40,8 @@ pub struct Delivery {
     pub allow_http: bool,
     /// The allowed networks that are not public.
     pub allow_networks: Vec<IpNet>,
+    /// Whether event subscriptions may have the test endpoint.
+    pub test_endpoint: bool,
     /// Endpoint validation.
     pub validate: ValidationMode,
     /// The trusted certificate authorities.
@@ -113,6 +115,8 @@ pub(super) struct RawDelivery {
     allow_http: AutoSwitch<bool>,
     #[serde(deserialize_with = "read::networks")]
     allow_networks: AutoSwitch<Vec<IpNet>>,
+    #[serde(deserialize_with = "read::switch")]
+    test_endpoint: AutoSwitch<bool>,
     #[serde(deserialize_with = "read::failures")]
     pub(super) suspend_after_failures: Option<u32>,
     #[serde(deserialize_with = "read::flag")]
@@ -282,6 +286,10 @@ impl RawDelivery {
                     .to_vec(),
                 AutoSwitch::Auto => Vec::new(),
                 AutoSwitch::Set(networks) => networks,
+            },
+            test_endpoint: match self.test_endpoint {
+                AutoSwitch::Auto => loopback,
+                AutoSwitch::Set(is_there) => is_there,
             },
             validate: ValidationMode {
                 enabled: self.validate,

@@ -53,6 +53,7 @@ pub const FILES: &[(&str, &[u8])] = page![
     "js/views/search.js",
     "js/views/server.js",
     "js/views/sessions.js",
+    "js/views/start.js",
     "js/views/subjects.js",
     "js/views/subscription.js",
     "js/views/subscriptions.js",

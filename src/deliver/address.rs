@@ -22,6 +22,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use url::{Host, Url};
 
+use super::test_endpoint::is_test_endpoint;
+
 /// Why an address is not called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRefused {
@@ -33,6 +35,9 @@ pub enum AddressRefused {
          network"
     )]
     Address(IpAddr),
+    /// The test endpoint is turned off.
+    #[error("the server has no test endpoint (setting delivery.test_endpoint)")]
+    TestEndpoint,
     /// The address is one of this server's listeners.
     #[error("{0} is this server itself")]
     Itself(SocketAddr),
@@ -147,6 +152,8 @@ pub struct AddressRules {
     pub allow_networks: Vec<IpNet>,
     /// Addresses on which this server listens: never called, whatever is allowed.
     pub own: Vec<SocketAddr>,
+    /// Whether the test endpoint is allowed.
+    pub test_endpoint: bool,
 }
 
 impl AddressRules {
@@ -157,6 +164,7 @@ impl AddressRules {
             allow_http: true,
             allow_networks: LOOPBACK.to_vec(),
             own: Vec::new(),
+            test_endpoint: true,
         }
     }
 
@@ -167,6 +175,7 @@ impl AddressRules {
             allow_http: true,
             allow_networks: networks.to_vec(),
             own: Vec::new(),
+            test_endpoint: false,
         }
     }
 
@@ -212,6 +221,14 @@ impl AddressRules {
     /// # Errors
     /// If it is refused.
     pub fn check_url(&self, url: &Url) -> Result<(), AddressRefused> {
+        if is_test_endpoint(url) {
+            let refused = AddressRefused::TestEndpoint;
+            return if self.test_endpoint {
+                Ok(())
+            } else {
+                Err(refused)
+            };
+        }
         if url.scheme() != "https" && !self.allow_http {
             return Err(AddressRefused::Http);
         }
@@ -236,6 +253,7 @@ impl AddressRules {
                         address,
                     },
                     refused @ (AddressRefused::Http
+                    | AddressRefused::TestEndpoint
                     | AddressRefused::Itself(_)
                     | AddressRefused::Name { .. }) => refused,
                 })?;

@@ -52,13 +52,14 @@ mod shown_head;
 pub mod signature;
 pub mod socket;
 pub mod sockets;
+pub mod test_endpoint;
 pub mod trust;
 pub mod webhook;
 
 pub use address::AddressRules;
 pub use call::{LateRequest, RequestInFlight};
 pub use request::{Destination, OutgoingRequest, RequestHeader, build};
-pub use sender::{Batch, HttpSender, HttpTarget, Sender, Sent, WebhookEncoding};
+pub use sender::{Batch, HttpSender, HttpTarget, Sender, Sent, ShownRequest, WebhookEncoding};
 pub use sockets::Sockets;
 pub use trust::{ClientCertificates, MinimumTlsVersion, TlsTrust};
 pub use webhook::{ClientOptions, RequestTimeouts, WebhookClient};

@@ -366,7 +366,10 @@ fn encoded_property(name: &str, value: &str) -> Option<(String, String)> {
 }
 
 /// A JSON array of the events.
-fn encode_array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
+///
+/// # Errors
+/// If an event must be converted and cannot be read.
+pub fn encode_array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
     let mut body = BytesMut::with_capacity(
         events
             .iter()

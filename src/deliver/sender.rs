@@ -6,6 +6,7 @@
 
 use std::{fmt, rc::Rc, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use tokio::time::{Instant, timeout_at};
 
@@ -17,6 +18,7 @@ use super::{
     identity::{TokenFailure, TokenSource},
     request::{self, Destination, OutgoingRequest, RequestError, RequestHeader},
     response::BODY_BYTES_MAX,
+    shown_head::shown_request_head,
     signature::Signer,
 };
 use gridhook_event::{Event, PartitionId, Seq, WallTime};
@@ -93,6 +95,28 @@ impl fmt::Debug for HttpTarget {
         f.debug_tuple("HttpTarget")
             .field(&self.destination)
             .finish_non_exhaustive()
+    }
+}
+
+/// A request as operators see it, without secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownRequest {
+    /// The request line and the header fields; [`None`] unless the destination is a webhook.
+    pub head: Option<String>,
+    pub body: Bytes,
+}
+
+impl HttpTarget {
+    /// The request that would send `batch`.
+    ///
+    /// # Errors
+    /// If an event cannot be read.
+    pub fn show_request(&self, batch: &Batch) -> Result<ShownRequest, RequestError> {
+        let outgoing = self.encoding.encode_batch(&self.destination, batch)?;
+        Ok(ShownRequest {
+            head: Some(shown_request_head(&self.destination, &outgoing)),
+            body: outgoing.body,
+        })
     }
 }
 

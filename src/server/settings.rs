@@ -114,12 +114,14 @@ fn address_rules(config: &Config, own: &[SocketAddr]) -> AddressRules {
     let config::Delivery {
         allow_http,
         allow_networks,
+        test_endpoint,
         ..
     } = &config.delivery;
     AddressRules {
         allow_http: *allow_http,
         allow_networks: allow_networks.clone(),
         own: own.to_vec(),
+        test_endpoint: *test_endpoint,
     }
 }
 

@@ -7,8 +7,8 @@ use siphasher::sip::SipHasher13;
 
 use crate::endpoint_wait::{EndpointWait, EndpointWaits};
 use gridhook_deliver::{
-    AddressRules, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget,
-    OutgoingRequest, RequestHeader, Sender, WebhookEncoding,
+    AddressRules, Batch, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget,
+    OutgoingRequest, RequestHeader, Sender, ShownRequest, WebhookEncoding,
     address::AddressRefused,
     clients,
     error::{MissingTenant, NoIdentity, SenderError, UnknownService},
@@ -17,8 +17,9 @@ use gridhook_deliver::{
     request,
     resource::{BatchMaxima, Connections, InvalidProperty, Resource, ResourceTarget},
     signature::{self, Signer},
+    test_endpoint::{TestSender, is_test_endpoint},
 };
-use gridhook_event::{Lane, Schema, Timestamp, WallTime};
+use gridhook_event::{Event, Lane, Schema, Timestamp, WallTime};
 use gridhook_policy::{
     PullSettings, SubscriptionSettings,
     batch::BatchLimits,
@@ -84,6 +85,26 @@ pub enum PlanError {
     /// The destination of its dead letters does not exist.
     #[error("deadLetterDestination.properties.resourceId {0}")]
     DeadLetterDestination(#[from] UnknownDestination),
+}
+
+impl PlanError {
+    /// The property of the event subscription that is wrong.
+    pub fn target(&self) -> &'static str {
+        match self {
+            Self::Destination(request::RequestError::Schema { .. }) => "eventDeliverySchema",
+            Self::Destination(_) | Self::Address(_) => "destination.properties.endpointUrl",
+            Self::Certificate { .. } => "destination.properties.clientCertificate",
+            Self::Identity(_) | Self::Tenant(_) => {
+                "destination.properties.azureActiveDirectoryApplicationIdOrUri"
+            }
+            Self::Signing(_) => "destination.properties.signing.secrets",
+            Self::Property(_) => "destination.properties",
+            Self::Transform(_) => "transform",
+            Self::Proxy { .. } => "destination.properties.proxy",
+            Self::Resource(_) => "destination.properties.resourceId",
+            Self::DeadLetterDestination(_) => "deadLetterDestination.properties.resourceId",
+        }
+    }
 }
 
 /// Delivery settings that are the same for every subscription of the server.
@@ -326,6 +347,42 @@ impl DeliveryPlan {
         })
     }
 
+    /// The request that delivers these events, without secrets. A destination other than a webhook
+    /// gets messages, which are the elements of its body.
+    ///
+    /// # Errors
+    /// If an event cannot be read.
+    pub fn show_request(
+        &self,
+        events: Vec<Event>,
+        attempts_before: u32,
+        wall: WallTime,
+    ) -> Result<ShownRequest, request::RequestError> {
+        let schema = self.settings.batch.schema;
+        let events = match &self.settings.transform {
+            Some(program) => events
+                .into_iter()
+                .map(|event| program.transform(event, schema))
+                .collect(),
+            None => events,
+        };
+        let batch = Batch {
+            events,
+            attempts_before,
+            headers: Vec::new(),
+            wall,
+            wait: Duration::ZERO,
+            permit: None,
+        };
+        match &self.target {
+            Target::Webhook(target) => target.show_request(&batch),
+            Target::Pulled | Target::Resource(_) => Ok(ShownRequest {
+                head: None,
+                body: request::encode_array(&batch.events, schema)?,
+            }),
+        }
+    }
+
     /// The plan for one of several parts of a spread topic. Together they keep to the limits of the
     /// event subscription; each may have at least one request in flight.
     #[must_use]
@@ -366,6 +423,12 @@ impl DeliveryPlan {
         }
     }
 
+    /// Whether its endpoint answers handshakes and takes deletion notices.
+    pub fn has_handshake(&self) -> bool {
+        self.webhook()
+            .is_some_and(|destination| !is_test_endpoint(destination.url()))
+    }
+
     /// Signs a handshake or a deletion notice with this unique id as deliveries are signed.
     pub fn sign_notice(&self, outgoing: &mut OutgoingRequest, id: &str, wall: WallTime) {
         if let Target::Webhook(target) = &self.target {
@@ -380,6 +443,11 @@ impl DeliveryPlan {
     pub fn new_sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, SenderError> {
         match &self.target {
             Target::Pulled => Err(SenderError::Pulled),
+            Target::Webhook(target)
+                if options.rules.test_endpoint && is_test_endpoint(target.destination.url()) =>
+            {
+                Ok(Rc::new(TestSender))
+            }
             Target::Webhook(target) => {
                 let client = clients::shared_client(options, self.record.webhook.client_spec())?;
                 Ok(Rc::new(HttpSender {

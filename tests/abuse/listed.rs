@@ -124,6 +124,9 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("dead_letter/browse/walk.rs", "FILE_BYTES_MAX", "files of 64 MiB"),
     ("dead_letter/event.rs", "DEAD_LETTERS_MAX", "100,000 dead letters in a file"),
     ("dead_letter/purge.rs", "STEPS_MAX", "64 steps in a call"),
+    ("admin/delivery_request.rs", "SHOWN_BYTES_MAX", "events of 1 MiB and 40 reads of the log in a shown \
+        request"),
+    ("admin/delivery_request.rs", "SHOWN_READS_MAX", "40 reads of the log in a shown request"),
     ("engine/control/sessions.rs", "SESSIONS_MAX", "64 sessions of the dashboard"),
     ("engine/control/sessions.rs", "SESSIONS_OF_CALLER_MAX", "8 sessions of a caller"),
     ("deliver/resource/nats/wire.rs", "LINE_BYTES_MAX", "lines and messages of 64 KiB from a NATS \

@@ -72,7 +72,9 @@ async fn pages_of_every_order_have_each_event_subscription_once() {
         "failures",
         "inFlight",
         "deadLetters",
-        "responseTime",
+        "responseP50",
+        "responseP95",
+        "responseP99",
         "name",
     ] {
         let mut all = Vec::new();
@@ -196,7 +198,10 @@ async fn a_query_that_cannot_be_used_is_refused_with_what_is_allowed() {
         ("top=0", "1 to 500"),
         ("top=501", "1 to 500"),
         ("skip=-1", "0 to 1000000"),
-        ("by=age", "deadLetters, responseTime or name"),
+        (
+            "by=age",
+            "deadLetters, responseP50, responseP95, responseP99 or name",
+        ),
         ("health=ill", "waiting, slow or idle"),
         ("colour=red", "search"),
         ("window=1d", "1m, 1h or 24h"),

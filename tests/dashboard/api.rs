@@ -1,8 +1,15 @@
 //! The operations that only the dashboard uses.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use crate::support::server::{Server, SubscriptionSpec, subscription};
+use crate::support::{
+    server::{Server, SubscriptionSpec, subscription, wait_for},
+    sink::Sink,
+};
+
+const LONG: Duration = Duration::from_secs(60);
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
 
@@ -215,5 +222,169 @@ fn a_topic_shows_its_figures_and_tests_a_filter_before_there_is_an_event_subscri
     assert_eq!(
         server.command("POST", &below, &json!({"last": 20})).json()["matched"],
         20
+    );
+}
+
+#[test]
+fn the_request_of_an_attempt_is_made_again_with_its_body_and_without_secrets() {
+    let server = Server::start(&[
+        ("JOURNAL__RETENTION", "1h"),
+        ("DELIVERY__VALIDATE", "false"),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let secret = json!([{"name": "x-code", "type": "Static", "properties": {"value": "hidden", "isSecret": true}}]);
+    let spec = SubscriptionSpec::of("http://127.0.0.1:9/hook?code=hidden")
+        .types(&["Made"])
+        .batch(10)
+        .webhook("deliveryAttributeMappings", secret);
+    server.subscribe("orders", "billing", &spec);
+    let events: Vec<Value> = (0..6)
+        .map(|id| event(id, ["Made", "Lost"][id as usize % 2]))
+        .collect();
+    server.publish("orders", &key, &serde_json::to_vec(&events).expect("JSON"));
+    let path = format!("{}/request", subscription("orders", "billing"));
+    let shown = server
+        .command(
+            "GET",
+            &format!("{path}?from=1&to=6&attempt=3"),
+            &Value::Null,
+        )
+        .json();
+    assert_eq!(
+        (&shown["events"], &shown["truncated"]),
+        (&json!(3), &json!(false))
+    );
+    let head = shown["head"].as_str().expect("a head");
+    for line in [
+        "POST /hook?[hidden]",
+        "aeg-delivery-count: 2",
+        "x-code: [hidden]",
+    ] {
+        assert!(head.lines().any(|one| one == line), "{line}: {head}");
+    }
+    assert!(!shown.to_string().contains("\"hidden\""), "{shown}");
+    let body: Value = serde_json::from_str(shown["body"].as_str().expect("a body")).expect("JSON");
+    let ids: Vec<&str> = body
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|event| event["id"].as_str().expect("an id"))
+        .collect();
+    assert_eq!(ids, ["0", "2", "4"]);
+    for (query, status, problem) in [
+        ("from=2", 404, "none matches the filter"),
+        ("from=3&to=1", 400, "is before `from`"),
+        ("to=1", 400, "from"),
+        ("from=1&attempt=x", 400, "from, to and attempt"),
+    ] {
+        let answer = server.admin("GET", &format!("{path}?{query}"), &Value::Null);
+        assert!(
+            answer.status == status && answer.text().contains(problem),
+            "{query}: {} {}",
+            answer.status,
+            answer.text()
+        );
+    }
+}
+
+#[test]
+fn a_preview_checks_all_that_a_change_checks_and_changes_nothing() {
+    let server = Server::start(&[
+        ("DELIVERY__ALLOW_NETWORKS", "127.0.0.1/32"),
+        ("LIMITS__SUBSCRIPTIONS_PER_TOPIC", "1"),
+    ]);
+    let sink = Sink::start();
+    server.topic("orders", "EventGridSchema");
+    let path = subscription("orders", "billing");
+    let preview = |method: &str, path: &str, body: &Value| {
+        server.admin(method, &format!("{path}?whatIf=true"), body)
+    };
+    let hook = |url: &str| json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
+    let url = sink.url("/hook");
+    for (destination, target) in [
+        (
+            hook("http://127.0.0.2:9/"),
+            "destination.properties.endpointUrl",
+        ),
+        (
+            json!({"endpointType": "ServiceBusQueue", "properties": {"resourceId": "none/queues/orders"}}),
+            "destination.properties.resourceId",
+        ),
+        (
+            json!({"endpointType": "WebHook", "properties": {"endpointUrl": url, "clientCertificate": "none"}}),
+            "destination.properties.clientCertificate",
+        ),
+    ] {
+        let body = json!({"properties": {"destination": destination}});
+        let refused = preview("PUT", &path, &body);
+        assert_eq!(refused.status, 400, "{target}: {}", refused.text());
+        let error = refused.json()["error"].clone();
+        assert!(
+            error["target"]
+                .as_str()
+                .is_some_and(|at| at.ends_with(target)),
+            "{error}"
+        );
+        // With a validation of its endpoint, which says the same in Azure's words.
+        assert_eq!(server.admin("PUT", &path, &body).status, 400, "{target}");
+    }
+    let body = json!({"properties": {"destination": hook(&url)}});
+    let shown = preview("PUT", &path, &body).json();
+    assert_eq!(
+        (&shown["exists"], &shown["needsValidation"]),
+        (&json!(false), &json!(true))
+    );
+    server.command("PUT", &path, &body);
+    let before = server.command("GET", &path, &Value::Null).json();
+    let full = preview("PUT", &subscription("orders", "other"), &body);
+    assert_eq!(full.status, 409, "{}", full.text());
+    let shown = preview("PATCH", &path, &json!({"labels": ["shop"]})).json();
+    assert_eq!(shown["changes"][0]["at"], "labels", "{shown}");
+    assert!(shown.get("needsValidation").is_none(), "{shown}");
+    let refused = preview(
+        "PATCH",
+        &path,
+        &json!({"destination": hook("http://127.0.0.2:9/")}),
+    );
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert_eq!(server.command("GET", &path, &Value::Null).json(), before);
+    let topic = preview("PATCH", TOPIC, &json!({"tags": {"team": "shop"}}));
+    assert!(
+        topic.status == 400 && topic.text().contains("use PUT"),
+        "{}",
+        topic.text()
+    );
+}
+
+#[test]
+fn the_test_endpoint_receives_without_a_request_and_a_setting_removes_it() {
+    let mut server = Server::start(&[("DELIVERY__VALIDATE", "true")]);
+    let facts = server.command("GET", "/server", &Value::Null).json();
+    let endpoint = facts["testEndpoint"].as_str().expect("an address");
+    let key = server.topic("orders", "EventGridSchema");
+    let spec = SubscriptionSpec::of(&format!("{endpoint}first"));
+    server.subscribe("orders", "first", &spec);
+    let body = |id| serde_json::to_vec(&[event(id, "Made")]).expect("JSON");
+    server.publish("orders", &key, &body(1));
+    let is_delivered =
+        |server: &Server, events| server.counter("orders", "first", "delivered") == events;
+    wait_for("the delivery", LONG, || is_delivered(&server, 1));
+    server.kill_9();
+    server.restart();
+    server.publish("orders", &key, &body(2));
+    wait_for("the delivery after a restart", LONG, || {
+        is_delivered(&server, 2)
+    });
+    server.unsubscribe("orders", "first");
+    let without = Server::start(&[("DELIVERY__TEST_ENDPOINT", "false")]);
+    let facts = without.command("GET", "/server", &Value::Null).json();
+    assert!(facts.get("testEndpoint").is_none(), "{facts}");
+    without.topic("orders", "EventGridSchema");
+    let body = json!({"properties": spec.properties()});
+    let refused = without.admin("PUT", &subscription("orders", "first"), &body);
+    assert!(
+        refused.status == 400 && refused.text().contains("delivery.test_endpoint"),
+        "{}",
+        refused.text()
     );
 }

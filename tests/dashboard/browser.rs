@@ -61,7 +61,8 @@ fn play_with(scene: &str, variables: &[(&str, &str)]) {
         .env(
             "GRIDHOOK_PAGE",
             PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/dashboard/page"),
-        );
+        )
+        .env("GRIDHOOK_SCENES", packages::sources("browser"));
     let mut child = program
         .stdout(file("out"))
         .stderr(file("err"))
@@ -192,6 +193,13 @@ fn every_view_is_pictured_light_and_dark_wide_and_on_a_phone() {
 fn ten_thousand_subscriptions_are_listed_within_the_budgets() {
     if is_there() {
         play("many.mjs");
+    }
+}
+
+#[test]
+fn the_code_of_the_page_is_formatted() {
+    if needs::node() {
+        play("format.mjs");
     }
 }
 

@@ -116,6 +116,7 @@ fn a_network_is_allowed_by_its_prefix() {
     let network: ipnet::IpNet = "10.1.0.0/16".parse().expect("a network");
     let rules = AddressRules {
         allow_http: false,
+        test_endpoint: false,
         allow_networks: vec![network],
         own: Vec::new(),
     };

@@ -200,7 +200,7 @@ pub(crate) fn stage(language: &str) -> tempfile::TempDir {
 }
 
 /// Where the scenarios of a language are.
-pub(super) fn sources(language: &str) -> PathBuf {
+pub(crate) fn sources(language: &str) -> PathBuf {
     let parent = if language == "browser" {
         "tests/dashboard"
     } else {

@@ -15,11 +15,12 @@ use crate::support::{
 };
 
 /// What a portal link is for, below an event subscription.
-const OF_PORTALS: [(&str, &str); 11] = [
+const OF_PORTALS: [(&str, &str); 12] = [
     ("GET", ""),
     ("PATCH", ""),
     ("GET", "/status"),
     ("GET", "/ledger"),
+    ("GET", "/request"),
     ("GET", "/deadLetters"),
     ("GET", "/deadLetters/{deadLetterKey}"),
     ("POST", "/deadLetters/redrive"),

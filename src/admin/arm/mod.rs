@@ -175,7 +175,7 @@ pub(super) async fn handle_request(
         input,
     };
     conditions.check_change(&operation.method, before.as_deref())?;
-    if operation.method == Method::PUT && is_what_if(&request)? {
+    if [Method::PUT, Method::PATCH].contains(&operation.method) && is_what_if(&request)? {
         let mut response = HttpResponse::Ok();
         if let Some(before) = &before {
             response.insert_header((ETAG, entity_tag(before)));
@@ -269,8 +269,8 @@ fn warn(response: &mut HttpResponseBuilder, warnings: impl IntoIterator<Item = S
     }
 }
 
-/// Whether a PUT has `whatIf=true`: the response then has the changes that it would make, without
-/// making them. Azure has `whatIf` for templates; here it is for one resource.
+/// Whether a PUT or PATCH has `whatIf=true`: the response then has the changes that it would make,
+/// without making them. Azure has `whatIf` for templates; here it is for one resource.
 pub(super) fn is_what_if(request: &HttpRequest) -> AdminResult<bool> {
     let mut pairs = form_urlencoded::parse(request.query_string().as_bytes());
     let flag = pairs.find(|(key, _)| key.eq_ignore_ascii_case("whatIf"));
@@ -380,6 +380,7 @@ impl From<registry::Error> for AdminError {
         match error {
             registry::Error::Unknown(what) => Self::NotFound(what),
             registry::Error::Refused(why) => Self::Refused(why),
+            registry::Error::Plan(error) => Self::Plan(error),
             registry::Error::Validation(refusal) => Self::Validation(refusal),
             registry::Error::Stale(why) => Self::Stale(why),
             registry::Error::CommandRefused(why) => Self::Conflict(format!(

@@ -104,6 +104,11 @@ enum Handler {
         for<'a> fn(Input<'a>) -> Answer<'a>,
         for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
     ),
+    /// PATCH of a resource: the same, for a handler that needs the request.
+    Patch(
+        for<'a> fn(Call<'a>) -> Answer<'a>,
+        for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+    ),
 }
 
 /// The handler that a closure body is.
@@ -200,6 +205,20 @@ pub(super) const fn patch(
     )
 }
 
+/// PATCH, with the difference for `whatIf`.
+pub(super) const fn patch_with_difference(
+    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    difference: for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+    description: Description,
+) -> Operation {
+    with_handler(
+        Method::PATCH,
+        Access::ADMIN,
+        Handler::Patch(handler, difference),
+        description,
+    )
+}
+
 pub(super) const fn delete(
     handler: for<'a> fn(Call<'a>) -> Answer<'a>,
     description: Description,
@@ -247,25 +266,28 @@ impl Operation {
     /// Handles a request.
     pub(super) async fn handle_call(&self, call: Call<'_>) -> AdminResult {
         match self.handler {
-            Handler::Call(handler) => handler(call).await,
+            Handler::Call(handler) | Handler::Patch(handler, _) => handler(call).await,
             Handler::Put(handler, _) => handler(call.input).await,
         }
     }
 
-    /// The changes that a PUT would make.
+    /// The changes that a PUT or PATCH would make.
     pub(crate) async fn compute_difference(&self, input: Input<'_>) -> AdminResult<Difference> {
         match self.handler {
+            Handler::Call(_) if self.method == Method::PATCH => Err(AdminError::Refused(
+                "This PATCH has no whatIf=true; use PUT …?whatIf=true.".to_owned(),
+            )),
             Handler::Call(_) => Err(AdminError::Refused(
                 "A deployment has no whatIf=true; use POST …/whatIf.".to_owned(),
             )),
-            Handler::Put(_, difference) => difference(input).await,
+            Handler::Put(_, difference) | Handler::Patch(_, difference) => difference(input).await,
         }
     }
 
     /// Puts a resource without a request.
     pub(crate) async fn put_resource(&self, input: Input<'_>) -> AdminResult {
         match self.handler {
-            Handler::Call(_) => Err(NO_PUT),
+            Handler::Call(_) | Handler::Patch(..) => Err(NO_PUT),
             Handler::Put(handler, _) => handler(input).await,
         }
     }
@@ -278,7 +300,7 @@ impl Operation {
     ) -> OperationBuilder {
         let named = |summary: &str| route.name_resource(summary);
         let mut draft = self.description.draft(route.tag, &route.id, named, schemas);
-        if let Handler::Put(..) = self.handler {
+        if let Handler::Put(..) | Handler::Patch(..) = self.handler {
             let what_if = "Whether to report the changes without making them";
             let changes = "The changes that would be made; only with `whatIf`";
             draft = draft

@@ -150,22 +150,43 @@ pub(super) fn difference(
 ) -> AdminResult<Difference> {
     let topic = find_topic(input.control, path)?;
     let (existing, requested) = planned_change(input, path, &topic, name)?;
-    let of = topic.record();
-    let before = existing
-        .as_ref()
-        .map(|existing| subscription::settable_json(&existing.record, &of));
-    let mut difference = difference_between(
-        before.as_ref(),
-        &subscription::settable_json(&requested, &of),
-    );
-    let longer = input.control.registry.longer_waits(&of, &requested)?;
-    difference.warnings.extend(longer_waits_warning(&longer));
+    let record = existing.as_ref().map(|existing| &*existing.record);
+    let mut difference = describe_change(input.control, &topic.record(), record, &requested)?;
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
         // Validation of its endpoint failed: a PUT validates it again.
         let at = "provisioningState".to_owned();
         let [before, after] = ["Failed", "Succeeded"].map(Value::from);
         difference.changes.push(ValueChange { at, before, after });
     }
+    Ok(difference)
+}
+
+/// The changes that a PATCH would make. No endpoint is validated.
+pub(super) fn patch_difference(
+    input: Input<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> AdminResult<Difference> {
+    let topic = find_topic(input.control, path)?;
+    let (existing, requested) = planned_patch(input, path, &topic, name)?;
+    describe_change(input.control, &topic.record(), Some(&existing), &requested)
+}
+
+/// The difference of two records, once the new one is checked as a change of it would be.
+fn describe_change(
+    control: &Control,
+    topic: &TopicRecord,
+    existing: Option<&SubscriptionRecord>,
+    requested: &SubscriptionRecord,
+) -> AdminResult<Difference> {
+    let key = topic.key();
+    control.registry.check_subscription(&key, requested)?;
+    let before = existing.map(|existing| subscription::settable_json(existing, topic));
+    let after = subscription::settable_json(requested, topic);
+    let mut difference = difference_between(before.as_ref(), &after);
+    let longer = control.registry.longer_waits(topic, requested)?;
+    difference.warnings.extend(longer_waits_warning(&longer));
+    difference.needs_validation = control.registry.needs_validation(&key, requested);
     Ok(difference)
 }
 
@@ -234,31 +255,12 @@ fn planned_change(
 
 pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
     let Input {
-        control,
-        caller,
-        body,
-        ..
+        control, caller, ..
     } = call.input;
     let topic = find_topic(control, path)?;
     let record = topic.record();
-    let existing = require_provisioned(control, &topic, path, name)?.record;
-    let ranges = control.editions.edition_ranges(&record.edition)?;
-    let mut requested = subscription::read_patch(&existing, &record, ranges, body)?;
-    requested
-        .filter
-        .domain_topic
-        .clone_from(&existing.filter.domain_topic);
+    let (existing, mut requested) = planned_patch(call.input, path, &topic, name)?;
     requested.system_data = control.stamp_change(caller, Some(existing.system_data.as_ref()));
-    check_mode(&existing, &requested)?;
-    uses::check_uses(
-        control,
-        call.input.permissions,
-        &record,
-        Some(&existing),
-        &requested,
-    )?;
-    check_expiration(control, &requested, "expirationTimeUtc")?;
-    check_start(control, &topic, &mut requested, "startsFrom")?;
     let mut answer = save_and_view(
         call.input,
         &record,
@@ -270,6 +272,35 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> Admin
         *answer.status_mut() = StatusCode::OK;
     }
     Ok(answer)
+}
+
+/// The existing record, and the record after a PATCH.
+fn planned_patch(
+    input: Input<'_>,
+    path: &TopicPath,
+    topic: &TopicHandle,
+    name: &str,
+) -> AdminResult<(Arc<SubscriptionRecord>, SubscriptionRecord)> {
+    let control = input.control;
+    let record = topic.record();
+    let existing = require_provisioned(control, topic, path, name)?.record;
+    let ranges = control.editions.edition_ranges(&record.edition)?;
+    let mut requested = subscription::read_patch(&existing, &record, ranges, input.body)?;
+    requested
+        .filter
+        .domain_topic
+        .clone_from(&existing.filter.domain_topic);
+    check_mode(&existing, &requested)?;
+    uses::check_uses(
+        control,
+        input.permissions,
+        &record,
+        Some(&existing),
+        &requested,
+    )?;
+    check_expiration(control, &requested, "expirationTimeUtc")?;
+    check_start(control, topic, &mut requested, "startsFrom")?;
+    Ok((existing, requested))
 }
 
 /// `startsFrom` is only for new event subscriptions, and must be in the past.

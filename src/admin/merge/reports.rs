@@ -90,7 +90,9 @@ pub(super) fn merge_top(query: &str, answers: &[ShardAnswer]) -> serde_json::Res
         | SortOrder::Pending
         | SortOrder::Failures
         | SortOrder::InFlight
-        | SortOrder::ResponseTime
+        | SortOrder::ResponseP50
+        | SortOrder::ResponseP95
+        | SortOrder::ResponseP99
         | SortOrder::DeadLetters => b
             .iter()
             .zip(a)

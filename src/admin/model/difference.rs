@@ -12,7 +12,7 @@ pub fn difference_between(before: Option<&Value>, after: &Value) -> Difference {
     Difference {
         exists: before.is_some(),
         changes,
-        warnings: Vec::new(),
+        ..Difference::default()
     }
 }
 

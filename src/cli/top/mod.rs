@@ -62,7 +62,7 @@ pub struct Top {
 }
 
 /// The key, the order, its name in a request, and its title.
-const SORT_KEYS: [(u8, SortOrder, &str, &str); 9] = [
+const SORT_KEYS: [(u8, SortOrder, &str, &str); 11] = [
     (b'a', SortOrder::Activity, "activity", "activity"),
     (b'h', SortOrder::Health, "health", "health"),
     (b'b', SortOrder::Backlog, "backlog", "backlog"),
@@ -71,10 +71,22 @@ const SORT_KEYS: [(u8, SortOrder, &str, &str); 9] = [
     (b'i', SortOrder::InFlight, "inFlight", "requests in flight"),
     (b'd', SortOrder::DeadLetters, "deadLetters", "dead letters"),
     (
+        b'5',
+        SortOrder::ResponseP50,
+        "responseP50",
+        "response time, p50",
+    ),
+    (
+        b'9',
+        SortOrder::ResponseP95,
+        "responseP95",
+        "response time, p95",
+    ),
+    (
         b'r',
-        SortOrder::ResponseTime,
-        "responseTime",
-        "response time",
+        SortOrder::ResponseP99,
+        "responseP99",
+        "response time, p99",
     ),
     (b'n', SortOrder::Name, "name", "name"),
 ];

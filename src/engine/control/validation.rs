@@ -289,7 +289,7 @@ impl EndpointValidator {
     /// Sends a deletion notice to the endpoint of `plan`, in a task of its own.
     pub fn notify_deleted(&self, plan: &Arc<DeliveryPlan>, topic: &str, subscription_id: String) {
         let name = plan.record.name.clone();
-        if plan.webhook().is_none() {
+        if !plan.has_handshake() {
             return;
         }
         let Ok(permit) = Arc::clone(&self.deletion_notices).try_acquire_owned() else {

@@ -1,5 +1,19 @@
 // Who may use the server: tokens, portal links, sessions and the audit trail, and what a session that ends leaves behind.
-import { NETWORK, Server, TOKEN, check, hash, receiver, scene, settled, show, signIn, topicId, until, visit } from './support.mjs';
+import {
+  NETWORK,
+  Server,
+  TOKEN,
+  check,
+  hash,
+  receiver,
+  scene,
+  settled,
+  show,
+  signIn,
+  topicId,
+  until,
+  visit,
+} from './support.mjs';
 
 let server;
 let page;
@@ -9,7 +23,8 @@ const main = () => page.locator('main');
 const dialog = () => page.getByRole('dialog');
 const heading = (name) => page.getByRole('heading', { level: 1, name, exact: true }).waitFor();
 const button = (name) => page.getByRole('button', { name, exact: true });
-const statusOf = async (token) => (await fetch(`${server.url}/top`, { headers: { authorization: `Bearer ${token}` } })).status;
+const statusOf = async (token) =>
+  (await fetch(`${server.url}/top`, { headers: { authorization: `Bearer ${token}` } })).status;
 
 await scene({
   async 'a token is created, shown once, and revoked'() {
@@ -19,7 +34,12 @@ await scene({
     await page.getByRole('link', { name: 'Tokens', exact: true }).click();
     await heading('Tokens');
     await button('New token …').click();
-    check(await dialog().getByLabel('Name').evaluate((one) => one === document.activeElement), 'the focus is not on the name');
+    check(
+      await dialog()
+        .getByLabel('Name')
+        .evaluate((one) => one === document.activeElement),
+      'the focus is not on the name',
+    );
     await dialog().getByLabel('Name').fill('no spaces');
     await button('Create').click();
     await dialog().locator('.wrong').getByText('1 to 64 letters').waitFor();
@@ -54,7 +74,10 @@ await scene({
     const other = await context.newPage();
     await other.goto(link);
     await other.getByRole('heading', { level: 1, name: 'Event subscriptions' }).waitFor();
-    check((await other.locator('nav.views a').allInnerTexts()).join() === 'Subscriptions,Dead letters', 'the link shows the views of an operator');
+    check(
+      (await other.locator('nav.views a').allInnerTexts()).join() === 'Subscriptions,Dead letters',
+      'the link shows the views of an operator',
+    );
     await other.close();
     await page.reload();
     await main().getByRole('cell', { name: 'shop-link', exact: true }).waitFor();
@@ -86,9 +109,16 @@ await scene({
   async 'the audit trail has a view of its own'() {
     await page.getByRole('link', { name: 'Audit trail' }).click();
     await heading('Audit trail');
-    await main().getByRole('cell', { name: 'shop-link', exact: true }).or(main().getByText('tokens', { exact: false })).first().waitFor();
+    await main()
+      .getByRole('cell', { name: 'shop-link', exact: true })
+      .or(main().getByText('tokens', { exact: false }))
+      .first()
+      .waitFor();
     await show(page, hash('server'));
-    check((await main().getByRole('tab', { name: 'Audit trail' }).count()) === 0, 'the audit trail is a tab of the server, too');
+    check(
+      (await main().getByRole('tab', { name: 'Audit trail' }).count()) === 0,
+      'the audit trail is a tab of the server, too',
+    );
     watch.clean('audit');
   },
 
@@ -127,7 +157,10 @@ await scene({
     await dialog().getByLabel('Token of an operator').fill(token);
     await button('Sign in').click();
     await dialog().waitFor({ state: 'detached' });
-    check((await main().getByLabel('Name', { exact: true }).inputValue()) === '', 'another operator sees what was typed');
+    check(
+      (await main().getByLabel('Name', { exact: true }).inputValue()) === '',
+      'another operator sees what was typed',
+    );
     watch.clean('sessions that end');
   },
 });

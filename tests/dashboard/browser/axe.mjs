@@ -22,8 +22,8 @@ await scene({
     await fill(server);
     ({ page, watch } = await visit(server));
   },
-  'light': all('light'),
-  'dark': all('dark'),
+  light: all('light'),
+  dark: all('dark'),
 
   async 'dialogs and the page of the sign-in'() {
     await page.keyboard.press('?');
@@ -40,7 +40,18 @@ await scene({
     for (const { name, at } of VIEWS) {
       await show(narrow.page, at);
       const wide = await narrow.page.evaluate(() => document.documentElement.scrollWidth);
-      check(wide <= 320, `${name} is ${wide} pixels wide: ${await narrow.page.evaluate(() => [...document.querySelectorAll('body *')].filter((one) => one.getBoundingClientRect().right > 321 && !one.closest('.table, .views, pre, .command code')).slice(0, 4).map((one) => one.outerHTML.slice(0, 120)).join('\n'))}`);
+      check(
+        wide <= 320,
+        `${name} is ${wide} pixels wide: ${await narrow.page.evaluate(() =>
+          [...document.querySelectorAll('body *')]
+            .filter(
+              (one) => one.getBoundingClientRect().right > 321 && !one.closest('.table, .views, pre, .command code'),
+            )
+            .slice(0, 4)
+            .map((one) => one.outerHTML.slice(0, 120))
+            .join('\n'),
+        )}`,
+      );
     }
     await show(narrow.page, VIEWS[3].at);
     check((await violations(narrow.page)).length === 0, `320: ${(await violations(narrow.page)).join('\n')}`);
@@ -48,8 +59,13 @@ await scene({
   },
 
   async 'a box without a name is found'() {
-    const seeded = await visit(server, { seed: { 'js/table.js': (text) => text.replace('aria-label=${`Select all of ${name}`}', '') } });
+    const seeded = await visit(server, {
+      seed: { 'js/table.js': (text) => text.replace('aria-label=${`Select all of ${name}`}', '') },
+    });
     await show(seeded.page, VIEWS[3].at);
-    check((await violations(seeded.page)).some((one) => one.startsWith('label')), 'a box without a name went through');
+    check(
+      (await violations(seeded.page)).some((one) => one.startsWith('label')),
+      'a box without a name went through',
+    );
   },
 });

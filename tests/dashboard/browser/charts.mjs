@@ -10,10 +10,25 @@ const column = (value) => Array.from({ length: STEPS }, (_, index) => (index < 2
 /** A course of ten minutes that ends now. */
 function course() {
   return {
-    recorded: true, since: new Date(Date.now() - 60_000).toISOString(), from: new Date(Date.now() - STEPS * 5000).toISOString(), stepSeconds: 5,
-    published: column(100), delivered: column(90), failedRequests: column(40), givenUp: column(1), refusedRequests: column(10), busyRequests: column(5), unansweredRequests: column(3),
-    backlog: column(7), pending: column(4), responseP50Milliseconds: column(12.5), responseP99Milliseconds: column(80),
-    destinations: [{ topic: topicId('orders'), subscription: 'slow', delivered: column(10) }, { topic: topicId('orders'), subscription: 'busy', delivered: column(80) }],
+    recorded: true,
+    since: new Date(Date.now() - 60_000).toISOString(),
+    from: new Date(Date.now() - STEPS * 5000).toISOString(),
+    stepSeconds: 5,
+    published: column(100),
+    delivered: column(90),
+    failedRequests: column(40),
+    givenUp: column(1),
+    refusedRequests: column(10),
+    busyRequests: column(5),
+    unansweredRequests: column(3),
+    backlog: column(7),
+    pending: column(4),
+    responseP50Milliseconds: column(12.5),
+    responseP99Milliseconds: column(80),
+    destinations: [
+      { topic: topicId('orders'), subscription: 'slow', delivered: column(10) },
+      { topic: topicId('orders'), subscription: 'busy', delivered: column(80) },
+    ],
   };
 }
 
@@ -30,13 +45,28 @@ await scene({
     await context.route(/\/history\?/, (route) => route.fulfill({ json: report }));
     await page.reload();
     await settled(page);
-    for (const title of ['Events', 'Failed requests by status', 'Waiting events', 'Response time', 'Delivered by destination, the busiest']) await main().getByText(title, { exact: true }).waitFor();
-    for (const name of ['refused (4xx)', 'busy (429, 503)', 'no response', 'other, such as 500']) await main().locator('figcaption').getByText(name).waitFor();
-    const names = await main().locator('figure').filter({ hasText: 'Delivered by destination' }).locator('.key').allInnerTexts();
+    for (const title of [
+      'Events',
+      'Failed requests by status',
+      'Waiting events',
+      'Response time',
+      'Delivered by destination, the busiest',
+    ])
+      await main().getByText(title, { exact: true }).waitFor();
+    for (const name of ['refused (4xx)', 'busy (429, 503)', 'no response', 'other, such as 500'])
+      await main().locator('figcaption').getByText(name).waitFor();
+    const names = await main()
+      .locator('figure')
+      .filter({ hasText: 'Delivered by destination' })
+      .locator('.key')
+      .allInnerTexts();
     check(/busy/.test(names[0]) && /slow/.test(names[1]), `the busiest is not the first: ${names}`);
     // The times below may end at the edge, too.
     const axis = await main().locator('figure').first().locator('g > text').allTextContents();
-    check(axis.every((text) => text.endsWith('/s')), `the axis has no unit: ${axis}`);
+    check(
+      axis.every((text) => text.endsWith('/s')),
+      `the axis has no unit: ${axis}`,
+    );
     watch.clean('charts');
   },
 
@@ -65,12 +95,16 @@ await scene({
     const rows = await main().getByRole('region', { name: 'Figures' }).locator('tbody tr').count();
     check(rows > 15 && rows < 40, `${rows} steps are shown of a fifth of ${STEPS}`);
     await chosen.click();
-    await until('all steps', async () => (await main().getByRole('region', { name: 'Figures' }).locator('tbody tr').count()) === STEPS);
+    await until(
+      'all steps',
+      async () => (await main().getByRole('region', { name: 'Figures' }).locator('tbody tr').count()) === STEPS,
+    );
   },
 
   async 'the table has all series with their units, for keyboard and readers'() {
     const headers = await main().getByRole('region', { name: 'Figures' }).locator('th').allInnerTexts();
-    for (const name of ['Time', 'published, /s', 'refused (4xx), /s', 'backlog', 'p99, ms', 'orders / busy, /s']) check(headers.includes(name), `${name} is no column of ${headers}`);
+    for (const name of ['Time', 'published, /s', 'refused (4xx), /s', 'backlog', 'p99, ms', 'orders / busy, /s'])
+      check(headers.includes(name), `${name} is no column of ${headers}`);
     const found = await violations(page);
     check(found.length === 0, found.join('\n'));
     watch.clean('the table');

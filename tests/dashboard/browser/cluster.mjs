@@ -13,7 +13,11 @@ let nodes;
 let page;
 let watch;
 
-const row = (name, of = page) => of.getByRole('region', { name: 'Nodes' }).locator('tbody tr').filter({ has: of.getByText(name, { exact: true }) });
+const row = (name, of = page) =>
+  of
+    .getByRole('region', { name: 'Nodes' })
+    .locator('tbody tr')
+    .filter({ has: of.getByText(name, { exact: true }) });
 const says = (name, text, of = page) => row(name, of).locator('.badge', { hasText: text }).first().waitFor();
 
 /** Presses a button with the keyboard alone, and confirms. */
@@ -86,7 +90,10 @@ await scene({
     const reader = await visit(nodes.b, { token });
     await show(reader.page, AT);
     await says('a', 'owner', reader.page);
-    check((await reader.page.getByRole('region', { name: 'Nodes' }).getByRole('button').count()) === 0, 'a reader may act');
+    check(
+      (await reader.page.getByRole('region', { name: 'Nodes' }).getByRole('button').count()) === 0,
+      'a reader may act',
+    );
     reader.watch.clean('reader');
     await reader.context.close();
   },
@@ -101,7 +108,10 @@ await scene({
     await nodes.b.kill();
     await says('b', 'dead');
     await act('Forget', 'b', 'b');
-    await until('it to be gone', async () => (await page.getByRole('region', { name: 'Nodes' }).locator('tbody tr').count()) === 1);
+    await until(
+      'it to be gone',
+      async () => (await page.getByRole('region', { name: 'Nodes' }).locator('tbody tr').count()) === 1,
+    );
     watch.clean('drained and forgotten');
     await nodes.b.start();
     await says('b', 'alive');
@@ -121,17 +131,20 @@ await scene({
 
   async 'text of a record stays text'() {
     ({ page, watch } = await visit(nodes.b));
-    const change = (url, edit) => page.context().route(url, async (route) => {
-      // The page may be closed meanwhile.
-      const response = await route.fetch().catch(() => null);
-      const answered = response ? route.fulfill({ response, json: edit(await response.json()) }) : route.abort();
-      await answered.catch(() => undefined);
-    });
+    const change = (url, edit) =>
+      page.context().route(url, async (route) => {
+        // The page may be closed meanwhile.
+        const response = await route.fetch().catch(() => null);
+        const answered = response ? route.fulfill({ response, json: edit(await response.json()) }) : route.abort();
+        await answered.catch(() => undefined);
+      });
     await change('**/cluster/status', (view) => {
       const node = { ...view.nodes[0], name: HOSTILE, address: HOSTILE, version: HOSTILE, state: 'dead', owns: [] };
       return { ...view, name: HOSTILE, node: HOSTILE, problem: HOSTILE, nodes: [...view.nodes, node] };
     });
-    await change('**/cluster/ownership', (view) => ({ value: [{ ...view.value[0], ownerName: HOSTILE, wantedBy: HOSTILE }] }));
+    await change('**/cluster/ownership', (view) => ({
+      value: [{ ...view.value[0], ownerName: HOSTILE, wantedBy: HOSTILE }],
+    }));
     await show(page, AT);
     await page.getByRole('button', { name: `Forget: ${HOSTILE}` }).click();
     const dialog = page.getByRole('dialog');

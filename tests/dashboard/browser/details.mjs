@@ -1,6 +1,26 @@
 // What operators of other dashboards miss: exact numbers, large payloads, links that show the same, obeying Retry-After, a path prefix.
 import http from 'node:http';
-import { NETWORK, SCOPE, Server, TOKEN, Watch, changeText, check, endpoint, flashes, hash, scene, settled, show, signIn, subscriptionId, topicId, unfold, until, visit } from './support.mjs';
+import {
+  NETWORK,
+  SCOPE,
+  Server,
+  TOKEN,
+  Watch,
+  changeText,
+  check,
+  endpoint,
+  flashes,
+  hash,
+  scene,
+  settled,
+  show,
+  signIn,
+  subscriptionId,
+  topicId,
+  unfold,
+  until,
+  visit,
+} from './support.mjs';
 
 let server;
 const id = subscriptionId('orders', 'legacy');
@@ -11,10 +31,17 @@ await scene({
     server = await Server.start();
     const hook = await endpoint();
     await server.topic('orders');
-    const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };
+    const deadLetterDestination = {
+      endpointType: 'StorageBlob',
+      properties: { resourceId: '/r', blobContainerName: 'letters' },
+    };
     await server.subscribe('orders', 'legacy', `${hook}/400`, { properties: { deadLetterDestination } });
     const head = `"eventType":"Order.Placed","subject":"orders/1","dataVersion":"1","eventTime":"${new Date().toISOString()}"`;
-    await server.ask('POST', '/topics/orders/api/events', `[{"id":"big",${head},"data":{"exact":${BIG},"long":9007199254740993,"text":"${'x'.repeat(70 * 1024)}"}}]`);
+    await server.ask(
+      'POST',
+      '/topics/orders/api/events',
+      `[{"id":"big",${head},"data":{"exact":${BIG},"long":9007199254740993,"text":"${'x'.repeat(70 * 1024)}"}}]`,
+    );
     await until('the dead letter', async () => (await server.ask('GET', `${id}/deadLetters`)).value.length === 1);
   },
 
@@ -25,10 +52,16 @@ await scene({
       await page.locator('main').locator('button.opener, summary').first().click();
       await page.locator('.payload pre').waitFor();
       const text = await page.locator('.payload pre').innerText();
-      check(text.includes(`"exact": ${BIG}`) && text.includes('"long": 9007199254740993'), `not exact: ${text.slice(0, 400)}`);
+      check(
+        text.includes(`"exact": ${BIG}`) && text.includes('"long": 9007199254740993'),
+        `not exact: ${text.slice(0, 400)}`,
+      );
       check(text.length <= 64 * 1024, `${text.length} characters are shown`);
       await page.getByText('the first 64 KiB of').waitFor();
-      const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download' }).click()]);
+      const [file] = await Promise.all([
+        page.waitForEvent('download'),
+        page.getByRole('button', { name: 'Download' }).click(),
+      ]);
       const stream = await file.createReadStream();
       let length = 0;
       for await (const part of stream) length += part.length;
@@ -54,7 +87,10 @@ await scene({
     const other = await context.newPage();
     await other.goto(page.url());
     await other.getByText('No dead letter matches').waitFor();
-    check((await other.locator('main').getByLabel('Reason').inputValue()) === 'TimeToLiveExceeded', 'the filter is lost');
+    check(
+      (await other.locator('main').getByLabel('Reason').inputValue()) === 'TimeToLiveExceeded',
+      'the filter is lost',
+    );
     await other.goBack().catch(() => undefined);
     await context.close();
   },
@@ -65,7 +101,13 @@ await scene({
     let asked = 0;
     await context.route('**/supervision', (route) => {
       asked += 1;
-      return asked > 1 ? route.continue() : route.fulfill({ status: 503, headers: { 'retry-after': '3' }, json: { error: { code: 'ServerBusy', message: 'Too many requests wait.', details: [] } } });
+      return asked > 1
+        ? route.continue()
+        : route.fulfill({
+            status: 503,
+            headers: { 'retry-after': '3' },
+            json: { error: { code: 'ServerBusy', message: 'Too many requests wait.', details: [] } },
+          });
     });
     const began = Date.now();
     await show(page, hash('server', { tab: 'supervision' }));
@@ -79,14 +121,20 @@ await scene({
 
   async 'copying works where the browser has no clipboard for pages on plain http'() {
     const { context, page } = await visit(server);
-    await context.addInitScript(() => Object.defineProperty(Navigator.prototype, 'clipboard', { get: () => undefined }));
+    await context.addInitScript(() =>
+      Object.defineProperty(Navigator.prototype, 'clipboard', { get: () => undefined }),
+    );
     await page.reload();
     await show(page, hash('jobs', { id }));
     await flashes(page, 'Copied', () => page.locator('.command').getByRole('button', { name: 'Copy' }).last().click());
     await show(page, hash('subscriptions'));
     await page.locator('main').getByLabel('Search by name or endpoint').focus();
     await page.keyboard.press('ControlOrMeta+v');
-    check((await page.locator('main').getByLabel('Search by name or endpoint').inputValue()) === 'gridhook replay list orders legacy', 'another text was copied');
+    check(
+      (await page.locator('main').getByLabel('Search by name or endpoint').inputValue()) ===
+        'gridhook replay list orders legacy',
+      'another text was copied',
+    );
     await context.close();
   },
 
@@ -150,21 +198,41 @@ await scene({
       WebHook: { endpointUrl: 'http://127.0.0.1:9/hook' },
     };
     const services = {
-      AMQP: { URL: 'amqp://127.0.0.1:9' }, FUNCTIONS: { URL: 'http://127.0.0.1:9', FUNCTION_KEY: 'key' }, HUB: { URL: 'kafka://127.0.0.1:9' }, KAFKA: { URL: 'kafka://127.0.0.1:9' },
-      NATS: { URL: 'nats://127.0.0.1:9' }, BUS: { URL: 'http://127.0.0.1:9', SAS_TOKEN: 'SharedAccessSignature sr=s' },
-      SQS: { URL: 'http://127.0.0.1:9/1', ACCESS_KEY_ID: 'id', SECRET_ACCESS_KEY: 'key' }, QUEUE: { URL: 'http://127.0.0.1:9', SAS_TOKEN: 'sv=1&sig=s' },
+      AMQP: { URL: 'amqp://127.0.0.1:9' },
+      FUNCTIONS: { URL: 'http://127.0.0.1:9', FUNCTION_KEY: 'key' },
+      HUB: { URL: 'kafka://127.0.0.1:9' },
+      KAFKA: { URL: 'kafka://127.0.0.1:9' },
+      NATS: { URL: 'nats://127.0.0.1:9' },
+      BUS: { URL: 'http://127.0.0.1:9', SAS_TOKEN: 'SharedAccessSignature sr=s' },
+      SQS: { URL: 'http://127.0.0.1:9/1', ACCESS_KEY_ID: 'id', SECRET_ACCESS_KEY: 'key' },
+      QUEUE: { URL: 'http://127.0.0.1:9', SAS_TOKEN: 'sv=1&sig=s' },
     };
-    const settings = Object.entries(services).flatMap(([name, values]) => Object.entries(values).map(([key, value]) => [`GRIDHOOK_DELIVERY__RESOURCES__${name}__${key}`, value]));
+    const settings = Object.entries(services).flatMap(([name, values]) =>
+      Object.entries(values).map(([key, value]) => [`GRIDHOOK_DELIVERY__RESOURCES__${name}__${key}`, value]),
+    );
     const other = await Server.start(Object.fromEntries(settings));
     await other.topic('orders', { inputSchema: 'CloudEventSchemaV1_0' });
     await other.ask('PUT', `${SCOPE}/namespaces/shop`, { location: 'local' });
     await other.ask('PUT', `${SCOPE}/namespaces/shop/topics/inner`, { properties: {} });
     // The server's own list of kinds: a new one needs a line above.
-    const refused = await other.ask('PUT', `${subscriptionId('orders', 'none')}`, { properties: { destination: { endpointType: 'Pigeon', properties: {} } } }).catch((error) => error.message);
-    const allowed = /allowed (?:are|is) ([\w, ]+)/.exec(refused)?.[1].split(/,? (?:and |or )?|, /).filter((one) => /^[A-Z]/.test(one)) ?? [];
-    check(JSON.stringify(allowed.sort()) === JSON.stringify(Object.keys(kinds)), `the server has ${allowed}: ${refused}`);
+    const refused = await other
+      .ask('PUT', `${subscriptionId('orders', 'none')}`, {
+        properties: { destination: { endpointType: 'Pigeon', properties: {} } },
+      })
+      .catch((error) => error.message);
+    const allowed =
+      /allowed (?:are|is) ([\w, ]+)/
+        .exec(refused)?.[1]
+        .split(/,? (?:and |or )?|, /)
+        .filter((one) => /^[A-Z]/.test(one)) ?? [];
+    check(
+      JSON.stringify(allowed.sort()) === JSON.stringify(Object.keys(kinds)),
+      `the server has ${allowed}: ${refused}`,
+    );
     for (const [kind, properties] of Object.entries(kinds)) {
-      await other.ask('PUT', subscriptionId('orders', kind.toLowerCase()), { properties: { destination: { endpointType: kind, properties }, eventDeliverySchema: 'CloudEventSchemaV1_0' } });
+      await other.ask('PUT', subscriptionId('orders', kind.toLowerCase()), {
+        properties: { destination: { endpointType: kind, properties }, eventDeliverySchema: 'CloudEventSchemaV1_0' },
+      });
     }
     const { context, page, watch } = await visit(other);
     const main = page.locator('main');
@@ -173,21 +241,34 @@ await scene({
       const address = properties.resourceId ?? properties.endpointUrl;
       const before = await other.ask('GET', id);
       await show(page, hash('topic', { id: topicId('orders') }));
-      await main.getByRole('row').filter({ hasText: kind.toLowerCase() }).filter({ hasText: address }).first().waitFor();
+      await main
+        .getByRole('row')
+        .filter({ hasText: kind.toLowerCase() })
+        .filter({ hasText: address })
+        .first()
+        .waitFor();
       await show(page, hash('subscription', { id, tab: 'settings' }));
       await main.getByRole('region', { name: 'Health' }).getByText(address).waitFor();
       await main.getByText(kind, { exact: true }).first().waitFor();
       for (const value of Object.values(properties)) await main.getByText(String(value)).first().waitFor();
       await show(page, hash('edit', { id }));
       const json = JSON.parse(await main.getByLabel('JSON of the properties').inputValue());
-      for (const [key, value] of Object.entries(properties)) check(JSON.stringify(json.destination.properties[key]) === JSON.stringify(value), `${kind}: the editor has no ${key}: ${JSON.stringify(json.destination)}`);
+      for (const [key, value] of Object.entries(properties))
+        check(
+          JSON.stringify(json.destination.properties[key]) === JSON.stringify(value),
+          `${kind}: the editor has no ${key}: ${JSON.stringify(json.destination)}`,
+        );
       await main.getByLabel('Labels, separated by commas').fill('kept');
       await main.getByRole('button', { name: 'Review' }).click();
       await main.getByRole('region', { name: 'Changes' }).getByText('labels').waitFor();
       await main.getByRole('button', { name: 'Save' }).click();
       await main.getByRole('heading', { level: 1, name: kind.toLowerCase(), exact: true }).waitFor();
       const after = await other.ask('GET', id);
-      check(JSON.stringify(after.properties.destination) === JSON.stringify(before.properties.destination) && after.properties.labels[0] === 'kept', `${kind}: ${JSON.stringify(after.properties)}`);
+      check(
+        JSON.stringify(after.properties.destination) === JSON.stringify(before.properties.destination) &&
+          after.properties.labels[0] === 'kept',
+        `${kind}: ${JSON.stringify(after.properties)}`,
+      );
     }
     watch.clean('kinds of destinations');
     await context.close();
@@ -211,7 +292,10 @@ await scene({
     await main.getByRole('button', { name: 'Save' }).click();
     await main.getByRole('heading', { level: 1, name: 'legacy', exact: true }).waitFor();
     const { properties } = await server.ask('GET', own);
-    check(properties.ordering.key === 'subject' && properties.transform.body.startsWith('join'), JSON.stringify(properties));
+    check(
+      properties.ordering.key === 'subject' && properties.transform.body.startsWith('join'),
+      JSON.stringify(properties),
+    );
     check(JSON.stringify(properties.retryPolicy.schedule) === '["30s","2h"]', JSON.stringify(properties.retryPolicy));
     await show(page, hash('subscription', { id: own, tab: 'settings' }));
     for (const text of ['ordering', 'transform', '30s, 2h']) await main.getByText(text).first().waitFor();
@@ -221,7 +305,8 @@ await scene({
     await main.getByLabel('Transformation of the body (JMESPath)').fill('join(');
     await main.getByRole('button', { name: 'Review' }).click();
     await main.locator('.wrong, [role=alert]').getByText('transform.body').first().waitFor();
-    for (const label of ['Order by key', 'Retry schedule', 'Transformation of the body (JMESPath)']) await main.getByLabel(label).fill('');
+    for (const label of ['Order by key', 'Retry schedule', 'Transformation of the body (JMESPath)'])
+      await main.getByLabel(label).fill('');
     await main.getByRole('button', { name: 'Review' }).click();
     await changes.waitFor();
     await main.getByRole('button', { name: 'Save' }).click();
@@ -242,7 +327,9 @@ await scene({
     await off.page.keyboard.press('c');
     check(!off.page.url().includes('chaos'), 'a key leads to it');
     await off.context.close();
-    const on = await visit(server, { seed: { 'js/app.js': (text) => text.replace('facts.data?.chaos ?? false', 'true') } });
+    const on = await visit(server, {
+      seed: { 'js/app.js': (text) => text.replace('facts.data?.chaos ?? false', 'true') },
+    });
     await way(on.page).waitFor();
     await on.context.close();
     const other = await Server.start({ GRIDHOOK_CHAOS__ENABLED: 'true' });
@@ -256,10 +343,19 @@ await scene({
     const target = new URL(server.url);
     const proxy = http.createServer((request, response) => {
       if (!request.url.startsWith('/grid/')) return response.writeHead(404).end();
-      const passed = http.request({ host: target.hostname, port: target.port, path: request.url.slice(5), method: request.method, headers: request.headers }, (answer) => {
-        response.writeHead(answer.statusCode, answer.headers);
-        answer.pipe(response);
-      });
+      const passed = http.request(
+        {
+          host: target.hostname,
+          port: target.port,
+          path: request.url.slice(5),
+          method: request.method,
+          headers: request.headers,
+        },
+        (answer) => {
+          response.writeHead(answer.statusCode, answer.headers);
+          answer.pipe(response);
+        },
+      );
       passed.on('error', () => response.destroy());
       response.on('close', () => passed.destroy());
       return request.pipe(passed);
@@ -284,7 +380,10 @@ await scene({
     const session = JSON.parse(await page.evaluate(() => localStorage.getItem('gridhook.session')));
     check(session.key && !JSON.stringify(session).includes(TOKEN), 'the page keeps the token of the operator');
     const [cookie] = await context.cookies(`${server.url}/ui/`);
-    check(cookie.httpOnly && cookie.sameSite === 'Strict' && cookie.path === '/ui', `the cookie is ${JSON.stringify(cookie)}`);
+    check(
+      cookie.httpOnly && cookie.sameSite === 'Strict' && cookie.path === '/ui',
+      `the cookie is ${JSON.stringify(cookie)}`,
+    );
     check((await context.cookies(server.url)).length === 0, 'the cookie is sent beyond the page');
     await page.getByRole('button', { name: /^Sign out/ }).click();
     await page.getByLabel('Token of an operator').waitFor();

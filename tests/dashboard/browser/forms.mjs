@@ -1,5 +1,21 @@
 // The form of an event subscription: every subject, namespaces, errors at their field, and nothing lost by leaving.
-import { SCOPE, Server, check, hash, leave, receiver, scene, settled, show, subscriptionId, topicId, unfold, until, violations, visit } from './support.mjs';
+import {
+  SCOPE,
+  Server,
+  check,
+  hash,
+  leave,
+  receiver,
+  scene,
+  settled,
+  show,
+  subscriptionId,
+  topicId,
+  unfold,
+  until,
+  violations,
+  visit,
+} from './support.mjs';
 
 const BIG = '9007199254740993';
 let server;
@@ -30,10 +46,21 @@ await scene({
     await server.ask('PUT', `${SCOPE}/namespaces/plant/topics/heat`, {});
     ({ page, watch } = await visit(server));
     await show(page, hash('edit', { topic: topicId('orders') }));
-    check(await main().getByLabel('Name', { exact: true }).evaluate((one) => one === document.activeElement), 'the focus is not on the name');
+    check(
+      await main()
+        .getByLabel('Name', { exact: true })
+        .evaluate((one) => one === document.activeElement),
+      'the focus is not on the name',
+    );
     const subjects = await main().locator('details.subject > summary').allInnerTexts();
-    check(subjects.join() === 'Filter,Headers,Signing,Batching and rate limit,Retries,Order,Transformation,Dead letters', `${subjects}`);
-    check((await main().locator('details.subject[open]').count()) === 0, 'a subject is open although nothing of it is set');
+    check(
+      subjects.join() === 'Filter,Headers,Signing,Batching and rate limit,Retries,Order,Transformation,Dead letters',
+      `${subjects}`,
+    );
+    check(
+      (await main().locator('details.subject[open]').count()) === 0,
+      'a subject is open although nothing of it is set',
+    );
     await unfold(page);
     const found = await violations(page);
     check(found.length === 0, found.join('\n'));
@@ -55,17 +82,33 @@ await scene({
     await main().getByLabel('Requests a second, at most').fill('25');
     await main().getByLabel('Retry schedule').fill('30s, 2h');
     await main().getByLabel('Retry schedule').blur();
-    await main().getByRole('img', { name: /after 30 s; 3: after 2 h/ }).waitFor();
+    await main()
+      .getByRole('img', { name: /after 30 s; 3: after 2 h/ })
+      .waitFor();
     await button('Use the folder of the server').click();
     await create('whole');
     const { properties } = await server.ask('GET', subscriptionId('orders', 'whole'));
     const webhook = properties.destination.properties;
     const [condition] = properties.filter.advancedFilters;
-    check(condition.operatorType === 'NumberGreaterThan' && condition.key === 'data.total' && condition.value === 10.5, JSON.stringify(properties.filter));
-    check(webhook.deliveryAttributeMappings[0].properties.sourceField === 'data.region' && webhook.maxRequestsPerSecond === 25 && webhook.signing.secrets.length === 1, JSON.stringify(webhook));
-    check(properties.deadLetterDestination.properties.blobContainerName === 'whole', JSON.stringify(properties.deadLetterDestination));
+    check(
+      condition.operatorType === 'NumberGreaterThan' && condition.key === 'data.total' && condition.value === 10.5,
+      JSON.stringify(properties.filter),
+    );
+    check(
+      webhook.deliveryAttributeMappings[0].properties.sourceField === 'data.region' &&
+        webhook.maxRequestsPerSecond === 25 &&
+        webhook.signing.secrets.length === 1,
+      JSON.stringify(webhook),
+    );
+    check(
+      properties.deadLetterDestination.properties.blobContainerName === 'whole',
+      JSON.stringify(properties.deadLetterDestination),
+    );
     await show(page, hash('edit', { id: subscriptionId('orders', 'whole') }));
-    check((await main().getByLabel('Field', { exact: true }).inputValue()) === 'data.total', 'a set subject is not open');
+    check(
+      (await main().getByLabel('Field', { exact: true }).inputValue()) === 'data.total',
+      'a set subject is not open',
+    );
     watch.clean('every subject');
   },
 
@@ -73,7 +116,10 @@ await scene({
     await open({ topic: topicId('things') });
     await main().getByLabel('Name', { exact: true }).fill('cloud');
     await main().getByLabel('Endpoint URL').fill(`${hook}/cloud`);
-    check((await main().getByLabel('Delivery schema').locator('option').allInnerTexts()).join() === 'CloudEvents 1.0', 'a schema is offered that the topic does not allow');
+    check(
+      (await main().getByLabel('Delivery schema').locator('option').allInnerTexts()).join() === 'CloudEvents 1.0',
+      'a schema is offered that the topic does not allow',
+    );
     await create('cloud');
     const heat = `${SCOPE}/namespaces/plant/topics/heat`;
     await open({ topic: heat });
@@ -105,12 +151,37 @@ await scene({
     await main().locator('summary', { hasText: 'Retries' }).click();
     await main().getByLabel('Attempts, at most').fill('31');
     await main().locator('summary', { hasText: 'Retries' }).click();
-    await main().locator('form').first().evaluate((form) => Object.assign(form, { noValidate: true }));
+    await main()
+      .locator('form')
+      .first()
+      .evaluate((form) => Object.assign(form, { noValidate: true }));
     await button('Review').click();
     await main().locator('.wrong').waitFor();
     check(await main().getByLabel('Attempts, at most').isVisible(), 'the subject of the error stays folded');
     check((await main().locator('.wrong, [role=alert]').count()) === 1, 'the error is shown twice');
     watch.problems = watch.problems.filter((one) => !/status of 400/.test(one));
+  },
+
+  async 'a review checks what creating checks: the name, the services, the limits'() {
+    watch.allowed = [/status of 4\d\d/];
+    const name = main().getByLabel('Name', { exact: true });
+    await main().getByLabel('Attempts, at most').fill('30');
+    await name.fill('whole');
+    await button('Review').click();
+    await main().locator('.wrong').getByText('An event subscription with this name exists').waitFor();
+    await name.fill('a b');
+    await button('Review').click();
+    await main().locator('.wrong').getByText('letters').waitFor();
+    check((await main().locator('.wrong, [role=alert]').count()) === 1, 'the error of the name is shown twice');
+    await name.fill('wrong');
+    await main().getByLabel('Destination', { exact: true }).selectOption('Kafka');
+    await main().getByLabel('Resource id').fill('nowhere');
+    await main().getByLabel('Topic of Kafka').fill('orders');
+    await button('Review').click();
+    await main().locator('.wrong').getByText('nowhere').waitFor();
+    check((await main().locator('.wrong, [role=alert]').count()) === 1, 'the error of the service is shown twice');
+    check(await button('Create').isDisabled(), 'what was refused can be created');
+    watch.problems = watch.problems.filter((one) => !/status of 4/.test(one));
   },
 
   async 'leaving asks, and staying loses nothing'() {
@@ -123,12 +194,28 @@ await scene({
     await heading('Topics');
   },
 
+  async 'a new form after a changed one is empty'() {
+    await show(page, hash('edit', { id: subscriptionId('orders', 'whole') }));
+    await until('its address', async () => (await main().getByLabel('Endpoint URL').inputValue()).endsWith('/whole'));
+    await show(page, hash('edit', { topic: topicId('orders') }));
+    await heading('New event subscription');
+    check(
+      (await main().getByLabel('Endpoint URL').inputValue()) === '',
+      'the address of another event subscription is in a new form',
+    );
+  },
+
   async 'numbers beyond 2^53 keep their digits, and a wrong shape is told'() {
     await server.subscribe('orders', 'exact', `${hook}/exact`);
     await open({ id: subscriptionId('orders', 'exact') });
     const json = main().getByLabel('JSON of the properties');
     const text = await json.inputValue();
-    await json.fill(text.replace(/"filter": \{[^}]*\}/, `"filter": { "advancedFilters": [{ "operatorType": "NumberIn", "key": "data.account", "values": [${BIG}] }] }`));
+    await json.fill(
+      text.replace(
+        /"filter": \{[^}]*\}/,
+        `"filter": { "advancedFilters": [{ "operatorType": "NumberIn", "key": "data.account", "values": [${BIG}] }] }`,
+      ),
+    );
     await main().getByLabel('Labels, separated by commas').fill('kept');
     await main().getByLabel('Labels, separated by commas').blur();
     check((await json.inputValue()).includes(BIG), 'the form has changed the number');

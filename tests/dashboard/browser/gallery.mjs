@@ -15,13 +15,20 @@ await scene({
     fs.rmSync(folder, { recursive: true, force: true });
     fs.mkdirSync(folder, { recursive: true });
     for (const width of WIDTHS) {
-      const { context, page, watch } = await visit(server, { viewport: { width, height: 900 }, reducedMotion: 'reduce' });
+      const { context, page, watch } = await visit(server, {
+        viewport: { width, height: 900 },
+        reducedMotion: 'reduce',
+      });
       for (const { name, at, full } of VIEWS) {
         await show(page, at);
         await page.locator('main').getByText(full).filter({ visible: true }).first().waitFor();
         for (const colorScheme of THEMES) {
           await page.emulateMedia({ colorScheme });
-          await page.screenshot({ path: path.join(folder, `${name.replace(/\W+/g, '-')}-${colorScheme}-${width}.jpg`), type: 'jpeg', quality: 70 });
+          await page.screenshot({
+            path: path.join(folder, `${name.replace(/\W+/g, '-')}-${colorScheme}-${width}.jpg`),
+            type: 'jpeg',
+            quality: 70,
+          });
         }
       }
       watch.clean(`${width} pixels`);

@@ -1,5 +1,22 @@
 // What the page says is so: conditions, failures, waits, an absent server, lists that hold still, and how others read it.
-import { NETWORK, SCOPE, Server, changeResponses, check, endpoint, flashes, hash, scene, show, sleep, subscriptionId, topicId, turn, until, visit } from './support.mjs';
+import {
+  NETWORK,
+  SCOPE,
+  Server,
+  changeResponses,
+  check,
+  endpoint,
+  flashes,
+  hash,
+  scene,
+  show,
+  sleep,
+  subscriptionId,
+  topicId,
+  turn,
+  until,
+  visit,
+} from './support.mjs';
 
 let server;
 let page;
@@ -21,14 +38,20 @@ await scene({
     await server.topic('orders');
     await server.subscribe('orders', 'billing', `${hook}/200`);
     await server.subscribe('orders', 'crawling', `${slow}/200/slow`);
-    const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };
+    const deadLetterDestination = {
+      endpointType: 'StorageBlob',
+      properties: { resourceId: '/r', blobContainerName: 'letters' },
+    };
     await server.subscribe('orders', 'legacy', `${hook}/400`, { properties: { deadLetterDestination } });
     for (let n = 0; n < 11; n += 1) {
       await server.subscribe('orders', `paused-${n}`, `${hook}/200`);
       await server.ask('POST', `${id(`paused-${n}`)}/hold`);
     }
     const began = Date.now();
-    await server.publish('orders', Array.from({ length: 4 }, (_, n) => ({ id: `first-${n}` })));
+    await server.publish(
+      'orders',
+      Array.from({ length: 4 }, (_, n) => ({ id: `first-${n}` })),
+    );
     await server.subscribe('orders', 'warehouse', `${hook}/503`);
     await server.publish('orders', [{ id: 'last' }]);
     await until('the deliveries', async () => (await status('billing')).counters.delivered === 5);
@@ -51,7 +74,8 @@ await scene({
     await main().getByRole('link', { name: 'and 3 more' }).click();
     await page.getByText('13 of 15').waitFor();
     await show(page, hash('topic', { id: orders }));
-    const row = (name) => main().getByRole('region', { name: 'Event subscriptions' }).getByRole('row').filter({ hasText: name }).first();
+    const row = (name) =>
+      main().getByRole('region', { name: 'Event subscriptions' }).getByRole('row').filter({ hasText: name }).first();
     await row('legacy').getByText('failing').waitFor();
     await row('warehouse').getByText('suspended').waitFor();
     await row('paused-1').getByText('held').waitFor();
@@ -68,7 +92,9 @@ await scene({
     await failure.getByText('Look at what it says about the events').waitFor();
     await show(page, hash('subscription', { id: id('warehouse') }));
     await main().getByText('after a probe that succeeds').waitFor();
-    await main().getByText(/\d+ suspensions? in a row/).waitFor();
+    await main()
+      .getByText(/\d+ suspensions? in a row/)
+      .waitFor();
     await main().getByRole('link', { name: 'Retry schedule' }).click();
     await main().getByRole('heading', { level: 1, name: 'Retry schedule' }).waitFor();
     await main().getByText('6 min 40 s').first().waitFor();
@@ -76,12 +102,21 @@ await scene({
 
   async 'an advice names the setting that is in force'() {
     const restore = await changeResponses(context, '**/status', (body) => {
-      const health = { state: 'suspended', cause: 'TimedOut', since: body.actor.lastEnd ?? new Date().toISOString(), nextProbe: new Date().toISOString(), consecutiveSuspensions: 1 };
+      const health = {
+        state: 'suspended',
+        cause: 'TimedOut',
+        since: body.actor.lastEnd ?? new Date().toISOString(),
+        nextProbe: new Date().toISOString(),
+        consecutiveSuspensions: 1,
+      };
       return { ...body, health, endpoint: { ...body.endpoint, responseTimeoutInSeconds: 7 } };
     });
     await show(page, hash('subscription', { id: id('billing') }));
     await main().getByText('within 7 s').first().waitFor();
-    check(!(await main().innerText()).includes('delivery.response_timeout'), 'the setting of the server is named, which does not count');
+    check(
+      !(await main().innerText()).includes('delivery.response_timeout'),
+      'the setting of the server is named, which does not count',
+    );
     await restore();
   },
 
@@ -103,8 +138,14 @@ await scene({
     await show(page, hash('event', { topic: orders, id: 'first-0' }));
     const regions = main().locator('section[data-row]');
     await regions.first().waitFor();
-    check((await regions.first().getAttribute('aria-label')) === 'legacy', `the first is ${await regions.first().getAttribute('aria-label')}`);
-    check((await regions.nth(1).getAttribute('aria-label'))?.startsWith('paused-'), 'an unread one comes after a delivered one');
+    check(
+      (await regions.first().getAttribute('aria-label')) === 'legacy',
+      `the first is ${await regions.first().getAttribute('aria-label')}`,
+    );
+    check(
+      (await regions.nth(1).getAttribute('aria-label'))?.startsWith('paused-'),
+      'an unread one comes after a delivered one',
+    );
     check(!/deadLetterWaiting|UndeliverableDueTo/.test(await main().innerText()), 'a code of the API is shown as text');
     await show(page, hash('dead-letters', { id: id('legacy') }));
     await main().getByText('Undeliverable: bad request').filter({ visible: true }).first().waitFor();
@@ -133,7 +174,10 @@ await scene({
     await main().getByRole('button', { name: 'Hold 11' }).waitFor();
     await main().getByLabel('Search by name or endpoint').fill('billing');
     await page.getByText('1 of 16').waitFor();
-    check(await main().getByRole('button', { name: 'Hold', exact: true }).isDisabled(), 'hidden rows are still selected');
+    check(
+      await main().getByRole('button', { name: 'Hold', exact: true }).isDisabled(),
+      'hidden rows are still selected',
+    );
     await main().getByLabel('Search by name or endpoint').fill('paused');
     await page.getByText('11 of 16').waitFor();
     await main().locator('tbody input').first().click();
@@ -158,8 +202,16 @@ await scene({
   },
 
   async 'attempts begin with the newest and go both ways'() {
-    await server.ask('PUT', id('billing'), await server.ask('GET', id('billing')).then(({ properties }) => ({ properties })));
-    for (let n = 0; n < 12; n += 1) await server.publish('orders', Array.from({ length: 10 }, (_, index) => ({ id: `many-${n}-${index}` })));
+    await server.ask(
+      'PUT',
+      id('billing'),
+      await server.ask('GET', id('billing')).then(({ properties }) => ({ properties })),
+    );
+    for (let n = 0; n < 12; n += 1)
+      await server.publish(
+        'orders',
+        Array.from({ length: 10 }, (_, index) => ({ id: `many-${n}-${index}` })),
+      );
     await until('the deliveries', async () => (await status('billing')).counters.delivered >= 126);
     // Requests at the same time end in any order: the newest is the one after all others.
     await server.publish('orders', [{ id: 'newest' }]);
@@ -174,16 +226,25 @@ await scene({
 
   async 'a lone sample is drawn, and no label is cut'() {
     const steps = Array.from({ length: 120 }, (_, n) => (n === 60 ? 5 : null));
-    const lone = Object.fromEntries(['published', 'delivered', 'failedRequests', 'givenUp', 'backlog', 'pending'].map((key) => [key, steps]));
+    const lone = Object.fromEntries(
+      ['published', 'delivered', 'failedRequests', 'givenUp', 'backlog', 'pending'].map((key) => [key, steps]),
+    );
     const restore = await changeResponses(context, '**/history?*', (body) => ({ ...body, ...lone, recorded: true }));
     await show(page, hash('overview'));
     await main().locator('path.lone').first().waitFor({ state: 'attached' });
     const drawn = await main().locator('path.lone').first().getAttribute('d');
     check(/^M[\d.]+ [\d.]+h/.test(drawn ?? ''), `the sample is drawn as ${drawn}`);
-    const cut = await page.evaluate(() => [...document.querySelectorAll('svg[role=img]')].flatMap((svg) => {
-      const box = svg.getBoundingClientRect();
-      return [...svg.querySelectorAll('text')].filter((text) => text.getBoundingClientRect().right > box.right + 1 || text.getBoundingClientRect().left < box.left - 1).map((text) => text.textContent);
-    }));
+    const cut = await page.evaluate(() =>
+      [...document.querySelectorAll('svg[role=img]')].flatMap((svg) => {
+        const box = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll('text')]
+          .filter(
+            (text) =>
+              text.getBoundingClientRect().right > box.right + 1 || text.getBoundingClientRect().left < box.left - 1,
+          )
+          .map((text) => text.textContent);
+      }),
+    );
     check(cut.length === 0, `labels are cut: ${cut}`);
     await restore();
   },
@@ -196,11 +257,16 @@ await scene({
     await main().getByRole('tab', { name: 'Settings' }).click();
     await main().getByRole('tabpanel', { name: 'Settings' }).waitFor();
     await show(page, hash('event', { topic: orders }));
-    const names = await main().getByRole('link').evaluateAll((links) => links.map((link) => link.getAttribute('aria-label') ?? link.textContent));
+    const names = await main()
+      .getByRole('link')
+      .evaluateAll((links) => links.map((link) => link.getAttribute('aria-label') ?? link.textContent));
     check(!names.some((name) => /^[\d,]+$/.test(name.trim())), `links are named ${names}`);
     await show(page, hash('tail', { subscription: 'nobody' }));
     await main().locator('[role=status]').getByText('connected').waitFor();
-    check(!/lines/.test(await main().locator('[role=status]').first().innerText()), 'a status is told again at each line');
+    check(
+      !/lines/.test(await main().locator('[role=status]').first().innerText()),
+      'a status is told again at each line',
+    );
   },
 
   async 'a search from anywhere finds events, names and endpoints, and a wrong topic leads to the right one'() {
@@ -251,7 +317,9 @@ await scene({
     const before = await page.screenshot({ clip, animations: 'disabled' });
     await main().getByRole('button', { name: 'Delete …' }).click();
     await page.getByRole('dialog').waitFor();
-    await until('a message that the dialog does not cover', async () => before.equals(await page.screenshot({ clip, animations: 'disabled' })));
+    await until('a message that the dialog does not cover', async () =>
+      before.equals(await page.screenshot({ clip, animations: 'disabled' })),
+    );
     await page.keyboard.press('Escape');
     await page.locator('.messages').getByRole('button', { name: 'Close message' }).click();
     await flashes(page, 'billing held', () => main().getByRole('button', { name: 'Hold' }).click());
@@ -275,7 +343,12 @@ await scene({
   },
 
   async 'a view that throws leaves the rest of the page'() {
-    const broken = await visit(server, { seed: { 'js/views/editions.js': (text) => text.replace('const edition = data.editions.find', 'const edition = null.editions.find') } });
+    const broken = await visit(server, {
+      seed: {
+        'js/views/editions.js': (text) =>
+          text.replace('const edition = data.editions.find', 'const edition = null.editions.find'),
+      },
+    });
     await show(broken.page, hash('editions'));
     await broken.page.getByRole('heading', { level: 1, name: 'Not shown' }).waitFor();
     await broken.page.getByRole('link', { name: 'Topics', exact: true }).click();
@@ -307,8 +380,14 @@ await scene({
     server.child.kill('SIGSTOP');
     await page.locator('.bar').getByText('server unreachable').waitFor();
     check(questions <= 2, `it is noticed after ${questions} questions`);
-    await page.locator('.bar').getByText(/updated \d+ s ago/).waitFor();
-    check((await page.locator('.banner').count()) === 1 && (await main().locator('.notice[role=alert]').count()) === 0, 'there is more than one box');
+    await page
+      .locator('.bar')
+      .getByText(/updated \d+ s ago/)
+      .waitFor();
+    check(
+      (await page.locator('.banner').count()) === 1 && (await main().locator('.notice[role=alert]').count()) === 0,
+      'there is more than one box',
+    );
     server.child.kill('SIGCONT');
     await page.locator('.bar').getByText('live', { exact: true }).waitFor();
     await page.locator('.banner').waitFor({ state: 'detached' });

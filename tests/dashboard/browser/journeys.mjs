@@ -1,5 +1,20 @@
 // What operators come for, from the first view to the last click: with the mouse, and with the keyboard alone.
-import { Server, check, flashes, hash, leave, receiver, scene, settled, subscriptionId, taken, topicId, turn, until, visit } from './support.mjs';
+import {
+  Server,
+  check,
+  flashes,
+  hash,
+  leave,
+  receiver,
+  scene,
+  settled,
+  subscriptionId,
+  taken,
+  topicId,
+  turn,
+  until,
+  visit,
+} from './support.mjs';
 
 let server;
 let page;
@@ -17,7 +32,14 @@ const heading = (name) => page.getByRole('heading', { level: 1, name, exact: tru
 /** Moves the focus with Tab until it is on the element, as an operator without a mouse does. */
 async function tabTo(locator, key = 'Tab') {
   for (let n = 0; n < 150; n += 1) {
-    if (await locator.first().evaluate((one) => one === document.activeElement || (one.tagName === 'TR' && one.contains(document.activeElement)))) return;
+    if (
+      await locator
+        .first()
+        .evaluate(
+          (one) => one === document.activeElement || (one.tagName === 'TR' && one.contains(document.activeElement)),
+        )
+    )
+      return;
     await page.keyboard.press(key);
   }
   throw new Error(`Tab does not reach ${locator}: ${await main().innerText()}`);
@@ -35,12 +57,24 @@ await scene({
     hook = await receiver(answers, received);
     server = await Server.start();
     await server.topic('orders');
-    const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };
+    const deadLetterDestination = {
+      endpointType: 'StorageBlob',
+      properties: { resourceId: '/r', blobContainerName: 'letters' },
+    };
     await server.subscribe('orders', 'billing', `${hook}/shop`);
-    await server.subscribe('orders', 'picky', `${hook}/shop`, { properties: { filter: { includedEventTypes: ['Order.Cancelled'] } } });
+    await server.subscribe('orders', 'picky', `${hook}/shop`, {
+      properties: { filter: { includedEventTypes: ['Order.Cancelled'] } },
+    });
     await server.subscribe('orders', 'legacy', `${hook}/legacy`, { properties: { deadLetterDestination } });
-    await server.publish('orders', ['a', 'b', 'c'].map((id) => ({ id })));
-    await until('the deliveries', async () => (await status('billing')).counters.delivered === 3 && (await status('legacy')).counters.deadLettered === 3);
+    await server.publish(
+      'orders',
+      ['a', 'b', 'c'].map((id) => ({ id })),
+    );
+    await until(
+      'the deliveries',
+      async () =>
+        (await status('billing')).counters.delivered === 3 && (await status('legacy')).counters.deadLettered === 3,
+    );
     ({ page, watch } = await visit(server));
   },
 
@@ -72,7 +106,10 @@ await scene({
   async 'mouse: redrive the dead letters'() {
     answers.legacy = 200;
     await page.getByRole('link', { name: 'Dead letters', exact: true }).click();
-    await main().getByRole('region', { name: 'Event subscriptions with dead letters' }).getByRole('link', { name: 'legacy' }).click();
+    await main()
+      .getByRole('region', { name: 'Event subscriptions with dead letters' })
+      .getByRole('link', { name: 'legacy' })
+      .click();
     await button('Redrive all that match …').click();
     await main().getByText('3 dead letters').waitFor();
     await main().getByLabel('Events per second').fill('100');
@@ -80,7 +117,9 @@ await scene({
     await button('Redrive 3').click();
     await heading('Jobs of legacy');
     await main().getByText('completed').waitFor();
-    await until('the dead letters to arrive', () => ['a', 'b', 'c'].every((id) => received.legacy.filter((one) => one === id).length >= 2));
+    await until('the dead letters to arrive', () =>
+      ['a', 'b', 'c'].every((id) => received.legacy.filter((one) => one === id).length >= 2),
+    );
   },
 
   async 'mouse: change an endpoint'() {
@@ -95,7 +134,10 @@ await scene({
     await main().locator('section').getByText(`${hook}/new`).first().waitFor();
     await server.publish('orders', [{ id: 'to-new' }]);
     await until('the new endpoint to receive', () => received.new?.includes('to-new'));
-    check((await server.ask('GET', subscriptionId('orders', 'billing'))).properties.retryPolicy.maxDeliveryAttempts === 30, 'something else has changed');
+    check(
+      (await server.ask('GET', subscriptionId('orders', 'billing'))).properties.retryPolicy.maxDeliveryAttempts === 30,
+      'something else has changed',
+    );
   },
 
   async 'mouse: replay an hour'() {
@@ -125,7 +167,12 @@ await scene({
     await page.getByRole('dialog').getByLabel('Type picky to confirm').fill('picky');
     await dialogButton('Delete').click();
     await heading('orders');
-    await until('it to be gone', () => status('picky').then(() => false, () => true));
+    await until('it to be gone', () =>
+      status('picky').then(
+        () => false,
+        () => true,
+      ),
+    );
     watch.allowed = [/status of 400/, /status of 404/];
     watch.problems = watch.problems.filter((one) => !/status of 40[04]/.test(one));
     watch.clean('mouse');
@@ -192,7 +239,11 @@ await scene({
     await until('the last event of before', () => received.legacy.includes('to-third'));
     answers.legacy = 400;
     await server.publish('orders', [{ id: 'late' }]);
-    await until('a dead letter', async () => (await server.ask('GET', `${subscriptionId('orders', 'legacy')}/deadLetters`)).value.some((one) => one.id === 'late'));
+    await until('a dead letter', async () =>
+      (await server.ask('GET', `${subscriptionId('orders', 'legacy')}/deadLetters`)).value.some(
+        (one) => one.id === 'late',
+      ),
+    );
     answers.legacy = 200;
     await page.evaluate(() => /** @type {HTMLElement} */ (document.activeElement).blur());
     await press('g', 'd');
@@ -218,16 +269,25 @@ await scene({
     await main().getByText('stored events match').waitFor();
     await tabTo(button('Start the replay'));
     await press('Enter');
-    await until('the replay to be there', async () => (await server.ask('GET', `${subscriptionId('orders', 'legacy')}/replays`)).value.some((job) => job.kind === 'replay'));
+    await until('the replay to be there', async () =>
+      (await server.ask('GET', `${subscriptionId('orders', 'legacy')}/replays`)).value.some(
+        (job) => job.kind === 'replay',
+      ),
+    );
   },
 
   async 'retry now: one event by mouse, all that wait by keyboard'() {
     await server.subscribe('orders', 'later', `${hook}/store`, { properties: { retryPolicy: { schedule: ['1h'] } } });
-    await server.publish('orders', ['x', 'y', 'z'].map((id) => ({ id: `later-${id}` })));
+    await server.publish(
+      'orders',
+      ['x', 'y', 'z'].map((id) => ({ id: `later-${id}` })),
+    );
     await until('the failures', async () => (await status('later')).counters.requestsFailed === 3);
     answers.store = 200;
     await turn(page, hash('event', { topic: orders, id: 'later-y' }));
-    await flashes(page, 'gridhook subscriptions retry orders later ', () => main().getByRole('region', { name: 'later' }).getByRole('button', { name: 'Retry now' }).click());
+    await flashes(page, 'gridhook subscriptions retry orders later ', () =>
+      main().getByRole('region', { name: 'later' }).getByRole('button', { name: 'Retry now' }).click(),
+    );
     await until('the event to arrive', () => received.store.filter((one) => one === 'later-y').length === 2);
     check(received.store.length === 4, `others were sent, too: ${received.store}`);
     await main().getByRole('region', { name: 'later' }).getByRole('link', { name: 'later' }).click();

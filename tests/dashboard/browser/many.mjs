@@ -2,7 +2,20 @@
 import fs from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
-import { Server, Watch, check, hash, scene, settled, show, subscriptionId, report, topicId, until, visit } from './support.mjs';
+import {
+  Server,
+  Watch,
+  check,
+  hash,
+  scene,
+  settled,
+  show,
+  subscriptionId,
+  report,
+  topicId,
+  until,
+  visit,
+} from './support.mjs';
 
 const TOPICS = 10;
 const EACH = 1000;
@@ -23,14 +36,25 @@ function processor() {
 /** The size of the page as a browser receives it. */
 async function size() {
   const folder = process.env.GRIDHOOK_PAGE;
-  const files = fs.readdirSync(folder, { recursive: true, withFileTypes: true }).filter((file) => file.isFile() && file.name !== 'LICENSES.txt').map((file) => path.relative(folder, path.join(file.parentPath, file.name)));
-  const received = files.map((file) => new Promise((done, fail) => {
-    http.get(`${server.url}/ui/${file}`, { headers: { 'accept-encoding': 'gzip' } }, (response) => {
-      let bytes = 0;
-      response.on('data', (part) => (bytes += part.length)).on('end', () => done(bytes)).on('error', fail);
-      check(response.statusCode === 200, `${file}: ${response.statusCode}`);
-    }).on('error', fail);
-  }));
+  const files = fs
+    .readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((file) => file.isFile() && file.name !== 'LICENSES.txt')
+    .map((file) => path.relative(folder, path.join(file.parentPath, file.name)));
+  const received = files.map(
+    (file) =>
+      new Promise((done, fail) => {
+        http
+          .get(`${server.url}/ui/${file}`, { headers: { 'accept-encoding': 'gzip' } }, (response) => {
+            let bytes = 0;
+            response
+              .on('data', (part) => (bytes += part.length))
+              .on('end', () => done(bytes))
+              .on('error', fail);
+            check(response.statusCode === 200, `${file}: ${response.statusCode}`);
+          })
+          .on('error', fail);
+      }),
+  );
   return (await Promise.all(received)).reduce((sum, bytes) => sum + bytes, 0);
 }
 
@@ -59,7 +83,13 @@ await scene({
     const work = [];
     for (let topic = 0; topic < TOPICS; topic += 1) {
       await server.topic(`topic-${topic}`);
-      work.push(...Array.from({ length: EACH }, (_, index) => () => server.subscribe(`topic-${topic}`, `subscription-${topic}-${index}`, `http://127.0.0.1:9/${index}`)));
+      work.push(
+        ...Array.from(
+          { length: EACH },
+          (_, index) => () =>
+            server.subscribe(`topic-${topic}`, `subscription-${topic}-${index}`, `http://127.0.0.1:9/${index}`),
+        ),
+      );
     }
     const worker = async () => {
       for (let next = work.pop(); next; next = work.pop()) await next();
@@ -104,17 +134,35 @@ await scene({
       const pages = { first: 0, middle: 4800, last: 9800 };
       for (const [page, skip] of Object.entries(pages)) {
         pages[page] = await cost(`/top?by=${by}&top=200&skip=${skip}`);
-        report(`processor time of a poll by ${by}, ${page} page (budget 5 ms, optimised)`, `${pages[page].toFixed(1)} ms`);
+        report(
+          `processor time of a poll by ${by}, ${page} page (budget 5 ms, optimised)`,
+          `${pages[page].toFixed(1)} ms`,
+        );
         check(pages[page] <= 60, `a poll by ${by} costs ${pages[page]} ms on the ${page} page`);
       }
-      check(pages.last <= 2 * pages.first, `the last page by ${by} costs ${pages.last} ms, the first ${pages.first} ms`);
+      check(
+        pages.last <= 2 * pages.first,
+        `the last page by ${by} costs ${pages.last} ms, the first ${pages.first} ms`,
+      );
     }
   },
 
   async 'the other views stand it, too'() {
     const { context, page, watch } = await visit(server);
     const id = subscriptionId('topic-0', 'subscription-0-0');
-    for (const view of [hash('overview'), hash('topics'), hash('topic', { id: topicId('topic-0') }), hash('subscription', { id }), hash('event'), hash('dead-letters'), hash('jobs'), hash('filter', { id }), hash('server'), hash('server', { tab: 'supervision' }), hash('editions')]) {
+    for (const view of [
+      hash('overview'),
+      hash('topics'),
+      hash('topic', { id: topicId('topic-0') }),
+      hash('subscription', { id }),
+      hash('event'),
+      hash('dead-letters'),
+      hash('jobs'),
+      hash('filter', { id }),
+      hash('server'),
+      hash('server', { tab: 'supervision' }),
+      hash('editions'),
+    ]) {
       await show(page, view);
       await settled(page);
       const nodes = await page.evaluate(() => document.querySelectorAll('*').length);
@@ -125,7 +173,12 @@ await scene({
   },
 
   async 'a list without windows is found'() {
-    const { page } = await visit(server, { seed: { 'js/table.js': (text) => text.replace('total > WINDOWED && !details', 'false'), 'js/views/subscriptions.js': (text) => text.replace('const PAGE = 200', 'const PAGE = 500') } });
+    const { page } = await visit(server, {
+      seed: {
+        'js/table.js': (text) => text.replace('total > WINDOWED && !details', 'false'),
+        'js/views/subscriptions.js': (text) => text.replace('const PAGE = 200', 'const PAGE = 500'),
+      },
+    });
     await show(page, hash('subscriptions'));
     await page.getByText('10,000 of 10,000').waitFor();
     await until('its rows', async () => (await page.locator('main tbody tr').count()) >= 200);

@@ -1,7 +1,20 @@
 // The pictures of the README and of the manual. With GRIDHOOK_SCREENSHOTS they are written, otherwise only made.
 import fs from 'node:fs';
 import path from 'node:path';
-import { Server, check, endpoint, hash, scene, show, sleep, subscriptionId, report, topicId, until, visit } from './support.mjs';
+import {
+  Server,
+  check,
+  endpoint,
+  hash,
+  scene,
+  show,
+  sleep,
+  subscriptionId,
+  report,
+  topicId,
+  until,
+  visit,
+} from './support.mjs';
 
 /** Of all pictures together. */
 const BYTES = 300_000;
@@ -21,31 +34,59 @@ const PICTURES = {
 await scene({
   async 'a shop'() {
     server = await Server.start();
-    const hook = await endpoint((where) => (where.startsWith('/503') ? 'The warehouse is closed for stocktaking until 18:00.' : 'ok'));
-    const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };
+    const hook = await endpoint((where) =>
+      where.startsWith('/503') ? 'The warehouse is closed for stocktaking until 18:00.' : 'ok',
+    );
+    const deadLetterDestination = {
+      endpointType: 'StorageBlob',
+      properties: { resourceId: '/r', blobContainerName: 'letters' },
+    };
     for (const topic of ['orders', 'payments', 'inventory']) await server.topic(topic);
     for (const [topic, name, status, more] of [
-      ['orders', 'billing', 200], ['orders', 'shipping', 200], ['orders', 'warehouse', 503], ['orders', 'legacy-crm', 400, { properties: { deadLetterDestination } }],
-      ['orders', 'cancellations', 200, { properties: { filter: { includedEventTypes: ['Order.Cancelled'] } } }], ['orders', 'analytics', 200, { webhook: { maxEventsPerBatch: 50 } }],
-      ['payments', 'ledger', 200], ['payments', 'fraud-check', 200], ['payments', 'receipts', 200], ['inventory', 'search-index', 200], ['inventory', 'suppliers', 200],
-    ]) await server.subscribe(topic, name, `${hook}/${status}/hooks/${name}`, more);
+      ['orders', 'billing', 200],
+      ['orders', 'shipping', 200],
+      ['orders', 'warehouse', 503],
+      ['orders', 'legacy-crm', 400, { properties: { deadLetterDestination } }],
+      ['orders', 'cancellations', 200, { properties: { filter: { includedEventTypes: ['Order.Cancelled'] } } }],
+      ['orders', 'analytics', 200, { webhook: { maxEventsPerBatch: 50 } }],
+      ['payments', 'ledger', 200],
+      ['payments', 'fraud-check', 200],
+      ['payments', 'receipts', 200],
+      ['inventory', 'search-index', 200],
+      ['inventory', 'suppliers', 200],
+    ])
+      await server.subscribe(topic, name, `${hook}/${status}/hooks/${name}`, more);
     await server.ask('POST', `${subscriptionId('payments', 'receipts')}/hold`);
     const end = Date.now() + SECONDS * 1000;
     for (let n = 0; Date.now() < end; n += 1) {
       const wave = 6 + Math.round(4 * Math.sin(n / 9));
-      const events = (kind, types) => Array.from({ length: wave }, (_, index) => ({ id: `${kind}-${n}-${index}`, eventType: types[(n + index) % types.length], subject: `${kind}/${n}`, data: { total: 12.5 } }));
+      const events = (kind, types) =>
+        Array.from({ length: wave }, (_, index) => ({
+          id: `${kind}-${n}-${index}`,
+          eventType: types[(n + index) % types.length],
+          subject: `${kind}/${n}`,
+          data: { total: 12.5 },
+        }));
       await server.publish('orders', events('order', ['Order.Placed', 'Order.Paid', 'Order.Shipped']));
       await server.publish('payments', events('payment', ['Payment.Done']));
       await server.publish('inventory', events('item', ['Item.Changed']).slice(0, 3));
       await sleep(50);
     }
-    await until('the suspension', async () => (await server.ask('GET', `${subscriptionId('orders', 'warehouse')}/status`)).health.state !== 'healthy');
+    await until(
+      'the suspension',
+      async () =>
+        (await server.ask('GET', `${subscriptionId('orders', 'warehouse')}/status`)).health.state !== 'healthy',
+    );
   },
 
-  async 'pictures'() {
+  async pictures() {
     let bytes = 0;
     for (const [name, [colorScheme, at]] of Object.entries(PICTURES)) {
-      const { context, page, watch } = await visit(server, { colorScheme, viewport: { width: 1120, height: 640 }, reducedMotion: 'reduce' });
+      const { context, page, watch } = await visit(server, {
+        colorScheme,
+        viewport: { width: 1120, height: 640 },
+        reducedMotion: 'reduce',
+      });
       await show(page, at);
       await server.publish('orders', [{ id: `last-${name}`, eventType: 'Order.Placed' }]);
       // The second poll has rates.

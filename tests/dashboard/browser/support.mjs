@@ -23,7 +23,10 @@ process.on('exit', () => {
   for (const work of ends) work();
 });
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(1));
-setTimeout(() => fail(new Error('the scene takes too long')), Number(process.env.GRIDHOOK_SCENE_SECONDS ?? 150) * 1000).unref();
+setTimeout(
+  () => fail(new Error('the scene takes too long')),
+  Number(process.env.GRIDHOOK_SCENE_SECONDS ?? 150) * 1000,
+).unref();
 process.on('unhandledRejection', (error) => fail(error));
 
 /** What a failing scene prints: its servers, what was watched, and the part that runs. */
@@ -38,8 +41,10 @@ async function fail(error) {
   isFailing = true;
   console.error(`in the part “${part}”: ${error?.stack ?? error}`);
   await describePages().catch((problem) => console.error(`the pages cannot be read: ${problem.message}`));
-  for (const { problems } of watches) if (problems.length > 0) console.error(`watched: ${problems.slice(-5).join('\n')}`);
-  for (const server of servers) console.error(`the log of ${server.url} ends with\n${server.log().split('\n').slice(-LOG_LINES).join('\n')}`);
+  for (const { problems } of watches)
+    if (problems.length > 0) console.error(`watched: ${problems.slice(-5).join('\n')}`);
+  for (const server of servers)
+    console.error(`the log of ${server.url} ends with\n${server.log().split('\n').slice(-LOG_LINES).join('\n')}`);
   process.exit(1);
 }
 
@@ -52,8 +57,12 @@ const LOOK_TIME = 10000;
 async function describePages() {
   const pages = browser?.contexts().flatMap((context) => context.pages()) ?? [];
   for (const page of pages) {
-    const look = page.evaluate(() => `${document.activeElement?.outerHTML.slice(0, 200)} has the focus\n${document.body.innerText}`);
-    const text = await Promise.race([look, sleep(LOOK_TIME).then(() => 'it does not respond')]).catch((problem) => problem.message);
+    const look = page.evaluate(
+      () => `${document.activeElement?.outerHTML.slice(0, 200)} has the focus\n${document.body.innerText}`,
+    );
+    const text = await Promise.race([look, sleep(LOOK_TIME).then(() => 'it does not respond')]).catch(
+      (problem) => problem.message,
+    );
     console.error(`the page ${page.url()} shows\n${text.slice(0, TEXT_CHARS)}`);
   }
 }
@@ -79,7 +88,10 @@ export async function until(what, so, most = WAIT) {
 export async function nats() {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'gridhook-nats-'));
   const file = path.join(folder, 'nats.conf');
-  fs.writeFileSync(file, `listen: "127.0.0.1:-1"\nports_file_dir: "${folder}"\nmax_payload: 8MB\njetstream { store_dir: "${folder}/data" }\n`);
+  fs.writeFileSync(
+    file,
+    `listen: "127.0.0.1:-1"\nports_file_dir: "${folder}"\nmax_payload: 8MB\njetstream { store_dir: "${folder}/data" }\n`,
+  );
   const child = spawn('nats-server', ['-c', file], { stdio: 'ignore' });
   atEnd(() => {
     child.kill('SIGKILL');
@@ -91,9 +103,13 @@ export async function nats() {
 
 /** The first of `count` free ports of loopback in a row, below those that the system gives away. */
 async function freePorts(count) {
-  const free = (port) => new Promise((done) => {
-    const probe = net.createServer().once('error', () => done(false)).listen(port, '127.0.0.1', () => probe.close(() => done(true)));
-  });
+  const free = (port) =>
+    new Promise((done) => {
+      const probe = net
+        .createServer()
+        .once('error', () => done(false))
+        .listen(port, '127.0.0.1', () => probe.close(() => done(true)));
+    });
   return until('free ports', async () => {
     const first = 10000 + Math.floor(Math.random() * 20000);
     for (let port = first; port < first + count; port++) if (!(await free(port))) return undefined;
@@ -106,9 +122,16 @@ export function node(name, urls, folder) {
   const secret = path.join(folder, 'secret');
   fs.writeFileSync(secret, 'a-secret-of-the-nodes-of-this-test');
   return {
-    GRIDHOOK_CLUSTER__ENGINE: 'nats', GRIDHOOK_CLUSTER__NAME: 'shop', GRIDHOOK_CLUSTER__NODE: name,
-    GRIDHOOK_CLUSTER__URLS: urls, GRIDHOOK_CLUSTER__DURABILITY: 'unchecked', GRIDHOOK_CLUSTER__REPLICAS: '1', GRIDHOOK_CLUSTER__NODE_LISTEN: '127.0.0.1:0',
-    GRIDHOOK_CLUSTER__SECRET_FILE: secret, GRIDHOOK_CLUSTER__RENEW: '100ms', GRIDHOOK_CLUSTER__EXPIRY: '6s',
+    GRIDHOOK_CLUSTER__ENGINE: 'nats',
+    GRIDHOOK_CLUSTER__NAME: 'shop',
+    GRIDHOOK_CLUSTER__NODE: name,
+    GRIDHOOK_CLUSTER__URLS: urls,
+    GRIDHOOK_CLUSTER__DURABILITY: 'unchecked',
+    GRIDHOOK_CLUSTER__REPLICAS: '1',
+    GRIDHOOK_CLUSTER__NODE_LISTEN: '127.0.0.1:0',
+    GRIDHOOK_CLUSTER__SECRET_FILE: secret,
+    GRIDHOOK_CLUSTER__RENEW: '100ms',
+    GRIDHOOK_CLUSTER__EXPIRY: '6s',
   };
 }
 
@@ -132,18 +155,31 @@ export class Server {
     if (shards && settings?.GRIDHOOK_CLUSTER__ENGINE === undefined) {
       const alone = node('alone', await nats(), server.folder);
       const listen = `127.0.0.1:${await freePorts(Number(shards))}`;
-      server.settings = { ...alone, GRIDHOOK_CLUSTER__NODE_LISTEN: listen, GRIDHOOK_CLUSTER__SHARDS: shards, ...settings };
+      server.settings = {
+        ...alone,
+        GRIDHOOK_CLUSTER__NODE_LISTEN: listen,
+        GRIDHOOK_CLUSTER__SHARDS: shards,
+        ...settings,
+      };
     }
     await server.start();
     return server;
   }
 
   async start() {
-    const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('GRIDHOOK_')));
+    const environment = Object.fromEntries(
+      Object.entries(process.env).filter(([name]) => !name.startsWith('GRIDHOOK_')),
+    );
     const log = fs.openSync(path.join(this.folder, 'log'), 'a');
     this.child = spawn(GRIDHOOK_BINARY, ['serve', '--listen', this.at, '--data-dir', path.join(this.folder, 'data')], {
       stdio: ['ignore', log, log],
-      env: { ...environment, GRIDHOOK_ADMIN_TOKEN: TOKEN, GRIDHOOK_DELIVERY__VALIDATE: 'false', GRIDHOOK_JOURNAL__RETENTION: '7d', ...this.settings },
+      env: {
+        ...environment,
+        GRIDHOOK_ADMIN_TOKEN: TOKEN,
+        GRIDHOOK_DELIVERY__VALIDATE: 'false',
+        GRIDHOOK_JOURNAL__RETENTION: '7d',
+        ...this.settings,
+      },
     });
     fs.closeSync(log);
     // The address stays the same over restarts, as the page expects.
@@ -151,7 +187,12 @@ export class Server {
       this.at = await until('the server to listen', () => /listens on https?:\/\/(\S+)\n/.exec(this.log())?.[1]);
       this.url = `http://${this.at}`;
     }
-    await until('the server to be ready', () => fetch(`${this.url}/readyz`).then((answer) => answer.ok, () => false));
+    await until('the server to be ready', () =>
+      fetch(`${this.url}/readyz`).then(
+        (answer) => answer.ok,
+        () => false,
+      ),
+    );
   }
 
   log() {
@@ -170,7 +211,10 @@ export class Server {
       const headers = { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' };
       const request = http.request(this.url + where, { method, headers, agent: false }, (response) => {
         let text = '';
-        response.setEncoding('utf8').on('data', (piece) => (text += piece)).on('error', failed);
+        response
+          .setEncoding('utf8')
+          .on('data', (piece) => (text += piece))
+          .on('error', failed);
         response.on('end', () => done({ status: response.statusCode, text }));
       });
       request.on('error', (error) => failed(new Error(`${method} ${where}: ${error.message}`)));
@@ -196,11 +240,21 @@ export class Server {
 
   subscribe(topic, name, endpoint, more = {}) {
     const destination = { endpointType: 'WebHook', properties: { endpointUrl: endpoint, ...more.webhook } };
-    return this.ask('PUT', `${SCOPE}/topics/${topic}/eventSubscriptions/${name}`, { properties: { destination, ...more.properties } });
+    return this.ask('PUT', `${SCOPE}/topics/${topic}/eventSubscriptions/${name}`, {
+      properties: { destination, ...more.properties },
+    });
   }
 
   async publish(topic, events) {
-    const body = events.map((event, index) => ({ id: `e-${index}`, eventType: 'Order.Placed', subject: 'orders/1', dataVersion: '1', eventTime: new Date().toISOString(), data: {}, ...event }));
+    const body = events.map((event, index) => ({
+      id: `e-${index}`,
+      eventType: 'Order.Placed',
+      subject: 'orders/1',
+      dataVersion: '1',
+      eventTime: new Date().toISOString(),
+      data: {},
+      ...event,
+    }));
     await this.ask('POST', `/topics/${topic}/api/events`, typeof events === 'string' ? events : body);
   }
 }
@@ -208,14 +262,20 @@ export class Server {
 export const subscriptionId = (topic, name) => `${SCOPE}/topics/${topic}/eventSubscriptions/${name}`;
 export const topicId = (name) => `${SCOPE}/topics/${name}`;
 
-/** A webhook that answers as its path says: `/503/text` answers 503. */
-export async function endpoint(says = /** @type {(url: string) => string | Promise<string>} */ (() => 'ok')) {
+/** A webhook that answers as its path says: `/503/text` answers 503. `says` makes the text of its responses. */
+export async function endpoint(
+  says = /** @type {(url: string, body: string) => string | Promise<string>} */ (() => 'ok'),
+) {
   const server = http.createServer((request, response) => {
-    request.resume().on('end', async () => {
-      const status = Number(/^\/(\d{3})/.exec(request.url)?.[1] ?? 200);
-      const text = await says(request.url);
-      response.writeHead(status, { 'content-type': 'text/plain' }).end(text);
-    });
+    let body = '';
+    request
+      .setEncoding('utf8')
+      .on('data', (piece) => (body += piece))
+      .on('end', async () => {
+        const status = Number(/^\/(\d{3})/.exec(request.url)?.[1] ?? 200);
+        const text = await says(request.url, body);
+        response.writeHead(status, { 'content-type': 'text/plain' }).end(text);
+      });
   });
   return listening(server);
 }
@@ -224,11 +284,13 @@ export async function endpoint(says = /** @type {(url: string) => string | Promi
 export async function receiver(answers, received) {
   const server = http.createServer((request, response) => {
     let body = '';
-    request.on('data', (part) => (body += part)).on('end', () => {
-      const name = request.url.split('/').at(-1).split('?')[0];
-      (received[name] ??= []).push(...[JSON.parse(body || '[]')].flat().map((event) => event.id));
-      response.writeHead(answers[name] ?? 200).end(`from ${name}`);
-    });
+    request
+      .on('data', (part) => (body += part))
+      .on('end', () => {
+        const name = request.url.split('/').at(-1).split('?')[0];
+        (received[name] ??= []).push(...[JSON.parse(body || '[]')].flat().map((event) => event.id));
+        response.writeHead(answers[name] ?? 200).end(`from ${name}`);
+      });
   });
   return listening(server);
 }
@@ -243,7 +305,10 @@ async function listening(server) {
 
 let browser;
 async function launch() {
-  browser ??= await chromium.launch({ executablePath: GRIDHOOK_CHROMIUM, args: ['--no-sandbox', '--disable-gpu', '--js-flags=--expose-gc'] });
+  browser ??= await chromium.launch({
+    executablePath: GRIDHOOK_CHROMIUM,
+    args: ['--no-sandbox', '--disable-gpu', '--js-flags=--expose-gc'],
+  });
   return browser;
 }
 export const close = async () => {
@@ -252,7 +317,8 @@ export const close = async () => {
 };
 
 /** Opens all subjects of a form. */
-export const unfold = (page) => page.locator('main details.subject').evaluateAll((all) => all.forEach((one) => Object.assign(one, { open: true })));
+export const unfold = (page) =>
+  page.locator('main details.subject').evaluateAll((all) => all.forEach((one) => Object.assign(one, { open: true })));
 
 /** Leaves a form without saving. */
 export const leave = (page) => page.getByRole('dialog').getByRole('button', { name: 'Leave', exact: true }).click();
@@ -270,15 +336,19 @@ export class Watch {
 
   async on(context) {
     await context.addInitScript(() => {
-      addEventListener('securitypolicyviolation', (event) => console.error(`CSP ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+      addEventListener('securitypolicyviolation', (event) =>
+        console.error(`CSP ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`),
+      );
     });
     context.on('request', (request) => {
       const url = request.url();
-      if (!url.startsWith(`${this.origin}/`) && !url.startsWith('data:') && !url.startsWith('blob:')) this.problems.push(`request to ${url}`);
+      if (!url.startsWith(`${this.origin}/`) && !url.startsWith('data:') && !url.startsWith('blob:'))
+        this.problems.push(`request to ${url}`);
       this.requests.set(`${request.method()} ${url}`, request);
     });
     context.on('console', (message) => {
-      if (['error', 'warning'].includes(message.type())) this.tell(`console: ${message.text()} ${message.location().url}`);
+      if (['error', 'warning'].includes(message.type()))
+        this.tell(`console: ${message.text()} ${message.location().url}`);
     });
     context.on('weberror', (error) => this.tell(`error: ${error.error().stack}`));
     context.on('dialog', (dialog) => {
@@ -307,7 +377,10 @@ async function change(context, seed) {
   await context.route(/\/ui\/(?!session|api\/)/, async (route) => {
     const file = new URL(route.request().url()).pathname.replace(/^.*\/ui\//, '') || 'index.html';
     if (file.startsWith('manual/') || (!folder && !(file in seed))) return route.continue();
-    const url = route.request().url().replace(/\/ui\/.*/, `/ui/${folder ? '' : file}`);
+    const url = route
+      .request()
+      .url()
+      .replace(/\/ui\/.*/, `/ui/${folder ? '' : file}`);
     return fulfil(route, { url }, async (response) => {
       const before = folder ? fs.readFileSync(path.join(folder, file), 'utf8') : await response.text();
       const body = seed[file]?.(before) ?? before;
@@ -344,7 +417,8 @@ export async function changeText(context, url, edit) {
 }
 
 /** The same with their JSON. */
-export const changeResponses = (context, url, edit) => changeText(context, url, (text) => JSON.stringify(edit(JSON.parse(text))));
+export const changeResponses = (context, url, edit) =>
+  changeText(context, url, (text) => JSON.stringify(edit(JSON.parse(text))));
 
 /** Does something that shows a text for some seconds only, after which a busy machine would look for it. */
 export async function flashes(page, text, work) {
@@ -354,7 +428,10 @@ export async function flashes(page, text, work) {
 }
 
 /** A context of the browser with a page that is signed in, or that opens a portal link. */
-export async function visit(server, { watch = new Watch(server.url), seed = {}, link = '', token = TOKEN, ...options } = {}) {
+export async function visit(
+  server,
+  { watch = new Watch(server.url), seed = {}, link = '', token = TOKEN, ...options } = {},
+) {
   const context = await (await launch()).newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(WAIT);
   await watch.on(context);
@@ -379,12 +456,16 @@ export async function show(page, hash) {
 
 /** Turns to an address. The page has left the view before when this returns. */
 export const turn = (page, hash) =>
-  page.evaluate((next) => new Promise((done) => {
-    const before = location.href;
-    addEventListener('hashchange', () => done(undefined), { once: true });
-    location.hash = next;
-    if (location.href === before) done(undefined);
-  }), hash);
+  page.evaluate(
+    (next) =>
+      new Promise((done) => {
+        const before = location.href;
+        addEventListener('hashchange', () => done(undefined), { once: true });
+        location.hash = next;
+        if (location.href === before) done(undefined);
+      }),
+    hash,
+  );
 
 /** The view has loaded: no part of it waits for its first answer. */
 export async function settled(page) {
@@ -400,7 +481,19 @@ const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
 export async function violations(page) {
   const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
   if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(fs.readFileSync(axe, 'utf8'));
-  const found = await page.evaluate((tags) => window.axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] }).then((result) => result.violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html} ${node.failureSummary}`).join(' | ')}`)), RULES);
+  const found = await page.evaluate(
+    (tags) =>
+      window.axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] }).then((result) =>
+        result.violations.map(
+          ({ id, nodes }) =>
+            `${id}: ${nodes
+              .slice(0, 3)
+              .map((node) => `${node.html} ${node.failureSummary}`)
+              .join(' | ')}`,
+        ),
+      ),
+    RULES,
+  );
   return found;
 }
 
@@ -436,7 +529,13 @@ export async function taken(page, part) {
   await page.setViewportSize({ width: 1280, height: 800 });
   return page.evaluate((place) => {
     const { row, focused } = /** @type {any} */ (window);
-    return [!row.isConnected && 'the open row', document.activeElement !== focused && 'the focus', scrollY < Math.min(place, document.documentElement.scrollHeight - innerHeight) && 'the place'].filter(Boolean).join(', ');
+    return [
+      !row.isConnected && 'the open row',
+      document.activeElement !== focused && 'the focus',
+      scrollY < Math.min(place, document.documentElement.scrollHeight - innerHeight) && 'the place',
+    ]
+      .filter(Boolean)
+      .join(', ');
   }, before);
 }
 

@@ -14,7 +14,10 @@ const lines = (one) => one.locator('main .toolbar').getByText(/lines/).innerText
 /** Publishes a number of events, a hundred in a request. */
 async function publish(events, subject = 'orders/1') {
   for (let n = 0; n < events; n += 100) {
-    await server.publish('orders', Array.from({ length: Math.min(100, events - n) }, (_, index) => ({ id: `${n + index}`, subject })));
+    await server.publish(
+      'orders',
+      Array.from({ length: Math.min(100, events - n) }, (_, index) => ({ id: `${n + index}`, subject })),
+    );
   }
 }
 
@@ -29,11 +32,17 @@ await scene({
     pages.push(page);
     for (let n = 1; n < TABS; n += 1) pages.push(await context.newPage());
     // The filters differ: what they have in common is the server's work, the rest is each tab's.
-    for (const [index, one] of pages.entries()) await one.goto(`${server.url}/ui/${hash('tail', index === 1 ? { only: 'events', topic: topicId('orders') } : {})}`);
+    for (const [index, one] of pages.entries())
+      await one.goto(
+        `${server.url}/ui/${hash('tail', index === 1 ? { only: 'events', topic: topicId('orders') } : {})}`,
+      );
     for (const one of pages) await one.locator('main').getByText('connected').waitFor();
     await publish(10, 'orders/first');
     for (const one of pages) await one.locator('main tbody').getByText('orders/first').first().waitFor();
-    check((await pages[1].locator('main tbody').getByText('delivered').count()) === 0, 'a tab shows what its filter excludes');
+    check(
+      (await pages[1].locator('main tbody').getByText('delivered').count()) === 0,
+      'a tab shows what its filter excludes',
+    );
     // Other views of these tabs still reach the server.
     await turn(pages[6], hash('overview'));
     await pages[6].getByRole('heading', { name: 'What is wrong now' }).waitFor();

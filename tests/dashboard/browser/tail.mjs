@@ -22,7 +22,11 @@ async function heap({ context, page }) {
 
 /** Publishes a number of events, a hundred in a request. */
 async function publish(events) {
-  for (let n = 0; n < events; n += 100) await server.publish('orders', Array.from({ length: 100 }, (_, index) => ({ id: `${n + index}` })));
+  for (let n = 0; n < events; n += 100)
+    await server.publish(
+      'orders',
+      Array.from({ length: 100 }, (_, index) => ({ id: `${n + index}` })),
+    );
 }
 
 /** A page with a tail. */

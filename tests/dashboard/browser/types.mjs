@@ -5,14 +5,24 @@ import path from 'node:path';
 import { Server, check, scene } from './support.mjs';
 
 const here = import.meta.dirname ?? path.dirname(new URL(import.meta.url).pathname);
-const run = (program, ...more) => execFileSync(process.execPath, [path.join(here, 'node_modules', program), ...more], { cwd: here, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], maxBuffer: 1 << 26 });
+const run = (program, ...more) =>
+  execFileSync(process.execPath, [path.join(here, 'node_modules', program), ...more], {
+    cwd: here,
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'pipe'],
+    maxBuffer: 1 << 26,
+  });
 
 /** What the compiler says of the page, with a change to one of its files. */
 function compile(seed = null) {
   const page = path.join(here, 'page');
   fs.rmSync(page, { recursive: true, force: true });
   fs.cpSync(process.env.GRIDHOOK_PAGE, page, { recursive: true });
-  for (const [name, of] of [['preact', 'preact'], ['preact-hooks', 'preact/hooks']]) fs.writeFileSync(path.join(page, 'vendor', `${name}.d.ts`), `export * from '${of}';\n`);
+  for (const [name, of] of [
+    ['preact', 'preact'],
+    ['preact-hooks', 'preact/hooks'],
+  ])
+    fs.writeFileSync(path.join(page, 'vendor', `${name}.d.ts`), `export * from '${of}';\n`);
   fs.writeFileSync(path.join(page, 'vendor', 'htm.d.ts'), "export { default } from 'htm';\n");
   fs.copyFileSync(path.join(here, 'openapi.d.ts'), path.join(page, 'js', 'openapi.d.ts'));
   if (seed) {
@@ -21,8 +31,22 @@ function compile(seed = null) {
     check(text.includes(seed.from), `the seed does not fit ${seed.file}`);
     fs.writeFileSync(file, text.replace(seed.from, seed.to));
   }
-  const options = { allowJs: true, checkJs: true, noEmit: true, strict: false, target: 'es2023', module: 'esnext', moduleResolution: 'bundler', lib: ['es2023', 'dom', 'dom.iterable', 'dom.asynciterable'], types: [], skipLibCheck: true };
-  fs.writeFileSync(path.join(here, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, include: ['page/js'] }));
+  const options = {
+    allowJs: true,
+    checkJs: true,
+    noEmit: true,
+    strict: false,
+    target: 'es2023',
+    module: 'esnext',
+    moduleResolution: 'bundler',
+    lib: ['es2023', 'dom', 'dom.iterable', 'dom.asynciterable'],
+    types: [],
+    skipLibCheck: true,
+  };
+  fs.writeFileSync(
+    path.join(here, 'tsconfig.json'),
+    JSON.stringify({ compilerOptions: options, include: ['page/js'] }),
+  );
   try {
     run('typescript/bin/tsc', '--project', 'tsconfig.json');
     return '';

@@ -1,5 +1,20 @@
 // Every view: empty, full, with the server killed while it is shown, and after the server is back.
-import { NETWORK, SCOPE, Server, Watch, check, endpoint, hash, scene, settled, show, subscriptionId, topicId, until, visit } from './support.mjs';
+import {
+  NETWORK,
+  SCOPE,
+  Server,
+  Watch,
+  check,
+  endpoint,
+  hash,
+  scene,
+  settled,
+  show,
+  subscriptionId,
+  topicId,
+  until,
+  visit,
+} from './support.mjs';
 
 const orders = topicId('orders');
 const id = subscriptionId('orders', 'billing');
@@ -9,7 +24,12 @@ export const VIEWS = [
   { name: 'overview', at: hash('overview'), empty: 'Nothing subscribes yet', full: 'What is wrong now' },
   { name: 'topics', at: hash('topics'), empty: 'There is no topic yet', full: 'EventGridSchema' },
   { name: 'topic', at: hash('topic', { id: orders }), full: 'Access keys' },
-  { name: 'subscriptions', at: hash('subscriptions'), empty: 'There is no event subscription yet', full: /suspended|probing/ },
+  {
+    name: 'subscriptions',
+    at: hash('subscriptions'),
+    empty: 'There is no event subscription yet',
+    full: /suspended|probing/,
+  },
   { name: 'subscription', at: hash('subscription', { id }), full: '= delivered' },
   { name: 'subscription: settings', at: hash('subscription', { id, tab: 'settings' }), full: 'Event types' },
   { name: 'editor', at: hash('edit', { id }), full: 'JSON of the properties' },
@@ -21,14 +41,23 @@ export const VIEWS = [
   // A retry of the failing endpoint is no line of this one.
   { name: 'tail', at: hash('tail', { subscription: 'nobody' }), empty: 'Nothing yet', full: 'Nothing yet' },
   { name: 'dead letters', at: hash('dead-letters'), empty: 'No event was given up', full: 'Newest' },
-  { name: 'dead letters of one', at: hash('dead-letters', { id: subscriptionId('orders', 'legacy') }), full: 'Undeliverable: bad request' },
+  {
+    name: 'dead letters of one',
+    at: hash('dead-letters', { id: subscriptionId('orders', 'legacy') }),
+    full: 'Undeliverable: bad request',
+  },
   { name: 'all jobs', at: hash('jobs'), empty: 'No job runs or is paused', full: 'replay 16' },
   { name: 'jobs', at: hash('jobs', { id: subscriptionId('orders', 'picky') }), full: 'No job yet' },
   { name: 'new replay', at: hash('jobs', { id, new: 'replay' }), full: 'The last hour' },
   { name: 'filter bench', at: hash('filter', { id }), full: 'Test the filter' },
   { name: 'retry schedule', at: hash('editions'), empty: 'Attempts by status', full: 'any other' },
   { name: 'server', at: hash('server'), empty: 'Accepts events', full: 'Accepts events' },
-  { name: 'server: settings', at: hash('server', { tab: 'settings' }), empty: 'delivery.validate', full: 'chaos.enabled' },
+  {
+    name: 'server: settings',
+    at: hash('server', { tab: 'settings' }),
+    empty: 'delivery.validate',
+    full: 'chaos.enabled',
+  },
   { name: 'server: store', at: hash('server', { tab: 'store' }), full: 'Check the store' },
   { name: 'server: supervision', at: hash('server', { tab: 'supervision' }), full: 'Actors' },
   // The sign-in is recorded.
@@ -38,7 +67,12 @@ export const VIEWS = [
   { name: 'sessions', at: hash('sessions'), empty: 'this one', full: 'this one' },
   { name: 'chaos', at: hash('chaos'), empty: 'Chaos is off', full: 'Active faults' },
   { name: 'help', at: hash('help'), empty: 'Manual', full: 'operations' },
-  { name: 'a chapter', at: hash('help', { chapter: 'dead-letters' }), empty: 'A dead letter is an event that was given up', full: 'A dead letter is an event that was given up' },
+  {
+    name: 'a chapter',
+    at: hash('help', { chapter: 'dead-letters' }),
+    empty: 'A dead letter is an event that was given up',
+    full: 'A dead letter is an event that was given up',
+  },
 ];
 
 /** A server with something in every view. */
@@ -49,13 +83,31 @@ export async function fill(server) {
   await server.ask('PUT', `${SCOPE}/domains/shops`, { location: 'local' });
   await server.subscribe('orders', 'billing', `${hook}/200`);
   await server.subscribe('orders', 'warehouse', `${hook}/503`);
-  await server.subscribe('orders', 'picky', `${hook}/200`, { properties: { filter: { includedEventTypes: ['Order.Cancelled'] } } });
-  const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };
+  await server.subscribe('orders', 'picky', `${hook}/200`, {
+    properties: { filter: { includedEventTypes: ['Order.Cancelled'] } },
+  });
+  const deadLetterDestination = {
+    endpointType: 'StorageBlob',
+    properties: { resourceId: '/r', blobContainerName: 'letters' },
+  };
   await server.subscribe('orders', 'legacy', `${hook}/400`, { properties: { deadLetterDestination } });
-  await server.publish('orders', [{ id: 'one' }, { id: 'two', subject: 'orders/2' }, { id: 'three', eventType: 'Order.Paid' }]);
+  await server.publish('orders', [
+    { id: 'one' },
+    { id: 'two', subject: 'orders/2' },
+    { id: 'three', eventType: 'Order.Paid' },
+  ]);
   const status = (name) => server.ask('GET', `${subscriptionId('orders', name)}/status`);
-  await until('the deliveries', async () => (await status('billing')).counters.delivered === 3 && (await status('legacy')).counters.deadLettered === 3);
-  await until('the suspension', async () => (await status('warehouse')).health.state !== 'healthy' || server.publish('orders', [{ id: `more-${Date.now()}`, eventType: 'Order.Paid' }]).then(() => false));
+  await until(
+    'the deliveries',
+    async () =>
+      (await status('billing')).counters.delivered === 3 && (await status('legacy')).counters.deadLettered === 3,
+  );
+  await until(
+    'the suspension',
+    async () =>
+      (await status('warehouse')).health.state !== 'healthy' ||
+      server.publish('orders', [{ id: `more-${Date.now()}`, eventType: 'Order.Paid' }]).then(() => false),
+  );
   await server.ask('POST', '/tokens', { name: 'shop', roles: ['read'], scopes: ['labels/team=shop'] });
   const expires = new Date(Date.now() + 3_600_000).toISOString();
   await server.ask('POST', '/tokens', { name: 'shop-link', roles: ['portal'], scopes: ['labels/team=shop'], expires });
@@ -116,7 +168,10 @@ if (process.argv[1].endsWith('views.mjs')) {
         await pages[index].bringToFront();
         if (POLLS(view)) await pages[index].locator('.bar').getByText('server unreachable').waitFor();
         // What was read stays to be read.
-        check(await pages[index].locator('main').getByText(view.full).filter({ visible: true }).first().isVisible(), `${view.name}: its content is gone`);
+        check(
+          await pages[index].locator('main').getByText(view.full).filter({ visible: true }).first().isVisible(),
+          `${view.name}: its content is gone`,
+        );
       }
       await server.start();
       // The session is still valid, and each tab is at its view again.
@@ -125,7 +180,10 @@ if (process.argv[1].endsWith('views.mjs')) {
         await pages[index].bringToFront();
         await pages[index].locator('.bar').getByText('live', { exact: true }).waitFor();
         await shows(pages[index], view.full);
-        await until(`${view.name} to be well`, async () => (await pages[index].locator('main .notice[role=alert]').count()) === 0);
+        await until(
+          `${view.name} to be well`,
+          async () => (await pages[index].locator('main .notice[role=alert]').count()) === 0,
+        );
       }
       watch.clean('the end of the server');
       await context.close();
@@ -135,5 +193,16 @@ if (process.argv[1].endsWith('views.mjs')) {
 
 /** Views that read nothing by themselves once they are shown do not notice. */
 function POLLS({ name }) {
-  return !['a chapter', 'editor', 'endpoint', 'new subscription', 'events', 'filter bench', 'help', 'retry schedule', 'server: store', 'tail'].includes(name);
+  return ![
+    'a chapter',
+    'editor',
+    'endpoint',
+    'new subscription',
+    'events',
+    'filter bench',
+    'help',
+    'retry schedule',
+    'server: store',
+    'tail',
+  ].includes(name);
 }

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use super::{
     super::{
         namespaces,
-        operation::{Operation, answer, delete, get, list, patch, post, put},
+        operation::{
+            Operation, answer, delete, get, list, patch, patch_with_difference, post, put,
+        },
         subscriptions, topics,
     },
     on_subscription, on_topic,
@@ -166,8 +168,9 @@ pub(super) static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
                 subscription,
             ),
     ),
-    patch(
+    patch_with_difference(
         on_subscription!(subscriptions::patch),
+        on_subscription!(c, topic, name => subscriptions::patch_difference(c, topic, name)),
         describe(
             "patch",
             "Change an event subscription with a JSON merge patch",

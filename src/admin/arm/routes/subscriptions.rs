@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        operation::{Operation, answer, delete, get, list, patch, post, put},
+        operation::{Operation, answer, delete, get, list, patch_with_difference, post, put},
         subscriptions,
     },
     on_subscription, on_topic,
@@ -12,13 +12,16 @@ use super::{
 };
 use crate::{
     auth::Access,
-    explain,
+    delivery_request, explain,
     merge::PartsMerge,
     metrics::{self, MetricsView},
-    openapi::{Description, READING, SchemaRegistry, any_text, describe, error_reference},
+    openapi::{
+        Description, Query, QueryType, READING, SchemaRegistry, any_text, describe, error_reference,
+    },
     operate, test_filter,
 };
 use gridhook_api::{
+    delivery_request::DeliveryRequestView,
     explain::{EventNotFound, ExplainView},
     filter_test::FilterTestReport,
     status::SubscriptionStatusView,
@@ -30,6 +33,25 @@ use gridhook_api::{
 };
 
 type SubscriptionView = EventSubscription<SubscriptionProperties>;
+
+/// Parameters of the events of a request.
+const DELIVERED_EVENTS: &[Query] = &[
+    Query(
+        "from",
+        QueryType::NumberFrom(1),
+        "Sequence number of the first event",
+    ),
+    Query(
+        "to",
+        QueryType::NumberFrom(1),
+        "Sequence number of the last event; by default that of the first",
+    ),
+    Query(
+        "attempt",
+        QueryType::NumberFrom(1),
+        "Number of the attempt; by default the first",
+    ),
+];
 
 fn event_not_found(schemas: &mut SchemaRegistry) -> Value {
     json!({"anyOf": [error_reference(), schemas.reference_to::<EventNotFound>()]})
@@ -120,8 +142,9 @@ pub(super) static SUBSCRIPTION: [Operation; 4] = [
                  is in force",
             ),
     ),
-    patch(
+    patch_with_difference(
         on_subscription!(subscriptions::patch),
+        on_subscription!(c, topic, name => subscriptions::patch_difference(c, topic, name)),
         describe(
             "patch",
             "Change the properties of an event subscription with a JSON merge patch",
@@ -142,7 +165,7 @@ pub(super) const DELETE_SUBSCRIPTION: Description = describe(
 )
 .returns_nothing(204, "The resource is deleted");
 
-pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
+pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/getFullUrl",
         &[post(
@@ -196,6 +219,21 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 7] = [
             .fails(READING),
         )
         .in_parts(PartsMerge::Tests)
+        .or_portal()],
+    ),
+    (
+        "/request",
+        &[get(
+            on_subscription!(delivery_request::show_request),
+            describe(
+                "request",
+                "Get the request that delivers events of the log, with its body and without secrets",
+            )
+            .with(DELIVERED_EVENTS)
+            .returns::<DeliveryRequestView>(200, "The request, as the event subscription is now")
+            .fails(READING),
+        )
+        .served_where_found()
         .or_portal()],
     ),
     (

@@ -10,8 +10,20 @@ import { ask, tell } from './ui.js';
 export const ACTIONS = {
   hold: { verb: 'hold', name: 'Hold', role: 'operate', done: 'held', about: 'Stop delivery; published events wait' },
   resume: { verb: 'resume', name: 'Resume', role: 'operate', done: 'resumed', about: 'Continue delivery after a hold' },
-  probe: { verb: 'probe', name: 'Probe now', role: 'operate', done: 'probed', about: 'Send a probe to the suspended endpoint now' },
-  release: { verb: 'release', name: 'Release', role: 'operate', done: 'released', about: 'Treat the suspended endpoint as healthy' },
+  probe: {
+    verb: 'probe',
+    name: 'Probe now',
+    role: 'operate',
+    done: 'probed',
+    about: 'Send a probe to the suspended endpoint now',
+  },
+  release: {
+    verb: 'release',
+    name: 'Release',
+    role: 'operate',
+    done: 'released',
+    about: 'Treat the suspended endpoint as healthy',
+  },
 };
 
 /** Runs something, tells what came of it, and reads the page again. */
@@ -39,7 +51,11 @@ export const operate = (action, id) =>
 
 /** Decides about the events that block their order key. */
 export const unblock = (id, retry) =>
-  run(() => post(`${pathOf(id)}/unblock`, { retry }), `${splitId(id).name} unblocked`, `${actionLine('unblock', id)} --all${retry ? ' --retry' : ''}`);
+  run(
+    () => post(`${pathOf(id)}/unblock`, { retry }),
+    `${splitId(id).name} unblocked`,
+    `${actionLine('unblock', id)} --all${retry ? ' --retry' : ''}`,
+  );
 
 /**
  * One action on many event subscriptions, a few at a time.
@@ -70,7 +86,10 @@ export function retry(id, sequences = []) {
   const { topic, name } = splitId(id);
   const work = async () => {
     let events = 0;
-    for await (const part of /** @type {AsyncGenerator<import('./openapi').components['schemas']['Retried']>} */ (parts(`${pathOf(id)}/retry`, sequences.length > 0 ? { sequences: sequences.map(Number) } : { all: true }))) events += Number(part.events);
+    for await (const part of /** @type {AsyncGenerator<import('./openapi').components['schemas']['Retried']>} */ (
+      parts(`${pathOf(id)}/retry`, sequences.length > 0 ? { sequences: sequences.map(Number) } : { all: true })
+    ))
+      events += Number(part.events);
     return events;
   };
   const line = command('subscriptions', 'retry', topicArgument(topic), name, ...sequences);

@@ -134,7 +134,14 @@ export async function open(method, path, options = {}) {
   let response;
   try {
     const url = new URL(path === SESSION ? 'session' : `api/${path.replace(/^\//, '')}`, page);
-    response = await fetch(url, { method, headers, body, signal: options.signal, credentials: 'same-origin', cache: 'no-store' });
+    response = await fetch(url, {
+      method,
+      headers,
+      body,
+      signal: options.signal,
+      credentials: 'same-origin',
+      cache: 'no-store',
+    });
   } catch (error) {
     if (options.signal?.aborted) throw error;
     throw loseServer();

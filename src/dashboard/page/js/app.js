@@ -1,16 +1,60 @@
 // The page: sign-in, navigation, and the view that the address names.
-import { answered, beat, farewell, get, isLapsed, isPortal, may, openLink, outage, session, signIn, signOut } from './api.js';
+import {
+  answered,
+  beat,
+  farewell,
+  get,
+  isLapsed,
+  isPortal,
+  may,
+  openLink,
+  outage,
+  session,
+  signIn,
+  signOut,
+} from './api.js';
 import { html, render, useEffect, useRef, useState } from './html.js';
 import { OTHERS, PLACES, isHelpOpen, isSearchOpen, isThere, listen } from './keys.js';
 import { usePoll } from './poll.js';
-import { hasChaos, isClustered, link, linkToken, paused, returnToPlace, route, shortcuts, theme, useStore, zone } from './state.js';
+import {
+  hasChaos,
+  isClustered,
+  link,
+  linkToken,
+  paused,
+  returnToPlace,
+  route,
+  shortcuts,
+  theme,
+  useStore,
+  zone,
+} from './state.js';
 import { duration } from './format.js';
 import { Boundary, Dialog, Failed, Field, Head, Loading, Messages, OF_PORTAL, Questions } from './ui.js';
 
 /** Each view is loaded when it is first shown. */
 const VIEWS = [
-  'overview', 'topics', 'topic', 'event-type', 'subscriptions', 'subscription', 'edit', 'endpoint', 'event', 'tail',
-  'dead-letters', 'jobs', 'filter', 'editions', 'tokens', 'links', 'sessions', 'audit', 'server', 'chaos', 'help',
+  'overview',
+  'topics',
+  'topic',
+  'event-type',
+  'subscriptions',
+  'subscription',
+  'edit',
+  'endpoint',
+  'event',
+  'tail',
+  'dead-letters',
+  'jobs',
+  'filter',
+  'editions',
+  'tokens',
+  'links',
+  'sessions',
+  'audit',
+  'server',
+  'chaos',
+  'help',
 ];
 
 /** A view that could not be loaded is tried again after this time, in milliseconds. */
@@ -27,7 +71,13 @@ const GROUPS = [
 ];
 
 /** The entry of the navigation that a view belongs to. */
-const PARENT = { topic: 'topics', 'event-type': 'topics', subscription: 'subscriptions', edit: 'subscriptions', endpoint: 'subscriptions' };
+const PARENT = {
+  topic: 'topics',
+  'event-type': 'topics',
+  subscription: 'subscriptions',
+  edit: 'subscriptions',
+  endpoint: 'subscriptions',
+};
 
 function SignInForm() {
   const why = useStore(farewell);
@@ -50,12 +100,29 @@ function SignInForm() {
     }
   };
   return html`<form onSubmit=${submit}>
-      ${why && html`<p class="notice warn" role="status">${why}</p>`}
-      <${Field} label="Token of an operator" type="password" name="token" autocomplete="current-password" autofocus required value=${token} onInput=${(event) => setToken(event.currentTarget.value)}
-        hint=${html`The first start of the server keeps one in <code>data/admin-token</code>.`} />
-      <${Failed} error=${error} />
-      <button type="submit" class="primary" disabled=${isBusy || !token.trim()}>Sign in</button>
-    </form>`;
+    ${why && html`<p class="notice warn" role="status">
+      ${why}
+    </p>`}
+    <${Field}
+      label="Token of an operator"
+      type="password"
+      name="token"
+      autocomplete="current-password"
+      autofocus
+      required
+      value=${token}
+      onInput=${(event) => setToken(event.currentTarget.value)}
+      hint=${
+        html`
+          The first start of the server keeps one in <code>data/admin-token</code>.
+        `
+      }
+    />
+    <${Failed} error=${error} />
+    <button type="submit" class="primary" disabled=${isBusy || !token.trim()}>
+      Sign in
+    </button>
+  </form>`;
 }
 
 /** The sign-in as a page, or above a page whose session has ended. */
@@ -63,10 +130,15 @@ function SignIn() {
   const isAbove = useStore(isLapsed);
   const [opening, setOpening] = useState(0);
   // A browser closes a dialog at the second Esc. This one opens again.
-  if (isAbove) return html`<${Dialog} key=${opening} title="Sign in" onClose=${() => setOpening(opening + 1)}><${SignInForm} /><//>`;
+  if (isAbove)
+    return html`<${Dialog} key=${opening} title="Sign in" onClose=${() => setOpening(opening + 1)}>
+      <${SignInForm} />
+    <//>`;
   return html`<main class="sign-in" id="main">
     <div class="card">
-      <h1><span class="mark" aria-hidden="true"></span> gridhook</h1>
+      <h1>
+        <span class="mark" aria-hidden="true"></span> gridhook
+      </h1>
       <${SignInForm} />
     </div>
   </main>`;
@@ -85,7 +157,9 @@ function Navigation({ view }) {
       <span class="group-name">${name}</span>
       ${keys.filter(isThere).map((key) => {
         const [id, text] = PLACES[key];
-        return html`<a key=${id} href=${link(id)} aria-current=${present === id ? 'page' : undefined}>${text}</a>`;
+        return html`<a key=${id} href=${link(id)} aria-current=${present === id ? 'page' : undefined}>
+          ${text}
+        </a>`;
       })}
     </div>`)}
   </nav>`;
@@ -96,27 +170,37 @@ function Freshness() {
   const at = useStore(answered);
   const lost = useStore(outage);
   const isPaused = useStore(paused);
-  const [, tick] = useState(0);
+  const [, setTick] = useState(0);
   usePoll(beat, ['beat'], 4000);
   useEffect(() => {
-    const timer = setInterval(() => tick((n) => n + 1), 1000);
+    const timer = setInterval(() => setTick((n) => n + 1), 1000);
     return () => clearInterval(timer);
   }, []);
   const age = Math.max(0, Math.round((Date.now() - at) / 1000));
-  return html`<span class=${`live ${lost ? 'lost' : isPaused ? 'paused' : ''}`} role="status">${lost ? 'server unreachable' : isPaused ? 'paused' : 'live'}</span>
-    ${(age > 5 || lost) && html`<span class="faint age">updated ${duration(age)} ago</span>`}`;
+  return html`
+    <span class=${`live ${lost ? 'lost' : isPaused ? 'paused' : ''}`} role="status">
+      ${lost ? 'server unreachable' : isPaused ? 'paused' : 'live'}
+    </span>
+    ${(age > 5 || lost) && html`<span class="faint age">updated ${duration(age)} ago</span>`}
+  `;
 }
 
 function Outage() {
   const lost = useStore(outage);
-  return lost && html`<div class="banner" role="alert"><b>The server cannot be reached.</b> What is shown is from before; the page tries again by itself.</div>`;
+  return (
+    lost && html`<div class="banner" role="alert">
+      <b>The server cannot be reached.</b> What is shown is from before; the page tries again by itself.
+    </div>`
+  );
 }
 
 /** The height of the bar, below which the menu stays. */
 function useBarHeight() {
   const bar = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
-    const watch = new ResizeObserver(() => document.documentElement.style.setProperty('--bar', `${bar.current?.offsetHeight ?? 0}px`));
+    const watch = new ResizeObserver(() =>
+      document.documentElement.style.setProperty('--bar', `${bar.current?.offsetHeight ?? 0}px`),
+    );
     watch.observe(/** @type {HTMLElement} */ (bar.current));
     return () => watch.disconnect();
   }, []);
@@ -131,16 +215,36 @@ function Bar() {
   const who = useStore(session);
   const shades = { auto: 'light', light: 'dark', dark: 'auto' };
   return html`<header class="bar" ref=${bar}>
-    <button type="button" class="skip" onClick=${() => document.getElementById('main')?.focus()}>Skip to content</button>
-    <a class="brand" href=${link(isPortal() ? 'subscriptions' : 'overview')}><span class="mark" aria-hidden="true"></span> gridhook</a>
+    <button type="button" class="skip" onClick=${() => document.getElementById('main')?.focus()}>
+      Skip to content
+    </button>
+    <a class="brand" href=${link(isPortal() ? 'subscriptions' : 'overview')}>
+      <span class="mark" aria-hidden="true"></span> gridhook
+    </a>
     <${Freshness} />
     <span class="space"></span>
-    <button type="button" aria-pressed=${isPaused} onClick=${() => paused.set(!isPaused)}>${isPaused ? 'Continue' : 'Pause'} <kbd>p</kbd></button>
-    <button type="button" title="Times in UTC or in the zone of this browser" onClick=${() => zone.set(shownZone === 'utc' ? 'local' : 'utc')}>${shownZone === 'utc' ? 'UTC' : 'Local time'}</button>
-    <button type="button" title="Light, dark, or as the system" onClick=${() => theme.set(shades[shade])}>Theme: ${shade}</button>
-    ${may('read') && html`<button type="button" onClick=${() => isSearchOpen.set(true)}>Search <kbd>Ctrl+K</kbd></button>`}
-    <button type="button" onClick=${() => isHelpOpen.set(true)}>Keys <kbd>?</kbd></button>
-    <button type="button" title=${who?.role ? `Role: ${who.role}` : undefined} onClick=${signOut}>Sign out ${who?.name ?? ''}</button>
+    <button type="button" aria-pressed=${isPaused} onClick=${() => paused.set(!isPaused)}>
+      ${isPaused ? 'Continue' : 'Pause'} <kbd>p</kbd>
+    </button>
+    <button
+      type="button"
+      title="Times in UTC or in the zone of this browser"
+      onClick=${() => zone.set(shownZone === 'utc' ? 'local' : 'utc')}
+    >
+      ${shownZone === 'utc' ? 'UTC' : 'Local time'}
+    </button>
+    <button type="button" title="Light, dark, or as the system" onClick=${() => theme.set(shades[shade])}>
+      Theme: ${shade}
+    </button>
+    ${may('read') && html`<button type="button" onClick=${() => isSearchOpen.set(true)}>
+      Search <kbd>Ctrl+K</kbd>
+    </button>`}
+    <button type="button" onClick=${() => isHelpOpen.set(true)}>
+      Keys <kbd>?</kbd>
+    </button>
+    <button type="button" title=${who?.role ? `Role: ${who.role}` : undefined} onClick=${signOut}>
+      Sign out ${who?.name ?? ''}
+    </button>
   </header>`;
 }
 
@@ -149,11 +253,33 @@ function Keys() {
   const state = useStore(shortcuts);
   if (!isOpen) return null;
   const close = () => isHelpOpen.set(false);
-  const places = Object.entries(PLACES).filter(([key]) => isThere(key)).map(([key, [, text]]) => [`g ${key}`, text]);
+  const places = Object.entries(PLACES)
+    .filter(([key]) => isThere(key))
+    .map(([key, [, text]]) => [`g ${key}`, text]);
   return html`<${Dialog} title="Keys" onClose=${close}>
-    <dl class="keys">${[...OTHERS.filter(([key]) => may('read') || key !== 'Ctrl+K'), ...places].map(([key, text]) => html`<div key=${key}><dt>${key.split(/\s+/).map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl>
-    <p><label><input type="checkbox" checked=${state === 'on'} onChange=${() => shortcuts.set(state === 'on' ? 'off' : 'on')} /> Shortcuts of one key are on</label></p>
-    <div class="acts"><button type="button" class="primary" onClick=${close}>Close</button></div>
+    <dl class="keys">
+      ${[...OTHERS.filter(([key]) => may('read') || key !== 'Ctrl+K'), ...places].map(([key, text]) => html`<div key=${key}>
+        <dt>
+          ${key.split(/\s+/).map((one) => html`<kbd>${one}</kbd>`)}
+        </dt>
+        <dd>${text}</dd>
+      </div>`)}
+    </dl>
+    <p>
+      <label>
+        <input
+          type="checkbox"
+          checked=${state === 'on'}
+          onChange=${() => shortcuts.set(state === 'on' ? 'off' : 'on')}
+        />${' '}
+        Shortcuts of one key are on
+      </label>
+    </p>
+    <div class="acts">
+      <button type="button" class="primary" onClick=${close}>
+        Close
+      </button>
+    </div>
   <//>`;
 }
 
@@ -166,7 +292,11 @@ function Search() {
   const [part, setPart] = useState(/** @type {{ show: any } | null} */ (null));
   useEffect(() => {
     if (part) return undefined;
-    const load = () => import('./views/search.js').then((module) => setPart({ show: module.default }), () => isSearchOpen.set(false));
+    const load = () =>
+      import('./views/search.js').then(
+        (module) => setPart({ show: module.default }),
+        () => isSearchOpen.set(false),
+      );
     // Soon, so that no key is lost between the shortcut and the field.
     const timer = setTimeout(load, isOpen ? 0 : PRELOAD);
     return () => clearTimeout(timer);
@@ -177,7 +307,7 @@ function Search() {
 function View() {
   const { view: wanted, step } = useStore(route);
   const view = isPortal() && wanted === 'overview' ? 'subscriptions' : wanted;
-  const [shown, show] = useState(/** @type {{ view: string, part?: any, error?: any }} */ ({ view: '' }));
+  const [shown, setShown] = useState(/** @type {{ view: string, part?: any, error?: any }} */ ({ view: '' }));
   useEffect(() => {
     let isGone = false;
     let timer = 0;
@@ -185,13 +315,14 @@ function View() {
       try {
         // A browser remembers a file that it could not load by its address.
         const module = await import(`./views/${view}.js${tries > 0 ? `?${tries}` : ''}`);
-        if (!isGone) show({ view, part: module.default });
+        if (!isGone) setShown({ view, part: module.default });
       } catch {
         if (!isGone) timer = setTimeout(() => load(tries + 1), RELOAD);
       }
     };
-    if (!VIEWS.includes(view)) show({ view, error: new Error(`There is no view “${view}”.`) });
-    else if (isPortal() && !OF_PORTAL.includes(view)) show({ view, error: new Error('A portal link does not show this.') });
+    if (!VIEWS.includes(view)) setShown({ view, error: new Error(`There is no view “${view}”.`) });
+    else if (isPortal() && !OF_PORTAL.includes(view))
+      setShown({ view, error: new Error('A portal link does not show this.') });
     else load(0);
     return () => {
       isGone = true;
@@ -205,7 +336,10 @@ function View() {
     before.current = view;
   }, [shown.view, step]);
   if (shown.view !== view) return html`<${Loading} />`;
-  return shown.error ? html`<${Head} title="Not shown" /><${Failed} error=${shown.error} />` : html`<${shown.part} key=${view} />`;
+  return shown.error ? html`
+    <${Head} title="Not shown" />
+    <${Failed} error=${shown.error} />
+  ` : html`<${shown.part} key=${view} />`;
 }
 
 function App() {
@@ -214,8 +348,12 @@ function App() {
   const owner = useRef('');
   if (held) owner.current = `${held.name} ${held.role}`;
   // What was typed waits for the same operator. Another one begins anew.
-  return html`${!held && html`<${SignIn} />`}
-    ${(held || isWaiting) && html`<div key=${owner.current} class=${held ? undefined : 'away'}><${Page} /></div>`}`;
+  return html`
+    ${!held && html`<${SignIn} />`}
+    ${(held || isWaiting) && html`<div key=${owner.current} class=${held ? undefined : 'away'}>
+      <${Page} />
+    </div>`}
+  `;
 }
 
 function Page() {
@@ -224,7 +362,12 @@ function Page() {
     <${Bar} />
     <div class="page">
       <${Navigation} view=${view} />
-      <main id="main" tabindex="-1" class=${view}><${Outage} /><${Boundary} key=${view}><${View} /><//></main>
+      <main id="main" tabindex="-1" class=${view}>
+        <${Outage} />
+        <${Boundary} key=${view}>
+          <${View} />
+        <//>
+      </main>
     </div>
     <${Messages} />
     <${Questions} />
@@ -234,7 +377,12 @@ function Page() {
 }
 
 listen();
-const refused = (error) => farewell.set([401, 403].includes(error.status) ? 'This link is no longer valid. Ask for a new one.' : `The link could not be opened: ${error.message}`);
+const refused = (error) =>
+  farewell.set(
+    [401, 403].includes(error.status)
+      ? 'This link is no longer valid. Ask for a new one.'
+      : `The link could not be opened: ${error.message}`,
+  );
 if (linkToken) await openLink(linkToken).catch(refused);
 const place = document.getElementById('app');
 place.textContent = '';

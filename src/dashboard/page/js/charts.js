@@ -14,7 +14,8 @@ function stepOf(most) {
   return ([1, 2, 5, 10].find((one) => one * power >= raw) ?? 10) * power;
 }
 
-const short = (n) => (n >= 1e9 ? `${num(n / 1e9)} G` : n >= 1e6 ? `${num(n / 1e6)} M` : n >= 1e4 ? `${num(n / 1e3)} k` : num(n));
+const short = (n) =>
+  n >= 1e9 ? `${num(n / 1e9)} G` : n >= 1e6 ? `${num(n / 1e6)} M` : n >= 1e4 ? `${num(n / 1e3)} k` : num(n);
 /** The point in time under the pointer: all charts of a page show it. */
 const pointedTime = store(/** @type {number | null} */ (null));
 
@@ -60,12 +61,15 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
   /** Samples without a neighbour, of which a line shows nothing. */
   const lone = (values) => {
     const isLone = (value, index) => isThere(value) && !isThere(values[index - 1]) && !isThere(values[index + 1]);
-    return values.map((value, index) => (isLone(value, index) ? `M${x(xs[index]).toFixed(1)} ${y(value).toFixed(1)}h.01` : '')).join('');
+    return values
+      .map((value, index) => (isLone(value, index) ? `M${x(xs[index]).toFixed(1)} ${y(value).toFixed(1)}h.01` : ''))
+      .join('');
   };
   /** Labels at the edges stay inside. */
   const anchor = (at) => (at > width - 40 ? 'end' : at < LEFT + 30 ? '' : 'middle');
   const spacing = STEPS.find((one) => (high - low) / one <= (width - LEFT) / 90) ?? STEPS.at(-1);
-  const clock = (value) => absolute(value * 1000).slice(spacing >= 86400 ? 5 : 11, spacing >= 86400 ? 10 : spacing >= 60 ? 16 : 19);
+  const clock = (value) =>
+    absolute(value * 1000).slice(spacing >= 86400 ? 5 : 11, spacing >= 86400 ? 10 : spacing >= 60 ? 16 : 19);
   const marks = [];
   if (xText) for (let i = 0; i < 5; i += 1) marks.push(low + ((high - low) * i) / 4);
   else for (let mark = Math.ceil(low / spacing) * spacing; mark <= high; mark += spacing) marks.push(mark);
@@ -90,22 +94,69 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
     setStart(null);
   };
   const text = (value) => `${isThere(value) ? num(value) : '–'}${unit}`;
-  const words = series.map(({ name, values }) => `${name}: ${text(last(values))} now, ${text(Math.max(0, ...values.filter(isThere)))} at most`).join('; ');
+  const words = series
+    .map(
+      ({ name, values }) =>
+        `${name}: ${text(last(values))} now, ${text(Math.max(0, ...values.filter(isThere)))} at most`,
+    )
+    .join('; ');
   const when = at === null || xs[at] === undefined ? '' : xText ? xText(xs[at]) : absolute(xs[at] * 1000);
   return html`<figure class="chart">
     <figcaption>
       <span>${title}</span>
-      ${series.map(({ name, values, kind }, index) => html`<span class=${`key ${kind ?? `s${index + 1}`}`} key=${name}><span aria-hidden="true">■</span> ${name} <b>${text(at === null ? last(values) : values[at])}</b></span>`)}
+      ${series.map(({ name, values, kind }, index) => html`<span class=${`key ${kind ?? `s${index + 1}`}`} key=${name}>
+        <span aria-hidden="true">■</span> ${name} <b>${text(at === null ? last(values) : values[at])}</b>
+      </span>`)}
       <span class="faint">${when}</span>
     </figcaption>
     <div ref=${box}>
-      <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${`${title}. ${words}`}
-        onMouseMove=${(event) => setPointed(xs[indexUnder(event)] ?? null)} onMouseLeave=${leave} onMouseDown=${onRange ? (event) => setStart(indexUnder(event)) : undefined} onMouseUp=${chooseRange}>
-        ${[0, 1, 2, 3, 4, 5].map((n) => n * step).filter((value) => value <= top * 1.001).map((value) => html`<g key=${value}><line class="grid" x1=${LEFT} x2=${width} y1=${y(value)} y2=${y(value)} /><text x=${LEFT - 6} y=${y(value) + 4} class="axis end">${short(value)}${unit}</text></g>`)}
-        ${marks.map((value, index) => html`<text key=${value} x=${x(value)} y=${height - 3} class=${`axis ${xText && index === 4 ? 'end' : anchor(x(value))}`}>${xText ? xText(value) : clock(value)}</text>`)}
-        ${start !== null && at !== null && html`<rect class="chosen" x=${Math.min(x(xs[start]), x(xs[at]))} width=${Math.abs(x(xs[at]) - x(xs[start]))} y="6" height=${height - BOTTOM - 6} />`}
-        ${series.map(({ name, values, kind }, index) => html`<path key=${name} class=${`series ${kind ?? `s${index + 1}`}`} d=${line(values)} /><path key=${`${name} lone`} class=${`series lone ${kind ?? `s${index + 1}`}`} d=${lone(values)} />`)}
-        ${dots && series.map(({ values }, index) => values.map((value, i) => isThere(value) && html`<circle class=${`dot s${index + 1}`} cx=${x(xs[i])} cy=${y(value)} r="2.5" />`))}
+      <svg
+        width=${width}
+        height=${height}
+        viewBox=${`0 0 ${width} ${height}`}
+        role="img"
+        aria-label=${`${title}. ${words}`}
+        onMouseMove=${(event) => setPointed(xs[indexUnder(event)] ?? null)}
+        onMouseLeave=${leave}
+        onMouseDown=${onRange ? (event) => setStart(indexUnder(event)) : undefined}
+        onMouseUp=${chooseRange}
+      >
+        ${[0, 1, 2, 3, 4, 5]
+          .map((n) => n * step)
+          .filter((value) => value <= top * 1.001)
+          .map((value) => html`<g key=${value}>
+            <line class="grid" x1=${LEFT} x2=${width} y1=${y(value)} y2=${y(value)} />
+            <text x=${LEFT - 6} y=${y(value) + 4} class="axis end">
+              ${short(value)}
+              ${unit}
+            </text>
+          </g>`)}
+        ${marks.map((value, index) => html`<text
+          key=${value}
+          x=${x(value)}
+          y=${height - 3}
+          class=${`axis ${xText && index === 4 ? 'end' : anchor(x(value))}`}
+        >
+          ${xText ? xText(value) : clock(value)}
+        </text>`)}
+        ${start !== null && at !== null && html`<rect
+          class="chosen"
+          x=${Math.min(x(xs[start]), x(xs[at]))}
+          width=${Math.abs(x(xs[at]) - x(xs[start]))}
+          y="6"
+          height=${height - BOTTOM - 6}
+        />`}
+        ${series.map(({ name, values, kind }, index) => html`
+          <path key=${name} class=${`series ${kind ?? `s${index + 1}`}`} d=${line(values)} />
+          <path key=${`${name} lone`} class=${`series lone ${kind ?? `s${index + 1}`}`} d=${lone(values)} />
+        `)}
+        ${dots &&
+          series.map(({ values }, index) =>
+            values.map(
+              (value, i) =>
+                isThere(value) && html`<circle class=${`dot s${index + 1}`} cx=${x(xs[i])} cy=${y(value)} r="2.5" />`,
+            ),
+          )}
         ${at !== null && xs[at] !== undefined && html`<line class="cursor" x1=${x(xs[at])} x2=${x(xs[at])} y1="6" y2=${height - BOTTOM} />`}
       </svg>
     </div>

@@ -45,8 +45,18 @@ export function duration(seconds) {
 export function exactDuration(seconds) {
   const whole = Math.round(seconds);
   /** @type {[number, string][]} */
-  const parts = [[Math.floor(whole / 86400), 'd'], [Math.floor(whole / 3600) % 24, 'h'], [Math.floor(whole / 60) % 60, 'min'], [whole % 60, 's']];
-  return parts.filter(([n]) => n > 0).map(([n, unit]) => `${n} ${unit}`).join(' ') || '0';
+  const parts = [
+    [Math.floor(whole / 86400), 'd'],
+    [Math.floor(whole / 3600) % 24, 'h'],
+    [Math.floor(whole / 60) % 60, 'min'],
+    [whole % 60, 's'],
+  ];
+  return (
+    parts
+      .filter(([n]) => n > 0)
+      .map(([n, unit]) => `${n} ${unit}`)
+      .join(' ') || '0'
+  );
 }
 
 /** A number with its noun: 1 event, 2 events. */
@@ -55,7 +65,10 @@ export const count = (n, noun, many = `${noun}s`) => `${num(n)} ${Number(n) === 
 /** A code of the API in words: UndeliverableDueToHttpBadRequest, deadLetterWaiting. @param {string | null | undefined} code */
 export function words(code) {
   if (!code) return '';
-  const text = code.replace(/^UndeliverableDueTo(Http)?/, 'Undeliverable: ').replace(/([a-z])([A-Z])/g, '$1 $2').toLowerCase();
+  const text = code
+    .replace(/^UndeliverableDueTo(Http)?/, 'Undeliverable: ')
+    .replace(/([a-z])([A-Z])/g, '$1 $2')
+    .toLowerCase();
   return text[0].toUpperCase() + text.slice(1);
 }
 
@@ -138,4 +151,5 @@ export const quote = (text) =>
   /^[\w@%+=:,./-]+$/.test(String(text)) ? String(text) : `'${String(text).replaceAll("'", "'\\''")}'`;
 
 /** A command as an operator would type it. */
-export const command = (...parts) => ['gridhook', ...parts.filter((part) => part !== '' && part !== undefined).map(quote)].join(' ');
+export const command = (...parts) =>
+  ['gridhook', ...parts.filter((part) => part !== '' && part !== undefined).map(quote)].join(' ');

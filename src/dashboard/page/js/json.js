@@ -24,10 +24,16 @@ const EXACT = '\u{e000}';
  * @param {string} text
  * @returns {any}
  */
-export const parseExact = (text) => JSON.parse(text.replace(TOKEN, (token) => (/^-?\d{16,}$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${EXACT}${token}"` : token)));
+export const parseExact = (text) =>
+  JSON.parse(
+    text.replace(TOKEN, (token) =>
+      /^-?\d{16,}$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${EXACT}${token}"` : token,
+    ),
+  );
 
 /** The JSON of a value, with the digits that `parseExact` has kept. */
-export const printJson = (value, space = 0) => JSON.stringify(value, null, space)?.replace(new RegExp(`"${EXACT}(-?\\d+)"`, 'g'), '$1');
+export const printJson = (value, space = 0) =>
+  JSON.stringify(value, null, space)?.replace(new RegExp(`"${EXACT}(-?\\d+)"`, 'g'), '$1');
 
 /** Where the value that begins at `at` ends. */
 function end(text, at) {

@@ -41,7 +41,8 @@ export const isHelpOpen = store(false);
 export const isSearchOpen = store(false);
 
 const isWriting = (target) =>
-  target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) &&
+  target instanceof HTMLElement &&
+  (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) &&
   !/^(checkbox|radio|button)$/.test(/** @type {HTMLInputElement} */ (target).type ?? '');
 
 /** The rows of the list that keys move in: the one with the focus, or else the first of the view. */
@@ -54,7 +55,8 @@ function rows() {
 function move(step) {
   const all = rows();
   const present = all.indexOf(/** @type {HTMLElement} */ (document.activeElement?.closest('[data-row]')));
-  const next = all[present < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, present + step))];
+  const next =
+    all[present < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, present + step))];
   if (!next) return;
   const target = /** @type {HTMLElement} */ (next.querySelector('[data-open]') ?? next);
   target.focus({ preventScroll: true });

@@ -23,7 +23,11 @@ function inline(text) {
   return parts;
 }
 
-const cells = (row) => row.replace(/^\||\|$/g, '').split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll('\\|', '|'));
+const cells = (row) =>
+  row
+    .replace(/^\||\|$/g, '')
+    .split(/(?<!\\)\|/)
+    .map((cell) => cell.trim().replaceAll('\\|', '|'));
 
 /** @param {string} text */
 export function markdown(text) {
@@ -40,22 +44,46 @@ export function markdown(text) {
       n += 1;
       const code = until((one) => one.startsWith('```'));
       n += 1;
-      blocks.push(html`<pre class="text" tabindex="0" role="region" aria-label="Example">${code.join('\n')}</pre>`);
+      blocks.push(
+        html`<pre class="text" tabindex="0" role="region" aria-label="Example">
+          ${code.join('\n')}
+        </pre>`,
+      );
     } else if (/^#+ /.test(line)) {
       n += 1;
       const title = inline(line.replace(/^#+ /, ''));
-      blocks.push(line.startsWith('### ') ? html`<h4>${title}</h4>` : line.startsWith('## ') ? html`<h3>${title}</h3>` : html`<h2>${title}</h2>`);
+      blocks.push(
+        line.startsWith('### ') ? html`<h4>${title}</h4>` : line.startsWith('## ') ? html`<h3>${title}</h3>` : html`<h2>${title}</h2>`,
+      );
     } else if (line.startsWith('|')) {
       const [head, , ...rows] = until((one) => !one.startsWith('|'));
-      blocks.push(html`<div class="table" tabindex="0" role="region" aria-label="Table"><table><thead><tr>${cells(head).map((cell) => html`<th scope="col">${inline(cell)}</th>`)}</tr></thead>
-        <tbody>${rows.map((row) => html`<tr>${cells(row).map((cell) => html`<td class="wide">${inline(cell)}</td>`)}</tr>`)}</tbody></table></div>`);
+      blocks.push(
+        html`<div class="table" tabindex="0" role="region" aria-label="Table">
+          <table>
+            <thead>
+              <tr>
+                ${cells(head).map((cell) => html`<th scope="col">${inline(cell)}</th>`)}
+              </tr>
+            </thead>
+            <tbody>
+              ${rows.map((row) => html`<tr>
+                ${cells(row).map((cell) => html`<td class="wide">${inline(cell)}</td>`)}
+              </tr>`)}
+            </tbody>
+          </table>
+        </div>`,
+      );
     } else if (/^([-*]|\d+\.) /.test(line)) {
       const items = [];
       for (const one of until((next) => next === '')) {
         if (/^([-*]|\d+\.) /.test(one)) items.push(one.replace(/^([-*]|\d+\.) /, ''));
         else items[items.length - 1] += ` ${one.trim()}`;
       }
-      blocks.push(html`<ul>${items.map((item) => html`<li>${inline(item)}</li>`)}</ul>`);
+      blocks.push(
+        html`<ul>
+          ${items.map((item) => html`<li>${inline(item)}</li>`)}
+        </ul>`,
+      );
     } else if (line === '' || line.startsWith('![')) n += 1;
     else blocks.push(html`<p>${inline(until((one) => one === '' || /^(#+ |\||```|[-*] )/.test(one)).join(' '))}</p>`);
   }

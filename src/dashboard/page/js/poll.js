@@ -22,7 +22,7 @@ const SLOWEST = 30000;
  */
 export function usePoll(load, key, every = EVERY) {
   const name = JSON.stringify(key);
-  const [state, set] = useState(/** @type {any} */ ({ name, data: undefined, error: undefined, at: 0 }));
+  const [state, setState] = useState(/** @type {any} */ ({ name, data: undefined, error: undefined, at: 0 }));
   const newest = useRef(load);
   newest.current = load;
   const again = useRef(() => {});
@@ -50,12 +50,12 @@ export function usePoll(load, key, every = EVERY) {
         const data = await newest.current?.(own.signal);
         if (gone || own.signal.aborted) return;
         failures = 0;
-        set({ name, data, error: undefined, at: Date.now() });
+        setState({ name, data, error: undefined, at: Date.now() });
         plan(every);
       } catch (error) {
         if (gone || own.signal.aborted) return;
         failures += 1;
-        set((old) => ({ ...(old.name === name ? old : { data: undefined, at: 0 }), name, error }));
+        setState((old) => ({ ...(old.name === name ? old : { data: undefined, at: 0 }), name, error }));
         // An error that the request itself causes is not mended by repeating it soon.
         const isLasting = error?.status >= 400 && error.status < 500 && error.status !== 429;
         const wait = isLasting ? SLOWEST : Math.min(SLOWEST, 1000 * 2 ** Math.min(failures, 5));
@@ -86,7 +86,13 @@ export function usePoll(load, key, every = EVERY) {
   const isOther = state.name !== name;
   const data = isOther ? undefined : state.data;
   const error = isOther ? undefined : state.error;
-  return { data, error, loading: !isIdle && data === undefined && error === undefined, at: isOther ? 0 : state.at, refresh };
+  return {
+    data,
+    error,
+    loading: !isIdle && data === undefined && error === undefined,
+    at: isOther ? 0 : state.at,
+    refresh,
+  };
 }
 
 /** Whether something was changed and shown lists should be read again now. */

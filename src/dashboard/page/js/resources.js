@@ -8,7 +8,9 @@ import { all, get, pathOf, withQuery } from './api.js';
 const inEach = async (kinds, signal) => {
   const accounts = (await get('/subscriptions', signal)).value;
   const lists = accounts.flatMap(({ subscriptionId }) =>
-    kinds.map((kind) => all(`/subscriptions/${encodeURIComponent(subscriptionId)}/providers/Microsoft.EventGrid/${kind}`, signal, 5000)),
+    kinds.map((kind) =>
+      all(`/subscriptions/${encodeURIComponent(subscriptionId)}/providers/Microsoft.EventGrid/${kind}`, signal, 5000),
+    ),
   );
   return (await Promise.all(lists)).flat();
 };
@@ -32,8 +34,16 @@ export async function topics(signal) {
  * @returns {T}
  */
 export function plain(all) {
-  const { deliveryWithResourceIdentity: delivery, deadLetterWithResourceIdentity: letters, ...properties } = /** @type {any} */ (all);
-  return { ...properties, ...(delivery && { destination: delivery.destination }), ...(letters && { deadLetterDestination: letters.deadLetterDestination }) };
+  const {
+    deliveryWithResourceIdentity: delivery,
+    deadLetterWithResourceIdentity: letters,
+    ...properties
+  } = /** @type {any} */ (all);
+  return {
+    ...properties,
+    ...(delivery && { destination: delivery.destination }),
+    ...(letters && { deadLetterDestination: letters.deadLetterDestination }),
+  };
 }
 
 /**
@@ -44,7 +54,12 @@ export function flat(all) {
   const { deliveryConfiguration, ...properties } = plain(all);
   const { deliveryMode, push, queue } = deliveryConfiguration ?? {};
   const { deadLetterDestinationWithResourceIdentity: letters, ...delivery } = plain(push ?? queue ?? {});
-  return { ...properties, ...delivery, ...(deliveryMode && { deliveryMode }), ...(letters && { deadLetterDestination: letters.deadLetterDestination }) };
+  return {
+    ...properties,
+    ...delivery,
+    ...(deliveryMode && { deliveryMode }),
+    ...(letters && { deadLetterDestination: letters.deadLetterDestination }),
+  };
 }
 
 /** The destination of an event subscription. */
@@ -54,7 +69,10 @@ export const destinationOf = (all) => flat(all).destination;
 export function address(all) {
   const { destination, deliveryMode } = flat(all);
   const { endpointType, properties } = destination ?? {};
-  return properties?.endpointBaseUrl ?? ([endpointType, properties?.resourceId].filter(Boolean).join(' ') || deliveryMode || '–');
+  return (
+    properties?.endpointBaseUrl ??
+    ([endpointType, properties?.resourceId].filter(Boolean).join(' ') || deliveryMode || '–')
+  );
 }
 
 /** The topics of a domain or a namespace. */

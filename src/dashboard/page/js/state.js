@@ -33,13 +33,13 @@ export function store(initial) {
  * @returns {T}
  */
 export function useStore(source) {
-  const [, turn] = useState(0);
+  const [, redraw] = useState(0);
   useEffect(() => {
     let seen = source.get();
     return source.subscribe(() => {
       if (Object.is(seen, source.get())) return;
       seen = source.get();
-      turn((n) => n + 1);
+      redraw((n) => n + 1);
     });
   }, [source]);
   return source.get();
@@ -63,7 +63,12 @@ function step() {
 
 const longList = () => document.querySelector('main .windowed');
 function notePlace() {
-  if (!isReturning) places.set(route.get().step, { y: scrollY, top: longList()?.scrollTop ?? 0, href: document.activeElement?.getAttribute('href') });
+  if (!isReturning)
+    places.set(route.get().step, {
+      y: scrollY,
+      top: longList()?.scrollTop ?? 0,
+      href: document.activeElement?.getAttribute('href'),
+    });
 }
 
 /** Goes to where the reader was in this step, as soon as that is loaded. Returns false in a new step. */
@@ -74,11 +79,16 @@ export function returnToPlace() {
     if (!isReturning) return;
     if (document.querySelector('main .loading')) end = Date.now() + RETURN_TIME;
     const list = longList();
-    const focused = place.href && /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main a')]).find((one) => one.getAttribute('href') === place.href);
+    const focused =
+      place.href &&
+      /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main a')]).find(
+        (one) => one.getAttribute('href') === place.href,
+      );
     list?.scrollTo(0, place.top);
     scrollTo(0, place.y);
     focused?.focus({ preventScroll: true });
-    const isThere = Math.abs(scrollY - place.y) < 2 && Math.abs((list?.scrollTop ?? 0) - place.top) < 2 && (focused || !place.href);
+    const isThere =
+      Math.abs(scrollY - place.y) < 2 && Math.abs((list?.scrollTop ?? 0) - place.top) < 2 && (focused || !place.href);
     if (isThere || Date.now() > end) isReturning = false;
     else setTimeout(attempt, 50);
   };
@@ -120,7 +130,8 @@ addEventListener('hashchange', () => {
 });
 addEventListener('scroll', notePlace, { capture: true, passive: true });
 addEventListener('focusin', notePlace);
-for (const kind of ['wheel', 'keydown', 'pointerdown']) addEventListener(kind, () => (isReturning = false), { passive: true });
+for (const kind of ['wheel', 'keydown', 'pointerdown'])
+  addEventListener(kind, () => (isReturning = false), { passive: true });
 
 /**
  * The address of a view.

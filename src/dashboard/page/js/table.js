@@ -32,10 +32,10 @@ const SPARE = 10;
  */
 function useStillRows(rows, id, hold, isHeld) {
   const kept = useRef(/** @type {{ hold: string | undefined, rows: any[] }} */ ({ hold: undefined, rows: [] }));
-  const [, draw] = useState(0);
+  const [, redraw] = useState(0);
   const release = () => {
     kept.current = { hold: undefined, rows: [] };
-    draw((n) => n + 1);
+    redraw((n) => n + 1);
   };
   if (hold === undefined || !isHeld || kept.current.hold !== hold) {
     kept.current = { hold, rows };
@@ -68,13 +68,35 @@ function useStillRows(rows, id, hold, isHeld) {
  *   isEvery?: boolean,
  * }} props with `hold` a live list that holds still under the pointer, with the focus in it, or scrolled; with `total` the rows are a part of a longer list, from `first` on; `onWindow` tells which part is looked at
  */
-export function Table({ name, columns: wanted, rows: current, id, hold, isHeld = false, isEvery = false, sort, onSort, selected, onSelect, opened, details, total: all, first = 0, onWindow }) {
+export function Table({
+  name,
+  columns: wanted,
+  rows: current,
+  id,
+  hold,
+  isHeld = false,
+  isEvery = false,
+  sort,
+  onSort,
+  selected,
+  onSelect,
+  opened,
+  details,
+  total: all,
+  first = 0,
+  onWindow,
+}) {
   const columns = /** @type {Column<any>[]} */ (wanted.filter(Boolean));
   const ROW = rowHeight();
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const [top, setTop] = useState(0);
   const [isBusy, setBusy] = useState(false);
-  const { rows, fresh, gone, release } = useStillRows(current, id, hold && `${hold} ${first}`, isHeld || isBusy || top > 0 || Boolean(opened));
+  const { rows, fresh, gone, release } = useStillRows(
+    current,
+    id,
+    hold && `${hold} ${first}`,
+    isHeld || isBusy || top > 0 || Boolean(opened),
+  );
   const total = all ?? rows.length;
   // A reader may be in a cell, and the pointer elsewhere.
   const checkFocus = () => setBusy(Boolean(box.current?.matches(':hover, :focus-within')));
@@ -107,33 +129,88 @@ export function Table({ name, columns: wanted, rows: current, id, hold, isHeld =
     if (box.current) box.current.scrollTop = 0;
     release();
   };
-  return html`<div class=${`table ${isWindowed ? 'windowed' : ''} ${isEvery ? 'every' : ''}`} ref=${box} onScroll=${onScroll} tabindex="0" role="region" aria-label=${name} data-list
-    onMouseEnter=${() => setBusy(true)} onMouseLeave=${checkFocus} onFocusIn=${() => setBusy(true)} onFocusOut=${() => setTimeout(checkFocus)}>
-    ${fresh > 0 && html`<p class="fresh"><button type="button" class="small" onClick=${show}>${num(fresh)} new · show</button></p>`}
+  return html`<div
+    class=${`table ${isWindowed ? 'windowed' : ''} ${isEvery ? 'every' : ''}`}
+    ref=${box}
+    onScroll=${onScroll}
+    tabindex="0"
+    role="region"
+    aria-label=${name}
+    data-list
+    onMouseEnter=${() => setBusy(true)}
+    onMouseLeave=${checkFocus}
+    onFocusIn=${() => setBusy(true)}
+    onFocusOut=${() => setTimeout(checkFocus)}
+  >
+    ${fresh > 0 && html`<p class="fresh">
+      <button type="button" class="small" onClick=${show}>
+        ${num(fresh)} new · show
+      </button>
+    </p>`}
     <table aria-rowcount=${total + 1}>
       <thead>
         <tr aria-rowindex="1">
-          ${onSelect && html`<th class="pick"><input type="checkbox" aria-label=${`Select all of ${name}`} checked=${hasAll} onChange=${() => onSelect(hasAll ? new Set() : new Set(rows.map(id)))} /></th>`}
-          ${columns.map(({ key, name: text, num: isNumber, sort: sorts, wide, rank = '' }) => html`<th key=${key} scope="col" class=${`${isNumber ? 'num' : ''} ${wide ? 'wide' : ''} ${rank}`} aria-sort=${sort === key ? 'descending' : undefined}>
-            ${sorts && onSort ? html`<button type="button" class="sort" onClick=${() => onSort(key)}>${text}<span aria-hidden="true">${sort === key ? ' ▾' : ''}</span></button>` : text}
+          ${onSelect && html`<th class="pick">
+            <input
+              type="checkbox"
+              aria-label=${`Select all of ${name}`}
+              checked=${hasAll}
+              onChange=${() => onSelect(hasAll ? new Set() : new Set(rows.map(id)))}
+            />
+          </th>`}
+          ${columns.map(({ key, name: text, num: isNumber, sort: sorts, wide, rank = '' }) => html`<th
+            key=${key}
+            scope="col"
+            class=${`${isNumber ? 'num' : ''} ${wide ? 'wide' : ''} ${rank}`}
+            aria-sort=${sort === key ? 'descending' : undefined}
+          >
+            ${sorts && onSort ? html`<button type="button" class="sort" onClick=${() => onSort(key)}>
+              ${text}
+              <span aria-hidden="true">${sort === key ? ' ▾' : ''}</span>
+            </button>` : text}
           </th>`)}
         </tr>
       </thead>
       <tbody>
-        ${from > 0 && html`<tr key="before" class="spacer" aria-hidden="true"><td colspan=${width} style=${{ height: `${from * ROW}px` }}></td></tr>`}
+        ${from > 0 && html`<tr key="before" class="spacer" aria-hidden="true">
+          <td colspan=${width} style=${{ height: `${from * ROW}px` }}></td>
+        </tr>`}
         ${shown.map((row, index) => {
-          if (row === null) return html`<tr key=${`row ${from + index}`}><td colspan=${width} class="faint">…</td></tr>`;
+          if (row === null)
+            return html`<tr key=${`row ${from + index}`}>
+              <td colspan=${width} class="faint">
+                …
+              </td>
+            </tr>`;
           const key = id(row);
           const isOpen = details && opened === key;
           return html`
-            <tr key=${key} data-row aria-rowindex=${from + index + 2} class=${`${selected?.has(key) ? 'selected' : ''} ${gone.has(key) ? 'gone' : ''}`}>
-              ${onSelect && html`<td class="pick"><input type="checkbox" aria-label=${`Select ${key}`} checked=${selected?.has(key) ?? false} onChange=${() => toggle(key)} /></td>`}
-              ${columns.map(({ key: column, name: text, cell, num: isNumber, wide, rank = '' }) => html`<td key=${column} data-name=${text} class=${`${isNumber ? 'num' : ''} ${wide ? 'wide' : ''} ${rank}`}>${cell(row)}</td>`)}
+            <tr
+              key=${key}
+              data-row
+              aria-rowindex=${from + index + 2}
+              class=${`${selected?.has(key) ? 'selected' : ''} ${gone.has(key) ? 'gone' : ''}`}
+            >
+              ${onSelect && html`<td class="pick">
+                <input
+                  type="checkbox"
+                  aria-label=${`Select ${key}`}
+                  checked=${selected?.has(key) ?? false}
+                  onChange=${() => toggle(key)}
+                />
+              </td>`}
+              ${columns.map(({ key: column, name: text, cell, num: isNumber, wide, rank = '' }) => html`<td key=${column} data-name=${text} class=${`${isNumber ? 'num' : ''} ${wide ? 'wide' : ''} ${rank}`}>
+                ${cell(row)}
+              </td>`)}
             </tr>
-            ${isOpen && html`<tr key=${`${key} details`} class="details"><td colspan=${width}>${details(row)}</td></tr>`}
+            ${isOpen && html`<tr key=${`${key} details`} class="details">
+              <td colspan=${width}>${details(row)}</td>
+            </tr>`}
           `;
         })}
-        ${isWindowed && to < total && html`<tr key="after" class="spacer" aria-hidden="true"><td colspan=${width} style=${{ height: `${(total - to) * ROW}px` }}></td></tr>`}
+        ${isWindowed && to < total && html`<tr key="after" class="spacer" aria-hidden="true">
+          <td colspan=${width} style=${{ height: `${(total - to) * ROW}px` }}></td>
+        </tr>`}
       </tbody>
     </table>
   </div>`;
@@ -142,16 +219,25 @@ export function Table({ name, columns: wanted, rows: current, id, hold, isHeld =
 /** Text whose end matters, too: its middle is left out where it does not fit. */
 export function Middle({ text, end = 14 }) {
   if (text.length <= end * 2) return html`<span title=${text}>${text}</span>`;
-  return html`<span class="middle" title=${text}><span>${text.slice(0, -end)}</span><span>${text.slice(-end)}</span></span>`;
+  return html`<span class="middle" title=${text}>
+    <span>${text.slice(0, -end)}</span>
+    <span>${text.slice(-end)}</span>
+  </span>`;
 }
 
 /** The ways to the first and to the next page of a list; `after` of the address has the place. */
 export function Pages({ next }) {
-  const [place, go] = useParam('after');
-  return (place || next) && html`<div class="toolbar">
-    <button type="button" disabled=${!place} onClick=${() => go('')}>First page</button>
-    <button type="button" disabled=${!next} onClick=${() => go(next)}>Next page</button>
-  </div>`;
+  const [place, setPlace] = useParam('after');
+  return (
+    (place || next) && html`<div class="toolbar">
+      <button type="button" disabled=${!place} onClick=${() => setPlace('')}>
+        First page
+      </button>
+      <button type="button" disabled=${!next} onClick=${() => setPlace(next)}>
+        Next page
+      </button>
+    </div>`
+  );
 }
 
 /** The button that opens and closes the details of a row. */

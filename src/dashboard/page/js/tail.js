@@ -47,7 +47,8 @@ export function listen(filter, on) {
     (line.kind !== 'event' || !filter.type || line.eventType === filter.type) &&
     (line.kind !== 'outcome' ||
       ((!filter.subscription || line.subscription === filter.subscription) &&
-        (!filter.outcome || [line.outcome, line.step, line.reason].some((one) => one?.toLowerCase() === filter.outcome.toLowerCase())) &&
+        (!filter.outcome ||
+          [line.outcome, line.step, line.reason].some((one) => one?.toLowerCase() === filter.outcome.toLowerCase())) &&
         (!filter.status || String(line.status) === filter.status)));
   const isWanted = (line) =>
     line.kind === 'missed' || (!(filter.only && filter.only !== `${line.kind}s`) && passes(line));
@@ -106,7 +107,10 @@ export function listen(filter, on) {
         tellAll({ kind: 'lost', text: 'The server ended the stream.' });
       } catch (error) {
         if (own.signal.aborted) return;
-        tellAll({ kind: 'lost', text: error.status ? `${error.status} ${error.message}` : 'The server cannot be reached.' });
+        tellAll({
+          kind: 'lost',
+          text: error.status ? `${error.status} ${error.message}` : 'The server cannot be reached.',
+        });
         if (error.status === 401 || error.status === 400) return;
       }
       failures += 1;

@@ -1,5 +1,6 @@
 // The parts that views are made of.
 import { isPortal } from './api.js';
+import { withWords } from './causes.js';
 import { Component, html, useEffect, useRef, useState } from './html.js';
 import { absolute, command as commandLine, count, duration, percent, relative, words } from './format.js';
 import { printJson } from './json.js';
@@ -10,17 +11,29 @@ export function Time({ at, isLog = false }) {
   useStore(zone);
   if (!at) return html`<span class="faint">–</span>`;
   const [full, ago] = [absolute(at, true), relative(at)];
-  return html`<time datetime=${at} title=${isLog ? ago : full}>${isLog ? full : ago}</time>`;
+  return html`<time datetime=${at} title=${isLog ? ago : full}>
+    ${isLog ? full : ago}
+  </time>`;
 }
 
 const SHAPES = { ok: '●', warn: '▲', bad: '■', info: '◆', held: '‖', none: '○' };
 
 /** A state by shape, text and colour. */
 export function Badge({ kind = 'none', children, title }) {
-  return html`<span class=${`badge ${kind}`} title=${title}><span aria-hidden="true">${SHAPES[kind]}</span> ${children}</span>`;
+  return html`<span class=${`badge ${kind}`} title=${title}>
+    <span aria-hidden="true">${SHAPES[kind]}</span> ${children}
+  </span>`;
 }
 
-const CONDITIONS = { failing: 'bad', suspended: 'bad', held: 'held', waiting: 'warn', slow: 'warn', healthy: 'ok', idle: 'none' };
+const CONDITIONS = {
+  failing: 'bad',
+  suspended: 'bad',
+  held: 'held',
+  waiting: 'warn',
+  slow: 'warn',
+  healthy: 'ok',
+  idle: 'none',
+};
 
 /** What a condition means, with its figures. @param {{ condition: any, health: any, heldBy?: any }} line */
 export function conditionText({ condition, health, heldBy }) {
@@ -37,21 +50,51 @@ export function conditionText({ condition, health, heldBy }) {
 export function Condition({ line }) {
   const { state } = line.condition;
   const text = state === 'suspended' && line.health.state === 'probing' ? 'probing' : state;
-  return html`<${Badge} kind=${CONDITIONS[state]} title=${conditionText(line)}>${text}${state === 'failing' ? ` ${percent(line.condition.successShare)}` : ''}<//>`;
+  return html`<${Badge} kind=${CONDITIONS[state]} title=${conditionText(line)}>
+    ${text}
+    ${state === 'failing' ? ` ${percent(line.condition.successShare)}` : ''}
+  <//>`;
 }
 
 const GOOD = new Set(['delivered', 'Delivered', 'accepted', 'redriven', 'acknowledged']);
-const BAD = new Set(['deadLettered', 'deadLetterWaiting', 'deadLetterLost', 'dropped', 'undeliverable', 'expired', 'lost', 'damaged']);
-const NEUTRAL = new Set(['filtered', 'purged', 'canceled', 'written', 'received', 'renewed', 'released', 'beforeSubscription', 'notPublished']);
+const BAD = new Set([
+  'deadLettered',
+  'deadLetterWaiting',
+  'deadLetterLost',
+  'dropped',
+  'undeliverable',
+  'expired',
+  'lost',
+  'damaged',
+]);
+const NEUTRAL = new Set([
+  'filtered',
+  'purged',
+  'canceled',
+  'written',
+  'received',
+  'renewed',
+  'released',
+  'beforeSubscription',
+  'notPublished',
+]);
 
 /** What became of an event, or the step of a line of the ledger. */
 export function Outcome({ step, children }) {
   const kind = GOOD.has(step) ? 'ok' : BAD.has(step) ? 'bad' : NEUTRAL.has(step) ? 'none' : 'warn';
-  return html`<${Badge} kind=${kind} title=${step}>${children ?? words(step)}<//>`;
+  return html`<${Badge} kind=${kind} title=${step}>
+    ${children ?? words(step)}
+  <//>`;
 }
 
 /** A code of the API in words. */
 export const Words = ({ code }) => (code ? html`<span title=${code}>${words(code)}</span>` : '');
+
+const INSTANT = /(\d{4}-\d\d-\d\dT[\d:.]+Z)/;
+
+/** A sentence of the server, with its codes in words and its times as the page has them. */
+export const Sentence = ({ text }) =>
+  text.split(INSTANT).map((part) => (INSTANT.test(part) ? html`<${Time} at=${part} />` : withWords(part.replace(/\bat $/, ''))));
 
 /** The views of a portal link. */
 export const OF_PORTAL = ['subscriptions', 'subscription', 'endpoint', 'filter', 'dead-letters', 'jobs'];
@@ -59,10 +102,15 @@ export const OF_PORTAL = ['subscriptions', 'subscription', 'endpoint', 'filter',
 const isShown = (href) => !isPortal() || OF_PORTAL.includes(href.slice(2).split('?')[0]);
 
 /** A link to a view, or its text where a portal link does not show that view. */
-export const ViewLink = ({ href, children, ...more }) => (isShown(href) ? html`<a href=${href} ...${more}>${children}</a>` : html`<span>${children}</span>`);
+export const ViewLink = ({ href, children, ...more }) =>
+  isShown(href) ? html`<a href=${href} ...${more}>
+    ${children}
+  </a>` : html`<span>${children}</span>`;
 
 /** Waits while there is neither data nor an error. */
-export const Loading = () => html`<p class="loading" role="status">Loading …</p>`;
+export const Loading = () => html`<p class="loading" role="status">
+  Loading …
+</p>`;
 
 /** Keeps the rest of the page when a view throws. */
 export class Boundary extends Component {
@@ -77,7 +125,10 @@ export class Boundary extends Component {
 
   render() {
     if (!this.state.error) return this.props.children;
-    return html`<h1 tabindex="-1">Not shown</h1><${Failed} error=${this.state.error} retry=${() => this.setState({ error: null })} />`;
+    return html`
+      <h1 tabindex="-1">Not shown</h1>
+      <${Failed} error=${this.state.error} retry=${() => this.setState({ error: null })} />
+    `;
   }
 }
 
@@ -90,13 +141,18 @@ export function Failed({ error, retry }) {
   return html`<div class=${`notice ${isOut ? 'warn' : 'bad'}`} role="alert">
     <strong>${error.status ? `${error.status} ${error.code}` : (error.code ?? error.name)}</strong>
     <p>${error.message}</p>
-    ${error.target && html`<p>Field: <code>${error.target}</code></p>`}
-    ${error.details?.length > 0 &&
-    html`<ul>
-      ${error.details.filter((detail) => detail.message !== error.message).map((detail) => html`<li>${detail.message}</li>`)}
+    ${error.target && html`<p>
+      Field: <code>${error.target}</code>
+    </p>`}
+    ${error.details?.length > 0 && html`<ul>
+      ${error.details
+        .filter((detail) => detail.message !== error.message)
+        .map((detail) => html`<li>${detail.message}</li>`)}
     </ul>`}
     ${wait && html`<p>${wait}</p>`}
-    ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
+    ${retry && html`<button type="button" onClick=${retry}>
+      Try again
+    </button>`}
   </div>`;
 }
 
@@ -104,10 +160,18 @@ export function Failed({ error, retry }) {
  * The states that every view has: loading, error without data, empty, and data with a possible error above it.
  */
 export function Loaded({ poll, empty, isEmpty = (data) => data.length === 0, children }) {
-  if (poll.data === undefined) return poll.error && poll.error.status !== 0 ? html`<${Failed} error=${poll.error} retry=${poll.refresh} />` : html`<${Loading} />`;
+  if (poll.data === undefined)
+    return poll.error && poll.error.status !== 0 ? html`<${Failed} error=${poll.error} retry=${poll.refresh} />` : html`<${Loading} />`;
   const note = poll.error ? html`<${Failed} error=${poll.error} retry=${poll.refresh} />` : null;
-  if (empty && isEmpty(poll.data)) return html`${note}<div class="empty">${empty}</div>`;
-  return html`${note}${typeof children === 'function' ? children(poll.data) : children}`;
+  if (empty && isEmpty(poll.data))
+    return html`
+      ${note}
+      <div class="empty">${empty}</div>
+    `;
+  return html`
+    ${note}
+    ${typeof children === 'function' ? children(poll.data) : children}
+  `;
 }
 
 let isFirstHead = true;
@@ -118,14 +182,21 @@ export function Head({ title, crumbs = [], about = null, children = null }) {
   const openCrumbs = crumbs.filter(([, href]) => isShown(href));
   useEffect(() => {
     document.title = `${title} · gridhook`;
-    const isInside = document.activeElement !== document.getElementById('main') && document.activeElement?.closest('#main, dialog');
+    const isInside =
+      document.activeElement !== document.getElementById('main') && document.activeElement?.closest('#main, dialog');
     if (!isFirstHead && !isInside) heading.current?.focus({ preventScroll: true });
     isFirstHead = false;
   }, [title]);
   return html`<header class="head">
     <div>
-      ${openCrumbs.length > 0 && html`<nav class="crumbs" aria-label="Path">${openCrumbs.map(([text, href]) => html`<a href=${href}>${text}</a> <span aria-hidden="true">/</span> `)}</nav>`}
-      <h1 tabindex="-1" ref=${heading}>${title}</h1>
+      ${openCrumbs.length > 0 && html`<nav class="crumbs" aria-label="Path">
+        ${openCrumbs.map(([text, href]) => html`
+          <a href=${href}>${text}</a> <span aria-hidden="true">/</span>${' '}
+        `)}
+      </nav>`}
+      <h1 tabindex="-1" ref=${heading}>
+        ${title}
+      </h1>
       ${about && html`<p class="about">${about}</p>`}
     </div>
     <div class="acts">${children}</div>
@@ -135,19 +206,32 @@ export function Head({ title, crumbs = [], about = null, children = null }) {
 /** One figure with its name. */
 export const Figure = ({ name, value, kind = '', href = null, title = undefined }) => html`<div class=${`figure ${kind}`} title=${title}>
   <dt>${name}</dt>
-  <dd>${href ? html`<a href=${href} aria-label=${`${name}: ${value}`}>${value}</a>` : value}</dd>
+  <dd>
+    ${href ? html`<a href=${href} aria-label=${`${name}: ${value}`}>
+      ${value}
+    </a>` : value}
+  </dd>
 </div>`;
 
 /** A list of names and values. */
 export const Facts = ({ rows }) => html`<dl class="facts">
-  ${rows.filter(Boolean).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value ?? html`<span class="faint">–</span>`}</dd></div>`)}
+  ${rows.filter(Boolean).map(([name, value]) => html`<div>
+    <dt>${name}</dt>
+    <dd>${value ?? html`<span class="faint">–</span>`}</dd>
+  </div>`)}
 </dl>`;
 
 const shown = (value) => (value === undefined || value === null ? '' : printJson(value));
 
 /** Changes, field by field. */
 export const Diff = ({ changes }) => html`<dl class="facts diff">
-  ${changes.map((one) => html`<div key=${one.at}><dt>${one.at}</dt><dd>${shown(one.before) && html`<del>${shown(one.before)}</del> `}${shown(one.after) && html`<ins>${shown(one.after)}</ins>`}</dd></div>`)}
+  ${changes.map((one) => html`<div key=${one.at}>
+    <dt>${one.at}</dt>
+    <dd>
+      ${shown(one.before) && html`<del>${shown(one.before)}</del>`}
+      ${shown(one.after) && html`<ins>${shown(one.after)}</ins>`}
+    </dd>
+  </div>`)}
 </dl>`;
 
 /** Tabs that are in the address. */
@@ -163,12 +247,25 @@ export function Tabs({ tabs, value, onChange, name }) {
     list.current?.children[next]?.focus();
   };
   return html`<div class="tabs" role="tablist" aria-label=${name} onKeyDown=${step} ref=${list}>
-    ${tabs.map(([id, text]) => html`<button type="button" role="tab" key=${id} id=${`tab-${id}`} aria-controls=${id === value ? 'tab-panel' : undefined} aria-selected=${id === value} tabindex=${id === value ? 0 : -1} onClick=${() => onChange(id)}>${text}</button>`)}
+    ${tabs.map(([id, text]) => html`<button
+      type="button"
+      role="tab"
+      key=${id}
+      id=${`tab-${id}`}
+      aria-controls=${id === value ? 'tab-panel' : undefined}
+      aria-selected=${id === value}
+      tabindex=${id === value ? 0 : -1}
+      onClick=${() => onChange(id)}
+    >
+      ${text}
+    </button>`)}
   </div>`;
 }
 
 /** What the chosen tab shows. */
-export const TabPanel = ({ value, children }) => html`<div role="tabpanel" id="tab-panel" aria-labelledby=${`tab-${value}`}>${children}</div>`;
+export const TabPanel = ({ value, children }) => html`<div role="tabpanel" id="tab-panel" aria-labelledby=${`tab-${value}`}>
+  ${children}
+</div>`;
 
 /** Copies text. `navigator.clipboard` exists on https and localhost only; a selection works everywhere. */
 export async function copy(text) {
@@ -195,18 +292,25 @@ export async function copy(text) {
 }
 
 export function Copy({ text, name = 'Copy' }) {
-  const [said, say] = useState('');
+  const [said, setSaid] = useState('');
   const press = async () => {
-    say((await copy(text)) ? 'Copied' : 'Not copied');
-    setTimeout(() => say(''), 1500);
+    setSaid((await copy(text)) ? 'Copied' : 'Not copied');
+    setTimeout(() => setSaid(''), 1500);
   };
-  return html`<button type="button" class="small" onClick=${press} aria-live="polite">${said || name}</button>`;
+  return html`<button type="button" class="small" onClick=${press} aria-live="polite">
+    ${said || name}
+  </button>`;
 }
 
 /** The command that does the same. The holder of a portal link has no shell. */
 export function Command({ parts, line = commandLine(...parts) }) {
   if (isPortal()) return null;
-  return html`<div class="command"><code tabindex="0" role="group" aria-label="Command">${line}</code><${Copy} text=${line} /></div>`;
+  return html`<div class="command">
+    <code tabindex="0" role="group" aria-label="Command">
+      ${line}
+    </code>
+    <${Copy} text=${line} />
+  </div>`;
 }
 
 /** Text of unknown size: the first 64 KiB of it, and all of it as a file. */
@@ -224,10 +328,14 @@ export function Payload({ text, name = 'event.json' }) {
   return html`<div class="payload">
     <div class="acts">
       <${Copy} text=${text} />
-      <button type="button" class="small" onClick=${save}>Download</button>
+      <button type="button" class="small" onClick=${save}>
+        Download
+      </button>
       ${isCut && html`<span class="faint">the first 64 KiB of ${text.length.toLocaleString('en-US')} characters</span>`}
     </div>
-    <pre tabindex="0" role="region" aria-label="Payload">${isCut ? text.slice(0, SHOWN) : text}</pre>
+    <pre tabindex="0" role="region" aria-label="Payload">
+      ${isCut ? text.slice(0, SHOWN) : text}
+    </pre>
   </div>`;
 }
 
@@ -242,34 +350,54 @@ export function Field({ label, hint = null, error = null, children = null, autof
   const described = [hint && `${id}h`, error && `${id}e`].filter(Boolean).join(' ') || undefined;
   return html`<div class="field">
     <label for=${id}>${label}</label>
-    ${children ? children({ id, 'aria-describedby': described }) : html`<input id=${id} aria-describedby=${described} aria-invalid=${error ? 'true' : undefined} autocomplete="off" spellcheck=${false} ...${input} />`}
-    ${hint && html`<p class="hint" id=${`${id}h`}>${hint}</p>`}
-    ${error && html`<p class="wrong" id=${`${id}e`}>${error}</p>`}
+    ${children ? children({ id, 'aria-describedby': described }) : html`<input
+      id=${id}
+      aria-describedby=${described}
+      aria-invalid=${error ? 'true' : undefined}
+      autocomplete="off"
+      spellcheck=${false}
+      ...${input}
+    />`}
+    ${hint && html`<p class="hint" id=${`${id}h`}>
+      ${hint}
+    </p>`}
+    ${error && html`<p class="wrong" id=${`${id}e`}>
+      ${error}
+    </p>`}
   </div>`;
 }
 
 /** A choice with its label. */
 export const Select = ({ label, value, options, onChange, ...rest }) => html`<${Field} label=${label} ...${rest}>
   ${(a11y) => html`<select ...${a11y} value=${value} onChange=${(event) => onChange(event.currentTarget.value)}>
-    ${options.map(([id, text]) => html`<option key=${id} value=${id} selected=${id === value}>${text}</option>`)}
+    ${options.map(([id, text]) => html`<option key=${id} value=${id} selected=${id === value}>
+      ${text}
+    </option>`)}
   </select>`}
 <//>`;
 
 /** A search field that writes to the address once the operator rests. */
 export function Search({ label, value, onChange, placeholder = '' }) {
-  const [text, set] = useState(value);
+  const [text, setText] = useState(value);
   const timer = useRef(0);
   const own = useRef(value);
   useEffect(() => {
-    if (value !== own.current) set((own.current = value));
+    if (value !== own.current) setText((own.current = value));
   }, [value]);
   useEffect(() => () => clearTimeout(timer.current), []);
   const write = (next) => {
-    set(next);
+    setText(next);
     clearTimeout(timer.current);
     timer.current = setTimeout(() => onChange((own.current = next)), 200);
   };
-  return html`<${Field} label=${label} type="search" data-search placeholder=${placeholder} value=${text} onInput=${(event) => write(event.currentTarget.value)} />`;
+  return html`<${Field}
+    label=${label}
+    type="search"
+    data-search
+    placeholder=${placeholder}
+    value=${text}
+    onInput=${(event) => write(event.currentTarget.value)}
+  />`;
 }
 
 // --- messages ---
@@ -306,7 +434,9 @@ export function Messages() {
     ${newest && html`<div key=${newest.id} class=${`notice ${newest.kind}`}>
       <p title=${newest.text}>${newest.text}</p>
       ${newest.line && html`<${Command} line=${newest.line} parts=${[]} />`}
-      <button type="button" class="small" onClick=${() => dismiss(newest.id)} aria-label="Close message">Close${all.length > 1 ? ` (${count(all.length - 1, 'more', 'more')})` : ''}</button>
+      <button type="button" class="small" onClick=${() => dismiss(newest.id)} aria-label="Close message">
+        Close${all.length > 1 ? ` (${count(all.length - 1, 'more', 'more')})` : ''}
+      </button>
     </div>`}
   </div>`;
 }
@@ -345,14 +475,22 @@ export function Dialog({ title, onClose, children }) {
     if (field instanceof HTMLElement) field.focus();
     return () => before?.focus?.();
   }, []);
-  return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
+  return html`<dialog
+    ref=${element}
+    aria-label=${title}
+    onClose=${onClose}
+    onCancel=${(event) => {
+      event.preventDefault();
+      onClose();
+    }}
+  >
     <h2>${title}</h2>
     ${children}
   </dialog>`;
 }
 
 function Ask({ asked }) {
-  const [text, set] = useState('');
+  const [text, setText] = useState('');
   const isReady = !asked.typed || text === asked.typed;
   const submit = (event) => {
     event.preventDefault();
@@ -362,10 +500,19 @@ function Ask({ asked }) {
     <form onSubmit=${submit}>
       ${asked.body && html`<div class="about">${asked.body}</div>`}
       ${asked.line && html`<${Command} line=${asked.line} parts=${[]} />`}
-      ${asked.typed && html`<${Field} label=${`Type ${asked.typed} to confirm`} value=${text} autofocus onInput=${(event) => set(event.currentTarget.value)} />`}
+      ${asked.typed && html`<${Field}
+        label=${`Type ${asked.typed} to confirm`}
+        value=${text}
+        autofocus
+        onInput=${(event) => setText(event.currentTarget.value)}
+      />`}
       <div class="acts">
-        <button type="submit" class=${asked.danger ? 'danger' : 'primary'} disabled=${!isReady}>${asked.confirm}</button>
-        <button type="button" onClick=${() => asked.answer(false)}>Cancel</button>
+        <button type="submit" class=${asked.danger ? 'danger' : 'primary'} disabled=${!isReady}>
+          ${asked.confirm}
+        </button>
+        <button type="button" onClick=${() => asked.answer(false)}>
+          Cancel
+        </button>
       </div>
     </form>
   <//>`;

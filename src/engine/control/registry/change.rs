@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::{
-    Error, Registry, SubscriptionHandle, TopicHandle, domain,
+    Error, Registry, SubscriptionHandle, TopicHandle, domain, refused_plan,
     validation::{ChangeBasis, inherited_rate},
 };
 use crate::control::{
@@ -307,7 +307,7 @@ impl Registry {
         let record = Arc::new(record);
         let plan = self.new_plan(&topic.record(), Arc::clone(&record))?;
         plan.check_rules(&self.rules.delivery)
-            .map_err(|error| Error::Refused(error.to_string()))?;
+            .map_err(refused_plan)?;
         let subscription_key = SubscriptionKey {
             partition: topic.partition(),
             subscription: record.number,
@@ -368,6 +368,22 @@ impl Registry {
             self.expiry.notify_one();
         }
         Ok(record)
+    }
+
+    /// Checks a record as [`Self::put_subscription`] does, without a change.
+    ///
+    /// # Errors
+    /// If the record would be refused.
+    pub fn check_subscription(
+        &self,
+        topic: &str,
+        record: &SubscriptionRecord,
+    ) -> Result<(), Error> {
+        let topic = self.require_topic(topic)?;
+        self.auto_created_topic(&topic, record)?;
+        self.check_subscription_limit(&topic, &record.key())?;
+        let plan = self.new_plan(&topic.record(), Arc::new(record.clone()))?;
+        plan.check_rules(&self.rules.delivery).map_err(refused_plan)
     }
 
     /// Checks the maximum number of subscriptions of a topic. Proposals count: each needs only a

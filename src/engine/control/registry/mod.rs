@@ -52,7 +52,7 @@ use gridhook_record::{
 };
 use gridhook_store::keys::MetaKind;
 use gridhook_subscription::{
-    CommandResult, DeliveryContext, DeliveryPlan, SharedState,
+    CommandResult, DeliveryContext, DeliveryPlan, PlanError, SharedState,
     event_feed::{EventFeed, FeedEvent},
     recent_events::RecentBudget,
 };
@@ -66,6 +66,9 @@ pub enum Error {
     /// The request is invalid.
     #[error("{0}")]
     Refused(String),
+    /// The event subscription cannot be delivered as it says.
+    #[error(transparent)]
+    Plan(Box<PlanError>),
     /// The endpoint failed validation.
     #[error("{}", .0.cause)]
     Validation(Box<ValidationRefusal>),
@@ -484,6 +487,11 @@ impl Registry {
         Ok(longer_waits(&edition.retry, terms))
     }
 
+    /// Whether event subscriptions may deliver to the test endpoint.
+    pub fn has_test_endpoint(&self) -> bool {
+        self.rules.delivery.addresses.test_endpoint
+    }
+
     /// The delivery plan of a subscription.
     fn new_plan(
         &self,
@@ -492,7 +500,7 @@ impl Registry {
     ) -> Result<Arc<DeliveryPlan>, Error> {
         let edition = self.edition_for(topic, &record)?;
         let plan = DeliveryPlan::new(record, topic.input_schema, edition, &self.rules.delivery)
-            .map_err(|error| Error::Refused(error.to_string()))?;
+            .map_err(refused_plan)?;
         Ok(Arc::new(plan.divide_limits(topic.partition_count)))
     }
 
@@ -518,6 +526,10 @@ impl Registry {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key, topic);
     }
+}
+
+pub(super) fn refused_plan(error: PlanError) -> Error {
+    Error::Plan(Box::new(error))
 }
 
 fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle>, Error> {

@@ -251,6 +251,11 @@ impl TopicHandle {
         Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
     }
 
+    /// How one of its subscriptions is delivered.
+    pub fn delivery_plan(&self, name: &str) -> Option<Arc<DeliveryPlan>> {
+        Some(self.child_named(name)?.shared.plan())
+    }
+
     pub fn subscription_record(&self, number: SubscriptionId) -> Option<Arc<SubscriptionRecord>> {
         Some(Arc::clone(&self.find_child(number)?.shared.plan().record))
     }

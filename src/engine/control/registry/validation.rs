@@ -14,12 +14,13 @@ use std::{
 use super::{
     Error, Registry, TopicHandle,
     change::{ValidationPermission, run_detached, to_json},
-    domain,
+    domain, refused_plan,
 };
 use crate::control::{
     audit::write_changes,
     validation::{ConfirmationMethod, EndpointValidator},
 };
+use gridhook_deliver::test_endpoint::is_test_address;
 use gridhook_event::Timestamp;
 use gridhook_journal::MetaChange;
 use gridhook_policy::validation::{
@@ -95,7 +96,7 @@ impl Registry {
             .find_topic(topic)
             .and_then(|topic| topic.find_subscription(&record.key()));
         self.active_validator().is_some()
-            && !record.is_pulled()
+            && has_handshake(record)
             && !before.is_some_and(|before| is_same_endpoint(&before, record))
     }
 
@@ -119,7 +120,7 @@ impl Registry {
     ) -> Result<Provisioned, Error> {
         let Some(validator) = self
             .active_validator()
-            .filter(|_| !record.is_pulled())
+            .filter(|_| has_handshake(&record))
             .cloned()
         else {
             let record = self.put_subscription(topic, record, basis).await?;
@@ -134,7 +135,7 @@ impl Registry {
         self.check_subscription_limit(&known, &record.key())?;
         let plan = self.new_plan(&known.record(), Arc::clone(&record))?;
         plan.check_connection(&self.rules.delivery)
-            .map_err(|error| Error::Refused(error.to_string()))?;
+            .map_err(refused_plan)?;
         let confirmation = match known.record().namespace {
             Some(_) => ConfirmationMethod::Immediate,
             None => ConfirmationMethod::Deferred,
@@ -147,7 +148,7 @@ impl Registry {
                 ))
             };
             plan.check_rules(&self.rules.delivery)
-                .map_err(|error| Error::Refused(error.to_string()))?;
+                .map_err(refused_plan)?;
             validator
                 .check_reachable(&plan)
                 .await
@@ -421,6 +422,11 @@ fn source_resource(topic: &TopicHandle, subscription: &SubscriptionRecord) -> St
     topic
         .record()
         .resource_id_of(subscription.filter.domain_topic.as_deref())
+}
+
+/// Whether somebody answers a handshake.
+fn has_handshake(record: &SubscriptionRecord) -> bool {
+    !record.is_pulled() && !is_test_address(&record.webhook.endpoint_url)
 }
 
 /// Whether a validation of `before` is valid for `after`.

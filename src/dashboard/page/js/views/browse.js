@@ -28,26 +28,62 @@ export function Browse({ topic }) {
       <${Search} label="Type" value=${type} onChange=${choose(setType)} />
       <${Search} label="Subject contains" value=${subject} onChange=${choose(setSubject)} />
     </div>
-    <${Loaded} poll=${poll} isEmpty=${(page) => page.events.length === 0 && !page.before} empty="No event is stored, or none matches. The log keeps events until they are delivered everywhere, or for journal.retention.">${(/** @type {Schemas['EventList']} */ page) => html`
-      <${Table} name="Newest events" hold=${path} rows=${page.events} id=${(row) => `${row.shard ?? ''}:${row.sequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['EventListLine']>} */ ([
-        { key: 'sequence', name: 'Sequence', num: true, cell: (row) => html`<a data-open aria-label=${`Event ${num(row.sequence)}`} href=${link('event', row.shard === undefined ? { topic, sequence: row.sequence } : { topic, id: row.id })}>${num(row.sequence)}</a>` },
-        { key: 'at', name: 'Published', cell: (row) => html`<${Time} at=${row.at} />` },
-        { key: 'type', name: 'Type', cell: (row) => row.eventType },
-        { key: 'subject', name: 'Subject', cell: (row) => row.subject },
-        { key: 'id', name: 'Event id', cell: (row) => html`<code>${row.id}</code>` },
-        { key: 'bytes', name: 'Size', num: true, cell: (row) => bytes(row.bytes) },
-      ])} />
-      <div class="toolbar">
-        <button type="button" disabled=${!before} onClick=${() => setBefore('')}>Newest</button>
-        <button type="button" disabled=${!page.before} onClick=${() => setBefore(page.before ?? '')}>Older</button>
-      </div>`}
-    <//>`;
+    <${Loaded}
+      poll=${poll}
+      isEmpty=${(page) => page.events.length === 0 && !page.before}
+      empty="No event is stored, or none matches. The log keeps events until they are delivered everywhere, or for journal.retention."
+    >
+      ${(/** @type {Schemas['EventList']} */ page) => html`
+        <${Table}
+          name="Newest events"
+          hold=${path}
+          rows=${page.events}
+          id=${(row) => `${row.shard ?? ''}:${row.sequence}`}
+          columns=${
+            /** @type {import('../table.js').Columns<Schemas['EventListLine']>} */ ([
+              {
+                key: 'sequence',
+                name: 'Sequence',
+                num: true,
+                cell: (row) => html`<a
+                  data-open
+                  aria-label=${`Event ${num(row.sequence)}`}
+                  href=${link(
+                    'event',
+                    row.shard === undefined ? { topic, sequence: row.sequence } : { topic, id: row.id },
+                  )}
+                >
+                  ${num(row.sequence)}
+                </a>`,
+              },
+              { key: 'at', name: 'Published', cell: (row) => html`<${Time} at=${row.at} />` },
+              { key: 'type', name: 'Type', cell: (row) => row.eventType },
+              { key: 'subject', name: 'Subject', cell: (row) => row.subject },
+              { key: 'id', name: 'Event id', cell: (row) => html`<code>${row.id}</code>` },
+              { key: 'bytes', name: 'Size', num: true, cell: (row) => bytes(row.bytes) },
+            ])
+          }
+        />
+        <div class="toolbar">
+          <button type="button" disabled=${!before} onClick=${() => setBefore('')}>
+            Newest
+          </button>
+          <button type="button" disabled=${!page.before} onClick=${() => setBefore(page.before ?? '')}>
+            Older
+          </button>
+        </div>
+      `}
+    <//>
+  `;
 }
 
 /** The event as it is stored; read only when it is asked for. */
 export function EventText({ topic, sequence, shard = undefined }) {
-  const [isOpen, open] = useState(false);
-  return html`<details onToggle=${(event) => open(event.currentTarget.open)}><summary>Payload</summary>${isOpen && html`<${Text} topic=${topic} sequence=${sequence} shard=${shard} />`}</details>`;
+  const [isOpen, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}>
+    <summary>Payload</summary>
+    ${isOpen && html`<${Text} topic=${topic} sequence=${sequence} shard=${shard} />`}
+  </details>`;
 }
 
 function Text({ topic, sequence, shard }) {
@@ -62,26 +98,49 @@ function Text({ topic, sequence, shard }) {
 const sample = (schema, of = { type: 'Test', version: '1', data: {} }) => {
   const id = `test-${Date.now().toString(36)}`;
   const time = new Date().toISOString();
-  if (schema === 'CloudEventSchemaV1_0') return { specversion: '1.0', id, source: '/dashboard', type: of.type, subject: 'test', time, data: of.data };
+  if (schema === 'CloudEventSchemaV1_0')
+    return { specversion: '1.0', id, source: '/dashboard', type: of.type, subject: 'test', time, data: of.data };
   return { id, eventType: of.type, subject: 'test', dataVersion: of.version, eventTime: time, data: of.data };
 };
 
 /** Publishes one event, which every event subscription receives whose filter matches. */
 export function TestEvent({ topic, schema, onClose, example = undefined }) {
-  const [text, set] = useState(() => JSON.stringify(sample(schema, example), null, 2));
+  const [text, setText] = useState(() => JSON.stringify(sample(schema, example), null, 2));
   const line = `${command('publish', topicArgument(topic))} event.json`;
   const submit = async (event) => {
     event.preventDefault();
     const trimmed = text.trim();
-    const isDone = await run(() => call('POST', `${pathOf(topic)}/publish`, { body: trimmed.startsWith('[') ? trimmed : `[${trimmed}]` }).then(() => true), 'Event published', line);
+    const isDone = await run(
+      () =>
+        call('POST', `${pathOf(topic)}/publish`, { body: trimmed.startsWith('[') ? trimmed : `[${trimmed}]` }).then(
+          () => true,
+        ),
+      'Event published',
+      line,
+    );
     if (isDone) onClose();
   };
   return html`<${Dialog} title="Publish a test event" onClose=${onClose}>
     <form class="fields" onSubmit=${submit}>
       <p class="about">It is a real event: every event subscription whose filter matches receives it.</p>
-      <${Field} label="Event (JSON)">${(a11y) => html`<textarea ...${a11y} rows="12" spellcheck=${false} value=${text} onInput=${(event) => set(event.currentTarget.value)}></textarea>`}<//>
+      <${Field} label="Event (JSON)">
+        ${(a11y) => html`<textarea
+          ...${a11y}
+          rows="12"
+          spellcheck=${false}
+          value=${text}
+          onInput=${(event) => setText(event.currentTarget.value)}
+        ></textarea>`}
+      <//>
       <${Command} line=${line} parts=${[]} />
-      <div class="acts"><button type="submit" class="primary">Publish</button><button type="button" onClick=${onClose}>Cancel</button></div>
+      <div class="acts">
+        <button type="submit" class="primary">
+          Publish
+        </button>
+        <button type="button" onClick=${onClose}>
+          Cancel
+        </button>
+      </div>
     </form>
   <//>`;
 }

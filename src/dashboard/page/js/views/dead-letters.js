@@ -9,7 +9,24 @@ import { top } from '../resources.js';
 import { run } from '../actions.js';
 import { go, link, setParams, useParam, useParams } from '../state.js';
 import { Opener, Pages, Table } from '../table.js';
-import { Badge, Command, Facts, Failed, Field, Head, Loaded, Loading, Payload, Search, Select, Time, ViewLink, Words, ask, tell } from '../ui.js';
+import {
+  Badge,
+  Command,
+  Facts,
+  Failed,
+  Field,
+  Head,
+  Loaded,
+  Loading,
+  Payload,
+  Search,
+  Select,
+  Time,
+  ViewLink,
+  Words,
+  ask,
+  tell,
+} from '../ui.js';
 import { Range, instant } from './attempts.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
@@ -18,10 +35,24 @@ export default function DeadLetters() {
   const id = useParams().get('id') ?? '';
   const title = id ? `Dead letters of ${splitId(id).name}` : 'Dead letters';
   return html`
-    <${Head} title=${title} crumbs=${id ? [['Dead letters', link('dead-letters')], [shortName(splitId(id).topic), link('topic', { id: splitId(id).topic })]] : []} about=${id ? null : 'Events that were given up, of all event subscriptions.'}>
+    <${Head}
+      title=${title}
+      crumbs=${
+        id
+          ? [
+              ['Dead letters', link('dead-letters')],
+              [shortName(splitId(id).topic), link('topic', { id: splitId(id).topic })],
+            ]
+          : []
+      }
+      about=${id ? null : 'Events that were given up, of all event subscriptions.'}
+    >
       ${id && html`<a href=${link('subscription', { id })}>Event subscription</a>`}
     <//>
-    ${id ? html`<${DeadLettersOf} id=${id} />` : html`<${Places} />${may('read') && html`<${Newest} />`}`}
+    ${id ? html`<${DeadLettersOf} id=${id} />` : html`
+      <${Places} />
+      ${may('read') && html`<${Newest} />`}
+    `}
   `;
 }
 
@@ -30,18 +61,57 @@ function Places() {
   const [text, setText] = useParam('q');
   const poll = usePoll((signal) => top({ by: 'deadLetters', top: 500 }, signal), ['dead letters'], 5000);
   return html`
-    <div class="filters"><${Search} label="Search by event subscription" value=${text} onChange=${(next) => { setParams({ after: '' }); setText(next); }} /></div>
-    <${Loaded} poll=${poll} isEmpty=${(data) => data.top.every((line) => !line.deadLettered && !line.dropped)} empty="No event was given up.">${(data) => {
-      const rows = data.top.filter((line) => (line.deadLettered || line.dropped) && line.subscription.toLowerCase().includes(text.toLowerCase()));
-      return html`<p><b>${num(data.deadLettered)} dead-lettered, ${num(data.dropped)} dropped</b> in all event subscriptions, since each was created.</p>
-        <${Table} name="Event subscriptions with dead letters" rows=${rows} id=${(line) => subscriptionId(line.topic, line.subscription)} columns=${/** @type {import('../table.js').Columns<Schemas['TopLine']>} */ ([
-        { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('dead-letters', { id: subscriptionId(line.topic, line.subscription) })}>${line.subscription}</a>` },
-        { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
-        { key: 'dead', name: 'Dead-lettered', num: true, cell: (line) => num(line.deadLettered) },
-        { key: 'dropped', name: 'Dropped', num: true, cell: (line) => num(line.dropped) },
-        { key: 'pending', name: 'Pending', num: true, cell: (line) => num(line.pending) },
-      ])} />`;
-    }}<//>`;
+    <div class="filters">
+      <${Search}
+        label="Search by event subscription"
+        value=${text}
+        onChange=${(next) => {
+          setParams({ after: '' });
+          setText(next);
+        }}
+      />
+    </div>
+    <${Loaded}
+      poll=${poll}
+      isEmpty=${(data) => data.top.every((line) => !line.deadLettered && !line.dropped)}
+      empty="No event was given up."
+    >
+      ${(data) => {
+        const rows = data.top.filter(
+          (line) =>
+            (line.deadLettered || line.dropped) && line.subscription.toLowerCase().includes(text.toLowerCase()),
+        );
+        return html`
+          <p>
+            <b>
+              ${num(data.deadLettered)} dead-lettered, ${num(data.dropped)} dropped
+            </b>${' '}
+            in all event subscriptions, since each was created.
+          </p>
+          <${Table}
+            name="Event subscriptions with dead letters"
+            rows=${rows}
+            id=${(line) => subscriptionId(line.topic, line.subscription)}
+            columns=${
+              /** @type {import('../table.js').Columns<Schemas['TopLine']>} */ ([
+                {
+                  key: 'name',
+                  name: 'Event subscription',
+                  cell: (line) => html`<a data-open href=${link('dead-letters', { id: subscriptionId(line.topic, line.subscription) })}>
+                    ${line.subscription}
+                  </a>`,
+                },
+                { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
+                { key: 'dead', name: 'Dead-lettered', num: true, cell: (line) => num(line.deadLettered) },
+                { key: 'dropped', name: 'Dropped', num: true, cell: (line) => num(line.dropped) },
+                { key: 'pending', name: 'Pending', num: true, cell: (line) => num(line.pending) },
+              ])
+            }
+          />
+        `;
+      }}
+    <//>
+  `;
 }
 
 /** What was given up last, anywhere. */
@@ -50,25 +120,68 @@ function Newest() {
   const [reason, setReason] = useParam('reason');
   const [place] = useParam('after');
   const query = { search: text, reason, top: 100, continue: place };
-  const poll = usePoll((signal) => /** @type {Promise<Schemas['NewestDeadLetters']>} */ (get(withQuery('/deadLetters', query), signal)), ['newest', query], 5000);
+  const poll = usePoll(
+    (signal) => /** @type {Promise<Schemas['NewestDeadLetters']>} */ (get(withQuery('/deadLetters', query), signal)),
+    ['newest', query],
+    5000,
+  );
   const name = (line) => subscriptionId(line.topic, line.subscription);
   return html`
     <h2>Newest</h2>
-    <div class="filters"><${Select} label="Reason" value=${reason} onChange=${(next) => setParams({ after: '', reason: next })} options=${[['', 'all'], ...REASONS.map((one) => [one, words(one)])]} /></div>
-    <${Loaded} poll=${poll} isEmpty=${(page) => page.value.length === 0 && !page.continue && !place} empty="No dead letter matches.">${(/** @type {Schemas['NewestDeadLetters']} */ page) => html`
-      <${Table} name="Newest dead letters" hold=${JSON.stringify(query)} rows=${page.value} id=${(line) => `${line.at} ${name(line)} ${line.firstSequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['DeadLetterLine']>} */ ([
-        { key: 'at', name: 'Given up', cell: (line) => html`<${Time} at=${line.at} />` },
-        { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('dead-letters', { id: name(line) })}>${line.subscription}</a>` },
-        { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
-        { key: 'reason', name: 'Reason', cell: (line) => html`<${Words} code=${line.reason} />` },
-        { key: 'attempts', name: 'Attempts', num: true, cell: (line) => num(line.attempt) },
-        { key: 'events', name: 'Events', num: true, cell: (line) => num(line.events) },
-        { key: 'seq', name: 'Sequence', num: true, cell: (line) => html`<${ViewLink} aria-label=${`Event ${num(line.firstSequence)}`} href=${link('event', { topic: line.topic, sequence: line.firstSequence })}>${num(line.firstSequence)}<//>` },
-      ])} />
-      <${Pages} next=${page.continue} />`}
+    <div class="filters">
+      <${Select}
+        label="Reason"
+        value=${reason}
+        onChange=${(next) => setParams({ after: '', reason: next })}
+        options=${[['', 'all'], ...REASONS.map((one) => [one, words(one)])]}
+      />
+    </div>
+    <${Loaded}
+      poll=${poll}
+      isEmpty=${(page) => page.value.length === 0 && !page.continue && !place}
+      empty="No dead letter matches."
+    >
+      ${(/** @type {Schemas['NewestDeadLetters']} */ page) => html`
+        <${Table}
+          name="Newest dead letters"
+          hold=${JSON.stringify(query)}
+          rows=${page.value}
+          id=${(line) => `${line.at} ${name(line)} ${line.firstSequence}`}
+          columns=${
+            /** @type {import('../table.js').Columns<Schemas['DeadLetterLine']>} */ ([
+              { key: 'at', name: 'Given up', cell: (line) => html`<${Time} at=${line.at} />` },
+              {
+                key: 'name',
+                name: 'Event subscription',
+                cell: (line) => html`<a data-open href=${link('dead-letters', { id: name(line) })}>
+                  ${line.subscription}
+                </a>`,
+              },
+              { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
+              { key: 'reason', name: 'Reason', cell: (line) => html`<${Words} code=${line.reason} />` },
+              { key: 'attempts', name: 'Attempts', num: true, cell: (line) => num(line.attempt) },
+              { key: 'events', name: 'Events', num: true, cell: (line) => num(line.events) },
+              {
+                key: 'seq',
+                name: 'Sequence',
+                num: true,
+                cell: (line) => html`<${ViewLink}
+                  aria-label=${`Event ${num(line.firstSequence)}`}
+                  href=${link('event', { topic: line.topic, sequence: line.firstSequence })}
+                >
+                  ${num(line.firstSequence)}
+                <//>`,
+              },
+            ])
+          }
+        />
+        <${Pages} next=${page.continue} />
+      `}
     <//>
     <p class="hint">From the ledgers: some may have been redriven or purged since.</p>
-    <${Command} parts=${['dead-letters', 'newest', ...(reason ? ['--reason', reason] : []), ...(text ? ['--search', text] : [])]} />
+    <${Command}
+      parts=${['dead-letters', 'newest', ...(reason ? ['--reason', reason] : []), ...(text ? ['--search', text] : [])]}
+    />
   `;
 }
 
@@ -78,12 +191,15 @@ export function DeadLettersOf({ id }) {
   const [event, setEvent] = useParam('event');
   const [from, setFrom] = useParam('from');
   const [to, setTo] = useParam('to');
-  const [opened, open] = useParam('open');
+  const [opened, setOpened] = useParam('open');
   const [place] = useParam('after');
-  const [selected, select] = useState(/** @type {Set<string>} */ (new Set()));
+  const [selected, setSelected] = useState(/** @type {Set<string>} */ (new Set()));
   const filter = clean({ reason, stage, id: event, from: instant(from), to: instant(to) });
   const path = withQuery(`${pathOf(id)}/deadLetters`, { ...filter, $top: 100, $skipToken: place });
-  const poll = usePoll((signal) => /** @type {Promise<Schemas['DeadLetters']>} */ (call('GET', path, { signal })), ['dead letters', path]);
+  const poll = usePoll(
+    (signal) => /** @type {Promise<Schemas['DeadLetters']>} */ (call('GET', path, { signal })),
+    ['dead letters', path],
+  );
   useChanges(poll.refresh);
   const chosen = Object.keys(filter).length > 0 ? { filter } : { all: true };
   const choose = (set) => (value) => {
@@ -93,32 +209,84 @@ export function DeadLettersOf({ id }) {
   return html`
     <div class="filters">
       <${Search} label="Event id" value=${event} onChange=${choose(setEvent)} />
-      <${Select} label="Reason" value=${reason} onChange=${choose(setReason)} options=${[['', 'all'], ...REASONS.map((one) => [one, words(one)])]} />
-      <${Select} label="Stage" value=${stage} onChange=${choose(setStage)} options=${[['', 'all'], ['waiting', 'waiting for its file'], ['written', 'written']]} />
-      <${Range} from=${from} to=${to} setFrom=${choose(setFrom)} setTo=${choose(setTo)} onPreset=${([after, before]) => setParams({ after: '', open: '', from: after, to: before })} />
+      <${Select}
+        label="Reason"
+        value=${reason}
+        onChange=${choose(setReason)}
+        options=${[['', 'all'], ...REASONS.map((one) => [one, words(one)])]}
+      />
+      <${Select}
+        label="Stage"
+        value=${stage}
+        onChange=${choose(setStage)}
+        options=${[
+          ['', 'all'],
+          ['waiting', 'waiting for its file'],
+          ['written', 'written'],
+        ]}
+      />
+      <${Range}
+        from=${from}
+        to=${to}
+        setFrom=${choose(setFrom)}
+        setTo=${choose(setTo)}
+        onPreset=${([after, before]) => setParams({ after: '', open: '', from: after, to: before })}
+      />
     </div>
-    <${Loaded} poll=${poll} isEmpty=${(page) => page.value.length === 0 && page.problems.length === 0} empty="No dead letter matches.">${(/** @type {Schemas['DeadLetters']} */ page) => html`
-      ${page.problems.map((problem) => html`<p class="notice warn" key=${problem.path}><b>${problem.path}</b> cannot be read: ${problem.reason}</p>`)}
-      ${(may('operate') || isPortal()) && html`<div class="toolbar">
-        <${Total} key=${path} id=${id} selection=${chosen} />
-        <${Redrive} id=${id} selection=${{ keys: [...selected] }} name=${`Redrive ${num(selected.size)} selected …`} disabled=${selected.size === 0} />
-        <${Redrive} id=${id} selection=${chosen} name="Redrive all that match …" />
-        ${may('admin') && html`<${Purge} id=${id} selection=${selected.size > 0 ? { keys: [...selected] } : chosen} name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'} />`}
-      </div>`}
-      <${Table} name="Dead letters" rows=${page.value} id=${(row) => row.key} selected=${selected} onSelect=${may('operate') || isPortal() ? select : undefined} opened=${opened}
-        details=${(row) => html`<${Letter} id=${id} row=${row} />`}
-        columns=${/** @type {import('../table.js').Columns<Schemas['DeadLetter']>} */ ([
-          { key: 'id', name: 'Event', cell: (row) => html`<${Opener} isOpen=${opened === row.key} onClick=${() => open(opened === row.key ? '' : row.key)}>${row.id ?? row.key}<//>` },
-          { key: 'type', name: 'Type', cell: (row) => row.eventType ?? '' },
-          { key: 'subject', name: 'Subject', cell: (row) => row.subject ?? '' },
-          { key: 'reason', name: 'Reason', cell: (row) => html`<${Words} code=${row.deadLetterReason} />` },
-          { key: 'status', name: 'Last status', num: true, cell: (row) => row.lastHttpStatusCode ?? '' },
-          { key: 'attempts', name: 'Attempts', num: true, cell: (row) => num(row.deliveryAttempts) },
-          { key: 'last', name: 'Last attempt', cell: (row) => html`<${Time} at=${row.lastDeliveryAttemptTime} />` },
-          { key: 'published', name: 'Published', cell: (row) => html`<${Time} at=${row.publishTime} />` },
-          { key: 'stage', name: 'Stage', cell: (row) => html`<${Badge}>${row.stage}<//>` },
-        ])} />
-      <${Pages} next=${page.nextLink && new URL(page.nextLink, location.href).searchParams.get('$skipToken')} />`}
+    <${Loaded}
+      poll=${poll}
+      isEmpty=${(page) => page.value.length === 0 && page.problems.length === 0}
+      empty="No dead letter matches."
+    >
+      ${(/** @type {Schemas['DeadLetters']} */ page) => html`
+        ${page.problems.map((problem) => html`<p class="notice warn" key=${problem.path}>
+          <b>${problem.path}</b> cannot be read: ${problem.reason}
+        </p>`)}
+        ${(may('operate') || isPortal()) && html`<div class="toolbar">
+          <${Total} key=${path} id=${id} selection=${chosen} />
+          <${Redrive}
+            id=${id}
+            selection=${{ keys: [...selected] }}
+            name=${`Redrive ${num(selected.size)} selected …`}
+            disabled=${selected.size === 0}
+          />
+          <${Redrive} id=${id} selection=${chosen} name="Redrive all that match …" />
+          ${may('admin') && html`<${Purge}
+            id=${id}
+            selection=${selected.size > 0 ? { keys: [...selected] } : chosen}
+            name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'}
+          />`}
+        </div>`}
+        <${Table}
+          name="Dead letters"
+          rows=${page.value}
+          id=${(row) => row.key}
+          selected=${selected}
+          onSelect=${may('operate') || isPortal() ? setSelected : undefined}
+          opened=${opened}
+          details=${(row) => html`<${Letter} id=${id} row=${row} />`}
+          columns=${
+            /** @type {import('../table.js').Columns<Schemas['DeadLetter']>} */ ([
+              {
+                key: 'id',
+                name: 'Event',
+                cell: (row) => html`<${Opener} isOpen=${opened === row.key} onClick=${() => setOpened(opened === row.key ? '' : row.key)}>
+                  ${row.id ?? row.key}
+                <//>`,
+              },
+              { key: 'type', name: 'Type', cell: (row) => row.eventType ?? '' },
+              { key: 'subject', name: 'Subject', cell: (row) => row.subject ?? '' },
+              { key: 'reason', name: 'Reason', cell: (row) => html`<${Words} code=${row.deadLetterReason} />` },
+              { key: 'status', name: 'Last status', num: true, cell: (row) => row.lastHttpStatusCode ?? '' },
+              { key: 'attempts', name: 'Attempts', num: true, cell: (row) => num(row.deliveryAttempts) },
+              { key: 'last', name: 'Last attempt', cell: (row) => html`<${Time} at=${row.lastDeliveryAttemptTime} />` },
+              { key: 'published', name: 'Published', cell: (row) => html`<${Time} at=${row.publishTime} />` },
+              { key: 'stage', name: 'Stage', cell: (row) => html`<${Badge}>${row.stage}<//>` },
+            ])
+          }
+        />
+        <${Pages} next=${page.nextLink && new URL(page.nextLink, location.href).searchParams.get('$skipToken')} />
+      `}
     <//>
     <${Command} line=${line('list', id, { filter })} parts=${[]} />
   `;
@@ -130,7 +298,16 @@ const clean = (object) => Object.fromEntries(Object.entries(object).filter(([, v
 function line(verb, id, { filter = undefined, keys = [], all = false }, ...more) {
   const { topic, name } = splitId(id);
   const flags = Object.entries(filter ?? {}).flatMap(([key, value]) => [`--${key}`, value]);
-  return command('dead-letters', verb, topicArgument(topic), name, ...flags, ...keys.slice(0, 20).flatMap((key) => ['--key', key]), ...(all && verb !== 'list' ? ['--all'] : []), ...more);
+  return command(
+    'dead-letters',
+    verb,
+    topicArgument(topic),
+    name,
+    ...flags,
+    ...keys.slice(0, 20).flatMap((key) => ['--key', key]),
+    ...(all && verb !== 'list' ? ['--all'] : []),
+    ...more,
+  );
 }
 
 /**
@@ -143,14 +320,19 @@ function Letter({ id, row }) {
   const text = poll.data === undefined ? '' : (member(poll.data, 'event') ?? poll.data);
   return html`
     <${Failed} error=${poll.error} />
-    <${Facts} rows=${[
-      ['Reason', row.deadLetterReason],
-      ['Last outcome', row.lastDeliveryOutcome],
-      ['Attempts', num(row.deliveryAttempts)],
-      row.file && ['File', html`<code>${row.file}</code>`],
-      row.fileDue && ['File is due', html`<${Time} at=${row.fileDue} />`],
-      ['Event', row.id && html`<${ViewLink} href=${link('event', { topic: splitId(id).topic, id: row.id })}>trace ${row.id}<//>`],
-    ]} />
+    <${Facts}
+      rows=${[
+        ['Reason', row.deadLetterReason],
+        ['Last outcome', row.lastDeliveryOutcome],
+        ['Attempts', num(row.deliveryAttempts)],
+        row.file && ['File', html`<code>${row.file}</code>`],
+        row.fileDue && ['File is due', html`<${Time} at=${row.fileDue} />`],
+        [
+          'Event',
+          row.id && html`<${ViewLink} href=${link('event', { topic: splitId(id).topic, id: row.id })}>trace ${row.id}<//>`,
+        ],
+      ]}
+    />
     ${poll.loading ? html`<${Loading} />` : poll.data !== undefined && html`<${Payload} text=${isJson(text) ? pretty(text) : text} name=${`${row.id ?? 'dead-letter'}.json`} />`}
   `;
 }
@@ -168,37 +350,86 @@ async function walk(path, body) {
 
 /** How many match, counted on request: the server reads all their files. */
 function Total({ id, selection }) {
-  const [total, set] = useState(/** @type {number | null} */ (null));
-  const add = () => walk(`${pathOf(id)}/deadLetters/redrive`, { ...selection, dryRun: true }).then((found) => set(found.count), (error) => tell(error.message, { kind: 'bad' }));
-  return total === null ? html`<button type="button" onClick=${add}>Count</button>` : html`<b role="status">${count(total, 'matches', 'match')}</b>`;
+  const [total, setTotal] = useState(/** @type {number | null} */ (null));
+  const add = () =>
+    walk(`${pathOf(id)}/deadLetters/redrive`, { ...selection, dryRun: true }).then(
+      (found) => setTotal(found.count),
+      (error) => tell(error.message, { kind: 'bad' }),
+    );
+  return total === null ? html`<button type="button" onClick=${add}>
+    Count
+  </button>` : html`<b role="status">${count(total, 'matches', 'match')}</b>`;
 }
 
 function Redrive({ id, selection, name, disabled = false }) {
-  const [plan, set] = useState(/** @type {any} */ (null));
+  const [plan, setPlan] = useState(/** @type {any} */ (null));
   const path = `${pathOf(id)}/deadLetters/redrive`;
   const begin = async () => {
     try {
-      set({ ...(await walk(path, { ...selection, dryRun: true })), rate: '', keep: false });
+      setPlan({ ...(await walk(path, { ...selection, dryRun: true })), rate: '', keep: false });
     } catch (error) {
       tell(error.message, { kind: 'bad' });
     }
   };
-  if (!plan) return html`<button type="button" disabled=${disabled} onClick=${begin}>${name}</button>`;
-  const same = line('redrive', id, selection, ...(plan.rate ? ['--rate', plan.rate] : []), ...(plan.keep ? ['--keep'] : []));
+  if (!plan)
+    return html`<button type="button" disabled=${disabled} onClick=${begin}>
+      ${name}
+    </button>`;
+  const same = line(
+    'redrive',
+    id,
+    selection,
+    ...(plan.rate ? ['--rate', plan.rate] : []),
+    ...(plan.keep ? ['--keep'] : []),
+  );
   const submit = async (event) => {
     event.preventDefault();
-    const body = { ...selection, total: plan.count, ...(plan.rate ? { rate: Number(plan.rate) } : {}), ...(plan.keep ? { keep: true } : {}) };
-    const started = await run(() => post(path, body), (job) => `Redrive started: job ${job.job}`, same);
-    set(null);
+    const body = {
+      ...selection,
+      total: plan.count,
+      ...(plan.rate ? { rate: Number(plan.rate) } : {}),
+      ...(plan.keep ? { keep: true } : {}),
+    };
+    const started = await run(
+      () => post(path, body),
+      (job) => `Redrive started: job ${job.job}`,
+      same,
+    );
+    setPlan(null);
     if (started) go('jobs', { id });
   };
   return html`<form class="panel" onSubmit=${submit} aria-label="Redrive">
-    <p><b>${count(plan.count, 'dead letter')}</b> would be sent again, to ${splitId(id).name} only.</p>
-    ${plan.problems.map((problem) => html`<p class="wrong">${problem.path}: ${problem.reason}</p>`)}
-    <${Field} label="Events per second, at most" type="number" min="0.01" step="any" value=${plan.rate} autofocus placeholder="the limits of the endpoint" onInput=${(event) => set({ ...plan, rate: event.currentTarget.value })} />
-    <p><label><input type="checkbox" checked=${plan.keep} onChange=${() => set({ ...plan, keep: !plan.keep })} /> Keep files whose dead letters were all sent again</label></p>
+    <p>
+      <b>${count(plan.count, 'dead letter')}</b> would be sent again, to ${splitId(id).name} only.
+    </p>
+    ${plan.problems.map((problem) => html`<p class="wrong">
+      ${problem.path}: ${problem.reason}
+    </p>`)}
+    <${Field}
+      label="Events per second, at most"
+      type="number"
+      min="0.01"
+      step="any"
+      value=${plan.rate}
+      autofocus
+      placeholder="the limits of the endpoint"
+      onInput=${(event) => setPlan({ ...plan, rate: event.currentTarget.value })}
+    />
+    <p>
+      <label>
+        <input type="checkbox" checked=${plan.keep} onChange=${() => setPlan({ ...plan, keep: !plan.keep })} /> Keep
+        files whose dead letters were all sent again
+      </label>
+    </p>
     <${Command} line=${same} parts=${[]} />
-    <div class="acts"><button type="submit" class="primary" disabled=${plan.count === 0}>Redrive ${num(plan.count)}</button><button type="button" onClick=${() => set(null)}>Cancel</button></div>
+    <div class="acts">
+      <button type="submit" class="primary" disabled=${plan.count === 0}>
+        Redrive ${num(plan.count)}
+      </button>
+      <button type="button" onClick=${() => setPlan(null)}>
+        Cancel
+      </button>
+    </div>
   </form>`;
 }
 
@@ -214,10 +445,25 @@ function Purge({ id, selection, name }) {
     }
     const same = line('purge', id, selection, '--yes');
     if (total === 0) tell('No dead letter matches.', { kind: 'warn' });
-    else if (await ask({ title: `Purge ${num(total)} dead ${total === 1 ? 'letter' : 'letters'}?`, body: 'They are deleted for good.', confirm: 'Purge', danger: true, typed: String(total), line: same })) {
-      await run(() => walk(path, selection), (done) => `${count(done.count, 'dead letter')} purged`, same);
+    else if (
+      await ask({
+        title: `Purge ${num(total)} dead ${total === 1 ? 'letter' : 'letters'}?`,
+        body: 'They are deleted for good.',
+        confirm: 'Purge',
+        danger: true,
+        typed: String(total),
+        line: same,
+      })
+    ) {
+      await run(
+        () => walk(path, selection),
+        (done) => `${count(done.count, 'dead letter')} purged`,
+        same,
+      );
       changed();
     }
   };
-  return html`<button type="button" class="danger" onClick=${begin}>${name}</button>`;
+  return html`<button type="button" class="danger" onClick=${begin}>
+    ${name}
+  </button>`;
 }

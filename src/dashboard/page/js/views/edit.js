@@ -2,14 +2,28 @@
 import { call, get, pathOf, tagOf, withQuery } from '../api.js';
 import { run } from '../actions.js';
 import { command, duration, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
-import { html, useEffect, useMemo, useRef, useState } from '../html.js';
+import { html, useEffect, useMemo, useReducer, useRef, useState } from '../html.js';
 import { parseExact, printJson } from '../json.js';
 import { usePoll } from '../poll.js';
 import { plain } from '../resources.js';
 import { go, leaveQuestion, link, useParams } from '../state.js';
 import { Command, Diff, Failed, Field, Head, Loaded, ask } from '../ui.js';
 import { Bench } from './filter.js';
-import { DeadLetters, DeliveryMode, Destination, Filter, Headers, Labels, Order, PLACES, Requests, Retries, Schema, Signing, Transformation } from './subjects.js';
+import {
+  DeadLetters,
+  DeliveryMode,
+  Destination,
+  Filter,
+  Headers,
+  Labels,
+  Order,
+  PLACES,
+  Requests,
+  Retries,
+  Schema,
+  Signing,
+  Transformation,
+} from './subjects.js';
 import { TransformBench } from './transform.js';
 
 export default function Edit() {
@@ -17,9 +31,21 @@ export default function Edit() {
   const id = params.get('id') ?? '';
   const topic = id ? splitId(id).topic : (params.get('topic') ?? '');
   const poll = usePoll(id ? (signal) => call('GET', pathOf(id), { signal, isExact: true }) : null, ['edit', id], 0);
-  const parent = usePoll((signal) => get(pathOf(topic.replace(/(\/domains\/[^/]+)\/topics\/.*$/i, '$1')), signal), ['topic of', topic], 0);
-  if (id) return html`<${Loaded} poll=${poll}>${(data) => html`<${Editor} topic=${topic} id=${id} read=${data} parent=${parent.data?.properties ?? {}} />`}<//>`;
-  return html`${!parent.data && html`<${Head} title="New event subscription" />`}<${Loaded} poll=${parent}>${(data) => html`<${Editor} topic=${topic} read=${null} parent=${data.properties ?? {}} />`}<//>`;
+  const parent = usePoll(
+    (signal) => get(pathOf(topic.replace(/(\/domains\/[^/]+)\/topics\/.*$/i, '$1')), signal),
+    ['topic of', topic],
+    0,
+  );
+  if (id)
+    return html`<${Loaded} poll=${poll}>
+      ${(data) => html`<${Editor} key=${id} topic=${topic} id=${id} read=${data} parent=${parent.data?.properties ?? {}} />`}
+    <//>`;
+  return html`
+    ${!parent.data && html`<${Head} title="New event subscription" />`}
+    <${Loaded} poll=${parent}>
+      ${(data) => html`<${Editor} key=${topic} topic=${topic} read=${null} parent=${data.properties ?? {}} />`}
+    <//>
+  `;
 }
 
 const isInNamespace = (topic) => /\/namespaces\//i.test(topic);
@@ -29,10 +55,14 @@ const NEW_QUEUE = { deliveryMode: 'Queue', queue: {} };
 
 /** The properties of a new event subscription, as its topic allows them. */
 function newProperties(topic, parent) {
-  if (isInNamespace(topic)) return { deliveryConfiguration: NEW_PUSH, eventDeliverySchema: 'CloudEventSchemaV1_0', filtersConfiguration: {} };
+  if (isInNamespace(topic))
+    return { deliveryConfiguration: NEW_PUSH, eventDeliverySchema: 'CloudEventSchemaV1_0', filtersConfiguration: {} };
   const eventDeliverySchema = parent.inputSchema === 'CloudEventSchemaV1_0' ? parent.inputSchema : 'EventGridSchema';
   return {
-    destination: { endpointType: 'WebHook', properties: { endpointUrl: '', maxEventsPerBatch: 1, preferredBatchSizeInKilobytes: 64 } },
+    destination: {
+      endpointType: 'WebHook',
+      properties: { endpointUrl: '', maxEventsPerBatch: 1, preferredBatchSizeInKilobytes: 64 },
+    },
     eventDeliverySchema,
     filter: {},
     retryPolicy: { maxDeliveryAttempts: 30, eventTimeToLiveInMinutes: 1440 },
@@ -50,8 +80,10 @@ function editable(data) {
   if (webhook.endpointBaseUrl !== undefined) webhook.endpointUrl = webhook.endpointBaseUrl;
   delete webhook.endpointBaseUrl;
   delete webhook.signing;
-  if (webhook.deliveryAttributeMappings?.some((one) => one.properties?.isSecret)) delete webhook.deliveryAttributeMappings;
-  for (const key of ['subjectBeginsWith', 'subjectEndsWith']) if (properties.filter?.[key] === '') delete properties.filter[key];
+  if (webhook.deliveryAttributeMappings?.some((one) => one.properties?.isSecret))
+    delete webhook.deliveryAttributeMappings;
+  for (const key of ['subjectBeginsWith', 'subjectEndsWith'])
+    if (properties.filter?.[key] === '') delete properties.filter[key];
   return properties;
 }
 
@@ -87,7 +119,9 @@ function merged(value, patch) {
 function changesOf(patch, before, path = '') {
   return Object.entries(patch ?? {}).flatMap(([key, value]) => {
     const at = path ? `${path}.${key}` : key;
-    return isObject(value) && isObject(before?.[key]) ? changesOf(value, before[key], at) : [{ at, before: before?.[key], after: value ?? undefined }];
+    return isObject(value) && isObject(before?.[key])
+      ? changesOf(value, before[key], at)
+      : [{ at, before: before?.[key], after: value ?? undefined }];
   });
 }
 
@@ -103,12 +137,63 @@ const set = (object, path, value) => {
 };
 const read = (object, path) => path.split('.').reduce((at, key) => at?.[key], object);
 
+/** @typedef {{ at: string, before: any, after: any }} Change */
+
+/**
+ * The properties as an object, which the form edits, and as text; and what the server says of them.
+ * @typedef {{ body: any, text: string, wrong: string, plan: Change[] | null, warnings: string[], error: any }} Draft
+ */
+
+const NO_REVIEW = { plan: null, warnings: [], error: null };
+
+/** @returns {Draft} */
+const newDraft = (body) => ({ body, text: printJson(body, 2), wrong: '', ...NO_REVIEW });
+
+/**
+ * What is typed as text: the form keeps the last object while the text is none.
+ * @param {Draft} draft @param {string} text @returns {Draft}
+ */
+function draftWithText(draft, text) {
+  const next = { ...draft, ...NO_REVIEW, text };
+  try {
+    const body = parseExact(text);
+    return isObject(body) ? { ...next, body, wrong: '' } : { ...next, wrong: 'The properties are an object: { … }' };
+  } catch (problem) {
+    return { ...next, wrong: problem.message };
+  }
+}
+
+/** @param {Draft} draft @param {any} action @returns {Draft} */
+function reduceDraft(draft, action) {
+  switch (action.type) {
+    case 'setBody':
+      return newDraft(action.body);
+    case 'setText':
+      return draftWithText(draft, action.text);
+    case 'clearReview':
+      return { ...draft, ...NO_REVIEW };
+    case 'setReview':
+      return { ...draft, plan: action.plan, warnings: action.warnings };
+    case 'setError':
+      return { ...draft, error: action.error };
+    default:
+      throw new Error(`There is no action “${action.type}”.`);
+  }
+}
+
 /** Asks before what was typed is left. */
 function useLeaveQuestion(isDirty) {
   useEffect(() => {
     if (!isDirty) return undefined;
     const stay = (event) => event.preventDefault();
-    leaveQuestion.set(() => ask({ title: 'Leave without saving?', body: 'What you changed here is not saved.', confirm: 'Leave', danger: true }));
+    leaveQuestion.set(() =>
+      ask({
+        title: 'Leave without saving?',
+        body: 'What you changed here is not saved.',
+        confirm: 'Leave',
+        danger: true,
+      }),
+    );
     addEventListener('beforeunload', stay);
     return () => {
       leaveQuestion.set(null);
@@ -122,59 +207,63 @@ function Editor({ topic, id = '', read: first, parent }) {
   const [resource, setResource] = useState(first);
   const [conflict, setConflict] = useState(/** @type {any} */ (null));
   const before = useMemo(() => (resource ? editable(resource) : null), [resource]);
-  const [body, setBody] = useState(() => before ?? newProperties(topic, parent));
-  const [text, setText] = useState(() => printJson(body, 2));
-  const [firstText] = useState(text);
-  const [wrong, setWrong] = useState('');
-  const [error, setError] = useState(/** @type {any} */ (null));
-  const [plan, setPlan] = useState(/** @type {{ at: string, before: any, after: any }[] | null} */ (null));
-  const [warnings, setWarnings] = useState(/** @type {string[]} */ ([]));
+  const [draft, dispatch] = useReducer(reduceDraft, null, () => newDraft(before ?? newProperties(topic, parent)));
+  const { body, text, wrong, error, plan, warnings } = draft;
+  const firstText = useRef(text).current;
   const [since, setSince] = useState(0);
   const target = id || subscriptionId(topic, name);
   const patch = before ? mergePatch(before, body) : undefined;
   useLeaveQuestion(text !== firstText || name !== '');
 
-  const write = (next) => {
-    setBody(next);
-    setText(printJson(next, 2));
-    setWrong('');
-    setPlan(null);
-    setError(null);
-  };
-  const writeText = (next) => {
-    setText(next);
-    setPlan(null);
-    try {
-      const value = parseExact(next);
-      if (!isObject(value)) throw new Error('The properties are an object: { … }');
-      setBody(value);
-      setWrong('');
-    } catch (problem) {
-      setWrong(problem.message);
-    }
-  };
+  const write = (next) => dispatch({ type: 'setBody', body: next });
   // The request is for a name that does not exist.
   const isTaken = !id && error?.status === 412;
+  const isWrongName = !id && error?.target === "the subscription's name";
+  const nameError = isTaken
+    ? 'An event subscription with this name exists. Choose another one.'
+    : isWrongName
+      ? error.message
+      : null;
   const errorAt = (path) => (error?.target?.includes(path) ? error.message : null);
-  const isAtField = FIELDS.some((field) => error?.target?.includes(field));
+  const isAtField = Boolean(nameError) || FIELDS.some((field) => error?.target?.includes(field));
   const isNamespace = isInNamespace(topic);
   const mode = body.deliveryConfiguration?.deliveryMode;
   const places = isNamespace ? PLACES[mode === 'Queue' ? 'queue' : 'push'] : PLACES.topic;
   const put = (path) => (value) => write(set(body, path, value === '' ? undefined : value));
   const form = { places, read: (path) => read(body, path), put, errorAt };
+  const writeName = (event) => {
+    setName(event.currentTarget.value);
+    dispatch({ type: 'clearReview' });
+  };
   const setMode = (next) => write({ ...body, deliveryConfiguration: next === 'Queue' ? NEW_QUEUE : NEW_PUSH });
 
+  const noteProblem = async (problem) => {
+    dispatch({ type: 'setError', error: problem });
+    if (id && problem.status === 412) setConflict(await call('GET', pathOf(id), { isExact: true }).catch(() => null));
+  };
+  const refuse = async (problem) => {
+    await noteProblem(problem);
+    throw problem;
+  };
+  /** The request that saves; as a preview, the server checks it in the same way and changes nothing. */
+  const send = (query) =>
+    id
+      ? call('PATCH', withQuery(pathOf(id), query), {
+          body: isNamespace ? { properties: patch ?? {} } : (patch ?? {}),
+          match: tagOf(resource),
+        })
+      : call('PUT', withQuery(pathOf(target), query), { body: { properties: body }, match: null });
   const review = async (event) => {
     event.preventDefault();
-    setError(null);
-    setPlan(null);
+    dispatch({ type: 'clearReview' });
     try {
-      const answer = await call('PUT', withQuery(pathOf(target), { whatIf: true }), { body: { properties: body } });
-      // A secret that is not shown is kept, although a PUT without it would remove it.
-      setPlan(before ? changesOf(patch, before) : answer.changes);
-      setWarnings(answer.warnings ?? []);
+      const answer = await send({ whatIf: true });
+      // Of a change the own fields, as they were typed: the server hides secrets.
+      const changes = before ? changesOf(patch, before) : answer.changes;
+      const notes = answer.needsValidation ? [VALIDATION] : [];
+      dispatch({ type: 'setReview', plan: changes, warnings: [...(answer.warnings ?? []), ...notes] });
     } catch (problem) {
-      setError(problem);
+      await noteProblem(problem);
     }
   };
   const line = id
@@ -182,18 +271,11 @@ function Editor({ topic, id = '', read: first, parent }) {
     : command('subscriptions', 'create', topicArgument(topic), name || 'NAME', '--body', 'subscription.json');
   const save = async () => {
     setSince(Date.now());
-    const done = id
-      ? await run(() => call('PATCH', pathOf(id), { body: isNamespace ? { properties: patch } : patch, match: tagOf(resource) }).catch(keep), 'Event subscription changed', line)
-      : await run(() => call('PUT', pathOf(target), { body: { properties: body }, match: null }).catch(keep), `${name} created`, line);
+    const done = await run(() => send({}).catch(refuse), id ? 'Event subscription changed' : `${name} created`, line);
     setSince(0);
     if (!done) return;
     leaveQuestion.set(null);
     go('subscription', { id: target, tab: 'settings' });
-  };
-  const keep = async (problem) => {
-    setError(problem);
-    if (id && problem.status === 412) setConflict(await call('GET', pathOf(id), { isExact: true }).catch(() => null));
-    throw problem;
   };
   // The own changes, on what others made of it.
   const rebase = () => {
@@ -202,35 +284,90 @@ function Editor({ topic, id = '', read: first, parent }) {
     setConflict(null);
   };
   const isPush = mode !== 'Queue';
-  const filter = isNamespace ? { includedEventTypes: body.filtersConfiguration?.includedEventTypes, advancedFilters: body.filtersConfiguration?.filters } : (body.filter ?? {});
+  const filter = isNamespace
+    ? {
+        includedEventTypes: body.filtersConfiguration?.includedEventTypes,
+        advancedFilters: body.filtersConfiguration?.filters,
+      }
+    : (body.filter ?? {});
   return html`
-    <${Head} title=${id ? `Edit ${splitId(id).name}` : 'New event subscription'} crumbs=${[['Topics', link('topics')], [shortName(topic), link('topic', { id: topic })], ...(id ? [[splitId(id).name, link('subscription', { id })]] : [])]} />
+    <${Head}
+      title=${id ? `Edit ${splitId(id).name}` : 'New event subscription'}
+      crumbs=${[
+        ['Topics', link('topics')],
+        [shortName(topic), link('topic', { id: topic })],
+        ...(id ? [[splitId(id).name, link('subscription', { id })]] : []),
+      ]}
+    />
     <div class="columns">
       <form onSubmit=${review}>
         <div class="panel fields">
-          ${!id && html`<${Field} label="Name" value=${name} required autofocus error=${isTaken ? 'An event subscription with this name exists. Choose another one.' : null} hint="3 to 64 letters, digits and hyphens" onInput=${(event) => { setName(event.currentTarget.value); setPlan(null); }} />`}
+          ${!id && html`<${Field}
+            label="Name"
+            value=${name}
+            required
+            autofocus
+            error=${nameError}
+            hint="3 to 64 letters, digits and hyphens"
+            onInput=${writeName}
+          />`}
           ${isNamespace && html`<${DeliveryMode} form=${form} isNew=${!id} onChange=${setMode} />`}
           ${isPush && html`<${Destination} form=${form} isNew=${!id} isNamespace=${isNamespace} />`}
           ${!isNamespace && html`<${Schema} form=${form} input=${parent.inputSchema} />`}
           ${!isNamespace && html`<${Labels} form=${form} />`}
         </div>
         <${Filter} form=${form} isNamespace=${isNamespace} />
-        ${isPush && html`<${Headers} form=${form} /><${Signing} form=${form} isNew=${!id} /><${Requests} form=${form} />`}
+        ${isPush && html`
+          <${Headers} form=${form} />
+          <${Signing} form=${form} isNew=${!id} />
+          <${Requests} form=${form} />
+        `}
         <${Retries} form=${form} isNamespace=${isNamespace} edition=${parent.edition} />
-        ${isPush && html`<${Order} form=${form} /><${Transformation} form=${form} />`}
+        ${isPush && html`
+          <${Order} form=${form} />
+          <${Transformation} form=${form} />
+        `}
         <${DeadLetters} form=${form} name=${name || (id && splitId(id).name)} />
-        <${Field} label="JSON of the properties" error=${wrong || null}>${(a11y) => html`<textarea ...${a11y} rows="12" spellcheck=${false} value=${text} onInput=${(event) => writeText(event.currentTarget.value)}></textarea>`}<//>
-        ${error && !isTaken && !isAtField && html`<${Failed} error=${error} />`}
-        ${conflict && before && html`<section class="panel" aria-label="Conflict"><h2>Changed meanwhile</h2>
-          <p>${conflict.systemData?.lastModifiedBy ?? 'Somebody'} changed this event subscription after you opened it:</p>
+        <${Field} label="JSON of the properties" error=${wrong || null}>
+          ${(a11y) => html`<textarea
+            ...${a11y}
+            rows="12"
+            spellcheck=${false}
+            value=${text}
+            onInput=${(event) => dispatch({ type: 'setText', text: event.currentTarget.value })}
+          ></textarea>`}
+        <//>
+        ${error && !isAtField && html`<${Failed} error=${error} />`}
+        ${conflict && before && html`<section class="panel" aria-label="Conflict">
+          <h2>Changed meanwhile</h2>
+          <p>
+            ${conflict.systemData?.lastModifiedBy ?? 'Somebody'} changed this event subscription after you opened it:
+          </p>
           <${Diff} changes=${changesOf(mergePatch(before, editable(conflict)), before)} />
-          <button type="button" onClick=${rebase}>Apply my changes to the new state</button>
+          <button type="button" onClick=${rebase}>
+            Apply my changes to the new state
+          </button>
         </section>`}
-        ${plan && html`<section class="panel" aria-label="Changes"><h2>${plan.length === 0 ? 'Nothing changes' : id ? 'What changes' : 'What is created'}</h2><${Diff} changes=${plan} />${warnings.map((one) => html`<p class="notice warn" key=${one}>${one}</p>`)}</section>`}
+        ${plan && html`<section class="panel" aria-label="Changes">
+          <h2>${plan.length === 0 ? 'Nothing changes' : id ? 'What changes' : 'What is created'}</h2>
+          <${Diff} changes=${plan} />
+          ${warnings.map((one) => html`<p class="notice warn" key=${one}>
+            ${one}
+          </p>`)}
+        </section>`}
         <${Command} line=${line} parts=${[]} />
         <div class="acts">
-          <button type="submit" disabled=${Boolean(wrong) || (!id && !name)}>Review</button>
-          <button type="button" class="primary" disabled=${!plan || Boolean(wrong) || since > 0 || (Boolean(id) && !patch)} onClick=${save}>${id ? 'Save' : 'Create'}</button>
+          <button type="submit" disabled=${Boolean(wrong) || (!id && !name)}>
+            Review
+          </button>
+          <button
+            type="button"
+            class="primary"
+            disabled=${!plan || Boolean(wrong) || since > 0 || (Boolean(id) && !patch)}
+            onClick=${save}
+          >
+            ${id ? 'Save' : 'Create'}
+          </button>
           <a href=${id ? link('subscription', { id }) : link('topic', { id: topic })}>Cancel</a>
           ${since > 0 && html`<${Handshake} since=${since} />`}
         </div>
@@ -238,25 +375,51 @@ function Editor({ topic, id = '', read: first, parent }) {
       <div class="beside">
         <h2>Try the filter</h2>
         <${Bench} topic=${topic} id=${id} filter=${filter} />
-        ${id && html`<h2>Try the transformation</h2><${TransformBench} id=${id} transform=${body.transform} />`}
+        ${id && html`
+          <h2>Try the transformation</h2>
+          <${TransformBench} id=${id} transform=${body.transform} />
+        `}
       </div>
     </div>
   `;
 }
 
+const VALIDATION =
+  'The server validates the endpoint when you save: it sends a request, and the endpoint has to answer it.';
+
 /** Settings with a field of their own, which shows what is wrong with them. */
 const FIELDS = [
-  'endpointType', 'endpointUrl', 'properties.resourceId', 'blobContainerName', 'maxEventsPerBatch', 'preferredBatchSizeInKilobytes', 'maxRequestsPerSecond', 'responseTimeoutInSeconds',
-  'deliveryAttributeMappings', 'signing.secrets', 'maxDeliveryAttempts', 'maxDeliveryCount', 'eventTimeToLive', 'retryPolicy.schedule', 'ordering.key', 'transform.body',
-  'includedEventTypes', 'subjectBeginsWith', 'subjectEndsWith', 'advancedFilters', 'filtersConfiguration.filters',
+  'endpointType',
+  'endpointUrl',
+  'properties.resourceId',
+  'blobContainerName',
+  'maxEventsPerBatch',
+  'preferredBatchSizeInKilobytes',
+  'maxRequestsPerSecond',
+  'responseTimeoutInSeconds',
+  'deliveryAttributeMappings',
+  'signing.secrets',
+  'maxDeliveryAttempts',
+  'maxDeliveryCount',
+  'eventTimeToLive',
+  'retryPolicy.schedule',
+  'ordering.key',
+  'transform.body',
+  'includedEventTypes',
+  'subjectBeginsWith',
+  'subjectEndsWith',
+  'advancedFilters',
+  'filtersConfiguration.filters',
 ];
 
 function Handshake({ since }) {
-  const [, tick] = useState(0);
+  const [, setTick] = useState(0);
   const timer = useRef(0);
   useEffect(() => {
-    timer.current = setInterval(() => tick((n) => n + 1), 500);
+    timer.current = setInterval(() => setTick((n) => n + 1), 500);
     return () => clearInterval(timer.current);
   }, []);
-  return html`<span role="status">Waiting for the server, which may validate the endpoint: ${duration(Math.round((Date.now() - since) / 1000))}</span>`;
+  return html`<span role="status">
+    Waiting for the server, which may validate the endpoint: ${duration(Math.round((Date.now() - since) / 1000))}
+  </span>`;
 }

@@ -11,9 +11,16 @@ import { Command, Facts, Failed, Field, Head, Loaded, Select, Words } from '../u
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
 export default function Editions() {
-  const poll = usePoll((signal) => /** @type {Promise<Schemas['Editions']>} */ (get('/editions', signal)), ['editions'], 0);
+  const poll = usePoll(
+    (signal) => /** @type {Promise<Schemas['Editions']>} */ (get('/editions', signal)),
+    ['editions'],
+    0,
+  );
   return html`
-    <${Head} title="Retry schedule" about="When an event that failed is tried again, and what a simulated endpoint makes of it." />
+    <${Head}
+      title="Retry schedule"
+      about="When an event that failed is tried again, and what a simulated endpoint makes of it."
+    />
     <${Loaded} poll=${poll}>${(data) => html`<${Edition} data=${data} />`}<//>
   `;
 }
@@ -26,24 +33,69 @@ function Edition({ data }) {
   const rows = edition.schedules.filter((one) => one.destination === destination);
   return html`
     <div class="filters">
-      <${Select} label="Edition" value=${edition.name} onChange=${setName} options=${data.editions.map((one) => [one.name, one.name === data.default ? `${one.name} (default)` : one.name])} />
-      <${Select} label="Destination" value=${destination} onChange=${setDestination} options=${[['webhook', 'webhook'], ['resource', 'any other']]} />
+      <${Select}
+        label="Edition"
+        value=${edition.name}
+        onChange=${setName}
+        options=${data.editions.map((one) => [
+          one.name,
+          one.name === data.default ? `${one.name} (default)` : one.name,
+        ])}
+      />
+      <${Select}
+        label="Destination"
+        value=${destination}
+        onChange=${setDestination}
+        options=${[
+          ['webhook', 'webhook'],
+          ['resource', 'any other'],
+        ]}
+      />
     </div>
-    <div class="panel"><${Facts} rows=${[
-      ['Attempts', `at most ${num(edition.maxDeliveryAttempts)}, within ${duration(edition.eventTimeToLiveInMinutes * 60)}`],
-      ['Jitter', edition.jitterShare > 0 ? `adds up to ${num(edition.jitterShare * 100)} % of a wait, at most ${duration(edition.jitterMaxSeconds)}` : 'none'],
-      ['Retry-After', `is kept up to ${duration(edition.retryAfterMaxSeconds)}`],
-      ['Suspension', `after ${num(edition.suspendedAfterFailures)} failed requests in a row`],
-      ['Dead-letter file', `${duration(edition.deadLetterDelaySeconds)} after the event is given up`],
-    ]} /></div>
+    <div class="panel">
+      <${Facts}
+        rows=${[
+          [
+            'Attempts',
+            `at most ${num(edition.maxDeliveryAttempts)}, within ${duration(edition.eventTimeToLiveInMinutes * 60)}`,
+          ],
+          [
+            'Jitter',
+            edition.jitterShare > 0
+              ? `adds up to ${num(edition.jitterShare * 100)} % of a wait, at most ${duration(edition.jitterMaxSeconds)}`
+              : 'none',
+          ],
+          ['Retry-After', `is kept up to ${duration(edition.retryAfterMaxSeconds)}`],
+          ['Suspension', `after ${num(edition.suspendedAfterFailures)} failed requests in a row`],
+          ['Dead-letter file', `${duration(edition.deadLetterDelaySeconds)} after the event is given up`],
+        ]}
+      />
+    </div>
     <h2>Attempts by status</h2>
-    <p class="hint">Where every attempt fails at once with that status, without jitter and <a href=${link('help', { chapter: 'delivery' })}>suspension</a>.</p>
-    <${Table} name="Attempts by status" rows=${rows} id=${(row) => `${row.status} ${row.withDeadLetter}`} columns=${/** @type {import('../table.js').Columns<Schemas['RetrySchedule']>} */ ([
-      { key: 'status', name: 'Status', cell: (row) => html`<span data-open tabindex="-1">${row.status ?? 'any other'}${row.withDeadLetter ? ', with a dead-letter destination' : ''}</span>` },
-      { key: 'count', name: 'Attempts', num: true, cell: (row) => num(row.attemptsSeconds.length) },
-      { key: 'at', name: 'At', wide: true, cell: (row) => row.attemptsSeconds.map(exactDuration).join(', ') },
-      { key: 'end', name: 'Then', cell: (row) => html`<${Words} code=${row.endsWith} />` },
-    ])} />
+    <p class="hint">
+      Where every attempt fails at once with that status, without jitter and${' '}
+      <a href=${link('help', { chapter: 'delivery' })}>suspension</a>.
+    </p>
+    <${Table}
+      name="Attempts by status"
+      rows=${rows}
+      id=${(row) => `${row.status} ${row.withDeadLetter}`}
+      columns=${
+        /** @type {import('../table.js').Columns<Schemas['RetrySchedule']>} */ ([
+          {
+            key: 'status',
+            name: 'Status',
+            cell: (row) => html`<span data-open tabindex="-1">
+              ${row.status ?? 'any other'}
+              ${row.withDeadLetter ? ', with a dead-letter destination' : ''}
+            </span>`,
+          },
+          { key: 'count', name: 'Attempts', num: true, cell: (row) => num(row.attemptsSeconds.length) },
+          { key: 'at', name: 'At', wide: true, cell: (row) => row.attemptsSeconds.map(exactDuration).join(', ') },
+          { key: 'end', name: 'Then', cell: (row) => html`<${Words} code=${row.endsWith} />` },
+        ])
+      }
+    />
     <${Line} rows=${rows} days=${edition.eventTimeToLiveInMinutes / 1440} />
     <${Simulation} edition=${edition.name} />
   `;
@@ -55,10 +107,25 @@ function Line({ rows, days }) {
   return html`<figure class="panel timelines" aria-label="Attempts over the time to live">
     <figcaption>Attempts until ${duration(end)} after the first; the scale is logarithmic</figcaption>
     ${rows.map((row) => html`<div class="timeline" key=${`${row.status} ${row.withDeadLetter}`}>
-      <span>${row.status ?? 'other'}${row.withDeadLetter ? ' *' : ''}</span>
-      <svg viewBox="0 0 1000 20" preserveAspectRatio="none" role="img" aria-label=${`${row.status ?? 'any other status'}: ${num(row.attemptsSeconds.length)} attempts, the last ${duration(row.attemptsSeconds.at(-1))} after the first`}>
+      <span>
+        ${row.status ?? 'other'}
+        ${row.withDeadLetter ? ' *' : ''}
+      </span>
+      <svg
+        viewBox="0 0 1000 20"
+        preserveAspectRatio="none"
+        role="img"
+        aria-label=${`${row.status ?? 'any other status'}: ${num(row.attemptsSeconds.length)} attempts, the last ${duration(row.attemptsSeconds.at(-1))} after the first`}
+      >
         <line class="grid" x1="0" x2="1000" y1="10" y2="10" />
-        ${row.attemptsSeconds.map((at) => html`<rect key=${at} class="tick" x=${(990 * Math.log10(1 + at)) / Math.log10(1 + end)} y="2" width="4" height="16" />`)}
+        ${row.attemptsSeconds.map((at) => html`<rect
+          key=${at}
+          class="tick"
+          x=${(990 * Math.log10(1 + at)) / Math.log10(1 + end)}
+          y="2"
+          width="4"
+          height="16"
+        />`)}
       </svg>
     </div>`)}
   </figure>`;
@@ -66,30 +133,56 @@ function Line({ rows, days }) {
 
 /** @param {{ edition: string }} props */
 function Simulation({ edition }) {
-  const [form, set] = useState({ models: '', subscriptions: '100', days: '2', rate: '0.01', seed: '1' });
-  const [result, show] = useState(/** @type {Schemas['Simulation'] | null} */ (null));
-  const [error, fail] = useState(/** @type {any} */ (null));
-  const [isBusy, busy] = useState(false);
+  const [form, setForm] = useState({ models: '', subscriptions: '100', days: '2', rate: '0.01', seed: '1' });
+  const [result, setResult] = useState(/** @type {Schemas['Simulation'] | null} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false);
   const models = form.models.split(/[\s,]+/).filter(Boolean);
   const numbers = ['subscriptions', 'days', 'rate', 'seed'];
   const submit = async (event) => {
     event.preventDefault();
-    busy(true);
-    fail(null);
+    setBusy(true);
+    setError(null);
     try {
-      show(await post('/simulate', { edition, models, ...Object.fromEntries(numbers.filter((key) => form[key]).map((key) => [key, Number(form[key])])) }));
+      setResult(
+        await post('/simulate', {
+          edition,
+          models,
+          ...Object.fromEntries(numbers.filter((key) => form[key]).map((key) => [key, Number(form[key])])),
+        }),
+      );
     } catch (problem) {
-      fail(problem);
+      setError(problem);
     } finally {
-      busy(false);
+      setBusy(false);
     }
   };
-  const field = (key, label, more = {}) => html`<${Field} label=${label} value=${form[key]} error=${error?.target === key ? error.message : null} onInput=${(event) => set({ ...form, [key]: event.currentTarget.value })} ...${more} />`;
-  const line = command('simulate', '--edition', edition, ...models.flatMap((one) => ['--model', one]), ...numbers.filter((key) => form[key]).flatMap((key) => [`--${key}`, form[key]]));
+  const field = (key, label, more = {}) => html`<${Field}
+    label=${label}
+    value=${form[key]}
+    error=${error?.target === key ? error.message : null}
+    onInput=${(event) => setForm({ ...form, [key]: event.currentTarget.value })}
+    ...${more}
+  />`;
+  const line = command(
+    'simulate',
+    '--edition',
+    edition,
+    ...models.flatMap((one) => ['--model', one]),
+    ...numbers.filter((key) => form[key]).flatMap((key) => [`--${key}`, form[key]]),
+  );
   return html`<form class="panel fields" onSubmit=${submit} aria-label="Simulate">
     <h2>Simulate</h2>
-    <p class="about">The delivery policy of this server runs against endpoint models, in virtual time. Nothing is sent.</p>
-    ${field('models', 'Endpoint models', { placeholder: 'outage:5h=2 healthy', hint: html`healthy, slow, black-hole, flapping, outage, overloaded, small-batches, wrong-address, faulty, bad-events, each with <code>:NUMBER</code> and <code>=SHARE</code>; all of them without any` })}
+    <p class="about">
+      The delivery policy of this server runs against endpoint models, in virtual time. Nothing is sent.
+    </p>
+    ${field('models', 'Endpoint models', {
+      placeholder: 'outage:5h=2 healthy',
+      hint: html`
+        healthy, slow, black-hole, flapping, outage, overloaded, small-batches, wrong-address, faulty, bad-events,
+        each with <code>:NUMBER</code> and <code>=SHARE</code>; all of them without any
+      `,
+    })}
     <div class="filters">
       ${field('subscriptions', 'Event subscriptions', { type: 'number', min: 1 })}
       ${field('days', 'Days', { type: 'number', step: 'any' })}
@@ -97,8 +190,21 @@ function Simulation({ edition }) {
       ${field('seed', 'Seed', { type: 'number', min: 0 })}
     </div>
     <${Failed} error=${error} />
-    <div class="acts"><button type="submit" class="primary" disabled=${isBusy}>Run</button>${isBusy && html`<span role="status">It computes …</span>`}</div>
-    ${result && html`<div role="status"><p>${num(result.events)} events for each of ${num(result.subscriptions)} event subscriptions, ${duration(result.simulatedSeconds)} simulated.</p></div><${Outcome} models=${result.models} />`}
+    <div class="acts">
+      <button type="submit" class="primary" disabled=${isBusy}>
+        Run
+      </button>
+      ${isBusy && html`<span role="status">It computes …</span>`}
+    </div>
+    ${result && html`
+      <div role="status">
+        <p>
+          ${num(result.events)} events for each of ${num(result.subscriptions)} event subscriptions,${' '}
+          ${duration(result.simulatedSeconds)} simulated.
+        </p>
+      </div>
+      <${Outcome} models=${result.models} />
+    `}
     <${Command} line=${line} parts=${[]} />
   </form>`;
 }
@@ -107,17 +213,45 @@ function Simulation({ edition }) {
 function Outcome({ models }) {
   const of = (key) => models.map((row) => (row[key] / Math.max(1, row.events)) * 100);
   return html`
-    <${Chart} title="Share of the events, by endpoint model" unit=" %" xs=${models.map((_, index) => index)} xText=${(x) => models[Math.round(x)]?.model ?? ''} dots=${true} series=${[{ name: 'given up', values: models.map((row) => ((row.deadLettered + row.dropped) / Math.max(1, row.events)) * 100) }, { name: 'pending', values: of('pending') }, { name: 'delivered', values: of('delivered') }]} />
-    <${Table} name="Results by endpoint model" rows=${models} id=${(row) => row.model} columns=${/** @type {import('../table.js').Columns<Schemas['SimulatedModel']>} */ ([
-      { key: 'model', name: 'Endpoint model', cell: (row) => html`<span data-open tabindex="-1">${row.model}</span>` },
-      { key: 'events', name: 'Events', num: true, cell: (row) => num(row.events) },
-      { key: 'delivered', name: 'Delivered', num: true, cell: (row) => num(row.delivered) },
-      { key: 'pending', name: 'Pending', num: true, cell: (row) => num(row.pending) },
-      { key: 'dead', name: 'Dead-lettered', num: true, cell: (row) => num(row.deadLettered) },
-      { key: 'dropped', name: 'Dropped', num: true, cell: (row) => num(row.dropped) },
-      { key: 'attempts', name: 'Attempts per delivery', num: true, cell: (row) => num(row.attemptsPerDelivered) },
-      { key: 'down', name: 'Attempts while down', num: true, cell: (row) => num(row.attemptsWhileDown) },
-      { key: 'longest', name: 'Longest wait', num: true, cell: (row) => duration(row.longestWaitSeconds) },
-      { key: 'gone', name: 'Backlog gone, p99', num: true, cell: (row) => duration(row.backlogGoneSeconds.p99) },
-    ])} />`;
+    <${Chart}
+      title="Share of the events, by endpoint model"
+      unit=" %"
+      xs=${models.map((_, index) => index)}
+      xText=${(x) => models[Math.round(x)]?.model ?? ''}
+      dots=${true}
+      series=${[
+        {
+          name: 'given up',
+          values: models.map((row) => ((row.deadLettered + row.dropped) / Math.max(1, row.events)) * 100),
+        },
+        { name: 'pending', values: of('pending') },
+        { name: 'delivered', values: of('delivered') },
+      ]}
+    />
+    <${Table}
+      name="Results by endpoint model"
+      rows=${models}
+      id=${(row) => row.model}
+      columns=${
+        /** @type {import('../table.js').Columns<Schemas['SimulatedModel']>} */ ([
+          {
+            key: 'model',
+            name: 'Endpoint model',
+            cell: (row) => html`<span data-open tabindex="-1">
+              ${row.model}
+            </span>`,
+          },
+          { key: 'events', name: 'Events', num: true, cell: (row) => num(row.events) },
+          { key: 'delivered', name: 'Delivered', num: true, cell: (row) => num(row.delivered) },
+          { key: 'pending', name: 'Pending', num: true, cell: (row) => num(row.pending) },
+          { key: 'dead', name: 'Dead-lettered', num: true, cell: (row) => num(row.deadLettered) },
+          { key: 'dropped', name: 'Dropped', num: true, cell: (row) => num(row.dropped) },
+          { key: 'attempts', name: 'Attempts per delivery', num: true, cell: (row) => num(row.attemptsPerDelivered) },
+          { key: 'down', name: 'Attempts while down', num: true, cell: (row) => num(row.attemptsWhileDown) },
+          { key: 'longest', name: 'Longest wait', num: true, cell: (row) => duration(row.longestWaitSeconds) },
+          { key: 'gone', name: 'Backlog gone, p99', num: true, cell: (row) => duration(row.backlogGoneSeconds.p99) },
+        ])
+      }
+    />
+  `;
 }

@@ -13,39 +13,59 @@ export default function Endpoint() {
   const poll = usePoll((signal) => get(pathOf(id), signal), ['endpoint', id], 0);
   const { name } = splitId(id);
   return html`
-    <${Head} title=${`Endpoint of ${name}`} crumbs=${[['Subscriptions', link('subscriptions')], [name, link('subscription', { id })]]} />
+    <${Head}
+      title=${`Endpoint of ${name}`}
+      crumbs=${[
+        ['Subscriptions', link('subscriptions')],
+        [name, link('subscription', { id })],
+      ]}
+    />
     <${Loaded} poll=${poll}>${(data) => html`<${Change} id=${id} resource=${data} />`}<//>
   `;
 }
 
 function Change({ id, resource }) {
   const before = destinationOf(resource.properties)?.properties?.endpointBaseUrl;
-  const [url, set] = useState(before);
-  const [error, fail] = useState(/** @type {any} */ (null));
-  const [isBusy, busy] = useState(false);
+  const [url, setUrl] = useState(before);
+  const [error, setError] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false);
   const { topic, name } = splitId(id);
   const line = command('subscriptions', 'update', topicArgument(topic), name, '--endpoint', url);
   const submit = async (event) => {
     event.preventDefault();
-    busy(true);
-    fail(null);
+    setBusy(true);
+    setError(null);
     const change = { destination: { properties: { endpointUrl: url } } };
     const isPush = resource.properties.deliveryConfiguration?.push;
     const body = isPush ? { properties: { deliveryConfiguration: { push: change } } } : change;
     const keep = (problem) => {
-      fail(problem);
+      setError(problem);
       throw problem;
     };
-    const done = await run(() => call('PATCH', pathOf(id), { body, match: tagOf(resource) }).catch(keep), 'Endpoint changed', line);
-    busy(false);
+    const done = await run(
+      () => call('PATCH', pathOf(id), { body, match: tagOf(resource) }).catch(keep),
+      'Endpoint changed',
+      line,
+    );
+    setBusy(false);
     if (done) go('subscription', { id });
   };
   return html`<form onSubmit=${submit}>
-    <${Field} label="Endpoint URL" type="url" required autofocus value=${url} hint="Shown without its query. A new address is validated first (handshake), which may take 35 s." onInput=${(event) => set(event.currentTarget.value)} />
+    <${Field}
+      label="Endpoint URL"
+      type="url"
+      required
+      autofocus
+      value=${url}
+      hint="Shown without its query. A new address is validated first (handshake), which may take 35 s."
+      onInput=${(event) => setUrl(event.currentTarget.value)}
+    />
     <${Failed} error=${error} />
     <${Command} line=${line} parts=${[]} />
     <div class="acts">
-      <button type="submit" class="primary" disabled=${isBusy || url === before}>Save</button>
+      <button type="submit" class="primary" disabled=${isBusy || url === before}>
+        Save
+      </button>
       <a href=${link('subscription', { id })}>Cancel</a>
     </div>
   </form>`;

@@ -6,8 +6,9 @@ import { html, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { topics } from '../resources.js';
 import { go, link, setParams, useParams } from '../state.js';
-import { RESULTS, withWords } from '../causes.js';
-import { Command, Facts, Failed, Field, Head, Loaded, Outcome, Select, Time, Words } from '../ui.js';
+import { RESULTS } from '../causes.js';
+import { Command, Facts, Failed, Field, Head, Loaded, Outcome, Select, Sentence, Time, Words } from '../ui.js';
+import { Request } from './attempts.js';
 import { Browse, EventText } from './browse.js';
 import { findEvent } from './search.js';
 
@@ -24,7 +25,7 @@ export default function Events() {
 
 function Find({ topic }) {
   const list = usePoll(topics, ['topics of events'], 0);
-  const [wanted, set] = useState('');
+  const [wanted, setWanted] = useState('');
   const choices = (list.data ?? []).filter((one) => one.kind !== 'namespace');
   const chosen = topic || (choices.length === 1 ? choices[0].id : '');
   const submit = (event) => {
@@ -34,11 +35,34 @@ function Find({ topic }) {
   };
   return html`
     <${Head} title="Events" about="Find an event by its id or its sequence number, or browse the newest of a topic." />
-    <${Loaded} poll=${list} isEmpty=${() => choices.length === 0} empty=${html`<p>There is no topic yet. <a href=${link('topics')}>Create one.</a></p>`}>
+    <${Loaded}
+      poll=${list}
+      isEmpty=${() => choices.length === 0}
+      empty=${
+        html`<p>
+          There is no topic yet. <a href=${link('topics')}>Create one.</a>
+        </p>`
+      }
+    >
       <form class="filters" onSubmit=${submit}>
-        <${Select} label="Topic" value=${chosen} onChange=${(next) => setParams({ topic: next, after: '' })} options=${[['', 'choose …'], ...choices.map((one) => [one.id, shortName(one.id)])]} />
-        <${Field} label="Event id or sequence number" type="search" data-search value=${wanted} onInput=${(event) => set(event.currentTarget.value)} />
-        <div class="acts"><button type="submit" class="primary" disabled=${!chosen || !wanted.trim()}>Find</button></div>
+        <${Select}
+          label="Topic"
+          value=${chosen}
+          onChange=${(next) => setParams({ topic: next, after: '' })}
+          options=${[['', 'choose …'], ...choices.map((one) => [one.id, shortName(one.id)])]}
+        />
+        <${Field}
+          label="Event id or sequence number"
+          type="search"
+          data-search
+          value=${wanted}
+          onInput=${(event) => setWanted(event.currentTarget.value)}
+        />
+        <div class="acts">
+          <button type="submit" class="primary" disabled=${!chosen || !wanted.trim()}>
+            Find
+          </button>
+        </div>
       </form>
     <//>
     ${chosen && html`<${Browse} topic=${chosen} key=${chosen} />`}
@@ -49,11 +73,31 @@ function One({ topic, id, sequence }) {
   const path = withQuery(`${pathOf(topic)}/trace`, { id, sequence });
   const poll = usePoll((signal) => /** @type {Promise<Schemas['Trace']>} */ (get(path, signal)), ['trace', path]);
   return html`
-    <${Head} title=${id || `Event ${num(sequence)}`} crumbs=${[['Events', link('event', { topic })], [shortName(topic), link('topic', { id: topic })]]} />
-    <${Loaded} poll=${poll} isEmpty=${(trace) => trace.events.length === 0} empty=${html`<p>The topic has no such event. Its log has the sequences that are still kept; events before are known by id only.</p>${id && html`<${Elsewhere} id=${id} />`}`}>${(/** @type {Schemas['Trace']} */ trace) => html`
-      ${trace.events.length > 1 && html`<p class="notice warn">${num(trace.events.length)} events have this id.</p>`}
-      ${trace.events.map((event) => html`<${Story} key=${String(event.sequence)} topic=${topic} event=${event} now=${trace.now} />`)}
-    `}<//>
+    <${Head}
+      title=${id || `Event ${num(sequence)}`}
+      crumbs=${[
+        ['Events', link('event', { topic })],
+        [shortName(topic), link('topic', { id: topic })],
+      ]}
+    />
+    <${Loaded}
+      poll=${poll}
+      isEmpty=${(trace) => trace.events.length === 0}
+      empty=${
+        html`
+          <p>
+            The topic has no such event. Its log has the sequences that are still kept; events before are known by id
+            only.
+          </p>
+          ${id && html`<${Elsewhere} id=${id} />`}
+        `
+      }
+    >
+      ${(/** @type {Schemas['Trace']} */ trace) => html`
+        ${trace.events.length > 1 && html`<p class="notice warn">${num(trace.events.length)} events have this id.</p>`}
+        ${trace.events.map((event) => html`<${Story} key=${String(event.sequence)} topic=${topic} event=${event} now=${trace.now} />`)}
+      `}
+    <//>
     <${Command} parts=${['trace', id || sequence, '--topic', topicArgument(topic), ...(id ? [] : ['--sequence'])]} />
   `;
 }
@@ -65,7 +109,14 @@ const place = (history) => RESULTS.indexOf(history.result);
 function Elsewhere({ id }) {
   const poll = usePoll((signal) => findEvent(id, signal), ['elsewhere', id], 0);
   const events = poll.data?.events ?? [];
-  return events.length > 0 && html`<p>${count(events.length, 'event has', 'events have')} this id elsewhere: ${events.map((event) => html`<a key=${event.topic} href=${link('event', { topic: event.topic, sequence: event.sequence })}>${shortName(event.topic)}</a> `)}</p>`;
+  return (
+    events.length > 0 && html`<p>
+      ${count(events.length, 'event has', 'events have')} this id elsewhere:${' '}
+      ${events.map((event) => html`<a key=${event.topic} href=${link('event', { topic: event.topic, sequence: event.sequence })}>
+        ${shortName(event.topic)}
+      </a>`)}
+    </p>`
+  );
 }
 
 /** @param {{ topic: string, event: Schemas['TracedEvent'] }} props */
@@ -74,47 +125,107 @@ function Story({ topic, event }) {
   const before = BigInt(event.sequence) - 1n;
   return html`
     <div class="panel">
-      <${Facts} rows=${[
-        ['Event id', event.id && html`<code>${event.id}</code>`],
-        ['Type', event.eventType],
-        ['Subject', event.subject],
-        ['Sequence', html`${num(event.sequence)} · ${before > 0n && html`<a href=${link('event', { topic, sequence: before.toString() })}>previous</a> · `}<a href=${link('event', { topic, sequence: (before + 2n).toString() })}>next</a>`],
-        ['Published', event.published && html`<${Time} at=${event.published} />`],
-      ]} />
+      <${Facts}
+        rows=${[
+          ['Event id', event.id && html`<code>${event.id}</code>`],
+          ['Type', event.eventType],
+          ['Subject', event.subject],
+          [
+            'Sequence',
+            html`
+              ${num(event.sequence)} ·${' '}
+              ${before > 0n && html`
+                <a href=${link('event', { topic, sequence: before.toString() })}>previous</a> ·${' '}
+              `}
+              <a href=${link('event', { topic, sequence: (before + 2n).toString() })}>next</a>
+            `,
+          ],
+          ['Published', event.published && html`<${Time} at=${event.published} />`],
+        ]}
+      />
       <${EventText} topic=${topic} sequence=${event.sequence} shard=${event.shard} />
     </div>
     <h2>What became of it</h2>
     ${histories.length === 0 && html`<p class="empty">No event subscription was there for it.</p>`}
     <div data-list>
-      ${histories.map((history) => html`<${History} key=${`${history.domainTopic ?? ''} ${history.subscription}`} topic=${topic} event=${event} history=${history} />`)}
-    </div>`;
+      ${histories.map((history) => html`<${History}
+        key=${`${history.domainTopic ?? ''} ${history.subscription}`}
+        topic=${topic}
+        event=${event}
+        history=${history}
+      />`)}
+    </div>
+  `;
 }
 
 /** @param {{ topic: string, event: Schemas['TracedEvent'], history: Schemas['DeliveryHistory'] }} props */
 function History({ topic, event, history }) {
-  const [isForecast, forecast] = useState(false);
+  const [isForecast, setForecast] = useState(false);
   const parent = history.domainTopic ? `${topic}/topics/${history.domainTopic}` : topic;
   const id = subscriptionId(parent, history.subscription);
-  const line = command('replay', 'start', topicArgument(parent), history.subscription, '--from-sequence', event.sequence, '--to-sequence', event.sequence, '--yes');
+  const line = command(
+    'replay',
+    'start',
+    topicArgument(parent),
+    history.subscription,
+    '--from-sequence',
+    event.sequence,
+    '--to-sequence',
+    event.sequence,
+    '--yes',
+  );
   const replay = () =>
-    run(() => post(`${pathOf(id)}/replays`, { fromSequence: Number(event.sequence), toSequence: Number(event.sequence) }), (job) => `Replay ${job.id} of this event started`, line);
+    run(
+      () => post(`${pathOf(id)}/replays`, { fromSequence: Number(event.sequence), toSequence: Number(event.sequence) }),
+      (job) => `Replay ${job.id} of this event started`,
+      line,
+    );
   const open = ['pending', 'unread', 'deadLetterWaiting', 'unknown'].includes(history.result);
   return html`<section class="panel" data-row aria-label=${history.subscription}>
     <div class="toolbar">
       <${Outcome} step=${history.result} />
-      ${history.deleted ? html`<b>${history.subscription}</b> <span class="faint">(deleted)</span>` : html`<a data-open href=${link('subscription', { id })}><b>${history.subscription}</b></a>`}
-      <span>${withWords(history.text)}</span>
-      ${may('operate') && !history.deleted && html`<button type="button" class="small" title=${line} onClick=${replay}>Replay just this one</button>`}
-      ${may('operate') && history.result === 'pending' && html`<button type="button" class="small" onClick=${() => retry(id, [event.sequence])}>Retry now</button>`}
-      ${open && !history.deleted && html`<button type="button" class="small" aria-expanded=${isForecast} onClick=${() => forecast(!isForecast)}>Why it waits, and when it is tried</button>`}
+      ${history.deleted ? html`
+        <b>${history.subscription}</b> <span class="faint">(deleted)</span>
+      ` : html`<a data-open href=${link('subscription', { id })}>
+        <b>${history.subscription}</b>
+      </a>`}
+      <span>
+        <${Sentence} text=${history.text} />
+      </span>
+      ${may('operate') && !history.deleted && html`<button type="button" class="small" title=${line} onClick=${replay}>
+        Replay just this one
+      </button>`}
+      ${may('operate') && history.result === 'pending' && html`<button type="button" class="small" onClick=${() => retry(id, [event.sequence])}>
+        Retry now
+      </button>`}
+      ${open && !history.deleted && html`<button type="button" class="small" aria-expanded=${isForecast} onClick=${() => setForecast(!isForecast)}>
+        Why it waits, and when it is tried
+      </button>`}
     </div>
     <ol class="timeline">
       ${history.lines.map((one, index) => html`<li key=${index}>
-        <${Time} at=${one.at} /> <${Outcome} step=${one.step} /> ${one.attempt ? `attempt ${one.attempt}` : ''} ${one.status ? html`<b>${one.status}</b>` : ''} <${Words} code=${one.outcome ?? one.reason} /> ${one.milliseconds === undefined || one.milliseconds === null ? '' : `after ${millis(one.milliseconds)}`}
-        ${one.nextAttempt && html` · next <${Time} at=${one.nextAttempt} />`}
-        ${one.file && html` · file <code>${one.file}</code>`}
-        ${one.filter && html`<div class="faint">version ${one.filter.version} of the filter${one.filter.stoppedBy ? html`: <code>${one.filter.stoppedBy}</code> stopped it, ${one.filter.reason}${one.filter.value ? html`; it saw <code>${one.filter.value}</code>` : ''}` : ''}</div>`}
+        <${Time} at=${one.at} /> <${Outcome} step=${one.step} /> ${one.attempt ? `attempt ${one.attempt}` : ''}${' '}
+        ${one.status ? html`<b>${one.status}</b>` : ''} <${Words} code=${one.outcome ?? one.reason} />${' '}
+        ${one.milliseconds === undefined || one.milliseconds === null ? '' : `after ${millis(one.milliseconds)}`}
+        ${one.nextAttempt && html`
+          ${' '}
+          · next <${Time} at=${one.nextAttempt} />
+        `}
+        ${one.file && html`
+          ${' '}
+          · file <code>${one.file}</code>
+        `}
+        ${one.filter && html`<div class="faint">
+          version ${one.filter.version} of the filter
+          ${one.filter.stoppedBy ? html`
+            : <code>${one.filter.stoppedBy}</code> stopped it, ${one.filter.reason}
+            ${one.filter.value ? html`
+              ; it saw <code>${one.filter.value}</code>
+            ` : ''}
+          ` : ''}
+        </div>`}
         ${one.response && html`<blockquote>${one.response.text}</blockquote>`}
+        ${!history.deleted && html`<${Request} id=${id} line=${one} />`}
       </li>`)}
     </ol>
     ${history.truncated && html`<p class="hint">There are more lines: see the attempts of the event subscription.</p>`}
@@ -124,9 +235,15 @@ function History({ topic, event, history }) {
 
 const OBSTACLES = {
   held: (one) => `held by ${one.by}`,
-  suspended: (one) => html`suspended (${words(one.cause)}) since <${Time} at=${one.since} />, next probe <${Time} at=${one.nextProbe} />`,
-  probing: (one) => html`probing (${words(one.cause)}) since <${Time} at=${one.since} />`,
-  retryAfter: (one) => html`the endpoint asked to wait until <${Time} at=${one.until} />`,
+  suspended: (one) => html`
+    suspended (${words(one.cause)}) since <${Time} at=${one.since} />, next probe <${Time} at=${one.nextProbe} />
+  `,
+  probing: (one) => html`
+    probing (${words(one.cause)}) since <${Time} at=${one.since} />
+  `,
+  retryAfter: (one) => html`
+    the endpoint asked to wait until <${Time} at=${one.until} />
+  `,
   paced: (one) => `paced at ${num(one.rate)} requests a second`,
   full: (one) => `the retry queue is full: ${num(one.pending)} of ${num(one.limit)}`,
   noReceiver: () => 'no client receives',
@@ -138,11 +255,32 @@ function Forecast({ id, sequence }) {
   if (poll.error && !poll.data) return html`<${Failed} error=${poll.error} />`;
   const data = poll.data;
   if (!data) return null;
-  return html`<${Facts} rows=${[
-    ['State', html`<${Words} code=${data.state} />`],
-    data.behind !== undefined && ['Behind', `${count(data.behind, 'event')} before it`],
-    data.nextDue && ['Due', html`<${Time} at=${data.nextDue} />`],
-    ['Obstacles', data.obstacles.length === 0 ? 'none' : html`<ul class="plain">${data.obstacles.map((one) => html`<li>${OBSTACLES[one.kind]?.(one) ?? one.kind}</li>`)}</ul>`],
-    data.forecast && ['If each attempt fails', html`with <${Words} code=${data.forecast.ifEachFailsWith} />: <ol class="plain">${data.forecast.attempts.slice(0, 12).map((one) => html`<li>attempt ${one.number}: <${Time} at=${one.notBefore} />${one.jitterSeconds ? ` to ${num(one.jitterSeconds)} s later` : ''}</li>`)}</ol>${data.forecast.end && html`<p>then <${Words} code=${data.forecast.end.reason} />, <${Time} at=${data.forecast.end.at} /></p>`}`],
-  ]} />`;
+  return html`<${Facts}
+    rows=${[
+      ['State', html`<${Words} code=${data.state} />`],
+      data.behind !== undefined && ['Behind', `${count(data.behind, 'event')} before it`],
+      data.nextDue && ['Due', html`<${Time} at=${data.nextDue} />`],
+      [
+        'Obstacles',
+        data.obstacles.length === 0 ? 'none' : html`<ul class="plain">
+          ${data.obstacles.map((one) => html`<li>${OBSTACLES[one.kind]?.(one) ?? one.kind}</li>`)}
+        </ul>`,
+      ],
+      data.forecast && [
+        'If each attempt fails',
+        html`
+          with <${Words} code=${data.forecast.ifEachFailsWith} />:${' '}
+          <ol class="plain">
+            ${data.forecast.attempts.slice(0, 12).map((one) => html`<li>
+              attempt ${one.number}: <${Time} at=${one.notBefore} />
+              ${one.jitterSeconds ? ` to ${num(one.jitterSeconds)} s later` : ''}
+            </li>`)}
+          </ol>
+          ${data.forecast.end && html`<p>
+            then <${Words} code=${data.forecast.end.reason} />, <${Time} at=${data.forecast.end.at} />
+          </p>`}
+        `,
+      ],
+    ]}
+  />`;
 }

@@ -8,9 +8,31 @@ import { link, useParam } from '../state.js';
 import { Badge, Command, Copy, Failed, Field, Head, Loaded, Search } from '../ui.js';
 
 const CHAPTERS = [
-  'dashboard', 'publishing', 'subscriptions', 'delivery', 'dead-letters', 'replay', 'pull-delivery', 'destinations', 'security',
-  'metrics', 'backup', 'chaos', 'install', 'kubernetes', 'cluster', 'upgrade', 'settings', 'tuning', 'azure-clients', 'environment',
-  'exit-status', 'files', 'names', 'times', 'glossary',
+  'dashboard',
+  'publishing',
+  'subscriptions',
+  'delivery',
+  'dead-letters',
+  'replay',
+  'pull-delivery',
+  'destinations',
+  'security',
+  'metrics',
+  'backup',
+  'chaos',
+  'install',
+  'kubernetes',
+  'cluster',
+  'upgrade',
+  'settings',
+  'tuning',
+  'azure-clients',
+  'environment',
+  'exit-status',
+  'files',
+  'names',
+  'times',
+  'glossary',
 ];
 
 export default function Help() {
@@ -19,12 +41,20 @@ export default function Help() {
   const poll = usePoll((signal) => get('/openapi.json', signal), ['openapi'], 0);
   return html`
     <${Head} title="Manual and API" />
-    <section class="panel"><h2>Manual</h2>
-      <p class="chapters">${CHAPTERS.map((name) => html`<a key=${name} href=${link('help', { chapter: name })} aria-current=${name === chapter ? 'page' : undefined}>${name}</a>`)}</p>
+    <section class="panel">
+      <h2>Manual</h2>
+      <p class="chapters">
+        ${CHAPTERS.map((name) => html`<a key=${name} href=${link('help', { chapter: name })} aria-current=${name === chapter ? 'page' : undefined}>
+          ${name}
+        </a>`)}
+      </p>
     </section>
     ${chapter && html`<${Chapter} name=${chapter} key=${chapter} />`}
-    <section class="panel"><h2>API</h2>
-      <div class="filters"><${Search} label="Search operations" value=${text} onChange=${setText} /></div>
+    <section class="panel">
+      <h2>API</h2>
+      <div class="filters">
+        <${Search} label="Search operations" value=${text} onChange=${setText} />
+      </div>
       <${Loaded} poll=${poll}>${(document) => html`<${Operations} document=${document} text=${text.toLowerCase()} />`}<//>
     </section>
   `;
@@ -32,8 +62,15 @@ export default function Help() {
 
 /** A chapter of the manual, as `gridhook help` prints it. */
 function Chapter({ name }) {
-  const poll = usePoll((signal) => call('GET', `/ui/manual/${encodeURIComponent(name)}.md`, { signal, text: true }), ['chapter', name], 0);
-  return html`<article class="panel manual"><${Loaded} poll=${poll}>${(text) => markdown(text)}<//><${Command} parts=${['help', name]} /></article>`;
+  const poll = usePoll(
+    (signal) => call('GET', `/ui/manual/${encodeURIComponent(name)}.md`, { signal, text: true }),
+    ['chapter', name],
+    0,
+  );
+  return html`<article class="panel manual">
+    <${Loaded} poll=${poll}>${(text) => markdown(text)}<//>
+    <${Command} parts=${['help', name]} />
+  </article>`;
 }
 
 const METHODS = ['get', 'put', 'post', 'patch', 'delete', 'head', 'options'];
@@ -41,43 +78,98 @@ const METHODS = ['get', 'put', 'post', 'patch', 'delete', 'head', 'options'];
 /** The first of several paths with the same operation: topics, domains and namespaces have them in common. */
 function operationsOf(document) {
   return Object.entries(document.paths).flatMap(([path, item]) =>
-    METHODS.filter((method) => item[method]).map((method) => ({ path, method, shared: item.parameters ?? [], ...item[method] })),
+    METHODS.filter((method) => item[method]).map((method) => ({
+      path,
+      method,
+      shared: item.parameters ?? [],
+      ...item[method],
+    })),
   );
 }
 
 function Operations({ document, text }) {
-  const found = operationsOf(document).filter((one) => `${one.method} ${one.path} ${one.summary} ${one.operationId} ${one.tags}`.toLowerCase().includes(text));
-  return html`<p class="faint" role="status">${found.length} operations${found.length > 60 ? ', the first 60 are shown' : ''}</p>
-    ${found.slice(0, 60).map((one) => html`<details key=${`${one.method} ${one.path}`}><summary><${Badge}>${one.method.toUpperCase()}<//> <code>${one.path}</code> ${one.summary}</summary><${Operation} document=${document} operation=${one} /></details>`)}`;
+  const found = operationsOf(document).filter((one) =>
+    `${one.method} ${one.path} ${one.summary} ${one.operationId} ${one.tags}`.toLowerCase().includes(text),
+  );
+  return html`
+    <p class="faint" role="status">
+      ${found.length} operations${found.length > 60 ? ', the first 60 are shown' : ''}
+    </p>
+    ${found.slice(0, 60).map((one) => html`<details key=${`${one.method} ${one.path}`}>
+      <summary>
+        <${Badge}>${one.method.toUpperCase()}<//> <code>${one.path}</code> ${one.summary}
+      </summary>
+      <${Operation} document=${document} operation=${one} />
+    </details>`)}
+  `;
 }
 
-const resolve = (document, part) => (part?.$ref ? part.$ref.slice(2).split('/').reduce((at, key) => at[key], document) : part);
+const resolve = (document, part) =>
+  part?.$ref
+    ? part.$ref
+        .slice(2)
+        .split('/')
+        .reduce((at, key) => at[key], document)
+    : part;
 
 function Operation({ document, operation }) {
   const parameters = [...operation.shared, ...(operation.parameters ?? [])].map((part) => resolve(document, part));
-  const [form, set] = useState(/** @type {Record<string, string>} */ ({}));
+  const [form, setForm] = useState(/** @type {Record<string, string>} */ ({}));
   const [answer, setAnswer] = useState('');
-  const [error, fail] = useState(/** @type {any} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
   const body = Object.values(operation.requestBody?.content ?? {})[0];
   const filled = operation.path.replace(/\{([^}]+)\}/g, (_, name) => encodeURIComponent(form[name] ?? `{${name}}`));
-  const path = withQuery(filled, Object.fromEntries(parameters.filter((one) => one.in === 'query').map((one) => [one.name, form[one.name]])));
+  const path = withQuery(
+    filled,
+    Object.fromEntries(parameters.filter((one) => one.in === 'query').map((one) => [one.name, form[one.name]])),
+  );
   const send = async (event) => {
     event.preventDefault();
-    fail(null);
+    setError(null);
     try {
       setAnswer(pretty(await call('GET', path, { text: true })).slice(0, 64 * 1024));
     } catch (problem) {
-      fail(problem);
+      setError(problem);
     }
   };
   const isReadable = operation.method === 'get' && !operation.path.startsWith('/tail');
   return html`<form onSubmit=${send} class="fields">
-    <div class="filters">${parameters.filter((one) => one.in !== 'header').map((one) => html`<${Field} key=${`${one.in} ${one.name}`} label=${`${one.name} (${one.in})`} hint=${one.description} required=${one.required} value=${form[one.name] ?? ''} onInput=${(event) => set({ ...form, [one.name]: event.currentTarget.value })} />`)}</div>
-    ${body?.example && html`<pre class="text" tabindex="0" role="region" aria-label="Example of a body">${JSON.stringify(body.example, null, 2)}</pre>`}
-    <ul class="plain">${Object.entries(operation.responses).map(([status, part]) => html`<li key=${status}><b>${status}</b> ${resolve(document, part).description}</li>`)}</ul>
-    <div class="command"><code tabindex="0" role="group" aria-label="Command">${`curl -X ${operation.method.toUpperCase()} -H "Authorization: Bearer $TOKEN" '${location.origin}${path}'`}</code><${Copy} text=${`curl -X ${operation.method.toUpperCase()} -H "Authorization: Bearer $TOKEN" '${location.origin}${path}'`} /></div>
-    ${isReadable && html`<div class="acts"><button type="submit">Send</button></div>`}
+    <div class="filters">
+      ${parameters
+        .filter((one) => one.in !== 'header')
+        .map((one) => html`<${Field}
+          key=${`${one.in} ${one.name}`}
+          label=${`${one.name} (${one.in})`}
+          hint=${one.description}
+          required=${one.required}
+          value=${form[one.name] ?? ''}
+          onInput=${(event) => setForm({ ...form, [one.name]: event.currentTarget.value })}
+        />`)}
+    </div>
+    ${body?.example && html`<pre class="text" tabindex="0" role="region" aria-label="Example of a body">
+      ${JSON.stringify(body.example, null, 2)}
+    </pre>`}
+    <ul class="plain">
+      ${Object.entries(operation.responses).map(([status, part]) => html`<li key=${status}>
+        <b>${status}</b> ${resolve(document, part).description}
+      </li>`)}
+    </ul>
+    <div class="command">
+      <code
+        tabindex="0"
+        role="group"
+        aria-label="Command"
+      >${`curl -X ${operation.method.toUpperCase()} -H "Authorization: Bearer $TOKEN" '${location.origin}${path}'`}</code>
+      <${Copy}
+        text=${`curl -X ${operation.method.toUpperCase()} -H "Authorization: Bearer $TOKEN" '${location.origin}${path}'`}
+      />
+    </div>
+    ${isReadable && html`<div class="acts">
+      <button type="submit">Send</button>
+    </div>`}
     <${Failed} error=${error} />
-    ${answer && html`<pre class="text" tabindex="0" role="region" aria-label="Answer">${answer}</pre>`}
+    ${answer && html`<pre class="text" tabindex="0" role="region" aria-label="Answer">
+      ${answer}
+    </pre>`}
   </form>`;
 }

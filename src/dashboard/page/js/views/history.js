@@ -13,7 +13,11 @@ import { Failed } from '../ui.js';
 /** @typedef {{ title: string, unit: string, series: Series[] }} ChartData */
 
 /** Name, text and seconds. @type {[string, string, number][]} */
-const RANGES = [['10m', '10 min', 600], ['3h', '3 h', 10800], ['24h', '24 h', 86400]];
+const RANGES = [
+  ['10m', '10 min', 600],
+  ['3h', '3 h', 10800],
+  ['24h', '24 h', 86400],
+];
 
 /** @param {{ topic?: string, subscription?: string }} props the server's without them */
 export function History({ topic = '', subscription = '' }) {
@@ -22,7 +26,11 @@ export function History({ topic = '', subscription = '' }) {
   const [to] = useParam('to');
   const [shown, setShown] = useParam('as', 'charts');
   const path = withQuery('/history', { range, topic, subscription, destinations: !subscription || undefined });
-  const poll = usePoll((signal) => /** @type {Promise<Course>} */ (get(path, signal)), ['history', path], range === '10m' ? 5000 : 30000);
+  const poll = usePoll(
+    (signal) => /** @type {Promise<Course>} */ (get(path, signal)),
+    ['history', path],
+    range === '10m' ? 5000 : 30000,
+  );
   const data = poll.data;
   const choose = (next) => {
     setParams({ from: '', to: '' });
@@ -35,14 +43,41 @@ export function History({ topic = '', subscription = '' }) {
   };
   return html`<section aria-label="Course">
     <div class="toolbar">
-      <span class="acts" role="group" aria-label="Range">${RANGES.map(([id, text]) => html`<button type="button" class="small" key=${id} aria-pressed=${range === id && !from} onClick=${() => choose(id)}>${text}</button>`)}</span>
-      ${from && html`<button type="button" class="small" onClick=${() => setParams({ from: '', to: '' })}>${absolute(Number(from) * 1000)} to ${absolute(Number(to) * 1000).slice(11)} <span aria-hidden="true">×</span></button>`}
-      <button type="button" class="small" aria-pressed=${shown === 'table'} onClick=${() => setShown(shown === 'table' ? 'charts' : 'table')}>Table</button>
+      <span class="acts" role="group" aria-label="Range">
+        ${RANGES.map(([id, text]) => html`<button
+          type="button"
+          class="small"
+          key=${id}
+          aria-pressed=${range === id && !from}
+          onClick=${() => choose(id)}
+        >
+          ${text}
+        </button>`)}
+      </span>
+      ${from && html`<button type="button" class="small" onClick=${() => setParams({ from: '', to: '' })}>
+        ${absolute(Number(from) * 1000)} to ${absolute(Number(to) * 1000).slice(11)} <span aria-hidden="true">×</span>
+      </button>`}
+      <button
+        type="button"
+        class="small"
+        aria-pressed=${shown === 'table'}
+        onClick=${() => setShown(shown === 'table' ? 'charts' : 'table')}
+      >
+        Table
+      </button>
       ${!from && shown !== 'table' && html`<span class="faint">Drag over a chart to zoom.</span>`}
     </div>
     <${Failed} error=${poll.error} retry=${poll.refresh} />
-    ${data && !data.recorded && html`<p class="hint">The course is recorded for the most active ones only, as many as have metrics of their own.</p>`}
-    ${data?.recorded && html`<${Figures} data=${data} isOne=${Boolean(subscription)} isTable=${shown === 'table'} window=${from ? [Number(from), Number(to)] : null} onRange=${zoom} />`}
+    ${data && !data.recorded && html`<p class="hint below">
+      The course is recorded for the most active ones only, as many as have metrics of their own.
+    </p>`}
+    ${data?.recorded && html`<${Figures}
+      data=${data}
+      isOne=${Boolean(subscription)}
+      isTable=${shown === 'table'}
+      window=${from ? [Number(from), Number(to)] : null}
+      onRange=${zoom}
+    />`}
   </section>`;
 }
 
@@ -50,32 +85,107 @@ export function History({ topic = '', subscription = '' }) {
 function Figures({ data, isOne, isTable, window, onRange }) {
   const start = Date.parse(data.from) / 1000;
   const all = data.published.map((_, index) => start + index * data.stepSeconds);
-  const isInside = (_, index) => !window || (all[index] >= window[0] - data.stepSeconds / 2 && all[index] <= window[1] + data.stepSeconds / 2);
+  const isInside = (_, index) =>
+    !window || (all[index] >= window[0] - data.stepSeconds / 2 && all[index] <= window[1] + data.stepSeconds / 2);
   const xs = all.filter(isInside);
-  const charts = chartsOf(data, isOne).map(({ series, ...chart }) => ({ ...chart, series: series.map((one) => ({ ...one, values: one.values.filter(isInside) })) }));
+  const charts = chartsOf(data, isOne).map(({ series, ...chart }) => ({
+    ...chart,
+    series: series.map((one) => ({ ...one, values: one.values.filter(isInside) })),
+  }));
   if (xs.length === 0) return html`<div class="empty">Nothing is recorded for this time. Choose another range.</div>`;
   if (isTable) return html`<${FigureTable} xs=${xs} charts=${charts} />`;
-  return html`<div class="charts">${charts.map((chart) => html`<div class="panel" key=${chart.title}><${Chart} ...${chart} xs=${xs} onRange=${onRange} /></div>`)}</div>`;
+  return html`<div class="charts">
+    ${charts.map((chart) => html`<div class="panel" key=${chart.title}>
+      <${Chart} ...${chart} xs=${xs} onRange=${onRange} />
+    </div>`)}
+  </div>`;
 }
 
 /** @param {Course} data @param {boolean} isOne @returns {ChartData[]} */
 function chartsOf(data, isOne) {
-  const perSecond = (/** @type {(number | null)[]} */ values) => values.map((value) => (value === null ? null : value / data.stepSeconds));
-  const other = data.failedRequests.map((failed, index) => (failed === null ? null : Math.max(0, failed - data.refusedRequests[index] - data.busyRequests[index] - data.unansweredRequests[index])));
+  const perSecond = (/** @type {(number | null)[]} */ values) =>
+    values.map((value) => (value === null ? null : value / data.stepSeconds));
+  const other = data.failedRequests.map((failed, index) =>
+    failed === null
+      ? null
+      : Math.max(0, failed - data.refusedRequests[index] - data.busyRequests[index] - data.unansweredRequests[index]),
+  );
   const sum = (values) => values.reduce((total, value) => total + (value ?? 0), 0);
   const destinations = [...(data.destinations ?? [])].sort((a, b) => sum(b.delivered) - sum(a.delivered)).slice(0, 4);
   return [
-    { title: 'Events', unit: '/s', series: [{ name: isOne ? 'published to the topic' : 'published', values: perSecond(data.published) }, { name: 'given up', kind: 'bad', values: perSecond(data.givenUp) }, { name: 'delivered', kind: 'ok', values: perSecond(data.delivered) }] },
-    { title: 'Failed requests by status', unit: '/s', series: [{ name: 'refused (4xx)', kind: 'bad', values: perSecond(data.refusedRequests) }, { name: 'busy (429, 503)', values: perSecond(data.busyRequests) }, { name: 'no response', values: perSecond(data.unansweredRequests) }, { name: 'other, such as 500', values: perSecond(other) }] },
-    { title: 'Waiting events', unit: '', series: [{ name: 'backlog', values: data.backlog }, { name: 'pending', kind: 'none', values: data.pending }] },
-    { title: 'Response time', unit: ' ms', series: [{ name: 'p50', values: data.responseP50Milliseconds }, { name: 'p99', values: data.responseP99Milliseconds }] },
-    ...(isOne || destinations.length === 0 ? [] : [{ title: 'Delivered by destination, the busiest', unit: '/s', series: destinations.map((one) => ({ name: `${shortName(one.topic)} / ${one.subscription}`, values: perSecond(one.delivered) })) }]),
+    {
+      title: 'Events',
+      unit: '/s',
+      series: [
+        { name: isOne ? 'published to the topic' : 'published', values: perSecond(data.published) },
+        { name: 'given up', kind: 'bad', values: perSecond(data.givenUp) },
+        { name: 'delivered', kind: 'ok', values: perSecond(data.delivered) },
+      ],
+    },
+    {
+      title: 'Failed requests by status',
+      unit: '/s',
+      series: [
+        { name: 'refused (4xx)', kind: 'bad', values: perSecond(data.refusedRequests) },
+        { name: 'busy (429, 503)', values: perSecond(data.busyRequests) },
+        { name: 'no response', values: perSecond(data.unansweredRequests) },
+        { name: 'other, such as 500', values: perSecond(other) },
+      ],
+    },
+    {
+      title: 'Waiting events',
+      unit: '',
+      series: [
+        { name: 'backlog', values: data.backlog },
+        { name: 'pending', kind: 'none', values: data.pending },
+      ],
+    },
+    {
+      title: 'Response time',
+      unit: ' ms',
+      series: [
+        { name: 'p50', values: data.responseP50Milliseconds },
+        { name: 'p99', values: data.responseP99Milliseconds },
+      ],
+    },
+    ...(isOne || destinations.length === 0
+      ? []
+      : [
+          {
+            title: 'Delivered by destination, the busiest',
+            unit: '/s',
+            series: destinations.map((one) => ({
+              name: `${shortName(one.topic)} / ${one.subscription}`,
+              values: perSecond(one.delivered),
+            })),
+          },
+        ]),
   ];
 }
 
 /** The same figures for readers and keyboard, the newest first. @param {{ xs: number[], charts: ChartData[] }} props */
 function FigureTable({ xs, charts }) {
   const rows = xs.map((x, index) => ({ x, index })).reverse();
-  const columns = charts.flatMap(({ title, unit, series }) => series.map(({ name, values }) => ({ key: `${title} ${name}`, name: `${name}${unit && `, ${unit.trim()}`}`, num: true, cell: ({ index }) => (values[index] === null || values[index] === undefined ? '–' : num(values[index])) })));
-  return html`<${Table} name="Figures" rows=${rows} id=${(row) => `${row.x}`} columns=${[{ key: 'time', name: 'Time', rank: 'sticky', cell: ({ x }) => html`<time datetime=${new Date(x * 1000).toISOString()}>${absolute(x * 1000)}</time>` }, ...columns]} />`;
+  const columns = charts.flatMap(({ title, unit, series }) =>
+    series.map(({ name, values }) => ({
+      key: `${title} ${name}`,
+      name: `${name}${unit && `, ${unit.trim()}`}`,
+      num: true,
+      cell: ({ index }) => (values[index] === null || values[index] === undefined ? '–' : num(values[index])),
+    })),
+  );
+  return html`<${Table}
+    name="Figures"
+    rows=${rows}
+    id=${(row) => `${row.x}`}
+    columns=${[
+      {
+        key: 'time',
+        name: 'Time',
+        rank: 'sticky',
+        cell: ({ x }) => html`<time datetime=${new Date(x * 1000).toISOString()}>${absolute(x * 1000)}</time>`,
+      },
+      ...columns,
+    ]}
+  />`;
 }

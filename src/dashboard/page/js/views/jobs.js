@@ -15,11 +15,28 @@ import { Range, instant } from './attempts.js';
 export default function Jobs() {
   const id = useParams().get('id') ?? '';
   return html`
-    <${Head} title=${id ? `Jobs of ${splitId(id).name}` : 'Jobs and replay'} crumbs=${id ? [['Jobs', link('jobs')], [shortName(splitId(id).topic), link('topic', { id: splitId(id).topic })]] : []}
-      about=${id ? null : 'A replay sends stored events to one event subscription again; a redrive sends its dead letters again.'}>
+    <${Head}
+      title=${id ? `Jobs of ${splitId(id).name}` : 'Jobs and replay'}
+      crumbs=${
+        id
+          ? [
+              ['Jobs', link('jobs')],
+              [shortName(splitId(id).topic), link('topic', { id: splitId(id).topic })],
+            ]
+          : []
+      }
+      about=${
+        id
+          ? null
+          : 'A replay sends stored events to one event subscription again; a redrive sends its dead letters again.'
+      }
+    >
       ${id && html`<a href=${link('subscription', { id })}>Event subscription</a>`}
     <//>
-    ${id ? html`<${JobsOf} id=${id} />` : html`<${Open} /><${Choose} />`}
+    ${id ? html`<${JobsOf} id=${id} />` : html`
+      <${Open} />
+      <${Choose} />
+    `}
   `;
 }
 
@@ -29,10 +46,17 @@ function Open() {
   useChanges(poll.refresh);
   return html`
     <h2>Running and paused</h2>
-    <${Loaded} poll=${poll} isEmpty=${(data) => data.open === 0} empty="No job runs or is paused.">${(/** @type {Schemas['Jobs']} */ data) => html`
-      <${JobTable} rows=${data.jobs.map((job) => ({ ...job, subscription: subscriptionId(job.topic, job.subscription) }))} isOfAll=${true} />
-      ${data.open > data.jobs.length && html`<p class="hint">The newest ${num(data.jobs.length)} of ${num(data.open)}.</p>`}
-    `}<//>
+    <${Loaded} poll=${poll} isEmpty=${(data) => data.open === 0} empty="No job runs or is paused.">
+      ${(/** @type {Schemas['Jobs']} */ data) => html`
+        <${JobTable}
+          rows=${data.jobs.map((job) => ({ ...job, subscription: subscriptionId(job.topic, job.subscription) }))}
+          isOfAll=${true}
+        />
+        ${data.open > data.jobs.length && html`<p class="hint">
+          The newest ${num(data.jobs.length)} of ${num(data.open)}.
+        </p>`}
+      `}
+    <//>
     <${Command} parts=${['replay', 'running']} />
   `;
 }
@@ -43,15 +67,42 @@ function Choose() {
   const poll = usePoll((signal) => top({ by: 'name', search: text, top: 50 }, signal), ['choose', text], 10000);
   return html`
     <h2>Choose an event subscription</h2>
-    <div class="filters"><${Search} label="Search by name or endpoint" value=${text} onChange=${setText} /></div>
-    <${Loaded} poll=${poll} isEmpty=${(data) => data.top.length === 0} empty="No event subscription matches.">${(/** @type {Schemas['Top']} */ data) => html`
-      <${Table} name="Event subscriptions" rows=${data.top} id=${(line) => subscriptionId(line.topic, line.subscription)} columns=${/** @type {import('../table.js').Columns<Schemas['TopLine']>} */ ([
-        { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('jobs', { id: subscriptionId(line.topic, line.subscription) })}>${line.subscription}</a>` },
-        { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
-        { key: 'new', name: '', cell: (line) => may('operate') && html`<a href=${link('jobs', { id: subscriptionId(line.topic, line.subscription), new: 'replay' })}>New replay …</a>` },
-      ])} />
-      ${data.matching > data.top.length && html`<p class="hint">The first ${num(data.top.length)} of ${num(data.matching)}: search for the others.</p>`}
-    `}<//>`;
+    <div class="filters">
+      <${Search} label="Search by name or endpoint" value=${text} onChange=${setText} />
+    </div>
+    <${Loaded} poll=${poll} isEmpty=${(data) => data.top.length === 0} empty="No event subscription matches.">
+      ${(/** @type {Schemas['Top']} */ data) => html`
+        <${Table}
+          name="Event subscriptions"
+          rows=${data.top}
+          id=${(line) => subscriptionId(line.topic, line.subscription)}
+          columns=${
+            /** @type {import('../table.js').Columns<Schemas['TopLine']>} */ ([
+              {
+                key: 'name',
+                name: 'Event subscription',
+                cell: (line) => html`<a data-open href=${link('jobs', { id: subscriptionId(line.topic, line.subscription) })}>
+                  ${line.subscription}
+                </a>`,
+              },
+              { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
+              {
+                key: 'new',
+                name: '',
+                cell: (line) =>
+                  may('operate') && html`<a href=${link('jobs', { id: subscriptionId(line.topic, line.subscription), new: 'replay' })}>
+                    New replay …
+                  </a>`,
+              },
+            ])
+          }
+        />
+        ${data.matching > data.top.length && html`<p class="hint">
+          The first ${num(data.top.length)} of ${num(data.matching)}: search for the others.
+        </p>`}
+      `}
+    <//>
+  `;
 }
 
 const KINDS = { running: 'info', waiting: 'info', paused: 'held', completed: 'ok', canceled: 'none' };
@@ -59,12 +110,24 @@ const KINDS = { running: 'info', waiting: 'info', paused: 'held', completed: 'ok
 export function JobsOf({ id }) {
   const isNew = useParams().get('new') === 'replay';
   const { topic, name } = splitId(id);
-  const poll = usePoll((signal) => /** @type {Promise<{ value: Schemas['Replay'][] }>} */ (get(`${pathOf(id)}/replays`, signal)), ['jobs', id]);
+  const poll = usePoll(
+    (signal) => /** @type {Promise<{ value: Schemas['Replay'][] }>} */ (get(`${pathOf(id)}/replays`, signal)),
+    ['jobs', id],
+  );
   useChanges(poll.refresh);
   return html`
-    ${may('operate') && (isNew ? html`<${Wizard} id=${id} />` : html`<p><button type="button" onClick=${() => setParams({ new: 'replay' })}>New replay …</button></p>`)}
-    <${Loaded} poll=${poll} isEmpty=${(list) => list.value.length === 0} empty="No job yet. The last 50 that ended stay here.">${(list) => html`
-      <${JobTable} rows=${list.value.map((job) => ({ ...job, subscription: id }))} />`}
+    ${may('operate') &&
+      (isNew ? html`<${Wizard} id=${id} />` : html`<p>
+        <button type="button" onClick=${() => setParams({ new: 'replay' })}>
+          New replay …
+        </button>
+      </p>`)}
+    <${Loaded}
+      poll=${poll}
+      isEmpty=${(list) => list.value.length === 0}
+      empty="No job yet. The last 50 that ended stay here."
+    >
+      ${(list) => html`<${JobTable} rows=${list.value.map((job) => ({ ...job, subscription: id }))} />`}
     <//>
     <${Command} parts=${['replay', 'list', topicArgument(topic), name]} />
   `;
@@ -81,38 +144,105 @@ export function JobTable({ rows, isOfAll = false }) {
     const { topic, name } = splitId(job.subscription);
     const line = command('replay', verb, topicArgument(topic), name, job.id);
     const what = `${job.kind} ${job.id}`;
-    if (verb === 'cancel' && !(await ask({ title: `Cancel ${what}?`, body: 'Delivered events stay delivered; the others are not sent.', confirm: 'Cancel the job', danger: true, line }))) return;
-    await run(() => post(`${pathOf(job.subscription)}/replays/${encodeURIComponent(job.id)}/${verb}`), `${what}: ${verb}`, line);
+    if (
+      verb === 'cancel' &&
+      !(await ask({
+        title: `Cancel ${what}?`,
+        body: 'Delivered events stay delivered; the others are not sent.',
+        confirm: 'Cancel the job',
+        danger: true,
+        line,
+      }))
+    )
+      return;
+    await run(
+      () => post(`${pathOf(job.subscription)}/replays/${encodeURIComponent(job.id)}/${verb}`),
+      `${what}: ${verb}`,
+      line,
+    );
   };
-  const share = (job) => (job.progress.total ? Math.min(1, Number(job.progress.passed) / Number(job.progress.total)) : null);
-  return html`<${Table} name="Jobs" rows=${rows} id=${(job) => `${job.subscription} ${job.id}`} columns=${/** @type {import('../table.js').Columns<Job>} */ ([
-    { key: 'id', name: 'Job', cell: (job) => html`<span data-open tabindex="-1">${job.kind} ${job.id}</span>` },
-    isOfAll && { key: 'subscription', name: 'Event subscription', cell: (job) => html`<a data-open href=${link('jobs', { id: job.subscription })}>${shortName(splitId(job.subscription).topic)} / ${splitId(job.subscription).name}</a>` },
-    { key: 'state', name: 'State', cell: (job) => html`<${Badge} kind=${KINDS[job.state] ?? 'none'}>${job.state}<//>` },
-    { key: 'progress', name: 'Progress', cell: (job) => share(job) === null ? num(job.progress.passed) : html`<progress max="1" value=${share(job)} aria-label=${`Progress of ${job.kind} ${job.id}`}></progress> ${num(job.progress.passed)} of ${num(job.progress.total)} ${job.kind === 'replay' ? 'read' : 'sent'}` },
-    { key: 'matched', name: 'Matched', num: true, cell: (job) => num(job.counters.matched) },
-    { key: 'eta', name: 'Left', num: true, cell: (job) => duration(job.progress.etaSeconds) },
-    { key: 'delivered', name: 'Delivered', num: true, cell: (job) => num(job.counters.delivered) },
-    { key: 'pending', name: 'Pending', num: true, cell: (job) => num(job.counters.pending) },
-    { key: 'failed', name: 'Given up', num: true, cell: (job) => num(Number(job.counters.deadLettered) + Number(job.counters.dropped)) },
-    { key: 'rate', name: 'At most', num: true, cell: (job) => rate(job.eventsPerSecond) },
-    { key: 'range', name: 'Sequences', cell: (job) => (job.fromSequence === undefined || job.fromSequence === null ? '' : `${num(job.fromSequence)} – ${num(job.toSequence)}`) },
-    { key: 'started', name: 'Started', cell: (job) => html`<${Time} at=${job.started} />` },
-    may('operate') && { key: 'do', name: 'Actions', cell: (job) => {
-      const verbs = job.state === 'paused' ? ['resume', 'cancel'] : ['running', 'waiting'].includes(job.state) ? ['pause', 'cancel'] : [];
-      return html`<span class="acts">${verbs.map((verb) => html`<button type="button" class="small" key=${verb} onClick=${() => act(job, verb)}>${verb}</button>`)}</span>`;
-    } },
-  ])} />`;
+  const share = (job) =>
+    job.progress.total ? Math.min(1, Number(job.progress.passed) / Number(job.progress.total)) : null;
+  return html`<${Table}
+    name="Jobs"
+    rows=${rows}
+    id=${(job) => `${job.subscription} ${job.id}`}
+    columns=${
+      /** @type {import('../table.js').Columns<Job>} */ ([
+        {
+          key: 'id',
+          name: 'Job',
+          cell: (job) => html`<span data-open tabindex="-1">
+            ${job.kind} ${job.id}
+          </span>`,
+        },
+        isOfAll && {
+          key: 'subscription',
+          name: 'Event subscription',
+          cell: (job) => html`<a data-open href=${link('jobs', { id: job.subscription })}>
+            ${shortName(splitId(job.subscription).topic)} / ${splitId(job.subscription).name}
+          </a>`,
+        },
+        { key: 'state', name: 'State', cell: (job) => html`<${Badge} kind=${KINDS[job.state] ?? 'none'}>${job.state}<//>` },
+        {
+          key: 'progress',
+          name: 'Progress',
+          cell: (job) =>
+            share(job) === null ? num(job.progress.passed) : html`
+              <progress max="1" value=${share(job)} aria-label=${`Progress of ${job.kind} ${job.id}`}></progress>${' '}
+              ${num(job.progress.passed)} of ${num(job.progress.total)} ${job.kind === 'replay' ? 'read' : 'sent'}
+            `,
+        },
+        { key: 'matched', name: 'Matched', num: true, cell: (job) => num(job.counters.matched) },
+        { key: 'eta', name: 'Left', num: true, cell: (job) => duration(job.progress.etaSeconds) },
+        { key: 'delivered', name: 'Delivered', num: true, cell: (job) => num(job.counters.delivered) },
+        { key: 'pending', name: 'Pending', num: true, cell: (job) => num(job.counters.pending) },
+        {
+          key: 'failed',
+          name: 'Given up',
+          num: true,
+          cell: (job) => num(Number(job.counters.deadLettered) + Number(job.counters.dropped)),
+        },
+        { key: 'rate', name: 'At most', num: true, cell: (job) => rate(job.eventsPerSecond) },
+        {
+          key: 'range',
+          name: 'Sequences',
+          cell: (job) =>
+            job.fromSequence === undefined || job.fromSequence === null
+              ? ''
+              : `${num(job.fromSequence)} – ${num(job.toSequence)}`,
+        },
+        { key: 'started', name: 'Started', cell: (job) => html`<${Time} at=${job.started} />` },
+        may('operate') && {
+          key: 'do',
+          name: 'Actions',
+          cell: (job) => {
+            const verbs =
+              job.state === 'paused'
+                ? ['resume', 'cancel']
+                : ['running', 'waiting'].includes(job.state)
+                  ? ['pause', 'cancel']
+                  : [];
+            return html`<span class="acts">
+              ${verbs.map((verb) => html`<button type="button" class="small" key=${verb} onClick=${() => act(job, verb)}>
+                ${verb}
+              </button>`)}
+            </span>`;
+          },
+        },
+      ])
+    }
+  />`;
 }
 
 /** A range, a count, a rate: then the replay. */
 function Wizard({ id }) {
-  const [form, set] = useState({ from: '', to: '', fromSequence: '', toSequence: '', rate: '' });
+  const [form, setForm] = useState({ from: '', to: '', fromSequence: '', toSequence: '', rate: '' });
   const [plan, setPlan] = useState(/** @type {Schemas['ReplayDryRun'] | null} */ (null));
-  const [error, fail] = useState(/** @type {any} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
   const { topic, name } = splitId(id);
   const change = (key) => (value) => {
-    set({ ...form, [key]: value });
+    setForm({ ...form, [key]: value });
     setPlan(null);
   };
   const body = () => ({
@@ -130,43 +260,95 @@ function Wizard({ id }) {
     ...(form.rate ? ['--rate', form.rate] : []),
   ];
   const hasRange = form.from || form.to || form.fromSequence || form.toSequence;
-  const line = command('replay', 'start', topicArgument(topic), name, ...flags, ...(hasRange ? [] : ['--all']), '--yes');
+  const line = command(
+    'replay',
+    'start',
+    topicArgument(topic),
+    name,
+    ...flags,
+    ...(hasRange ? [] : ['--all']),
+    '--yes',
+  );
   const count = async (event) => {
     event.preventDefault();
-    fail(null);
+    setError(null);
     try {
       setPlan(await post(`${pathOf(id)}/replays`, { ...body(), dryRun: true }));
     } catch (problem) {
-      fail(problem);
+      setError(problem);
     }
   };
   const start = async () => {
-    if (await run(() => post(`${pathOf(id)}/replays`, body()), (job) => `Replay ${job.id} started`, line)) setParams({ new: '' });
+    if (
+      await run(
+        () => post(`${pathOf(id)}/replays`, body()),
+        (job) => `Replay ${job.id} started`,
+        line,
+      )
+    )
+      setParams({ new: '' });
     else tell('No replay was started.', { kind: 'warn' });
   };
   const setRange = ([from, to]) => {
-    set({ ...form, from, to, fromSequence: '', toSequence: '' });
+    setForm({ ...form, from, to, fromSequence: '', toSequence: '' });
     setPlan(null);
   };
   const about = (field) => (error?.target === field ? error.message : null);
   return html`<form class="panel fields" onSubmit=${count} aria-label="New replay">
     <h2>New replay</h2>
-    <p class="about">The events of the range that match the present filter are sent again, to ${name} only. New events go first.</p>
+    <p class="about">
+      The events of the range that match the present filter are sent again, to ${name} only. New events go first.
+    </p>
     <div class="filters">
       <${Range} from=${form.from} to=${form.to} setFrom=${change('from')} setTo=${change('to')} onPreset=${setRange} />
     </div>
     <div class="filters">
-      <${Field} label="From sequence" type="number" min="1" value=${form.fromSequence} error=${about('fromSequence')} onInput=${(event) => change('fromSequence')(event.currentTarget.value)} />
-      <${Field} label="To sequence" type="number" min="1" value=${form.toSequence} error=${about('toSequence')} onInput=${(event) => change('toSequence')(event.currentTarget.value)} />
-      <${Field} label="Events per second, at most" type="number" min="0.01" step="any" value=${form.rate} error=${about('eventsPerSecond')} placeholder="the limits of the endpoint" onInput=${(event) => change('rate')(event.currentTarget.value)} />
+      <${Field}
+        label="From sequence"
+        type="number"
+        min="1"
+        value=${form.fromSequence}
+        error=${about('fromSequence')}
+        onInput=${(event) => change('fromSequence')(event.currentTarget.value)}
+      />
+      <${Field}
+        label="To sequence"
+        type="number"
+        min="1"
+        value=${form.toSequence}
+        error=${about('toSequence')}
+        onInput=${(event) => change('toSequence')(event.currentTarget.value)}
+      />
+      <${Field}
+        label="Events per second, at most"
+        type="number"
+        min="0.01"
+        step="any"
+        value=${form.rate}
+        error=${about('eventsPerSecond')}
+        placeholder="the limits of the endpoint"
+        onInput=${(event) => change('rate')(event.currentTarget.value)}
+      />
     </div>
-    ${error && html`<p class="wrong" role="alert">${error.message}</p>`}
-    ${plan && html`<p class="notice ok" role="status"><b>${num(plan.matching)} of ${num(plan.stored)} stored events match</b> (sequences ${num(plan.fromSequence)} to ${num(plan.toSequence)})${form.rate ? `; at ${form.rate}/s that takes ${duration(Number(plan.matching) / Number(form.rate))}` : ''}.</p>`}
+    ${error && html`<p class="wrong" role="alert">
+      ${error.message}
+    </p>`}
+    ${plan && html`<p class="notice ok" role="status">
+      <b>
+        ${num(plan.matching)} of ${num(plan.stored)} stored events match
+      </b>${' '}
+      (sequences ${num(plan.fromSequence)} to ${num(plan.toSequence)})
+      ${form.rate ? `; at ${form.rate}/s that takes ${duration(Number(plan.matching) / Number(form.rate))}` : ''}.
+    </p>`}
     <${Command} line=${line} parts=${[]} />
     <div class="acts">
       <button type="submit">Count</button>
-      <button type="button" class="primary" disabled=${!plan || plan.matching === 0} onClick=${start}>Start the replay</button>
-      <button type="button" onClick=${() => setParams({ new: '' })}>Cancel</button>
+      <button type="button" class="primary" disabled=${!plan || plan.matching === 0} onClick=${start}>
+        Start the replay
+      </button>
+      <button type="button" onClick=${() => setParams({ new: '' })}>
+        Cancel
+      </button>
     </div>
   </form>`;
 }

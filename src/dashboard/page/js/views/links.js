@@ -7,10 +7,20 @@ import { NewToken, TokenTable, useTokens } from './tokens.js';
 export default function Links() {
   const [isNew, setNew] = useState(false);
   return html`
-    <${Head} title="Portal links" about="A link shows a subscriber its own event subscriptions: it sees attempts and dead letters, changes the endpoint, tests the filter and redrives.">
-      ${may('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>New link …</button>`}
+    <${Head}
+      title="Portal links"
+      about="A link shows a subscriber its own event subscriptions: it sees attempts and dead letters, changes the endpoint, tests the filter and redrives."
+    >
+      ${may('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>
+        New link …
+      </button>`}
     <//>
-    <${TokenTable} poll=${useTokens()} name="Portal links" filter=${(token) => token.roles.includes('portal')} empty="There is no portal link." />
+    <${TokenTable}
+      poll=${useTokens()}
+      name="Portal links"
+      filter=${(token) => token.roles.includes('portal')}
+      empty="There is no portal link."
+    />
     ${isNew && html`<${NewToken} isPortal onClose=${() => setNew(false)} />`}
   `;
 }

@@ -1,11 +1,13 @@
 // Overview: is the server well, how much passes, and what is wrong now.
+import { may } from '../api.js';
 import { nextStep } from '../causes.js';
-import { command, count, duration, num, rate, shortName, subscriptionId, topicArgument, words } from '../format.js';
-import { html } from '../html.js';
+import { count, duration, num, rate, shortName, subscriptionId, words } from '../format.js';
+import { html, useRef } from '../html.js';
 import { usePoll } from '../poll.js';
 import { readiness, top } from '../resources.js';
 import { link } from '../state.js';
 import { History } from './history.js';
+import Start from './start.js';
 import { Command, Condition, Failed, Figure, Head, Loaded, Time, conditionText } from '../ui.js';
 
 /** So many sick event subscriptions are listed. */
@@ -16,27 +18,80 @@ export default function Overview() {
   const poll = usePoll((signal) => top({ by: 'health', health: 'unhealthy', top: LISTED }, signal), ['sick']);
   const day = usePoll((signal) => top({ window: '24h', by: 'name', top: 1 }, signal), ['day'], 10000);
   const state = ready.data;
+  // The first run goes on once it has created the first event subscription.
+  const isFirstRun = useRef(false);
+  if (poll.data?.subscriptions === 0) isFirstRun.current = may('admin');
   return html`
     <${Head} title="Overview" />
     <${Failed} error=${ready.error} retry=${ready.refresh} />
-    ${state && !state.ready && html`<div class="notice bad" role="alert"><strong>The server does not accept events (${state.phase}).</strong>
-      <ul>${state.problems.map((problem) => html`<li>${problem}</li>`)}</ul></div>`}
-    <${Loaded} poll=${poll}>${(/** @type {import('../openapi').components['schemas']['Top']} */ data) => html`
-      <dl class="figures">
-        <${Figure} name="Server" value=${state ? (state.ready ? 'ready' : state.phase) : '–'} kind=${state?.ready === false ? 'bad' : ''} href=${link('server')} />
-        <${Figure} name="Delivered" value=${rate(data.deliveredPerSecond)} title="In the last minute" />
-        <${Figure} name="Failed requests" value=${rate(data.failedPerSecond)} kind=${data.failedPerSecond > 0 ? 'warn' : ''} title="In the last minute" />
-        <${Figure} name="Backlog" value=${num(data.backlog)} href=${link('subscriptions', { by: 'backlog' })} title="Events that are not yet read by their event subscription" />
-        <${Figure} name="Pending" value=${num(data.pending)} href=${link('subscriptions', { by: 'pending' })} title="Events that failed and are tried again" />
-        <${Figure} name="In flight" value=${num(data.inFlight)} />
-        <${Figure} name="Given up, 24 h" value=${num(day.data?.givenUpInWindow)} kind=${day.data?.givenUpInWindow > 0 ? 'bad' : ''} href=${link('dead-letters')} title="Events that were dead-lettered or dropped in the last day, or since the start of the server" />
-        <${Figure} name="Failing" value=${num(data.conditions.failing)} kind=${data.conditions.failing > 0 ? 'bad' : ''} href=${link('subscriptions', { health: 'failing' })} />
-        <${Figure} name="Suspended" value=${num(data.suspended)} kind=${data.suspended > 0 ? 'bad' : ''} href=${link('subscriptions', { health: 'suspended' })} />
-        <${Figure} name="Held" value=${num(data.held)} kind=${data.held > 0 ? 'warn' : ''} href=${link('subscriptions', { health: 'held' })} />
-        <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />
-      </dl>
-      ${data.subscriptions === 0 ? html`<${Start} />` : html`<${History} /><${Wrong} lines=${data.top} all=${data.matching} />`}
-    `}<//>
+    ${state && !state.ready && html`<div class="notice bad" role="alert">
+      <strong>The server does not accept events (${state.phase}).</strong>
+      <ul>
+        ${state.problems.map((problem) => html`<li>${problem}</li>`)}
+      </ul>
+    </div>`}
+    <${Loaded} poll=${poll}>
+      ${(/** @type {import('../openapi').components['schemas']['Top']} */ data) => html`
+        <dl class="figures">
+          <${Figure}
+            name="Server"
+            value=${state ? (state.ready ? 'ready' : state.phase) : '–'}
+            kind=${state?.ready === false ? 'bad' : ''}
+            href=${link('server')}
+          />
+          <${Figure} name="Delivered" value=${rate(data.deliveredPerSecond)} title="In the last minute" />
+          <${Figure}
+            name="Failed requests"
+            value=${rate(data.failedPerSecond)}
+            kind=${data.failedPerSecond > 0 ? 'warn' : ''}
+            title="In the last minute"
+          />
+          <${Figure}
+            name="Backlog"
+            value=${num(data.backlog)}
+            href=${link('subscriptions', { by: 'backlog' })}
+            title="Events that are not yet read by their event subscription"
+          />
+          <${Figure}
+            name="Pending"
+            value=${num(data.pending)}
+            href=${link('subscriptions', { by: 'pending' })}
+            title="Events that failed and are tried again"
+          />
+          <${Figure} name="In flight" value=${num(data.inFlight)} />
+          <${Figure}
+            name="Given up, 24 h"
+            value=${num(day.data?.givenUpInWindow)}
+            kind=${day.data?.givenUpInWindow > 0 ? 'bad' : ''}
+            href=${link('dead-letters')}
+            title="Events that were dead-lettered or dropped in the last day, or since the start of the server"
+          />
+          <${Figure}
+            name="Failing"
+            value=${num(data.conditions.failing)}
+            kind=${data.conditions.failing > 0 ? 'bad' : ''}
+            href=${link('subscriptions', { health: 'failing' })}
+          />
+          <${Figure}
+            name="Suspended"
+            value=${num(data.suspended)}
+            kind=${data.suspended > 0 ? 'bad' : ''}
+            href=${link('subscriptions', { health: 'suspended' })}
+          />
+          <${Figure}
+            name="Held"
+            value=${num(data.held)}
+            kind=${data.held > 0 ? 'warn' : ''}
+            href=${link('subscriptions', { health: 'held' })}
+          />
+          <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />
+        </dl>
+        ${isFirstRun.current ? html`<${Start} />` : html`
+          <${History} />
+          <${Wrong} lines=${data.top} all=${data.matching} />
+        `}
+      `}
+    <//>
   `;
 }
 
@@ -53,17 +108,33 @@ function Wrong({ lines, all }) {
         return html`<li key=${id} data-row class="sick">
           <div class="toolbar">
             <${Condition} line=${line} />
-            <a data-open href=${link('subscription', { id })}><b>${line.subscription}</b></a>
+            <a data-open href=${link('subscription', { id })}>
+              <b>${line.subscription}</b>
+            </a>
             <span class="faint">of ${shortName(line.topic)}</span>
-            ${health.since && html`<span class="faint">${words(health.cause)}, since <${Time} at=${health.since} /></span>`}
-            ${health.nextProbe && html`<span class="faint">next probe <${Time} at=${health.nextProbe} /></span>`}
-            <span class="faint">${num(line.backlog)} behind${line.oldestUnreadAgeSeconds ? `, oldest ${duration(line.oldestUnreadAgeSeconds)}` : ''}, ${num(line.pending)} pending</span>
+            ${health.since && html`<span class="faint">
+              ${words(health.cause)}, since <${Time} at=${health.since} />
+            </span>`}
+            ${health.nextProbe && html`<span class="faint">
+              next probe <${Time} at=${health.nextProbe} />
+            </span>`}
+            <span class="faint">
+              ${num(line.backlog)} behind
+              ${line.oldestUnreadAgeSeconds ? `, oldest ${duration(line.oldestUnreadAgeSeconds)}` : ''},${' '}
+              ${num(line.pending)} pending
+            </span>
           </div>
-          <p class="hint">${line.condition.state === 'suspended' ? nextStep(health.cause) : `${conditionText(line)}. ${STEPS[line.condition.state]}`}</p>
+          <p class="hint">
+            ${line.condition.state === 'suspended'
+              ? nextStep(health.cause)
+              : `${conditionText(line)}. ${STEPS[line.condition.state]}`}
+          </p>
         </li>`;
       })}
     </ul>
-    ${all > lines.length && html`<p><a href=${link('subscriptions', { health: 'unhealthy' })}>and ${count(all - lines.length, 'more', 'more')}</a></p>`}
+    ${all > lines.length && html`<p>
+      <a href=${link('subscriptions', { health: 'unhealthy' })}>and ${count(all - lines.length, 'more', 'more')}</a>
+    </p>`}
     ${lines.length > 0 && html`<${Command} parts=${['top', '--by', 'health']} />`}
   </section>`;
 }
@@ -75,16 +146,3 @@ const STEPS = {
   waiting: 'Start a receiver.',
   slow: 'Look at the pace and the response times.',
 };
-
-/** What to do with an empty server. */
-function Start() {
-  return html`<section class="empty" aria-labelledby="start">
-    <h2 id="start">Nothing subscribes yet</h2>
-    <p>Create a topic and an event subscription, <a href=${link('topics')}>here</a> or from a shell:</p>
-    <${Command} line="gridhook listen &" parts=${[]} />
-    <${Command} parts=${['topics', 'create', 'orders']} />
-    <${Command} parts=${['subscriptions', 'create', 'orders', 'billing', '--endpoint', 'http://127.0.0.1:9090/']} />
-    <p>Then publish an event:</p>
-    <${Command} line=${`${command('publish', topicArgument('orders'))} <<< '{"id": "1", "eventType": "Order.Placed", "subject": "orders/1", "dataVersion": "1", "eventTime": "${new Date().toISOString().slice(0, 19)}Z", "data": {}}'`} parts=${[]} />
-  </section>`;
-}

@@ -28,9 +28,17 @@ async function search(text, signal) {
   ]);
   const named = all.filter((topic) => topic.name.toLowerCase().includes(wanted)).slice(0, LISTED);
   return [
-    ...events.events.map((event) => ({ href: link('event', { topic: event.topic, sequence: event.sequence }), name: text, about: `event ${num(event.sequence)} of ${shortName(event.topic)}` })),
+    ...events.events.map((event) => ({
+      href: link('event', { topic: event.topic, sequence: event.sequence }),
+      name: text,
+      about: `event ${num(event.sequence)} of ${shortName(event.topic)}`,
+    })),
     ...named.map((topic) => ({ href: link('topic', { id: topic.id }), name: shortName(topic.id), about: topic.kind })),
-    ...lines.top.map((line) => ({ href: link('subscription', { id: subscriptionId(line.topic, line.subscription) }), name: line.subscription, about: `event subscription of ${shortName(line.topic)} ${line.endpoint ?? ''}` })),
+    ...lines.top.map((line) => ({
+      href: link('subscription', { id: subscriptionId(line.topic, line.subscription) }),
+      name: line.subscription,
+      about: `event subscription of ${shortName(line.topic)} ${line.endpoint ?? ''}`,
+    })),
   ];
 }
 
@@ -53,10 +61,29 @@ export default function SearchDialog({ onClose }) {
   };
   return html`<${Dialog} title="Search everything" onClose=${onClose}>
     <form onSubmit=${submit}>
-      <${Field} label="Event id, name or endpoint" type="search" data-first value=${text} onInput=${(event) => setText(event.currentTarget.value)} />
+      <${Field}
+        label="Event id, name or endpoint"
+        type="search"
+        data-first
+        value=${text}
+        onInput=${(event) => setText(event.currentTarget.value)}
+      />
     </form>
     <${Failed} error=${poll.error} />
-    <p class="hint" role="status">${wanted && poll.data ? (hits.length === 0 ? 'Nothing has this name or id.' : `${num(hits.length)} found; Enter opens the first`) : ''}</p>
-    <ul class="plain" data-list>${hits.map(({ href, name, about }) => html`<li key=${href} data-row><a data-open href=${href}><b>${name}</b></a> <span class="faint">${about}</span></li>`)}</ul>
+    <p class="hint" role="status">
+      ${wanted && poll.data
+        ? hits.length === 0
+          ? 'Nothing has this name or id.'
+          : `${num(hits.length)} found; Enter opens the first`
+        : ''}
+    </p>
+    <ul class="plain" data-list>
+      ${hits.map(({ href, name, about }) => html`<li key=${href} data-row>
+        <a data-open href=${href}>
+          <b>${name}</b>
+        </a>${' '}
+        <span class="faint">${about}</span>
+      </li>`)}
+    </ul>
   <//>`;
 }

@@ -7,8 +7,23 @@ import { html } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
 import { address, destinationOf, flat, statusOf } from '../resources.js';
 import { go, link, useParam, useParams } from '../state.js';
-import { Badge, Command, Condition, Facts, Failed, Figure, Head, Loaded, TabPanel, Tabs, Time, ViewLink, Words, conditionText } from '../ui.js';
-import { Attempts, Heads } from './attempts.js';
+import {
+  Badge,
+  Command,
+  Condition,
+  Facts,
+  Failed,
+  Figure,
+  Head,
+  Loaded,
+  TabPanel,
+  Tabs,
+  Time,
+  ViewLink,
+  Words,
+  conditionText,
+} from '../ui.js';
+import { Attempts, Heads, Request } from './attempts.js';
 import { Configuration } from './configuration.js';
 import { DeadLettersOf } from './dead-letters.js';
 import { History } from './history.js';
@@ -16,7 +31,14 @@ import { JobsOf } from './jobs.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
-const TABS = [['attempts', 'Attempts'], ['charts', 'Charts'], ['dead-letters', 'Dead letters'], ['jobs', 'Jobs'], ['settings', 'Settings and filter'], ['actor', 'Actor']];
+const TABS = [
+  ['attempts', 'Attempts'],
+  ['charts', 'Charts'],
+  ['dead-letters', 'Dead letters'],
+  ['jobs', 'Jobs'],
+  ['settings', 'Settings and filter'],
+  ['actor', 'Actor'],
+];
 
 export default function Subscription() {
   const id = useParams().get('id') ?? '';
@@ -31,32 +53,83 @@ export default function Subscription() {
   const offered = data ? [data.heldBy ? 'resume' : 'hold', ...(state === 'healthy' ? [] : ['probe', 'release'])] : [];
   const removal = command('subscriptions', 'delete', topicArgument(topic), name, '--yes');
   const gone = async () => {
-    if (await remove(id, name, 'Its pending deliveries are canceled. The events stay in the topic for the others.', removal)) go('topic', { id: topic });
+    if (
+      await remove(
+        id,
+        name,
+        'Its pending deliveries are canceled. The events stay in the topic for the others.',
+        removal,
+      )
+    )
+      go('topic', { id: topic });
   };
   return html`
-    <${Head} title=${name} crumbs=${[['Topics', link('topics')], [shortName(topic), link('topic', { id: topic })]]}>
-      ${may('operate') && offered.map((verb) => html`<button type="button" key=${verb} title=${`${ACTIONS[verb].about}: ${actionLine(verb, id)}`} onClick=${() => operate(ACTIONS[verb], id)}>${ACTIONS[verb].name}</button>`)}
-      ${may('operate') && data?.counters.pending > 0 && !data.heldBy && resource.data?.properties.deliveryConfiguration?.deliveryMode !== 'Queue' && html`<button type="button" title="Send pending events now instead of when they are due" onClick=${() => retry(id)}>Retry now</button>`}
+    <${Head}
+      title=${name}
+      crumbs=${[
+        ['Topics', link('topics')],
+        [shortName(topic), link('topic', { id: topic })],
+      ]}
+    >
+      ${may('operate') &&
+        offered.map((verb) => html`<button
+          type="button"
+          key=${verb}
+          title=${`${ACTIONS[verb].about}: ${actionLine(verb, id)}`}
+          onClick=${() => operate(ACTIONS[verb], id)}
+        >
+          ${ACTIONS[verb].name}
+        </button>`)}
+      ${may('operate') &&
+        data?.counters.pending > 0 &&
+        !data.heldBy &&
+        resource.data?.properties.deliveryConfiguration?.deliveryMode !== 'Queue' && html`<button
+          type="button"
+          title="Send pending events now instead of when they are due"
+          onClick=${() => retry(id)}
+        >
+          Retry now
+        </button>`}
       ${may('read') && html`<a href=${link('tail', { topic, subscription: name })}>Live tail</a>`}
       <a href=${link('filter', { id })}>Filter bench</a>
-      ${may('operate') && html`<button type="button" onClick=${() => go('jobs', { id, new: 'replay' })}>Replay …</button>`}
-      ${isPortal() && resource.data && destinationOf(resource.data.properties)?.endpointType === 'WebHook' && html`<button type="button" onClick=${() => go('endpoint', { id })}>Change the endpoint …</button>`}
-      ${may('admin') && html`<button type="button" onClick=${() => go('edit', { id })}>Edit …</button>
-        <button type="button" class="danger" onClick=${gone}>Delete …</button>`}
+      ${may('operate') && html`<button type="button" onClick=${() => go('jobs', { id, new: 'replay' })}>
+        Replay …
+      </button>`}
+      ${isPortal() && resource.data && destinationOf(resource.data.properties)?.endpointType === 'WebHook' && html`<button type="button" onClick=${() => go('endpoint', { id })}>
+        Change the endpoint …
+      </button>`}
+      ${may('admin') && html`
+        <button type="button" onClick=${() => go('edit', { id })}>
+          Edit …
+        </button>
+        <button type="button" class="danger" onClick=${gone}>
+          Delete …
+        </button>
+      `}
     <//>
-    <${Loaded} poll=${status}>${(/** @type {Schemas['Status']} */ current) => html`
-      <${State} id=${id} data=${current} resource=${resource.data} />
-      <${Counters} counters=${current.counters} data=${current} />
-      <${Tabs} name="Parts of the event subscription" tabs=${TABS.filter(([id]) => may('read') || !['charts', 'actor'].includes(id))} value=${tab} onChange=${setTab} />
-      <${TabPanel} value=${tab}>
-      ${tab === 'attempts' && html`<${Attempts} id=${id} />`}
-      ${tab === 'charts' && html`<${History} topic=${topic} subscription=${name} />`}
-      ${tab === 'dead-letters' && html`<${DeadLettersOf} id=${id} />`}
-      ${tab === 'jobs' && html`<${JobsOf} id=${id} />`}
-      ${tab === 'settings' && html`<${Failed} error=${resource.error} />${resource.data && html`<${Configuration} id=${id} data=${resource.data} />`}`}
-      ${tab === 'actor' && html`<${Actor} actor=${current.actor} />`}
-      <//>
-    `}<//>
+    <${Loaded} poll=${status}>
+      ${(/** @type {Schemas['Status']} */ current) => html`
+        <${State} id=${id} data=${current} resource=${resource.data} />
+        <${Counters} counters=${current.counters} data=${current} />
+        <${Tabs}
+          name="Parts of the event subscription"
+          tabs=${TABS.filter(([id]) => may('read') || !['charts', 'actor'].includes(id))}
+          value=${tab}
+          onChange=${setTab}
+        />
+        <${TabPanel} value=${tab}>
+          ${tab === 'attempts' && html`<${Attempts} id=${id} />`}
+          ${tab === 'charts' && html`<${History} topic=${topic} subscription=${name} />`}
+          ${tab === 'dead-letters' && html`<${DeadLettersOf} id=${id} />`}
+          ${tab === 'jobs' && html`<${JobsOf} id=${id} />`}
+          ${tab === 'settings' && html`
+            <${Failed} error=${resource.error} />
+            ${resource.data && html`<${Configuration} id=${id} data=${resource.data} />`}
+          `}
+          ${tab === 'actor' && html`<${Actor} actor=${current.actor} />`}
+        <//>
+      `}
+    <//>
   `;
 }
 
@@ -68,7 +141,11 @@ function State({ id, data, resource }) {
   /** @type {import('../resources.js').Health} */
   const health = data.health;
   const { endpoint, order } = data;
-  const states = [['healthy', 'ok'], ['suspended', 'bad'], ['probing', 'info']];
+  const states = [
+    ['healthy', 'ok'],
+    ['suspended', 'bad'],
+    ['probing', 'info'],
+  ];
   const provisioning = resource?.properties.provisioningState;
   const settings = resource ? flat(resource.properties) : {};
   const isQueue = settings.deliveryMode === 'Queue';
@@ -80,25 +157,84 @@ function State({ id, data, resource }) {
   return html`<section class="panel" aria-label="Health">
     <div class="states">
       <${Condition} line=${data} /> <span class="faint">${conditionText(data)}</span>
-      ${!isQueue && isSuspended && states.map(([name, kind], index) => html`${index > 0 && html`<span aria-hidden="true">→</span>`}<span key=${name} class=${`state ${kind}`} aria-current=${health.state === name ? 'step' : undefined}>${name}</span>`)}
+      ${!isQueue &&
+        isSuspended &&
+        states.map(([name, kind], index) => html`
+          ${index > 0 && html`<span aria-hidden="true">→</span>`}
+          <span key=${name} class=${`state ${kind}`} aria-current=${health.state === name ? 'step' : undefined}>
+            ${name}
+          </span>
+        `)}
       ${provisioning && provisioning !== 'Succeeded' && html`<${Badge} kind="warn">${provisioning}<//>`}
     </div>
-    ${isSuspended && html`<p class="notice bad">${words(health.cause)} since <${Time} at=${health.since} />, ${count(health.consecutiveSuspensions, 'suspension')} in a row${health.nextProbe ? html`; next probe ${Date.parse(health.nextProbe) <= now() ? 'due now' : html`<${Time} at=${health.nextProbe} />`}` : ''}. ${hasFailure ? '' : nextStep(health.cause, endpoint.responseTimeoutInSeconds)}</p>`}
-    ${health.state === 'healthy' && health.failures > 0 && html`<p class="notice warn">${Number(health.failures) === 1 ? 'The last request' : `The last ${num(health.failures)} requests`} failed. The endpoint is suspended if this goes on.</p>`}
-    ${condition === 'waiting' && html`<p class="notice warn">${count(data.backlog, 'event')} unread and ${num(data.counters.pending)} received before, and no client receives. Start a receiver.</p>`}
+    ${isSuspended && html`<p class="notice bad">
+      ${words(health.cause)} since <${Time} at=${health.since} />, ${count(health.consecutiveSuspensions, 'suspension')}${' '}
+      in a row
+      ${health.nextProbe ? html`; next probe ${Date.parse(health.nextProbe) <= now() ? 'due now' : html`<${Time} at=${health.nextProbe} />`}` : ''}
+      . ${hasFailure ? '' : nextStep(health.cause, endpoint.responseTimeoutInSeconds)}
+    </p>`}
+    ${health.state === 'healthy' && health.failures > 0 && html`<p class="notice warn">
+      ${Number(health.failures) === 1 ? 'The last request' : `The last ${num(health.failures)} requests`} failed. The
+      endpoint is suspended if this goes on.
+    </p>`}
+    ${condition === 'waiting' && html`<p class="notice warn">
+      ${count(data.backlog, 'event')} unread and ${num(data.counters.pending)} received before, and no client
+      receives. Start a receiver.
+    </p>`}
     ${hasFailure && html`<${LastFailure} id=${id} data=${data} />`}
-    ${data.heldBy && html`<p class="notice warn">Held by ${isPortal() ? 'an operator' : data.heldBy}: nothing is sent until it is resumed.</p>`}
-    ${order?.blockedKeys > 0 && html`<p class="notice bad">${count(order.blockedKeys, 'key is', 'keys are')} blocked, the first by <${ViewLink} href=${link('event', { topic, sequence: order.firstBlockingSequence })}>event ${num(order.firstBlockingSequence)}<//>. ${may('operate') && [['Attempt again', true], ['Give up', false]].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>${name}</button> `)}</p>`}
-    ${provisioning === 'AwaitingManualAction' && html`<p class="notice warn">The endpoint has to be validated: somebody with access to it opens the validation URL that it received, within ten minutes.</p>`}
-    <${Facts} rows=${[
-      ['Endpoint', resource && html`<code>${address(resource.properties)}</code>`],
-      !isQueue && may('read') && ['Pace', `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${count(endpoint.eventsPerRequest, 'event')} a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`],
-      ['Backlog', html`${count(data.backlog, 'event')}${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}`],
-      !isQueue && ['Next attempt of a pending event', nextAttempt(data)],
-      !isQueue && may('read') && ['Retries', html`${settings.retryPolicy?.schedule ? `after ${[].concat(settings.retryPolicy.schedule).join(', ')}; ` : ''}<a href=${link('editions', { edition: parent.data?.properties?.edition })}>Retry schedule</a>`],
-      order && ['Order by key', `${count(order.heldBackEvents, 'event waits', 'events wait')} behind others of ${count(order.holdingKeys, 'key')}`],
-      may('read') && data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose answer may still come`],
-    ]} />
+    ${data.heldBy && html`<p class="notice warn">
+      Held by ${isPortal() ? 'an operator' : data.heldBy}: nothing is sent until it is resumed.
+    </p>`}
+    ${order?.blockedKeys > 0 && html`<p class="notice bad">
+      ${count(order.blockedKeys, 'key is', 'keys are')} blocked, the first by${' '}
+      <${ViewLink} href=${link('event', { topic, sequence: order.firstBlockingSequence })}>
+        event ${num(order.firstBlockingSequence)}
+      <//>
+      .${' '}
+      ${may('operate') &&
+        [
+          ['Attempt again', true],
+          ['Give up', false],
+        ].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>
+          ${name}
+        </button>`)}
+    </p>`}
+    ${provisioning === 'AwaitingManualAction' && html`<p class="notice warn">
+      The endpoint has to be validated: somebody with access to it opens the validation URL that it received, within
+      ten minutes.
+    </p>`}
+    <${Facts}
+      rows=${[
+        ['Endpoint', resource && html`<code>${address(resource.properties)}</code>`],
+        !isQueue &&
+          may('read') && [
+            'Pace',
+            `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${count(endpoint.eventsPerRequest, 'event')} a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`,
+          ],
+        [
+          'Backlog',
+          html`
+            ${count(data.backlog, 'event')}
+            ${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}
+          `,
+        ],
+        !isQueue && ['Next attempt of a pending event', nextAttempt(data)],
+        !isQueue &&
+          may('read') && [
+            'Retries',
+            html`
+              ${settings.retryPolicy?.schedule ? `after ${[].concat(settings.retryPolicy.schedule).join(', ')}; ` : ''}
+              <a href=${link('editions', { edition: parent.data?.properties?.edition })}>Retry schedule</a>
+            `,
+          ],
+        order && [
+          'Order by key',
+          `${count(order.heldBackEvents, 'event waits', 'events wait')} behind others of ${count(order.holdingKeys, 'key')}`,
+        ],
+        may('read') &&
+          data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose answer may still come`],
+      ]}
+    />
   </section>`;
 }
 
@@ -123,13 +259,28 @@ function LastFailure({ id, data }) {
     const pages = await Promise.all(FAILED_STEPS.map(read));
     return pages.flatMap((page) => page.lines).sort((a, b) => (a.at < b.at ? 1 : -1))[0] ?? null;
   };
-  const poll = usePoll(/** @type {(signal: AbortSignal) => Promise<Schemas['LedgerLine'] | null>} */ (load), ['last failure', id], 5000);
+  const poll = usePoll(
+    /** @type {(signal: AbortSignal) => Promise<Schemas['LedgerLine'] | null>} */ (load),
+    ['last failure', id],
+    5000,
+  );
   const line = poll.data;
   if (!line) return null;
   return html`<div class="notice bad" role="group" aria-label="Last failure">
-    <p><b>Last failure: ${line.status ?? ''} <${Words} code=${line.outcome} /></b>, <${Time} at=${line.at} />, <${ViewLink} href=${link('event', { topic: splitId(id).topic, sequence: line.firstSequence })}>event ${num(line.firstSequence)}<//>, attempt ${num(line.attempt)}. ${count(data.counters.requestsFailed, 'request')} failed of ${num(data.counters.requests)}.</p>
+    <p>
+      <b>
+        Last failure: ${line.status ?? ''} <${Words} code=${line.outcome} />
+      </b>
+      , <${Time} at=${line.at} />,${' '}
+      <${ViewLink} href=${link('event', { topic: splitId(id).topic, sequence: line.firstSequence })}>
+        event ${num(line.firstSequence)}
+      <//>
+      , attempt ${num(line.attempt)}. ${count(data.counters.requestsFailed, 'request')} failed of${' '}
+      ${num(data.counters.requests)}.
+    </p>
     ${line.response?.text && html`<blockquote>${line.response.text}</blockquote>`}
     <${Heads} response=${line.response} />
+    <${Request} id=${id} line=${line} />
     <p>${nextStep(line.outcome, data.endpoint.responseTimeoutInSeconds)}</p>
   </div>`;
 }
@@ -149,31 +300,71 @@ function Counters({ counters, data }) {
   const isWhole = sum === big(counters.matched);
   return html`<section aria-label="Counters">
     <dl class="figures">
-      <${Figure} name="Read" value=${num(counters.passed)} title="Events of the topic that this event subscription has read" />
+      <${Figure}
+        name="Read"
+        value=${num(counters.passed)}
+        title="Events of the topic that this event subscription has read"
+      />
       <${Figure} name="Filtered out" value=${num(counters.filtered)} />
       <${Figure} name="Matched" value=${num(counters.matched)} />
-      ${parts.map(([key, name, kind]) => html`<${Figure} key=${key} name=${name} value=${num(counters[key])} kind=${kind === 'bad' && counters[key] > 0 ? 'bad' : ''} />`)}
+      ${parts.map(([key, name, kind]) => html`<${Figure}
+        key=${key}
+        name=${name}
+        value=${num(counters[key])}
+        kind=${kind === 'bad' && counters[key] > 0 ? 'bad' : ''}
+      />`)}
       <${Figure} name="Requests" value=${num(counters.requests)} />
-      <${Figure} name="Failed requests" value=${num(counters.requestsFailed)} kind=${counters.requestsFailed > 0 ? 'warn' : ''} />
+      <${Figure}
+        name="Failed requests"
+        value=${num(counters.requestsFailed)}
+        kind=${counters.requestsFailed > 0 ? 'warn' : ''}
+      />
     </dl>
-    <div class="meter" aria-hidden="true">${parts.map(([key, , kind]) => html`<span key=${key} class=${`fill-${kind}`} style=${{ flexGrow: Number(counters[key]) }}></span>`)}</div>
+    <div class="meter" aria-hidden="true">
+      ${parts.map(([key, , kind]) => html`<span key=${key} class=${`fill-${kind}`} style=${{ flexGrow: Number(counters[key]) }}></span>`)}
+    </div>
     <p class=${isWhole ? 'hint' : 'wrong'}>
-      matched ${num(counters.matched)} ${isWhole ? '=' : '≠'} ${parts.map(([key, name]) => `${name.toLowerCase()} ${num(counters[key])}`).join(' + ')}
-      ${data.replayed && html`; replayed events are counted apart: ${num(data.replayed.delivered)} delivered of ${num(data.replayed.matched)}`}
+      matched ${num(counters.matched)} ${isWhole ? '=' : '≠'}${' '}
+      ${parts.map(([key, name]) => `${name.toLowerCase()} ${num(counters[key])}`).join(' + ')}
+      ${data.replayed && html`
+        ; replayed events are counted apart: ${num(data.replayed.delivered)} delivered of${' '}
+        ${num(data.replayed.matched)}
+      `}
     </p>
   </section>`;
 }
 
 /** @param {{ actor: Schemas['ActorIncarnations'] }} props */
 function Actor({ actor }) {
-  return html`<div class="panel"><${Facts} rows=${[
-    ['Incarnation', num(actor.incarnation)],
-    ['Restarts', num(actor.restarts)],
-    ['Ends', Object.entries(actor.ends).map(([kind, n]) => `${kind} ${num(n)}`).join(', ')],
-    ['Last end', actor.lastEnd && html`<${Time} at=${actor.lastEnd} />`],
-    ['Last cause', actor.lastCause],
-    ['Recovery', actor.recovery.count > 0 ? `last ${duration(actor.recovery.last)}, p50 ${duration(actor.recovery.p50)}, p99 ${duration(actor.recovery.p99)}` : 'none yet'],
-    ['Quarantined events', actor.quarantined?.count > 0 ? `${num(actor.quarantined.count)}: ${actor.quarantined.newest.map((event) => `${event.id} (${event.sequence})`).join(', ')}` : '0'],
-  ]} /></div>
-  <${Command} parts=${['supervision']} />`;
+  return html`
+    <div class="panel">
+      <${Facts}
+        rows=${[
+          ['Incarnation', num(actor.incarnation)],
+          ['Restarts', num(actor.restarts)],
+          [
+            'Ends',
+            Object.entries(actor.ends)
+              .map(([kind, n]) => `${kind} ${num(n)}`)
+              .join(', '),
+          ],
+          ['Last end', actor.lastEnd && html`<${Time} at=${actor.lastEnd} />`],
+          ['Last cause', actor.lastCause],
+          [
+            'Recovery',
+            actor.recovery.count > 0
+              ? `last ${duration(actor.recovery.last)}, p50 ${duration(actor.recovery.p50)}, p99 ${duration(actor.recovery.p99)}`
+              : 'none yet',
+          ],
+          [
+            'Quarantined events',
+            actor.quarantined?.count > 0
+              ? `${num(actor.quarantined.count)}: ${actor.quarantined.newest.map((event) => `${event.id} (${event.sequence})`).join(', ')}`
+              : '0',
+          ],
+        ]}
+      />
+    </div>
+    <${Command} parts=${['supervision']} />
+  `;
 }

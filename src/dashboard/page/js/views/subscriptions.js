@@ -17,15 +17,29 @@ const ORDERS = [
   ['backlog', 'backlog'],
   ['pending', 'pending'],
   ['failures', 'failures'],
-  ['responseTime', 'response time, slowest first'],
+  ['responseP50', 'response time, p50, slowest first'],
+  ['responseP95', 'response time, p95, slowest first'],
+  ['responseP99', 'response time, p99, slowest first'],
   ['inFlight', 'in flight'],
   ['name', 'name'],
 ];
 const HEALTH = [
-  ['', 'all'], ['unhealthy', 'all that need attention'], ['failing', 'failing'], ['suspended', 'suspended'], ['probing', 'probing'],
-  ['held', 'held'], ['waiting', 'waiting'], ['slow', 'slow'], ['healthy', 'healthy'], ['idle', 'idle'],
+  ['', 'all'],
+  ['unhealthy', 'all that need attention'],
+  ['failing', 'failing'],
+  ['suspended', 'suspended'],
+  ['probing', 'probing'],
+  ['held', 'held'],
+  ['waiting', 'waiting'],
+  ['slow', 'slow'],
+  ['healthy', 'healthy'],
+  ['idle', 'idle'],
 ];
-const WINDOWS = [['1m', '1 min'], ['1h', '1 h'], ['24h', '24 h']];
+const WINDOWS = [
+  ['1m', '1 min'],
+  ['1h', '1 h'],
+  ['24h', '24 h'],
+];
 /** So many event subscriptions are selected at a time, as a page of the API has them. */
 const SELECTED_PAGE = 500;
 
@@ -45,18 +59,21 @@ export default function Subscriptions() {
   const [topic, setTopic] = useParam('topic');
   const [window, setWindow] = useParam('window', '1m');
   const isEvery = useStore(everyColumn);
-  const [selected, select] = useState(/** @type {Set<string>} */ (new Set()));
+  const [selected, setSelected] = useState(/** @type {Set<string>} */ (new Set()));
   const [results, setResults] = useState(/** @type {Map<string, string>} */ (new Map()));
   const [skip, setSkip] = useState(0);
   const query = { by: order, search: text, health, topic, window };
-  const poll = usePoll(async (signal) => ({ skip, ...(await top({ ...query, top: PAGE, skip: skip || '' }, signal)) }), ['all', query]);
+  const poll = usePoll(
+    async (signal) => ({ skip, ...(await top({ ...query, top: PAGE, skip: skip || '' }, signal)) }),
+    ['all', query],
+  );
   useChanges(poll.refresh);
   useEffect(() => {
     if (poll.at > 0) poll.refresh();
   }, [skip]);
   // Rows that are not shown are never acted on.
   useEffect(() => {
-    select(new Set());
+    setSelected(new Set());
     setResults(new Map());
   }, [text, health, topic]);
   const onWindow = (from, to) => {
@@ -68,7 +85,7 @@ export default function Subscriptions() {
       const page = await top({ ...query, by: 'name', top: SELECTED_PAGE, skip: from || '' });
       ids.push(...page.top.map(idOf));
     }
-    select(new Set(ids));
+    setSelected(new Set(ids));
   };
   const act = async (action) => setResults(await operateAll(action, [...selected]));
   return html`
@@ -78,41 +95,184 @@ export default function Subscriptions() {
       <${Select} label="Health" value=${health} onChange=${setHealth} options=${HEALTH} />
       <${Select} label="Order by" value=${order} onChange=${setOrder} options=${ORDERS} />
       <${Select} label="Rates over" value=${window} onChange=${setWindow} options=${WINDOWS} />
-      ${topic && html`<div class="acts"><button type="button" onClick=${() => setTopic('')}>Only ${shortName(topic)} <span aria-hidden="true">×</span></button></div>`}
+      ${topic && html`<div class="acts">
+        <button type="button" onClick=${() => setTopic('')}>
+          Only ${shortName(topic)} <span aria-hidden="true">×</span>
+        </button>
+      </div>`}
     </div>
-    <${Loaded} poll=${poll} isEmpty=${(data) => data.subscriptions === 0} empty=${html`<p>There is no event subscription yet. ${may('read') && html`Open a <a href=${link('topics')}>topic</a> to create one, or use a shell:`}</p><${Command} parts=${['subscriptions', 'create', 'orders', 'billing', '--endpoint', 'http://127.0.0.1:9090/']} />`}>
+    <${Loaded}
+      poll=${poll}
+      isEmpty=${(data) => data.subscriptions === 0}
+      empty=${
+        html`
+          <p>
+            There is no event subscription yet.${' '}
+            ${may('read') && html`
+              Open a <a href=${link('topics')}>topic</a> to create one, or use a shell:
+            `}
+          </p>
+          <${Command} parts=${['subscriptions', 'create', 'orders', 'billing', '--endpoint', 'http://127.0.0.1:9090/']} />
+        `
+      }
+    >
       ${(data) => {
         return html`
           <div class="toolbar">
-            <span class="faint" role="status">${num(data.matching)} of ${num(data.subscriptions)}, ${num(data.conditions.failing)} failing, ${num(data.suspended)} suspended, ${num(data.held)} held</span>
-            <label><input type="checkbox" checked=${isEvery} onChange=${() => everyColumn.set(!isEvery)} /> All columns</label>
-            ${may('operate') && Object.values(ACTIONS).map((action) => html`<button type="button" key=${action.verb} disabled=${selected.size === 0} title=${action.about} onClick=${() => act(action)}>${action.name}${selected.size > 0 ? ` ${selected.size}` : ''}</button>`)}
+            <span class="faint" role="status">
+              ${num(data.matching)} of ${num(data.subscriptions)}, ${num(data.conditions.failing)} failing,${' '}
+              ${num(data.suspended)} suspended, ${num(data.held)} held
+            </span>
+            <label>
+              <input type="checkbox" checked=${isEvery} onChange=${() => everyColumn.set(!isEvery)} /> All columns
+            </label>
+            ${may('operate') &&
+              Object.values(ACTIONS).map((action) => html`<button
+                type="button"
+                key=${action.verb}
+                disabled=${selected.size === 0}
+                title=${action.about}
+                onClick=${() => act(action)}
+              >
+                ${action.name}
+                ${selected.size > 0 ? ` ${selected.size}` : ''}
+              </button>`)}
           </div>
-          ${selected.size > 0 && selected.size < data.matching && html`<p class="hint">${count(selected.size, 'is', 'are')} selected. <button type="button" class="small" onClick=${() => selectAll(data.matching).catch((error) => tell(error.message, { kind: 'bad' }))}>Select all ${num(data.matching)} that match</button></p>`}
-          ${data.missingShards && html`<p class="notice" role="status">Without the event subscriptions of shards that have no owner: ${data.missingShards.join(', ')}.</p>`}
+          ${selected.size > 0 && selected.size < data.matching && html`<p class="hint">
+            ${count(selected.size, 'is', 'are')} selected.${' '}
+            <button
+              type="button"
+              class="small"
+              onClick=${() => selectAll(data.matching).catch((error) => tell(error.message, { kind: 'bad' }))}
+            >
+              Select all ${num(data.matching)} that match
+            </button>
+          </p>`}
+          ${data.missingShards && html`<p class="notice" role="status">
+            Without the event subscriptions of shards that have no owner: ${data.missingShards.join(', ')}.
+          </p>`}
           ${data.matching === 0 && html`<div class="empty">No event subscription matches.</div>`}
-          <${Table} name="Event subscriptions" hold=${JSON.stringify(query)} isEvery=${isEvery} rows=${data.top} first=${data.skip} total=${data.matching} onWindow=${onWindow} id=${idOf} sort=${order} onSort=${setOrder}
-            selected=${selected} onSelect=${may('operate') ? select : undefined}
-            columns=${/** @type {import('../table.js').Columns<TopLine>} */ ([
-              { key: 'name', name: 'Name', sort: true, rank: 'sticky', cell: (line) => html`<a data-open href=${link('subscription', { id: idOf(line) })}>${line.subscription}</a>` },
-              { key: 'health', name: 'Condition', sort: true, cell: (line) => html`<${Condition} line=${line} />` },
-              { key: 'topic', name: 'Topic', rank: 'mid', cell: (line) => html`<${ViewLink} href=${link('topic', { id: line.topic })} title=${line.topic}>${shortName(line.topic)}<//>` },
-              { key: 'endpoint', name: 'Endpoint', rank: 'mid', cell: (line) => (line.endpoint ? html`<${Middle} text=${line.endpoint.replace(/^https?:\/\//, '')} />` : 'pull') },
-              { key: 'activity', name: 'Delivered', num: true, sort: true, cell: (line) => rate(line.deliveredPerSecond) },
-              { key: 'success', name: 'Success', num: true, cell: (line) => percent(line.successShare) },
-              { key: 'failures', name: 'Failed', num: true, sort: true, rank: 'low', cell: (line) => rate(line.failedPerSecond) },
-              { key: 'p50', name: 'p50', num: true, rank: 'low', cell: (line) => millis(line.responseP50Milliseconds) },
-              { key: 'p95', name: 'p95', num: true, rank: 'low', cell: (line) => millis(line.responseP95Milliseconds) },
-              { key: 'responseTime', name: 'p99', num: true, sort: true, cell: (line) => millis(line.responseP99Milliseconds) },
-              { key: 'backlog', name: 'Backlog', num: true, sort: true, cell: (line) => num(line.backlog) },
-              { key: 'age', name: 'Oldest', num: true, rank: 'low', cell: (line) => duration(line.oldestUnreadAgeSeconds) },
-              { key: 'pending', name: 'Pending', num: true, sort: true, rank: 'mid', cell: (line) => num(line.pending) },
-              { key: 'due', name: 'Next due', rank: 'low', cell: (line) => html`<${Time} at=${line.nextDue} />` },
-              { key: 'inFlight', name: 'In flight', num: true, sort: true, rank: 'low', cell: (line) => `${num(line.inFlight)}/${num(line.concurrency)}` },
-              { key: 'dead', name: 'Dead letters', num: true, rank: 'low', cell: (line) => num(line.deadLettered) },
-              results.size > 0 && { key: 'result', name: 'Last action', cell: (line) => results.get(idOf(line)) ?? '' },
-            ])} />
-          <${Command} parts=${['top', '--by', order.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)]} />`;
+          <${Table}
+            name="Event subscriptions"
+            hold=${JSON.stringify(query)}
+            isEvery=${isEvery}
+            rows=${data.top}
+            first=${data.skip}
+            total=${data.matching}
+            onWindow=${onWindow}
+            id=${idOf}
+            sort=${order}
+            onSort=${setOrder}
+            selected=${selected}
+            onSelect=${may('operate') ? setSelected : undefined}
+            columns=${
+              /** @type {import('../table.js').Columns<TopLine>} */ ([
+                {
+                  key: 'name',
+                  name: 'Name',
+                  sort: true,
+                  rank: 'sticky',
+                  cell: (line) => html`<a data-open href=${link('subscription', { id: idOf(line) })}>
+                    ${line.subscription}
+                  </a>`,
+                },
+                { key: 'health', name: 'Condition', sort: true, cell: (line) => html`<${Condition} line=${line} />` },
+                {
+                  key: 'topic',
+                  name: 'Topic',
+                  rank: 'mid',
+                  cell: (line) => html`<${ViewLink} href=${link('topic', { id: line.topic })} title=${line.topic}>
+                    ${shortName(line.topic)}
+                  <//>`,
+                },
+                {
+                  key: 'endpoint',
+                  name: 'Endpoint',
+                  rank: 'mid',
+                  cell: (line) =>
+                    line.endpoint ? html`<${Middle} text=${line.endpoint.replace(/^https?:\/\//, '')} />` : 'pull',
+                },
+                {
+                  key: 'activity',
+                  name: 'Delivered',
+                  num: true,
+                  sort: true,
+                  cell: (line) => rate(line.deliveredPerSecond),
+                },
+                { key: 'success', name: 'Success', num: true, cell: (line) => percent(line.successShare) },
+                {
+                  key: 'failures',
+                  name: 'Failed',
+                  num: true,
+                  sort: true,
+                  rank: 'low',
+                  cell: (line) => rate(line.failedPerSecond),
+                },
+                {
+                  key: 'responseP50',
+                  name: 'p50',
+                  num: true,
+                  sort: true,
+                  rank: 'low',
+                  cell: (line) => millis(line.responseP50Milliseconds),
+                },
+                {
+                  key: 'responseP95',
+                  name: 'p95',
+                  num: true,
+                  sort: true,
+                  rank: 'low',
+                  cell: (line) => millis(line.responseP95Milliseconds),
+                },
+                {
+                  key: 'responseP99',
+                  name: 'p99',
+                  num: true,
+                  sort: true,
+                  cell: (line) => millis(line.responseP99Milliseconds),
+                },
+                { key: 'backlog', name: 'Backlog', num: true, sort: true, cell: (line) => num(line.backlog) },
+                {
+                  key: 'age',
+                  name: 'Oldest',
+                  num: true,
+                  rank: 'low',
+                  cell: (line) => duration(line.oldestUnreadAgeSeconds),
+                },
+                {
+                  key: 'pending',
+                  name: 'Pending',
+                  num: true,
+                  sort: true,
+                  rank: 'mid',
+                  cell: (line) => num(line.pending),
+                },
+                { key: 'due', name: 'Next due', rank: 'low', cell: (line) => html`<${Time} at=${line.nextDue} />` },
+                {
+                  key: 'inFlight',
+                  name: 'In flight',
+                  num: true,
+                  sort: true,
+                  rank: 'low',
+                  cell: (line) => `${num(line.inFlight)}/${num(line.concurrency)}`,
+                },
+                {
+                  key: 'dead',
+                  name: 'Dead letters',
+                  num: true,
+                  rank: 'low',
+                  cell: (line) => num(line.deadLettered),
+                },
+                results.size > 0 && {
+                  key: 'result',
+                  name: 'Last action',
+                  cell: (line) => results.get(idOf(line)) ?? '',
+                },
+              ])
+            }
+          />
+          <${Command} parts=${['top', '--by', order.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)]} />
+        `;
       }}
     <//>
   `;

@@ -24,9 +24,15 @@ export default function Tail() {
   const [only, setOnly] = useParam('only');
   const isPaused = useStore(paused);
   const list = usePoll(topics, ['topics of tail'], 0);
-  const ring = useRef({ lines: /** @type {any[]} */ ([]), count: 0, missed: 0, since: Date.now(), recent: /** @type {[number, number][]} */ ([]) });
+  const ring = useRef({
+    lines: /** @type {any[]} */ ([]),
+    count: 0,
+    missed: 0,
+    since: Date.now(),
+    recent: /** @type {[number, number][]} */ ([]),
+  });
   const [state, setState] = useState(/** @type {any} */ ({ kind: 'connecting' }));
-  const [, draw] = useState(0);
+  const [, redraw] = useState(0);
   const rest = useRef(isPaused);
   rest.current = isPaused;
 
@@ -34,23 +40,26 @@ export default function Tail() {
     const own = ring.current;
     own.lines = [];
     let isDirty = true;
-    const listener = listen({ topic, subscription, type, outcome, status, only }, {
-      state: setState,
-      lines: (lines) => {
-        own.count += lines.length;
-        own.recent.push([Date.now(), lines.length]);
-        if (own.recent.length > 100) own.recent.splice(0, 50);
-        for (const line of lines) if (line.kind === 'missed') own.missed += line.count;
-        if (rest.current) return;
-        for (const line of lines) line.row = `${(serial += 1)}`;
-        own.lines = [...lines.slice(-KEPT).reverse(), ...own.lines].slice(0, KEPT);
-        isDirty = true;
+    const listener = listen(
+      { topic, subscription, type, outcome, status, only },
+      {
+        state: setState,
+        lines: (lines) => {
+          own.count += lines.length;
+          own.recent.push([Date.now(), lines.length]);
+          if (own.recent.length > 100) own.recent.splice(0, 50);
+          for (const line of lines) if (line.kind === 'missed') own.missed += line.count;
+          if (rest.current) return;
+          for (const line of lines) line.row = `${(serial += 1)}`;
+          own.lines = [...lines.slice(-KEPT).reverse(), ...own.lines].slice(0, KEPT);
+          isDirty = true;
+        },
       },
-    });
+    );
     const timer = setInterval(() => {
       if (!isDirty || document.visibilityState === 'hidden') return;
       isDirty = false;
-      draw((n) => n + 1);
+      redraw((n) => n + 1);
     }, DRAW);
     return () => {
       clearInterval(timer);
@@ -61,37 +70,141 @@ export default function Tail() {
   const { lines, count, missed, recent } = ring.current;
   const pace = recent.filter(([at]) => at > Date.now() - 5000).reduce((sum, [, n]) => sum + n, 0) / 5;
   const choices = (list.data ?? []).filter((one) => one.kind !== 'namespace');
-  const states = { open: ['ok', 'connected'], connecting: ['info', 'connecting'], lost: ['bad', state.text ?? 'lost'], asleep: ['none', 'asleep'] };
+  const states = {
+    open: ['ok', 'connected'],
+    connecting: ['info', 'connecting'],
+    lost: ['bad', state.text ?? 'lost'],
+    asleep: ['none', 'asleep'],
+  };
   const [kind, text] = states[state.kind] ?? ['none', state.kind];
   const place = topic ? `${topicArgument(topic)}${subscription ? `/${subscription}` : ''}` : '';
   return html`
-    <${Head} title="Live tail" about="Events and outcomes as they happen. Lines that the browser cannot follow are counted." />
+    <${Head}
+      title="Live tail"
+      about="Events and outcomes as they happen. Lines that the browser cannot follow are counted."
+    />
     <div class="filters">
-      <${Select} label="Topic" value=${topic} onChange=${setTopic} options=${[['', 'all'], ...choices.map((one) => [one.id, shortName(one.id)]), ...(topic && !choices.some((one) => one.id === topic) ? [[topic, shortName(topic)]] : [])]} />
+      <${Select}
+        label="Topic"
+        value=${topic}
+        onChange=${setTopic}
+        options=${[
+          ['', 'all'],
+          ...choices.map((one) => [one.id, shortName(one.id)]),
+          ...(topic && !choices.some((one) => one.id === topic) ? [[topic, shortName(topic)]] : []),
+        ]}
+      />
       <${Search} label="Event subscription" value=${subscription} onChange=${setSubscription} />
-      <${Select} label="Show" value=${only} onChange=${setOnly} options=${[['', 'events and outcomes'], ['events', 'events'], ['outcomes', 'outcomes']]} />
+      <${Select}
+        label="Show"
+        value=${only}
+        onChange=${setOnly}
+        options=${[
+          ['', 'events and outcomes'],
+          ['events', 'events'],
+          ['outcomes', 'outcomes'],
+        ]}
+      />
       <${Search} label="Event type" value=${type} onChange=${setType} />
-      <${Select} label="Outcome" value=${outcome} onChange=${setOutcome} options=${[['', 'all'], ...STEPS.map((one) => [one, words(one)]), ...OUTCOMES.map((one) => [one, `Attempt: ${words(one).toLowerCase()}`])]} />
+      <${Select}
+        label="Outcome"
+        value=${outcome}
+        onChange=${setOutcome}
+        options=${[
+          ['', 'all'],
+          ...STEPS.map((one) => [one, words(one)]),
+          ...OUTCOMES.map((one) => [one, `Attempt: ${words(one).toLowerCase()}`]),
+        ]}
+      />
       <${Search} label="HTTP status" value=${status} onChange=${(value) => setStatus(value.replace(/\D/g, ''))} />
     </div>
     <div class="toolbar">
-      <span role="status"><${Badge} kind=${isPaused ? 'held' : kind}>${isPaused ? 'paused' : text}<//></span>
-      <span class="faint">${num(pace)}/s, ${num(count)} lines${state.reads === false ? ', by another tab of this browser' : ''}</span>
+      <span role="status">
+        <${Badge} kind=${isPaused ? 'held' : kind}>${isPaused ? 'paused' : text}<//>
+      </span>
+      <span class="faint">
+        ${num(pace)}/s, ${num(count)} lines${state.reads === false ? ', by another tab of this browser' : ''}
+      </span>
       ${missed > 0 && html`<${Badge} kind="warn">${num(missed)} missed<//>`}
-      <button type="button" class="small" onClick=${() => { ring.current.lines = []; draw((n) => n + 1); }}>Clear</button>
+      <button
+        type="button"
+        class="small"
+        onClick=${() => {
+          ring.current.lines = [];
+          redraw((n) => n + 1);
+        }}
+      >
+        Clear
+      </button>
     </div>
-    ${lines.length === 0
-      ? html`<div class="empty">Nothing yet. Lines appear here when events are published or delivered.</div>`
-      : html`<${Table} name="Live tail" hold=${place} rows=${lines} id=${(row) => row.row} columns=${/** @type {import('../table.js').Columns<any>} */ ([
-          { key: 'at', name: 'Time', cell: (row) => row.at ? html`<${Time} at=${row.at} isLog />` : '' },
-          { key: 'kind', name: 'What', cell: (row) => row.kind === 'missed' ? html`<${Badge} kind="warn">${num(row.count)} missed<//>` : row.kind === 'event' ? html`<${Badge} kind="info">event<//>` : html`<${Outcome} step=${row.step} />` },
+    ${lines.length === 0 ? html`<div class="empty">Nothing yet. Lines appear here when events are published or delivered.</div>` : html`<${Table}
+      name="Live tail"
+      hold=${place}
+      rows=${lines}
+      id=${(row) => row.row}
+      columns=${
+        /** @type {import('../table.js').Columns<any>} */ ([
+          { key: 'at', name: 'Time', cell: (row) => (row.at ? html`<${Time} at=${row.at} isLog />` : '') },
+          {
+            key: 'kind',
+            name: 'What',
+            cell: (row) =>
+              row.kind === 'missed' ? html`<${Badge} kind="warn">${num(row.count)} missed<//>` : row.kind === 'event' ? html`<${Badge} kind="info">event<//>` : html`<${Outcome} step=${row.step} />`,
+          },
           { key: 'topic', name: 'Topic', cell: (row) => shortName(row.topic) },
-          { key: 'who', name: 'Event subscription', cell: (row) => row.subscription ? html`<a href=${link('subscription', { id: subscriptionId(row.topic, row.subscription) })}>${row.subscription}</a>` : '' },
-          { key: 'sequence', name: 'Sequence', num: true, cell: (row) => (row.sequence ?? row.firstSequence) === undefined ? '' : html`<a data-open aria-label=${`Event ${num(row.sequence ?? row.firstSequence)}`} href=${link('event', { topic: row.topic, sequence: row.sequence ?? row.firstSequence })}>${num(row.sequence ?? row.firstSequence)}</a>` },
-          { key: 'what', name: 'Type or answer', cell: (row) => row.eventType ?? [row.status, words(row.outcome ?? row.reason), row.milliseconds === undefined || row.milliseconds === null ? '' : millis(row.milliseconds)].filter(Boolean).join(' · ') },
-          { key: 'subject', name: 'Subject or text', wide: true, cell: (row) => row.subject ?? row.response?.text.slice(0, 120) ?? '' },
-        ])} />`}
-    <${Command} parts=${['tail', place, ...(only ? [`--${only}`] : []), ...(type ? ['--type', type] : []), ...(outcome ? ['--outcome', outcome] : []), ...(status ? ['--status', status] : [])]} />
+          {
+            key: 'who',
+            name: 'Event subscription',
+            cell: (row) =>
+              row.subscription ? html`<a href=${link('subscription', { id: subscriptionId(row.topic, row.subscription) })}>
+                ${row.subscription}
+              </a>` : '',
+          },
+          {
+            key: 'sequence',
+            name: 'Sequence',
+            num: true,
+            cell: (row) =>
+              (row.sequence ?? row.firstSequence) === undefined ? '' : html`<a
+                data-open
+                aria-label=${`Event ${num(row.sequence ?? row.firstSequence)}`}
+                href=${link('event', { topic: row.topic, sequence: row.sequence ?? row.firstSequence })}
+              >
+                ${num(row.sequence ?? row.firstSequence)}
+              </a>`,
+          },
+          {
+            key: 'what',
+            name: 'Type or answer',
+            cell: (row) =>
+              row.eventType ??
+              [
+                row.status,
+                words(row.outcome ?? row.reason),
+                row.milliseconds === undefined || row.milliseconds === null ? '' : millis(row.milliseconds),
+              ]
+                .filter(Boolean)
+                .join(' · '),
+          },
+          {
+            key: 'subject',
+            name: 'Subject or text',
+            wide: true,
+            cell: (row) => row.subject ?? row.response?.text.slice(0, 120) ?? '',
+          },
+        ])
+      }
+    />`}
+    <${Command}
+      parts=${[
+        'tail',
+        place,
+        ...(only ? [`--${only}`] : []),
+        ...(type ? ['--type', type] : []),
+        ...(outcome ? ['--outcome', outcome] : []),
+        ...(status ? ['--status', status] : []),
+      ]}
+    />
   `;
 }
 

@@ -16,7 +16,13 @@ const ROLES = [
   ['operate', 'also hold, replay and redrive'],
   ['admin', 'everything'],
 ];
-const LIFETIMES = [['', 'never'], ['1', 'in an hour'], ['8', 'in 8 hours'], ['168', 'in 7 days'], ['2160', 'in 90 days']];
+const LIFETIMES = [
+  ['', 'never'],
+  ['1', 'in an hour'],
+  ['8', 'in 8 hours'],
+  ['168', 'in 7 days'],
+  ['2160', 'in 90 days'],
+];
 const LINK_LIFETIMES = LIFETIMES.slice(1, 4);
 const HOUR = 3_600_000;
 
@@ -27,20 +33,58 @@ export function TokenTable({ poll, name, filter, empty }) {
   useChanges(poll.refresh);
   const revoke = async (token) => {
     const line = command('tokens', 'revoke', token.name, '--yes');
-    const isSure = await ask({ title: `Revoke ${token.name}?`, body: 'Its holders are refused at once; their streams and sessions end.', confirm: 'Revoke', danger: true, line });
+    const isSure = await ask({
+      title: `Revoke ${token.name}?`,
+      body: 'Its holders are refused at once; their streams and sessions end.',
+      confirm: 'Revoke',
+      danger: true,
+      line,
+    });
     if (isSure) run(() => call('DELETE', `/tokens/${encodeURIComponent(token.name)}`), `${token.name} revoked`, line);
   };
-  return html`<${Loaded} poll=${poll} isEmpty=${(data) => !data.value.some(filter)} empty=${empty}>${(/** @type {Schemas['TokenList']} */ data) => html`
-    <${Table} name=${name} rows=${data.value.filter(filter)} id=${(row) => row.name} columns=${/** @type {import('../table.js').Columns<Schemas['Token']>} */ ([
-      { key: 'name', name: 'Name', cell: (row) => html`<b data-open tabindex="-1">${row.name}</b>` },
-      { key: 'roles', name: 'Roles', cell: (row) => row.roles.join(', ') },
-      { key: 'scopes', name: 'For', wide: true, cell: (row) => row.scopes.join(', ') || 'the whole server' },
-      { key: 'created', name: 'Created', cell: (row) => html`<${Time} at=${row.created} /> by ${row.createdBy}` },
-      { key: 'expires', name: 'Expires', cell: (row) => (row.expires ? html`<${Time} at=${row.expires} />` : 'never') },
-      { key: 'used', name: 'Last used', cell: (row) => (row.lastUsed ? html`<${Time} at=${row.lastUsed} />` : 'never') },
-      may('admin') && { key: 'revoke', name: 'Action', cell: (row) => html`<button type="button" class="small" aria-label=${`Revoke ${row.name}`} onClick=${() => revoke(row)}>Revoke …</button>` },
-    ])} />`}<//>
-    <${Command} parts=${['tokens', 'list']} />`;
+  return html`
+    <${Loaded} poll=${poll} isEmpty=${(data) => !data.value.some(filter)} empty=${empty}>
+      ${(/** @type {Schemas['TokenList']} */ data) => html`<${Table}
+        name=${name}
+        rows=${data.value.filter(filter)}
+        id=${(row) => row.name}
+        columns=${
+          /** @type {import('../table.js').Columns<Schemas['Token']>} */ ([
+            {
+              key: 'name',
+              name: 'Name',
+              cell: (row) => html`<b data-open tabindex="-1">
+                ${row.name}
+              </b>`,
+            },
+            { key: 'roles', name: 'Roles', cell: (row) => row.roles.join(', ') },
+            { key: 'scopes', name: 'For', wide: true, cell: (row) => row.scopes.join(', ') || 'the whole server' },
+            {
+              key: 'created',
+              name: 'Created',
+              cell: (row) => html`
+                <${Time} at=${row.created} /> by ${row.createdBy}
+              `,
+            },
+            { key: 'expires', name: 'Expires', cell: (row) => (row.expires ? html`<${Time} at=${row.expires} />` : 'never') },
+            {
+              key: 'used',
+              name: 'Last used',
+              cell: (row) => (row.lastUsed ? html`<${Time} at=${row.lastUsed} />` : 'never'),
+            },
+            may('admin') && {
+              key: 'revoke',
+              name: 'Action',
+              cell: (row) => html`<button type="button" class="small" aria-label=${`Revoke ${row.name}`} onClick=${() => revoke(row)}>
+                Revoke …
+              </button>`,
+            },
+          ])
+        }
+      />`}
+    <//>
+    <${Command} parts=${['tokens', 'list']} />
+  `;
 }
 
 export const useTokens = () => usePoll((signal) => get('/tokens', signal), ['tokens'], 5000);
@@ -49,9 +93,16 @@ export default function Tokens() {
   const [isNew, setNew] = useState(false);
   return html`
     <${Head} title="Tokens" about="A token permits its roles, for the whole server or for a part of it.">
-      ${may('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>New token …</button>`}
+      ${may('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>
+        New token …
+      </button>`}
     <//>
-    <${TokenTable} poll=${useTokens()} name="Tokens" filter=${(token) => !isLink(token)} empty="There is no named token yet. Programs and operators use the admin token." />
+    <${TokenTable}
+      poll=${useTokens()}
+      name="Tokens"
+      filter=${(token) => !isLink(token)}
+      empty="There is no named token yet. Programs and operators use the admin token."
+    />
     ${isNew && html`<${NewToken} onClose=${() => setNew(false)} />`}
   `;
 }
@@ -78,25 +129,74 @@ export function NewToken({ onClose, isPortal = false }) {
       setError(problem);
     }
   };
-  const errorAt = (field) => (error?.target === field || (field === 'name' && error?.status === 409) ? error.message : null);
+  const errorAt = (field) =>
+    error?.target === field || (field === 'name' && error?.status === 409) ? error.message : null;
   const toggle = (role) => setRoles(roles.includes(role) ? roles.filter((one) => one !== role) : [...roles, role]);
-  if (token) return html`<${Dialog} title=${`${token.name} is created`} onClose=${onClose}><${Secret} text=${token.link ?? token.token} isLink=${isPortal} onClose=${onClose} /><//>`;
+  if (token)
+    return html`<${Dialog} title=${`${token.name} is created`} onClose=${onClose}>
+      <${Secret} text=${token.link ?? token.token} isLink=${isPortal} onClose=${onClose} />
+    <//>`;
   return html`<${Dialog} title=${isPortal ? 'New portal link' : 'New token'} onClose=${onClose}>
     <form class="fields" onSubmit=${create}>
-      <${Field} label="Name" value=${name} required data-first error=${errorAt('name')} hint="1 to 64 letters, digits, '.', '_' and '-'" onInput=${(event) => setName(event.currentTarget.value)} />
-      ${!isPortal && html`<fieldset><legend>Roles</legend>${ROLES.map(([role, about]) => html`<label key=${role}><input type="checkbox" checked=${roles.includes(role)} onChange=${() => toggle(role)} /> ${role} <span class="faint">${about}</span></label>`)}
-        ${errorAt('roles') && html`<p class="wrong">${errorAt('roles')}</p>`}</fieldset>`}
-      <${Field} label=${isPortal ? 'Event subscriptions' : 'Limited to'} value=${scopes} required=${isPortal} placeholder=${isPortal ? 'labels/team=shop' : 'the whole server'} error=${errorAt('scopes')} hint="Such as topics/orders or labels/team=shop, separated by spaces" onInput=${(event) => setScopes(event.currentTarget.value)} />
-      <${Select} label="Expires" value=${hours} onChange=${setHours} options=${isPortal ? LINK_LIFETIMES : LIFETIMES} error=${errorAt('expires')} />
+      <${Field}
+        label="Name"
+        value=${name}
+        required
+        data-first
+        error=${errorAt('name')}
+        hint="1 to 64 letters, digits, '.', '_' and '-'"
+        onInput=${(event) => setName(event.currentTarget.value)}
+      />
+      ${!isPortal && html`<fieldset>
+        <legend>Roles</legend>
+        ${ROLES.map(([role, about]) => html`<label key=${role}>
+          <input type="checkbox" checked=${roles.includes(role)} onChange=${() => toggle(role)} /> ${role}${' '}
+          <span class="faint">${about}</span>
+        </label>`)}
+        ${errorAt('roles') && html`<p class="wrong">${errorAt('roles')}</p>`}
+      </fieldset>`}
+      <${Field}
+        label=${isPortal ? 'Event subscriptions' : 'Limited to'}
+        value=${scopes}
+        required=${isPortal}
+        placeholder=${isPortal ? 'labels/team=shop' : 'the whole server'}
+        error=${errorAt('scopes')}
+        hint="Such as topics/orders or labels/team=shop, separated by spaces"
+        onInput=${(event) => setScopes(event.currentTarget.value)}
+      />
+      <${Select}
+        label="Expires"
+        value=${hours}
+        onChange=${setHours}
+        options=${isPortal ? LINK_LIFETIMES : LIFETIMES}
+        error=${errorAt('expires')}
+      />
       ${!['name', 'roles', 'scopes', 'expires'].some(errorAt) && html`<${Failed} error=${error} />`}
       <${Command} line=${line} parts=${[]} />
-      <div class="acts"><button type="submit" class="primary" disabled=${roles.length === 0}>Create</button><button type="button" onClick=${onClose}>Cancel</button></div>
+      <div class="acts">
+        <button type="submit" class="primary" disabled=${roles.length === 0}>
+          Create
+        </button>
+        <button type="button" onClick=${onClose}>
+          Cancel
+        </button>
+      </div>
     </form>
   <//>`;
 }
 
 /** What is shown once. */
 const Secret = ({ text, isLink: isAddress, onClose }) => html`
-  <p>${isAddress ? 'Who has the link can open it until it expires.' : 'Store the token now.'} It is not shown again.</p>
-  <pre class="text" tabindex="0" role="region" aria-label=${isAddress ? 'Link' : 'Token'}>${text}</pre>
-  <div class="acts"><${Copy} text=${text} name=${isAddress ? 'Copy the link' : 'Copy the token'} /><button type="button" class="primary" data-first onClick=${onClose}>Done</button></div>`;
+  <p>
+    ${isAddress ? 'Who has the link can open it until it expires.' : 'Store the token now.'} It is not shown again.
+  </p>
+  <pre class="text" tabindex="0" role="region" aria-label=${isAddress ? 'Link' : 'Token'}>
+    ${text}
+  </pre>
+  <div class="acts">
+    <${Copy} text=${text} name=${isAddress ? 'Copy the link' : 'Copy the token'} />
+    <button type="button" class="primary" data-first onClick=${onClose}>
+      Done
+    </button>
+  </div>
+`;

@@ -24,46 +24,107 @@ export default function Topic() {
   const id = useParams().get('id') ?? '';
   const topic = usePoll((signal) => get(pathOf(id), signal), ['topic', id], 10000);
   const isNamespace = isKind(id, 'namespaces');
-  const status = usePoll(isNamespace ? null : (signal) => /** @type {Promise<Schemas['TopicStatus']>} */ (get(`${pathOf(id)}/status`, signal)), ['topic status', id]);
+  const status = usePoll(
+    isNamespace
+      ? null
+      : (signal) => /** @type {Promise<Schemas['TopicStatus']>} */ (get(`${pathOf(id)}/status`, signal)),
+    ['topic status', id],
+  );
   useChanges(topic.refresh);
-  const [isTest, test] = useState(false);
+  const [isTest, setTest] = useState(false);
   const name = shortName(id);
   const argument = topicArgument(id);
   const removal = command('topics', 'delete', argument, '--yes');
   const gone = async () => {
-    if (await remove(id, name.split('/').at(-1), 'Its events and event subscriptions are deleted, too. Events that wait are lost.', removal)) go('topics');
+    if (
+      await remove(
+        id,
+        name.split('/').at(-1),
+        'Its events and event subscriptions are deleted, too. Events that wait are lost.',
+        removal,
+      )
+    )
+      go('topics');
   };
   return html`
     <${Head} title=${name} crumbs=${[['Topics', link('topics')]]}>
-      ${!isNamespace && html`<a href=${link('event', { topic: id })}>Events</a>
-      <a href=${link('tail', { topic: id })}>Live tail</a>`}
-      ${may('operate') && !isNamespace && html`<button type="button" onClick=${() => test(true)}>Publish a test event …</button>`}
-      ${may('admin') && !isNamespace && html`<button type="button" class="primary" onClick=${() => go('edit', { topic: id })}>New event subscription …</button>`}
-      ${may('admin') && html`<button type="button" class="danger" onClick=${gone}>Delete …</button>`}
+      ${!isNamespace && html`
+        <a href=${link('event', { topic: id })}>Events</a>
+        <a href=${link('tail', { topic: id })}>Live tail</a>
+      `}
+      ${may('operate') && !isNamespace && html`<button type="button" onClick=${() => setTest(true)}>
+        Publish a test event …
+      </button>`}
+      ${may('admin') && !isNamespace && html`<button type="button" class="primary" onClick=${() => go('edit', { topic: id })}>
+        New event subscription …
+      </button>`}
+      ${may('admin') && html`<button type="button" class="danger" onClick=${gone}>
+        Delete …
+      </button>`}
     <//>
-    <${Loaded} poll=${topic}>${(data) => html`
-      <${Failed} error=${status.error} />
-      ${isTest && html`<${TestEvent} topic=${id} schema=${data.properties.inputSchema} onClose=${() => test(false)} />`}
-      ${status.data?.full && html`<div class="notice bad" role="alert"><strong>This topic is full.</strong><p>Its backlog is at journal.backlog_max, so publishers get 503. The slowest event subscription is ${status.data.largestBacklog?.subscription}.</p></div>`}
-      ${status.data && html`<${Figures} data=${status.data} id=${id} />`}
-      <div class="panel"><${Facts} rows=${[
-        ['Resource', html`<code>${data.id}</code> <${Copy} text=${data.id} />`],
-        ['Endpoint', data.properties.endpoint && html`<code>${data.properties.endpoint}</code> <${Copy} text=${data.properties.endpoint} />`],
-        ['Schema', data.properties.inputSchema],
-        ['Retry edition', data.properties.edition],
-        ['Publish with keys', data.properties.disableLocalAuth === undefined ? null : data.properties.disableLocalAuth ? 'off' : 'on'],
-        ['Allowed addresses', data.properties.inboundIpRules?.map((rule) => rule.ipMask).join(', ') || 'all'],
-        ['Tags', Object.entries(data.tags ?? {}).map(([key, value]) => `${key}=${value}`).join(', ')],
-        status.data?.largestBacklog && ['Largest backlog', `${status.data.largestBacklog.subscription}: ${bytes(status.data.largestBacklog.bytes)}`],
-        status.data && ['Actor', `incarnation ${num(status.data.actor.incarnation)}, ${num(status.data.actor.restarts)} restarts`],
-      ]} />
-      <${Command} parts=${['topics', 'show', argument]} /></div>
-      ${!isNamespace && html`<${History} topic=${id} />`}
-      ${may('admin') && hasKeys(id) && html`<${Keys} id=${id} argument=${argument} />`}
-      ${(isNamespace || isKind(id, 'domains')) && html`<${Inner} id=${id} isNamespace=${isNamespace} />`}
-      ${!isNamespace && html`<${Subscriptions} id=${id} />`}
-      ${hasEventTypes(id) && html`<${EventTypes} topic=${id} />`}
-    `}<//>
+    <${Loaded} poll=${topic}>
+      ${(data) => html`
+        <${Failed} error=${status.error} />
+        ${isTest && html`<${TestEvent} topic=${id} schema=${data.properties.inputSchema} onClose=${() => setTest(false)} />`}
+        ${status.data?.full && html`<div class="notice bad" role="alert">
+          <strong>This topic is full.</strong>
+          <p>
+            Its backlog is at journal.backlog_max, so publishers get 503. The slowest event subscription is${' '}
+            ${status.data.largestBacklog?.subscription}.
+          </p>
+        </div>`}
+        ${status.data && html`<${Figures} data=${status.data} id=${id} />`}
+        <div class="panel">
+          <${Facts}
+            rows=${[
+              [
+                'Resource',
+                html`
+                  <code>${data.id}</code> <${Copy} text=${data.id} />
+                `,
+              ],
+              [
+                'Endpoint',
+                data.properties.endpoint && html`
+                  <code>${data.properties.endpoint}</code> <${Copy} text=${data.properties.endpoint} />
+                `,
+              ],
+              ['Schema', data.properties.inputSchema],
+              ['Retry edition', data.properties.edition],
+              [
+                'Publish with keys',
+                data.properties.disableLocalAuth === undefined
+                  ? null
+                  : data.properties.disableLocalAuth
+                    ? 'off'
+                    : 'on',
+              ],
+              ['Allowed addresses', data.properties.inboundIpRules?.map((rule) => rule.ipMask).join(', ') || 'all'],
+              [
+                'Tags',
+                Object.entries(data.tags ?? {})
+                  .map(([key, value]) => `${key}=${value}`)
+                  .join(', '),
+              ],
+              status.data?.largestBacklog && [
+                'Largest backlog',
+                `${status.data.largestBacklog.subscription}: ${bytes(status.data.largestBacklog.bytes)}`,
+              ],
+              status.data && [
+                'Actor',
+                `incarnation ${num(status.data.actor.incarnation)}, ${num(status.data.actor.restarts)} restarts`,
+              ],
+            ]}
+          />
+          <${Command} parts=${['topics', 'show', argument]} />
+        </div>
+        ${!isNamespace && html`<${History} topic=${id} />`}
+        ${may('admin') && hasKeys(id) && html`<${Keys} id=${id} argument=${argument} />`}
+        ${(isNamespace || isKind(id, 'domains')) && html`<${Inner} id=${id} isNamespace=${isNamespace} />`}
+        ${!isNamespace && html`<${Subscriptions} id=${id} />`}
+        ${hasEventTypes(id) && html`<${EventTypes} topic=${id} />`}
+      `}
+    <//>
   `;
 }
 
@@ -72,10 +133,24 @@ function Figures({ data, id }) {
   const kept = BigInt(data.logBeforeSequence) - BigInt(data.logFromSequence);
   return html`<dl class="figures">
     <${Figure} name="Published" value=${rate(data.publishedPerSecond)} />
-    <${Figure} name="Bytes" value=${data.bytesPerSecond === null || data.bytesPerSecond === undefined ? '–' : `${bytes(data.bytesPerSecond)}/s`} />
+    <${Figure}
+      name="Bytes"
+      value=${
+        data.bytesPerSecond === null || data.bytesPerSecond === undefined ? '–' : `${bytes(data.bytesPerSecond)}/s`
+      }
+    />
     <${Figure} name="Published in all" value=${num(data.published)} />
-    <${Figure} name="Without a match" value=${num(data.unmatched)} kind=${data.unmatched > 0 ? 'warn' : ''} title="Events that matched no event subscription, since the start of the server" />
-    ${data.duplicateEvents > 0 && html`<${Figure} name="Duplicates" value=${num(data.duplicateEvents)} title="Events whose id was accepted before, since the start of the server" />`}
+    <${Figure}
+      name="Without a match"
+      value=${num(data.unmatched)}
+      kind=${data.unmatched > 0 ? 'warn' : ''}
+      title="Events that matched no event subscription, since the start of the server"
+    />
+    ${data.duplicateEvents > 0 && html`<${Figure}
+      name="Duplicates"
+      value=${num(data.duplicateEvents)}
+      title="Events whose id was accepted before, since the start of the server"
+    />`}
     <${Figure} name="Event subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions', { topic: id })} />
     <${Figure} name="Stored events" value=${num(kept.toString())} href=${link('event', { topic: id })} />
     <${Figure} name="Log begins" value=${data.logFrom ? html`<${Time} at=${data.logFrom} />` : '–'} />
@@ -84,58 +159,137 @@ function Figures({ data, id }) {
 
 function Inner({ id }) {
   const poll = usePoll((signal) => inner(id, signal), ['inner', id], 5000);
-  return html`<h2>Topics in it</h2>
-    <${Loaded} poll=${poll} empty="No topic in it yet. A domain topic is created with its first event subscription.">${(rows) => html`
-      <${Table} name="Topics in it" rows=${rows} id=${(row) => row.id} columns=${/** @type {import('../table.js').Columns<any>} */ ([
-        { key: 'name', name: 'Name', cell: (row) => html`<a data-open href=${link('topic', { id: row.id })}>${row.name}</a>` },
-        { key: 'state', name: 'State', cell: (row) => row.properties.provisioningState },
-      ])} />`}
-    <//>`;
+  return html`
+    <h2>Topics in it</h2>
+    <${Loaded} poll=${poll} empty="No topic in it yet. A domain topic is created with its first event subscription.">
+      ${(rows) => html`<${Table}
+        name="Topics in it"
+        rows=${rows}
+        id=${(row) => row.id}
+        columns=${
+          /** @type {import('../table.js').Columns<any>} */ ([
+            {
+              key: 'name',
+              name: 'Name',
+              cell: (row) => html`<a data-open href=${link('topic', { id: row.id })}>
+                ${row.name}
+              </a>`,
+            },
+            { key: 'state', name: 'State', cell: (row) => row.properties.provisioningState },
+          ])
+        }
+      />`}
+    <//>
+  `;
 }
 
 function Subscriptions({ id }) {
   const poll = usePoll((signal) => subscriptionsOf(id, signal), ['subscriptions of', id], 5000);
   const figures = usePoll((signal) => top({ topic: id, by: 'name', top: 500 }, signal), ['conditions of', id], 5000);
-  const lines = new Map((figures.data?.top ?? []).map((line) => [subscriptionId(line.topic, line.subscription).toLowerCase(), line]));
+  const lines = new Map(
+    (figures.data?.top ?? []).map((line) => [subscriptionId(line.topic, line.subscription).toLowerCase(), line]),
+  );
   useChanges(poll.refresh);
-  return html`<h2>Event subscriptions</h2>
-    <${Loaded} poll=${poll} empty=${html`<p>Nothing subscribes to this topic, so its events go nowhere.</p><${Command} parts=${['subscriptions', 'create', topicArgument(id), 'NAME', '--endpoint', 'https://example.com/hook']} />`}>${(rows) => html`
-      <${Table} name="Event subscriptions" rows=${rows} id=${(row) => row.id} columns=${/** @type {import('../table.js').Columns<Schemas['EventSubscription'] & { properties: any }>} */ ([
-        { key: 'name', name: 'Name', cell: (row) => html`<a data-open href=${link('subscription', { id: row.id })}>${row.name}</a>` },
-        { key: 'endpoint', name: 'Endpoint', cell: (row) => html`<${Middle} text=${address(row.properties)} />` },
-        { key: 'types', name: 'Event types', cell: (row) => row.properties.filter?.includedEventTypes?.join(', ') || 'all' },
-        { key: 'condition', name: 'Condition', cell: (row) => {
-          const line = lines.get(row.id.toLowerCase());
-          const { provisioningState } = row.properties;
-          return html`${line && html`<${Condition} line=${line} />`} ${provisioningState !== 'Succeeded' && html`<${Badge} kind="warn">${provisioningState}<//>`}`;
-        } },
-      ])} />
-      <p><a href=${link('subscriptions', { topic: id })}>Figures of these event subscriptions</a></p>`}
-    <//>`;
+  return html`
+    <h2>Event subscriptions</h2>
+    <${Loaded}
+      poll=${poll}
+      empty=${
+        html`
+          <p>Nothing subscribes to this topic, so its events go nowhere.</p>
+          <${Command}
+            parts=${['subscriptions', 'create', topicArgument(id), 'NAME', '--endpoint', 'https://example.com/hook']}
+          />
+        `
+      }
+    >
+      ${(rows) => html`
+        <${Table}
+          name="Event subscriptions"
+          rows=${rows}
+          id=${(row) => row.id}
+          columns=${
+            /** @type {import('../table.js').Columns<Schemas['EventSubscription'] & { properties: any }>} */ ([
+              {
+                key: 'name',
+                name: 'Name',
+                cell: (row) => html`<a data-open href=${link('subscription', { id: row.id })}>
+                  ${row.name}
+                </a>`,
+              },
+              { key: 'endpoint', name: 'Endpoint', cell: (row) => html`<${Middle} text=${address(row.properties)} />` },
+              {
+                key: 'types',
+                name: 'Event types',
+                cell: (row) => row.properties.filter?.includedEventTypes?.join(', ') || 'all',
+              },
+              {
+                key: 'condition',
+                name: 'Condition',
+                cell: (row) => {
+                  const line = lines.get(row.id.toLowerCase());
+                  const { provisioningState } = row.properties;
+                  return html`
+                    ${line && html`<${Condition} line=${line} />`}${' '}
+                    ${provisioningState !== 'Succeeded' && html`<${Badge} kind="warn">${provisioningState}<//>`}
+                  `;
+                },
+              },
+            ])
+          }
+        />
+        <p>
+          <a href=${link('subscriptions', { topic: id })}>Figures of these event subscriptions</a>
+        </p>
+      `}
+    <//>
+  `;
 }
 
 /** Access keys: hidden until they are asked for. */
 function Keys({ id, argument }) {
-  const [keys, set] = useState(/** @type {Schemas['Keys'] | null} */ (null));
+  const [keys, setKeys] = useState(/** @type {Schemas['Keys'] | null} */ (null));
   const reveal = async () => {
     try {
-      set(await post(`${pathOf(id)}/listKeys`));
+      setKeys(await post(`${pathOf(id)}/listKeys`));
     } catch (error) {
       tell(error.message, { kind: 'bad' });
     }
   };
   const regenerate = async (keyName) => {
     const line = command('topics', 'keys', argument, '--regenerate', keyName, '--yes');
-    const yes = await ask({ title: `Replace ${keyName}?`, body: 'Publishers that use it are refused at once.', confirm: 'Replace', danger: true, typed: keyName, line });
-    if (yes) set((await run(() => call('POST', `${pathOf(id)}/regenerateKey`, { body: { keyName } }), `${keyName} replaced`, line)) ?? keys);
+    const yes = await ask({
+      title: `Replace ${keyName}?`,
+      body: 'Publishers that use it are refused at once.',
+      confirm: 'Replace',
+      danger: true,
+      typed: keyName,
+      line,
+    });
+    if (yes)
+      setKeys(
+        (await run(
+          () => call('POST', `${pathOf(id)}/regenerateKey`, { body: { keyName } }),
+          `${keyName} replaced`,
+          line,
+        )) ?? keys,
+      );
   };
   return html`<section class="panel" aria-label="Access keys">
     <h2>Access keys</h2>
-    ${keys === null
-      ? html`<button type="button" onClick=${reveal}>Reveal the keys</button>`
-      : html`${['key1', 'key2'].map((name) => html`<div class="toolbar" key=${name}><b>${name}</b> <code>${keys[name]}</code> <${Copy} text=${keys[name]} />
-          <button type="button" class="small danger" onClick=${() => regenerate(name)}>Replace …</button></div>`)}
-        <button type="button" onClick=${() => set(null)}>Hide</button>`}
+    ${keys === null ? html`<button type="button" onClick=${reveal}>
+      Reveal the keys
+    </button>` : html`
+      ${['key1', 'key2'].map((name) => html`<div class="toolbar" key=${name}>
+        <b>${name}</b> <code>${keys[name]}</code> <${Copy} text=${keys[name]} />
+        <button type="button" class="small danger" onClick=${() => regenerate(name)}>
+          Replace …
+        </button>
+      </div>`)}
+      <button type="button" onClick=${() => setKeys(null)}>
+        Hide
+      </button>
+    `}
     <${Command} parts=${['topics', 'keys', argument]} />
   </section>`;
 }

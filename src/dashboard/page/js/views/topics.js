@@ -15,24 +15,76 @@ export default function Topics() {
   const [isNew, setNew] = useState(false);
   const wanted = text.toLowerCase();
   return html`
-    <${Head} title="Topics" about="What publishers send to: topics, domains of many topics, and namespaces for pull delivery.">
-      ${may('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>New topic …</button>`}
+    <${Head}
+      title="Topics"
+      about="What publishers send to: topics, domains of many topics, and namespaces for pull delivery."
+    >
+      ${may('admin') && html`<button type="button" class="primary" onClick=${() => setNew(true)}>
+        New topic …
+      </button>`}
     <//>
-    <div class="filters"><${Search} label="Search by name or tag" value=${text} onChange=${setText} /></div>
-    <${Loaded} poll=${poll} empty=${html`<p>There is no topic yet. Create one here, or from a shell:</p><${Command} parts=${['topics', 'create', 'orders']} />`}>
+    <div class="filters">
+      <${Search} label="Search by name or tag" value=${text} onChange=${setText} />
+    </div>
+    <${Loaded}
+      poll=${poll}
+      empty=${
+        html`
+          <p>There is no topic yet. Create one here, or from a shell:</p>
+          <${Command} parts=${['topics', 'create', 'orders']} />
+        `
+      }
+    >
       ${(all) => {
-        const rows = all.filter((one) => `${one.id} ${JSON.stringify(one.tags ?? {})}`.toLowerCase().includes(wanted));
+        const rows = all.filter((one) =>
+          `${one.id} ${JSON.stringify(one.tags ?? {})}`.toLowerCase().includes(wanted),
+        );
         return html`
-          <p class="faint" role="status">${num(rows.length)} of ${num(all.length)}</p>
-          <${Table} name="Topics" rows=${rows} id=${(row) => row.id} columns=${/** @type {import('../table.js').Columns<import('../resources.js').Topic>} */ ([
-            { key: 'name', name: 'Name', cell: (row) => html`<a data-open href=${link('topic', { id: row.id })} title=${row.id}>${shortName(row.id)}</a>` },
-            { key: 'kind', name: 'Kind', cell: (row) => row.kind },
-            { key: 'schema', name: 'Schema', cell: (row) => row.properties.inputSchema ?? '–' },
-            { key: 'edition', name: 'Edition', cell: (row) => row.properties.edition ?? '–' },
-            { key: 'state', name: 'State', cell: (row) => (row.properties.provisioningState === 'Succeeded' ? html`<${Badge} kind="ok">Succeeded<//>` : html`<${Badge} kind="warn">${row.properties.provisioningState}<//>`) },
-            { key: 'tags', name: 'Tags', cell: (row) => Object.entries(row.tags ?? {}).map(([name, value]) => `${name}=${value}`).join(', ') },
-            { key: 'changed', name: 'Changed', cell: (row) => html`<${Time} at=${row.systemData?.lastModifiedAt} /> ${row.systemData?.lastModifiedBy ? `by ${row.systemData.lastModifiedBy}` : ''}` },
-          ])} />`;
+          <p class="faint" role="status">
+            ${num(rows.length)} of ${num(all.length)}
+          </p>
+          <${Table}
+            name="Topics"
+            rows=${rows}
+            id=${(row) => row.id}
+            columns=${
+              /** @type {import('../table.js').Columns<import('../resources.js').Topic>} */ ([
+                {
+                  key: 'name',
+                  name: 'Name',
+                  cell: (row) => html`<a data-open href=${link('topic', { id: row.id })} title=${row.id}>
+                    ${shortName(row.id)}
+                  </a>`,
+                },
+                { key: 'kind', name: 'Kind', cell: (row) => row.kind },
+                { key: 'schema', name: 'Schema', cell: (row) => row.properties.inputSchema ?? '–' },
+                { key: 'edition', name: 'Edition', cell: (row) => row.properties.edition ?? '–' },
+                {
+                  key: 'state',
+                  name: 'State',
+                  cell: (row) =>
+                    row.properties.provisioningState === 'Succeeded' ? html`<${Badge} kind="ok">Succeeded<//>` : html`<${Badge} kind="warn">${row.properties.provisioningState}<//>`,
+                },
+                {
+                  key: 'tags',
+                  name: 'Tags',
+                  cell: (row) =>
+                    Object.entries(row.tags ?? {})
+                      .map(([name, value]) => `${name}=${value}`)
+                      .join(', '),
+                },
+                {
+                  key: 'changed',
+                  name: 'Changed',
+                  cell: (row) => html`
+                    <${Time} at=${row.systemData?.lastModifiedAt} />${' '}
+                    ${row.systemData?.lastModifiedBy ? `by ${row.systemData.lastModifiedBy}` : ''}
+                  `,
+                },
+              ])
+            }
+          />
+        `;
       }}
     <//>
     ${isNew && html`<${NewTopic} onClose=${() => setNew(false)} />`}
@@ -40,7 +92,10 @@ export default function Topics() {
 }
 
 const KINDS = { topics: 'topic', domains: 'domain', namespaces: 'namespace' };
-const SCHEMAS = [['EventGridSchema', 'Event Grid'], ['CloudEventSchemaV1_0', 'CloudEvents 1.0']];
+const SCHEMAS = [
+  ['EventGridSchema', 'Event Grid'],
+  ['CloudEventSchemaV1_0', 'CloudEvents 1.0'],
+];
 
 function NewTopic({ onClose }) {
   const [kind, setKind] = useState('topics');
@@ -48,7 +103,12 @@ function NewTopic({ onClose }) {
   const [schema, setSchema] = useState(SCHEMAS[0][0]);
   const [error, setError] = useState(/** @type {any} */ (null));
   const isNamespace = kind === 'namespaces';
-  const line = command('topics', 'create', kind === 'topics' ? name || 'NAME' : `${kind}/${name || 'NAME'}`, ...(isNamespace ? [] : ['--input-schema', schema]));
+  const line = command(
+    'topics',
+    'create',
+    kind === 'topics' ? name || 'NAME' : `${kind}/${name || 'NAME'}`,
+    ...(isNamespace ? [] : ['--input-schema', schema]),
+  );
   const submit = async (event) => {
     event.preventDefault();
     const id = idOf(`${kind}/${name}`);
@@ -70,11 +130,32 @@ function NewTopic({ onClose }) {
   return html`<${Dialog} title="New topic" onClose=${onClose}>
     <form class="fields" onSubmit=${submit}>
       <${Select} label="Kind" value=${kind} onChange=${setKind} options=${Object.entries(KINDS)} />
-      <${Field} label="Name" value=${name} required data-first error=${isTaken ? `A ${KINDS[kind]} with this name exists. Choose another one.` : error?.target ? error.message : null} hint="3 to 50 letters, digits and hyphens" onInput=${(event) => setName(event.currentTarget.value)} />
+      <${Field}
+        label="Name"
+        value=${name}
+        required
+        data-first
+        error=${
+          isTaken
+            ? `A ${KINDS[kind]} with this name exists. Choose another one.`
+            : error?.target
+              ? error.message
+              : null
+        }
+        hint="3 to 50 letters, digits and hyphens"
+        onInput=${(event) => setName(event.currentTarget.value)}
+      />
       ${!isNamespace && html`<${Select} label="Schema of published events" value=${schema} onChange=${setSchema} options=${SCHEMAS} />`}
       ${!isTaken && !error?.target && html`<${Failed} error=${error} />`}
       <${Command} line=${line} parts=${[]} />
-      <div class="acts"><button type="submit" class="primary">Create</button><button type="button" onClick=${onClose}>Cancel</button></div>
+      <div class="acts">
+        <button type="submit" class="primary">
+          Create
+        </button>
+        <button type="button" onClick=${onClose}>
+          Cancel
+        </button>
+      </div>
     </form>
   <//>`;
 }

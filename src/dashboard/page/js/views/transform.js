@@ -12,26 +12,89 @@ import { Badge, Command, Failed, Select } from '../ui.js';
 /** @param {{ id: string, transform: any }} props */
 export function TransformBench({ id, transform }) {
   const [last, setLast] = useState('10');
-  const [report, set] = useState(/** @type {Schemas['TransformReport'] | null} */ (null));
-  const [error, fail] = useState(/** @type {any} */ (null));
+  const [report, setReport] = useState(/** @type {Schemas['TransformReport'] | null} */ (null));
+  const [error, setError] = useState(/** @type {any} */ (null));
   const { topic, name } = splitId(id);
   const test = async (event) => {
     event.preventDefault();
-    fail(null);
-    await post(`${pathOf(id)}/testTransform`, { last: Number(last), transform: transform ?? {} }).then(set, fail);
+    setError(null);
+    await post(`${pathOf(id)}/testTransform`, { last: Number(last), transform: transform ?? {} }).then(
+      setReport,
+      setError,
+    );
   };
   return html`<form onSubmit=${test} aria-label="Try the transformation">
     <div class="filters">
-      <${Select} label="Events to transform" value=${last} onChange=${setLast} options=${[['10', 'the newest 10'], ['100', 'the newest 100']]} />
-      <div class="acts"><button type="submit">Test the transformation</button></div>
+      <${Select}
+        label="Events to transform"
+        value=${last}
+        onChange=${setLast}
+        options=${[
+          ['10', 'the newest 10'],
+          ['100', 'the newest 100'],
+        ]}
+      />
+      <div class="acts">
+        <button type="submit">Test the transformation</button>
+      </div>
     </div>
     <${Failed} error=${error} />
-    ${report && html`<p role="status"><b>${num(report.tested - report.failed)} of ${num(report.tested)} are transformed</b></p>
-      <${Table} name="Transformed events" rows=${report.results} id=${(row) => row.id} columns=${/** @type {import('../table.js').Columns<Schemas['TransformReportLine']>} */ ([
-        { key: 'id', name: 'Event', cell: (row) => html`<a data-open href=${link('event', { topic, id: row.id })}>${row.id}</a>` },
-        { key: 'request', name: 'Request', cell: (row) => (row.error ? html`<${Badge} kind="bad">fails<//>` : [row.method, row.pathSuffix, ...Object.entries(row.headers ?? {}).map(([key, value]) => `${key}: ${value}`)].filter(Boolean).join(' · ')) },
-        { key: 'body', name: 'Body', wide: true, cell: (row) => row.error ?? html`<pre class="text">${row.body === undefined ? 'the event' : isJson(row.body) ? pretty(row.body) : row.body}</pre>` },
-      ])} />`}
-    <${Command} line=${command('subscriptions', 'test-transform', topicArgument(topic), name, '--draft', 'transform.json', '--last', last)} parts=${[]} />
+    ${report && html`
+      <p role="status">
+        <b>
+          ${num(report.tested - report.failed)} of ${num(report.tested)} are transformed
+        </b>
+      </p>
+      <${Table}
+        name="Transformed events"
+        rows=${report.results}
+        id=${(row) => row.id}
+        columns=${
+          /** @type {import('../table.js').Columns<Schemas['TransformReportLine']>} */ ([
+            {
+              key: 'id',
+              name: 'Event',
+              cell: (row) => html`<a data-open href=${link('event', { topic, id: row.id })}>
+                ${row.id}
+              </a>`,
+            },
+            {
+              key: 'request',
+              name: 'Request',
+              cell: (row) =>
+                row.error ? html`<${Badge} kind="bad">fails<//>` : [
+                  row.method,
+                  row.pathSuffix,
+                  ...Object.entries(row.headers ?? {}).map(([key, value]) => `${key}: ${value}`),
+                ]
+                  .filter(Boolean)
+                  .join(' · '),
+            },
+            {
+              key: 'body',
+              name: 'Body',
+              wide: true,
+              cell: (row) =>
+                row.error ?? html`<pre class="text">
+                  ${row.body === undefined ? 'the event' : isJson(row.body) ? pretty(row.body) : row.body}
+                </pre>`,
+            },
+          ])
+        }
+      />
+    `}
+    <${Command}
+      line=${command(
+        'subscriptions',
+        'test-transform',
+        topicArgument(topic),
+        name,
+        '--draft',
+        'transform.json',
+        '--last',
+        last,
+      )}
+      parts=${[]}
+    />
   </form>`;
 }
