@@ -108,6 +108,10 @@ pub(super) fn unopened_store(
 fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
     RocksOptions {
         open_tables: budget.open_tables_max(),
+        is_beside_others: config
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.shards > 1),
         ..store_options(&config.journal)
     }
 }
