@@ -128,6 +128,8 @@ pub struct Claims {
     /// The process that had the name when this one started, as long as it may run, and the revision
     /// of its record.
     namesake: Option<(NodeId, u64)>,
+    /// Since when that record was seen to change.
+    namesake_since: Option<Duration>,
     /// Since when reads lack the node's renewals, and the revision of its record there.
     lost_since: Option<(Duration, u64)>,
     /// How long each request for a shard was seen, in time in which records could be read.
@@ -171,6 +173,7 @@ impl Claims {
             confirmed: None,
             read: None,
             namesake: None,
+            namesake_since: None,
             lost_since: None,
             requests: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -326,11 +329,7 @@ impl Claims {
             }
             // The record of an earlier process of the name, which this one replaces.
             Some(own) if self.confirmed.is_none() => {
-                let namesake = (own.value.id.clone(), own.revision);
-                if self.namesake.as_ref().is_some_and(|seen| *seen != namesake) {
-                    return Err(ReadProblem::NameTaken);
-                }
-                self.namesake = Some(namesake);
+                self.note_namesake(now, (own.value.id.clone(), own.revision))?;
                 self.revision = own.revision;
             }
             Some(own) => return Err(self.note_lost_renewals(now, own.revision)),
@@ -392,6 +391,19 @@ impl Claims {
             self.note_owner(shard, now);
             if self.marks.known(shard).conflict.is_some() {
                 self.give_up_owned(shard);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the record of another process with the node's name. A server that fell behind shows
+    /// what a process that has ended once wrote, too, but only one that runs goes on for the expiry.
+    fn note_namesake(&mut self, now: Duration, namesake: (NodeId, u64)) -> Result<(), ReadProblem> {
+        let before = self.namesake.replace(namesake);
+        if before.is_some() && before != self.namesake {
+            let since = *self.namesake_since.get_or_insert(now);
+            if now.saturating_sub(since) >= self.settings.intervals.expiry() {
+                return Err(ReadProblem::NameTaken);
             }
         }
         Ok(())

@@ -53,6 +53,13 @@ use gridhook_pull::{Peer, http::success_response};
 /// How long a request waits for an owner that takes it.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
 
+/// The longest time for the head of a response to a read: an owner may accept a request and say
+/// nothing, because what it sends does not arrive.
+const READ_MAX: Duration = Duration::from_secs(30);
+
+/// The same for other requests, some of which wait for events or for an endpoint.
+const CHANGE_MAX: Duration = Duration::from_mins(5);
+
 /// The pause after an owner has not accepted a connection.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -331,12 +338,16 @@ impl Hops {
         wait: Duration,
     ) -> Result<OwnerResponse, &'static str> {
         let until = Instant::now() + wait;
+        let is_read = [hyper::Method::GET, hyper::Method::HEAD].contains(outgoing.method());
+        let response_max = if is_read { READ_MAX } else { CHANGE_MAX };
         loop {
             let connection = timeout_at(until, self.connect_to_owner(side)).await;
             let (address, mut hop) = connection.map_err(|_| "no node owns the store")?;
             let lost = self.forwarder.clone().wait_until_lost(address.clone());
             let sent = tokio::select! {
                 sent = hop.try_send_request(outgoing) => sent,
+                () = sleep(response_max) => return Err("the owner did not answer in time; the \
+                    request may or may not have been processed"),
                 () = lost => return Err("the owner of the store has changed; the request may or \
                     may not have been processed"),
             };

@@ -1,6 +1,6 @@
 //! Wiring: the order of start and stop.
 //!
-//! Start: the addresses are bound and `startup_responder` answers there; the store is opened and
+//! Start: the addresses are bound and an interim server answers there; the store is opened and
 //! recovered; the actors of subscriptions with pending deliveries run before `/readyz` returns 200.
 //! Stop: long polls are answered; publishers are served for up to one second and then refused;
 //! requests in flight finish within `server.shutdown_timeout`; the journal is flushed. A second
@@ -26,15 +26,16 @@ mod local_store;
 mod local_topics;
 pub mod memory;
 mod node;
+mod recovery;
 mod reload;
 mod router;
+mod running_server;
 mod serve;
 mod service_notifier;
 mod settings;
 mod shards;
 mod shutdown;
 mod startup;
-mod startup_responder;
 mod system_topic;
 mod timekeeping;
 mod tls;

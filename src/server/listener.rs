@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use actix_server::{Server, ServerBuilder};
+use actix_server::ServerBuilder;
 use actix_web::web;
 use rustls::ServerConfig;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,12 +20,13 @@ use super::{
     descriptors::DescriptorBudget,
     forward::Forwarder,
     front::{
-        ConnectionLimit, HeadTimeouts, ListenerSettings, RefusalSlots,
+        ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections,
         hop::{HopAcceptor, ListenerSide},
     },
     io_error,
     node::WriteStall,
     router::{self, ShardRouter},
+    running_server::RunningServer,
     tls, worker_threads,
 };
 use gridhook_admin as admin;
@@ -39,7 +40,7 @@ use gridhook_publish as publish;
 use gridhook_publish::http::Publisher;
 use gridhook_pull as pull;
 
-/// The time for a 503 of `startup_responder` to reach its client before the server takes over the
+/// The time for a 503 of the interim server to reach its client once the server has taken over the
 /// sockets.
 const INTERIM_WAIT: Duration = Duration::from_secs(1);
 
@@ -231,13 +232,14 @@ impl HttpListener {
         }
     }
 
-    /// Answers requests while the server starts.
+    /// Answers requests while the server starts: `/healthz` and `/readyz` report the progress, every
+    /// other request receives 503 with `Retry-After`.
     pub(super) fn serve_interim(
         &self,
         config: &Config,
         budget: &DescriptorBudget,
         health: web::Data<health::ServerHealth>,
-    ) -> Result<Server, ServerError> {
+    ) -> Result<RunningServer, ServerError> {
         let configure =
             move |cfg: &mut web::ServiceConfig, _| admin::configure_starting(cfg, health.clone());
         self.serve_beside(config, budget, 1, INTERIM_WAIT, configure)
@@ -249,7 +251,7 @@ impl HttpListener {
         config: &Config,
         budget: &DescriptorBudget,
         Standby { context, forwarder }: Standby,
-    ) -> Result<Server, ServerError> {
+    ) -> Result<RunningServer, ServerError> {
         let is_divided = self.admin.is_some();
         let configure = move |cfg: &mut web::ServiceConfig, side| {
             admin::configure_standby(cfg, &context, role_of(is_divided, side));
@@ -270,7 +272,7 @@ impl HttpListener {
         config: &Config,
         budget: &DescriptorBudget,
         Front { context, router }: Front,
-    ) -> Result<Server, ServerError> {
+    ) -> Result<RunningServer, ServerError> {
         let is_divided = self.admin.is_some();
         let has_dashboard = config.server.dashboard;
         let configure = move |cfg: &mut web::ServiceConfig, side| {
@@ -300,13 +302,13 @@ impl HttpListener {
         workers: usize,
         stop_wait: Duration,
         configure: impl Fn(&mut web::ServiceConfig, ListenerSide) + Clone + Send + Sync + 'static,
-    ) -> Result<Server, ServerError> {
+    ) -> Result<RunningServer, ServerError> {
         let mut server = ServerBuilder::new()
             .workers(workers)
             .disable_signals()
             .shutdown_timeout(stop_wait.as_secs())
             .max_concurrent_connections(usize::MAX);
-        let refusal_slots = RefusalSlots::new(budget.refusals);
+        let server_connections = ServerConnections::new(budget.refusals);
         // The rest is for the connections to the owner, or for the server that takes over.
         let shares = self.connection_shares(config, budget.inbound / 2);
         let publishers = Some((&self.listener, ListenerSide::Publishers, shares.publishers));
@@ -326,7 +328,7 @@ impl HttpListener {
                 socket.try_clone()?,
                 self.tls.clone(),
                 connections,
-                &refusal_slots,
+                &server_connections,
             );
             let configure = configure.clone();
             let configure = move |cfg: &mut web::ServiceConfig| configure(cfg, side);
@@ -334,7 +336,7 @@ impl HttpListener {
                 .add_to(server, Arc::new(configure))
                 .map_err(io_error("cannot listen"))?;
         }
-        Ok(server.run())
+        Ok(RunningServer::start(server.run(), server_connections))
     }
 
     /// Serves the bound sockets.
@@ -343,7 +345,7 @@ impl HttpListener {
         config: &Config,
         budget: &DescriptorBudget,
         context: ListenerContext,
-    ) -> Result<Server, ServerError> {
+    ) -> Result<RunningServer, ServerError> {
         let workers = worker_threads(config);
         let operators_address = self.addresses[self.addresses.len() - 1];
         let own_url = self.own_url();
@@ -368,7 +370,7 @@ impl HttpListener {
             );
         }
         let server = server_of(config);
-        let refusal_slots = RefusalSlots::new(budget.refusals);
+        let server_connections = ServerConnections::new(budget.refusals);
         let role = if self.admin.is_some() {
             ListenerRole::Publishers
         } else {
@@ -380,21 +382,28 @@ impl HttpListener {
             self.listener,
             self.tls.clone(),
             publishers,
-            &refusal_slots,
+            &server_connections,
         );
         let mut server = settings
             .add_to(server, Arc::new(listener_services(&shared, role)))
             .map_err(io_error("cannot listen"))?;
         if let Some(admin) = self.admin {
             let operators = (operators, share_of_operator(operators));
-            let settings = listener_settings(config, admin, self.tls, operators, &refusal_slots);
+            let settings =
+                listener_settings(config, admin, self.tls, operators, &server_connections);
             let services = listener_services(&shared, ListenerRole::Operators);
             server = settings
                 .add_to(server, Arc::new(services))
                 .map_err(io_error("cannot listen"))?;
         }
         if let Some(nodes) = self.nodes {
-            server = nodes.add_to(server, config, (of_nodes, &refusal_slots), &shared, role)?;
+            server = nodes.add_to(
+                server,
+                config,
+                (of_nodes, &server_connections),
+                &shared,
+                role,
+            )?;
         }
         let validation = if config.delivery.validate.enabled {
             "required"
@@ -416,7 +425,7 @@ impl HttpListener {
                 dashboard::PATH
             );
         }
-        Ok(server.run())
+        Ok(RunningServer::start(server.run(), server_connections))
     }
 }
 
@@ -428,29 +437,28 @@ impl NodeListener {
         config: &Config,
         budget: &DescriptorBudget,
         context: ListenerContext,
-    ) -> Result<Server, ServerError> {
+    ) -> Result<RunningServer, ServerError> {
         let shared = ListenerShared::new(config, context);
         let role = role_of(
             config.server.admin_listen.is_some(),
             ListenerSide::Publishers,
         );
-        let refusal_slots = RefusalSlots::new(budget.refusals);
-        Ok(self
-            .add_to(
-                server_of(config),
-                config,
-                (budget.inbound, &refusal_slots),
-                &shared,
-                role,
-            )?
-            .run())
+        let server_connections = ServerConnections::new(budget.refusals);
+        let server = self.add_to(
+            server_of(config),
+            config,
+            (budget.inbound, &server_connections),
+            &shared,
+            role,
+        )?;
+        Ok(RunningServer::start(server.run(), server_connections))
     }
 
     fn add_to(
         self,
         server: ServerBuilder,
         config: &Config,
-        (connections, refusal_slots): (usize, &RefusalSlots),
+        (connections, server_connections): (usize, &ServerConnections),
         shared: &ListenerShared,
         role: ListenerRole,
     ) -> Result<ServerBuilder, ServerError> {
@@ -465,7 +473,7 @@ impl NodeListener {
             nodes,
             tls,
             (connections, connections),
-            refusal_slots,
+            server_connections,
         );
         // Each node forwards the requests of many clients.
         let limit = ConnectionLimit {
@@ -615,13 +623,13 @@ fn listener_settings(
     BoundSocket { listener, counters }: BoundSocket,
     tls: Option<ServerConfig>,
     (connections, of_address): (usize, usize),
-    refusal_slots: &RefusalSlots,
+    server_connections: &ServerConnections,
 ) -> ListenerSettings {
     let limits = &config.limits;
     ListenerSettings {
         listener,
         counters,
-        refusal_slots: refusal_slots.clone(),
+        connections: server_connections.clone(),
         tls,
         limit: ConnectionLimit {
             total: connections,

@@ -6,10 +6,9 @@
 
 mod stop;
 
-use std::{io, rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc};
 
 use actix_rt::task::JoinHandle;
-use actix_server::ServerHandle;
 use actix_web::web;
 
 use self::stop::{RunEnd, Running};
@@ -24,11 +23,11 @@ use super::{
     listener::{self, HttpListener, ListenerContext},
     node::{self, Ownership, Standing, TenureEnd},
     reload::{Reload, ReloadSignals},
+    running_server::RunningServer,
     service_notifier::ServiceNotifier,
     settings,
     shutdown::{self, StopSignals},
     startup::{self, Core, DeadLetterService},
-    startup_responder::StartupResponder,
     system_topic::{self, SystemTopic},
     timekeeping::Timekeeper,
     use_rules,
@@ -56,9 +55,6 @@ use gridhook_pull::LockTokenSealer;
 use gridhook_repair::backup::Backups;
 use gridhook_store::{Store, rocks::RocksStore};
 use gridhook_telemetry::trace::{TraceExporter, Tracer};
-
-/// The longest time that requests to a node are waited for whose start was abandoned.
-const RESPONDER_WAIT: Duration = Duration::from_secs(1);
 
 /// What has ended.
 pub(super) enum Served {
@@ -185,7 +181,7 @@ pub(super) struct Bound {
 /// The listeners for clients, and what answers there until the server serves.
 struct ClientSockets {
     listener: HttpListener,
-    responder: StartupResponder,
+    responder: RunningServer,
 }
 
 /// Why a start ends before the server serves.
@@ -218,13 +214,11 @@ impl Bound {
         let listener = HttpListener::open(config, &mut kept.sockets)?;
         let address = listener.client_address();
         let responder = match &kept.node {
-            Some(node) => StartupResponder::stand_by(
-                &listener,
-                config,
-                budget,
-                node.build_standby(config, &address, &health)?,
-            )?,
-            None => StartupResponder::begin(&listener, config, budget, health.clone())?,
+            Some(node) => {
+                let standby = node.build_standby(config, &address, &health)?;
+                listener.serve_standby(config, budget, standby)?
+            }
+            None => listener.serve_interim(config, budget, health.clone())?,
         };
         Ok(Self {
             address,
@@ -250,7 +244,7 @@ impl Bound {
             // New clients are refused while requests in flight finish.
             kept.sockets.clear();
             drop(listener);
-            responder.end().await;
+            responder.stop().await;
         }
         Ok(Served::All)
     }
@@ -273,7 +267,7 @@ impl Bound {
                 ownership.signals.end_at_next()?;
                 ownership.leave_cluster().await;
                 if let Some(ClientSockets { responder, .. }) = self.sockets {
-                    responder.end().await;
+                    responder.stop().await;
                 }
                 return Ok(Served::All);
             }
@@ -296,11 +290,8 @@ impl Bound {
             }
         }
         if let Some(ClientSockets { responder, .. }) = self.sockets {
-            // A request may not end, such as that of `gridhook tail`, and the node must answer
-            // other clients.
-            tokio::time::timeout(RESPONDER_WAIT, responder.end())
-                .await
-                .ok();
+            responder.pause().await;
+            responder.stop_soon().await;
         }
         Ok(Served::Run)
     }
@@ -362,9 +353,9 @@ impl<'a> OwnedStore<'a> {
                     responder,
                 }) = &mut bound.sockets
                 {
-                    responder.end().await;
                     let standby = node.build_standby(config, &bound.address, &bound.health)?;
-                    *responder = StartupResponder::stand_by(listener, config, budget, standby)?;
+                    let standby = listener.serve_standby(config, budget, standby)?;
+                    std::mem::replace(responder, standby).hand_over().await;
                 }
                 node
             }
@@ -719,8 +710,7 @@ fn build_reload(
 struct Listening {
     health: web::Data<health::ServerHealth>,
     counters: Vec<Arc<ListenerCounters>>,
-    http: ServerHandle,
-    serving: JoinHandle<io::Result<()>>,
+    http: RunningServer,
 }
 
 impl Listening {
@@ -753,37 +743,20 @@ impl Listening {
             .transpose()?;
         let config = &recovered.core.config;
         let budget = &recovered.budget;
-        let server = match (sockets, nodes) {
-            (
-                Some(ClientSockets {
-                    listener,
-                    responder,
-                }),
-                None,
-            ) => {
-                responder.end().await;
-                listener.serve_sockets(config, budget, context)?
-            }
-            (
-                Some(ClientSockets {
-                    mut listener,
-                    responder,
-                }),
-                nodes,
-            ) => {
-                // The next owner serves at once, beside connections that the former server still
-                // has.
-                responder.pause().await;
-                actix_rt::spawn(async move { responder.end().await });
+        let http = match sockets {
+            Some(ClientSockets {
+                mut listener,
+                responder,
+            }) => {
+                responder.hand_over().await;
                 listener.nodes = nodes;
                 listener.serve_sockets(config, budget, context)?
             }
-            (None, nodes) => {
+            None => {
                 let nodes = nodes.expect("the core of a shard serves as its owner");
                 nodes.serve_sockets(config, budget, context)?
             }
         };
-        let http = server.handle();
         health.enter_phase(health::StartPhase::Serving);
         if let Some(Ownership { node, .. }) = ownership {
             tracing::info!(
@@ -794,12 +767,10 @@ impl Listening {
         }
         startup::start_backups(&recovered.core, &recovered.backups);
         delivery.notifier.notify_ready(&address.own_url);
-        let serving = actix_rt::spawn(server);
         Ok(Self {
             health,
             counters: address.counters,
             http,
-            serving,
         })
     }
 }

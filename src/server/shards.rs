@@ -42,9 +42,7 @@ use super::{
     serve_until_stopped,
     service_notifier::{ActorThreads, ServiceNotifier},
     shutdown::{self, StopSignals},
-    startup,
-    startup_responder::StartupResponder,
-    worker_threads,
+    startup, worker_threads,
 };
 use gridhook_admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep};
 use gridhook_cluster::count_with_control;
@@ -208,7 +206,7 @@ async fn serve_shard(
     let listener = HttpListener::open(config, &mut Vec::new())?;
     let address = listener.client_address();
     let health = web::Data::new(ServerHealth::starting());
-    let responder = StartupResponder::begin(&listener, config, &plan.budget.front, health.clone())?;
+    let interim = listener.serve_interim(config, &plan.budget.front, health.clone())?;
     let threads = ActorThreads::default();
     let mut launches: Vec<Launch> = (0..plan.cores)
         .map(|shard| plan.launch_shard(process, shard, threads.clone()))
@@ -229,7 +227,6 @@ async fn serve_shard(
     }
     health.set_step(StartStep::new("following the changelogs"));
     let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
-    responder.end().await;
     let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
     let context = node::standby_context(&nodes, &cores, config, &address, &health)?;
     let forwarders = nodes.iter().zip(&cores);
@@ -251,8 +248,8 @@ async fn serve_shard(
         });
     }
     let front = Front { context, router };
-    let responder =
-        StartupResponder::run(listener.serve_front(config, &plan.budget.front, front)?);
+    interim.hand_over().await;
+    let responder = listener.serve_front(config, &plan.budget.front, front)?;
     listener::announce_url(&address.own_url);
     let mut signals = StopSignals::install()?;
     let watchdog = startup::notify_standby(&address.own_url, threads);
@@ -288,7 +285,7 @@ async fn serve_shard(
     node::left(member, &nodes).await;
     // New clients are refused while requests in flight finish.
     drop(listener);
-    responder.end().await;
+    responder.stop().await;
     watchdog.abort();
     let failed = ended
         .into_iter()

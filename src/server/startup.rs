@@ -18,11 +18,11 @@ use super::{
     live_subscriptions::LiveSubscriptions,
     local_store::LocalStore,
     local_topics::NamespaceTopics,
-    memory,
+    memory, recovery,
     router::OtherShards,
     serve::{Bound, Delivery, JournalTarget, Recovered},
     service_notifier::{ActorThreads, ServiceNotifier},
-    settings, startup_responder,
+    settings,
     system_topic::SystemTopic,
     timekeeping::{self, Timekeeper},
 };
@@ -74,7 +74,7 @@ pub(super) struct Core {
     pub(super) compute: Compute,
 }
 
-/// Opens the store on a blocking thread, because `startup_responder` answers on this one.
+/// Opens the store on a blocking thread, because the interim server answers on this one.
 pub(super) async fn open_store(
     config: &Config,
     budget: &DescriptorBudget,
@@ -85,7 +85,7 @@ pub(super) async fn open_store(
     let store = folder.join(STORE);
     health.set_step(health::StartStep::with_progress(
         "opening the store",
-        move || startup_responder::recovery_progress(&store),
+        move || recovery::recovery_progress(&store),
     ));
     let opened = tokio::task::spawn_blocking(move || LocalStore::open(&folder, options)).await;
     let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
@@ -108,6 +108,10 @@ pub(super) fn unopened_store(
 fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
     RocksOptions {
         open_tables: budget.open_tables_max(),
+        is_beside_others: config
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.shards > 1),
         ..store_options(&config.journal)
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use gridhook::cluster::{
-    claim::{ClaimSettings, Claims, ShardRole},
+    claim::{ClaimSettings, Claims, ReadProblem, ShardRole},
     copies::{HeldCopy, choose_nodes},
     records::{CopyState, NodeRecord, ShardPosition, drained_key, node_key},
 };
@@ -240,7 +240,12 @@ impl Machine {
         if !claims.may_renew()
             && let Ok(stored) = self.records.get()
         {
-            claims.read(now, &stored).ok();
+            let read = claims.read(now, &stored);
+            assert_ne!(
+                read,
+                Err(ReadProblem::NameTaken),
+                "no other process has the name"
+            );
             // Its process has ended.
             if let Some(namesake) = claims.namesake() {
                 claims.note_gone(&namesake.node);
@@ -259,11 +264,13 @@ impl Machine {
             }
         }
         let was_forgotten = claims.is_forgotten();
-        if self
-            .records
-            .get()
-            .is_ok_and(|stored| claims.read(now, &stored).is_ok())
-        {
+        let read = self.records.get().map(|stored| claims.read(now, &stored));
+        assert_ne!(
+            read,
+            Ok(Err(ReadProblem::NameTaken)),
+            "no other process has the name"
+        );
+        if read == Ok(Ok(())) {
             if claims.is_forgotten() && !was_forgotten {
                 for (shard, serving) in shards.iter_mut().enumerate() {
                     if serving.held == HeldCopy::Complete
@@ -774,6 +781,15 @@ fn a_node_that_could_not_read_the_records_removes_no_copy_because_of_what_it_saw
         (1, 10, 0, 113),
     ];
     run(&cut, Trim::AsTheRecordsSay)
+        .map(drop)
+        .expect("two copies are left");
+}
+
+#[test]
+fn a_node_that_reads_old_records_while_it_starts_again_renews_its_record() {
+    // Node 2 reads what is old, is killed and starts again meanwhile.
+    let behind = [(2, 252, 144, 121), (2, 7, 54, 40), (2, 169, 1, 1)];
+    run(&behind, Trim::AsTheRecordsSay)
         .map(drop)
         .expect("two copies are left");
 }

@@ -1,7 +1,7 @@
 //! RocksDB's options, read back from the file in which RocksDB stores them. So a changed setting,
 //! or a changed default of a new RocksDB, fails a test.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use gridhook::store::{
     Family,
@@ -54,7 +54,7 @@ fn check(sections: &Sections, section: &str, expected: &[(&str, &str)]) {
 }
 
 /// The options that durability depends on, and those that must never be on.
-const STORE: [(&str, &str); 22] = [
+const STORE: [(&str, &str); 24] = [
     ("wal_recovery_mode", "kTolerateCorruptedTailRecords"),
     ("track_and_verify_wals", "true"),
     ("avoid_flush_during_recovery", "true"),
@@ -77,6 +77,8 @@ const STORE: [(&str, &str); 22] = [
     ("atomic_flush", "false"),
     ("create_if_missing", "false"),
     ("use_fsync", "false"),
+    ("allow_fallocate", "true"),
+    ("manifest_preallocation_size", "65536"),
 ];
 
 #[test]
@@ -184,4 +186,46 @@ fn the_store_is_set_up_as_it_was_chosen() {
             );
         }
     }
+}
+
+/// The bytes that the files of a folder take on the disk, also those that nobody has written yet.
+fn bytes_on_disk(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let bytes = entries.map(|entry| {
+        let entry = entry.expect("an entry");
+        let info = entry.metadata().expect("its sizes");
+        let inside = if info.is_dir() {
+            bytes_on_disk(&entry.path())
+        } else {
+            0
+        };
+        inside + info.blocks() * 512
+    });
+    bytes.sum()
+}
+
+#[test]
+fn an_idle_store_beside_others_takes_two_megabytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let wanted = RocksOptions {
+        is_beside_others: true,
+        ..RocksOptions::default()
+    };
+    let stores = ["0", "1"].map(|name| folder.path().join(name));
+    // The first start creates the stores, the next ones open them.
+    for _ in 0..3 {
+        drop(stores.each_ref().map(|path| {
+            let store = RocksStore::open(path, &wanted).expect("a store");
+            let bytes = bytes_on_disk(path);
+            assert!(bytes < 2 << 20, "{bytes} bytes");
+            store
+        }));
+    }
+    let ballast = fs::metadata(folder.path().join("ballast")).expect("one of both");
+    assert_eq!(ballast.len(), 32 << 20);
+    check(
+        &read(&stores[0]),
+        "DBOptions",
+        &[("allow_fallocate", "false")],
+    );
 }

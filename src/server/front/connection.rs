@@ -19,6 +19,10 @@ use std::{
     net::SocketAddr,
     pin::{Pin, pin},
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -43,9 +47,22 @@ pub(super) struct RequestTimeouts {
     pub(super) answer: Duration,
 }
 
+/// The connections of a server that wait for their first request, or for a whole response. Clones
+/// share the count.
+#[derive(Clone, Default)]
+pub(super) struct BusyConnections(Arc<AtomicUsize>);
+
+impl BusyConnections {
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// The progress of the current request of a connection.
 pub(super) struct RequestStage {
     timeouts: RequestTimeouts,
+    busy: BusyConnections,
+    is_busy: Cell<bool>,
     head_until: Cell<Option<Instant>>,
     stuck_until: Cell<Option<Instant>>,
     /// The last part of a response was handed to the HTTP library, and may not have been written
@@ -57,8 +74,24 @@ pub(super) struct RequestStage {
 }
 
 impl RequestStage {
+    /// Counts the connection among those that are busy, or not any more.
+    fn set_busy(&self, is_busy: bool) {
+        match (self.is_busy.replace(is_busy), is_busy) {
+            (false, true) => drop(self.busy.0.fetch_add(1, Ordering::AcqRel)),
+            (true, false) => drop(self.busy.0.fetch_sub(1, Ordering::AcqRel)),
+            (false, false) | (true, true) => {}
+        }
+    }
+
+    /// Records that no request will come, and none is awaited.
+    pub(super) fn expect_no_request(&self) {
+        self.head_until.set(None);
+        self.set_busy(false);
+    }
+
     /// Records that the head of a request has come.
     pub(super) fn request_started(&self) {
+        self.set_busy(true);
         self.head_until.set(None);
         self.is_body_awaited.set(false);
         self.peer.begin_request();
@@ -116,16 +149,20 @@ impl ClientConnection {
         peer: SocketAddr,
         timeouts: RequestTimeouts,
         permit: ConnectionPermit,
+        busy: BusyConnections,
     ) -> Self {
         let until = Instant::now() + timeouts.head;
         let stage = RequestStage {
             timeouts,
+            busy,
+            is_busy: Cell::new(false),
             head_until: Cell::new(Some(until)),
             stuck_until: Cell::new(None),
             spent: Cell::new(false),
             is_body_awaited: Cell::new(false),
             peer: Peer::default(),
         };
+        stage.set_busy(true);
         Self {
             stream,
             peer,
@@ -198,6 +235,7 @@ impl ClientConnection {
 
 impl Drop for ClientConnection {
     fn drop(&mut self) {
+        self.stage.set_busy(false);
         self.stage.peer.end_connection();
     }
 }
@@ -251,6 +289,8 @@ impl AsyncWrite for ClientConnection {
         // The HTTP library flushes after it has written everything.
         if matches!(flushed, Poll::Ready(Ok(()))) && self.stage.spent.take() {
             self.stage.peer.mark_written();
+            // The next request may have come already.
+            self.stage.set_busy(!self.stage.is_between_requests());
         }
         flushed
     }

@@ -51,7 +51,7 @@ use tokio_util::io::InspectReader;
 
 pub(super) use self::connection_limit::ConnectionLimit;
 use self::{
-    connection::{ClientConnection, RequestStage, RequestTimeouts, TrackedBody},
+    connection::{BusyConnections, ClientConnection, RequestStage, RequestTimeouts, TrackedBody},
     connection_limit::ConnectionLimiter,
     hop::{HandshakeSlots, HopAcceptor, ListenerSide},
     request_heads::{RequestHeads, defer_continue},
@@ -98,20 +98,28 @@ pub(super) struct HeadTimeouts {
     pub(super) answer: Duration,
 }
 
-/// The maximum number of rejected connections that receive a response at the same time; further
-/// ones are closed without one. Clones share the count.
+/// What the connections of a server share. Clones have the same counts.
 #[derive(Clone)]
-pub(super) struct RefusalSlots {
-    now: Arc<AtomicUsize>,
-    most: usize,
+pub(super) struct ServerConnections {
+    /// The rejected connections that receive a response now.
+    refusals: Arc<AtomicUsize>,
+    /// Their maximum. Further ones are closed without a response.
+    refusals_max: usize,
+    busy: BusyConnections,
 }
 
-impl RefusalSlots {
-    pub(super) fn new(most: usize) -> Self {
+impl ServerConnections {
+    pub(super) fn new(refusals_max: usize) -> Self {
         Self {
-            now: Arc::default(),
-            most,
+            refusals: Arc::default(),
+            refusals_max,
+            busy: BusyConnections::default(),
         }
+    }
+
+    /// How many wait for their first request, or for a whole response.
+    pub(super) fn busy(&self) -> usize {
+        self.busy.count()
     }
 }
 
@@ -119,7 +127,7 @@ impl RefusalSlots {
 pub(super) struct ListenerSettings {
     pub(super) listener: TcpListener,
     pub(super) counters: Arc<ListenerCounters>,
-    pub(super) refusal_slots: RefusalSlots,
+    pub(super) connections: ServerConnections,
     pub(super) tls: Option<ServerConfig>,
     pub(super) limit: ConnectionLimit,
     pub(super) timeouts: HeadTimeouts,
@@ -139,7 +147,7 @@ impl ListenerSettings {
         let Self {
             listener,
             counters,
-            refusal_slots,
+            connections,
             tls,
             limit,
             timeouts,
@@ -149,7 +157,7 @@ impl ListenerSettings {
         let signal = server.graceful_shutdown_signal();
         let counter = ConnectionCounter {
             connection_limiter: ConnectionLimiter::new(limit, Arc::clone(&counters)),
-            refusal_slots,
+            connections,
             timeouts,
         };
         let services = ListenerServices {
@@ -194,7 +202,7 @@ impl ListenerSettings {
         let Self {
             listener,
             counters,
-            refusal_slots,
+            connections,
             tls,
             limit,
             timeouts,
@@ -206,7 +214,7 @@ impl ListenerSettings {
         let connection_limiter = ConnectionLimiter::new(limit, Arc::clone(&counters));
         let counter = ConnectionCounter {
             connection_limiter,
-            refusal_slots,
+            connections,
             timeouts,
         };
         let operators = ListenerServices {
@@ -281,7 +289,7 @@ fn hop_handshake(
             drop(slot);
             let Some(side) = side else {
                 // It is a node of this cluster, and has no deadline.
-                connection_below(&stream).stage().request_started();
+                connection_below(&stream).stage().expect_no_request();
                 stream.read_u8().await.ok();
                 return Err(());
             };
@@ -325,7 +333,7 @@ fn by_side(
 #[derive(Clone)]
 struct ConnectionCounter {
     connection_limiter: Arc<ConnectionLimiter>,
-    refusal_slots: RefusalSlots,
+    connections: ServerConnections,
     timeouts: HeadTimeouts,
 }
 
@@ -337,14 +345,21 @@ impl ConnectionCounter {
             answer: self.timeouts.answer,
         };
         match self.connection_limiter.admit_connection(peer.ip()) {
-            Some(permit) => Ok(ClientConnection::new(stream, peer, timeouts, permit)),
+            Some(permit) => {
+                let busy = self.connections.busy;
+                Ok(ClientConnection::new(stream, peer, timeouts, permit, busy))
+            }
             None => {
-                if self.refusal_slots.now.fetch_add(1, Ordering::Relaxed) < self.refusal_slots.most
-                {
+                let ServerConnections {
+                    refusals,
+                    refusals_max,
+                    ..
+                } = self.connections;
+                if refusals.fetch_add(1, Ordering::Relaxed) < refusals_max {
                     // A client that has disconnected needs no response.
                     timeout(REFUSAL_WAIT, refuse_connection(stream)).await.ok();
                 }
-                self.refusal_slots.now.fetch_sub(1, Ordering::Relaxed);
+                refusals.fetch_sub(1, Ordering::Relaxed);
                 Err(())
             }
         }

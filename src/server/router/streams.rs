@@ -12,7 +12,7 @@ use futures_util::{future::join_all, stream};
 use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, mpsc},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -31,6 +31,9 @@ const LINES: &str = "application/x-ndjson";
 
 /// The longest wait for the owner of a shard.
 const OWNER_WAIT: Duration = Duration::from_secs(1);
+
+/// The longest wait for the beginning of its lines.
+const LINES_WAIT: Duration = Duration::from_secs(3);
 
 /// The pause before a shard is followed again whose stream has ended, because its owner changes.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -73,6 +76,18 @@ impl ThreadRouter {
             .await
     }
 
+    /// The same for lines that the response can do without.
+    async fn open_lines(
+        &self,
+        shard: usize,
+        request: &HttpRequest,
+        side: ListenerSide,
+    ) -> Result<OwnerResponse, &'static str> {
+        timeout(LINES_WAIT, self.open(shard, request, Bytes::new(), side))
+            .await
+            .unwrap_or(Err("the owner does not answer in time"))
+    }
+
     fn lines_of(&self, shard: usize, answered: OwnerResponse) -> LineReader {
         let (_, body) = self.shards[shard].response_body(answered, None);
         LineReader {
@@ -89,7 +104,7 @@ impl ThreadRouter {
     ) -> Routed<HttpResponse> {
         let asks = self
             .topic_shards()
-            .map(|shard| self.open(shard, &request, Bytes::new(), side));
+            .map(|shard| self.open_lines(shard, &request, side));
         let mut opened = Vec::new();
         let mut missing = None;
         for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
@@ -165,7 +180,7 @@ impl ThreadRouter {
                 }
             }
             sleep(AGAIN).await;
-            lines = match self.open(shard, request, Bytes::new(), side).await {
+            lines = match self.open_lines(shard, request, side).await {
                 Ok(answered) if answered.response.status().is_success() => {
                     Some(self.lines_of(shard, answered))
                 }
@@ -282,9 +297,10 @@ impl Work {
     /// What the owner of the shard says of a request that it refuses.
     async fn explain_refusal(&self, refused: OwnerResponse) -> String {
         let status = refused.response.status();
-        let read = collect_body(&self.router.shards[self.shard], refused).await;
+        let reason = collect_body(&self.router.shards[self.shard], refused);
+        let read = timeout(LINES_WAIT, reason).await.ok();
         let error = read
-            .ok()
+            .and_then(Result::ok)
             .and_then(|(_, body)| serde_json::from_slice::<ErrorResponse>(&body).ok());
         error.map_or_else(
             || format!("its owner answers {status}"),

@@ -26,7 +26,7 @@ use url::form_urlencoded;
 
 use super::{
     ShardRouter,
-    owner::{FOLLOWED, TOPICS},
+    owner::{ANSWER_MAX, FOLLOWED, TOPICS},
 };
 use gridhook_admin::FollowDelay;
 use gridhook_cluster::shard_of;
@@ -105,10 +105,10 @@ impl OtherShards {
 
     /// Whether another shard has the topic.
     pub(crate) async fn has_topic(&self, shard: usize, resource_id: &str) -> bool {
-        let answer = self
-            .send_request(shard, "GET", &request_target(resource_id), Bytes::new())
-            .await;
-        answer.is_ok_and(|(status, _)| status == StatusCode::OK)
+        let target = request_target(resource_id);
+        let answer = self.send_request(shard, "GET", &target, Bytes::new());
+        let answer = timeout(ANSWER_MAX, answer).await;
+        answer.is_ok_and(|answer| answer.is_ok_and(|(status, _)| status == StatusCode::OK))
     }
 
     /// Asks the owner of a shard to follow the control plane up to a position, until it has; without

@@ -1,6 +1,6 @@
 //! The end of a run: why it ends, and what ends in which order.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use actix_web::web;
 
@@ -35,7 +35,6 @@ impl Running {
             health,
             counters,
             http,
-            serving,
         } = listening;
         let Recovered {
             core,
@@ -82,7 +81,11 @@ impl Running {
                 publisher.close();
                 core.registry.close();
                 shutdown::drain_requests(&core.registry, shutdown_timeout).await;
-                http.stop(true).await;
+                if matches!(end, RunEnd::SetBack) {
+                    http.pause().await;
+                    http.finish_requests().await;
+                }
+                http.stop().await;
             }
             RunEnd::Leave(_) | RunEnd::HandOver(_) => {
                 core.registry.close();
@@ -106,12 +109,6 @@ impl Running {
                 "a dead-letter file is unfinished at the stop; the next start writes it again"
             );
         }
-        if ownership.is_none() {
-            let outcome = serving
-                .await
-                .map_err(|error| io_error("serving")(io::Error::other(error)))?;
-            outcome.map_err(io_error("serving"))?;
-        }
         timekeeper.save_clock();
         control.save_history();
         core.journal.close();
@@ -122,19 +119,21 @@ impl Running {
         let is_of_process = end.is_of_process();
         let is_of_node = end.ownership().is_some();
         match end {
-            RunEnd::Stop | RunEnd::SetBack => {}
+            RunEnd::Stop | RunEnd::SetBack => http.join().await.map_err(io_error("serving"))?,
             RunEnd::Leave(ownership) => {
                 ownership.release().await;
                 ownership.node.left().await;
-                http.stop(false).await;
+                http.stop_soon().await;
             }
             RunEnd::HandOver(ownership) => {
                 ownership.release().await;
-                http.stop(false).await;
+                http.pause().await;
+                http.stop_soon().await;
             }
             RunEnd::Fenced(ownership) => {
                 ownership.give_up_store().await;
-                http.stop(false).await;
+                http.pause().await;
+                http.stop_soon().await;
             }
         }
         drop(arbiters);

@@ -19,7 +19,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::{OpenError, options::BUFFER};
+use super::{
+    OpenError,
+    options::{BUFFER, RocksOptions},
+};
 use crate::Family;
 
 /// Files in the folder are readable only by the server's own user.
@@ -35,6 +38,9 @@ const PLACE: &str = "place";
 /// Names of the families that are not compacted.
 pub(super) const SPARED: &str = "spared";
 
+/// The name of its file.
+const BALLAST_NAME: &str = "ballast";
+
 /// Four write buffers: RocksDB needs one free to begin with, and the flush that recovers it, a new
 /// log and a new manifest need space too.
 const BALLAST: u64 = 4 * BUFFER as u64;
@@ -48,6 +54,8 @@ const SHARE: u64 = 2;
 pub(super) struct DataFolder {
     path: PathBuf,
     lock: FolderLock,
+    /// The file of the ballast, which stores beside each other share.
+    ballast: PathBuf,
 }
 
 /// The lock of a data folder, held as long as the file is open.
@@ -147,7 +155,7 @@ fn lock_file(path: &Path, file: &mut File) -> Result<(), OpenError> {
 
 impl DataFolder {
     /// Creates the folder, if there is none, and takes its lock.
-    pub(super) fn create_and_lock(path: &Path) -> Result<Self, OpenError> {
+    pub(super) fn create_and_lock(path: &Path, wanted: &RocksOptions) -> Result<Self, OpenError> {
         let made = DirBuilder::new()
             .recursive(true)
             .mode(PRIVATE_FOLDER)
@@ -156,10 +164,13 @@ impl DataFolder {
             folder: path.to_owned(),
             source,
         })?;
-        Ok(Self {
+        let shared = path.parent().filter(|_| wanted.is_beside_others);
+        let folder = Self {
             path: path.to_owned(),
             lock: FolderLock::acquire(path)?,
-        })
+            ballast: shared.unwrap_or(path).join(BALLAST_NAME),
+        };
+        Ok(folder)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -221,12 +232,8 @@ impl DataFolder {
         Ok(recorded_place.is_some_and(|place| place.ends_with('\n')))
     }
 
-    fn ballast_path(&self) -> PathBuf {
-        self.path.join("ballast")
-    }
-
     fn has_ballast(&self) -> bool {
-        std::fs::metadata(self.ballast_path()).is_ok_and(|file| file.len() >= BALLAST)
+        std::fs::metadata(&self.ballast).is_ok_and(|file| file.len() >= BALLAST)
     }
 
     /// Checks that the file system still accepts changes.
@@ -276,7 +283,7 @@ impl DataFolder {
     }
 
     fn make_ballast(&self) -> io::Result<()> {
-        let file = new_file(&self.ballast_path())?;
+        let file = new_file(&self.ballast)?;
         if fallocate(&file, FallocateFlags::empty(), 0, BALLAST).is_err() {
             return self.drop_ballast().map(drop);
         }
@@ -285,7 +292,7 @@ impl DataFolder {
 
     /// Removes the ballast. Returns whether there was one.
     pub(super) fn drop_ballast(&self) -> io::Result<bool> {
-        match std::fs::remove_file(self.ballast_path()) {
+        match std::fs::remove_file(&self.ballast) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),

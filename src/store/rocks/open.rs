@@ -48,7 +48,7 @@ const NICENESS: i32 = 5;
 const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
 
 pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, OpenError> {
-    let folder = DataFolder::create_and_lock(path)?;
+    let folder = DataFolder::create_and_lock(path, wanted)?;
     received::finish_arrival(path).map_err(|source| open_io_error(&folder, source))?;
     let watermark = find_watermark(&folder, wanted)?;
     let floors = PartitionFloors::default();
@@ -158,7 +158,7 @@ pub(super) fn open_damaged(
     path: &Path,
     wanted: &RocksOptions,
 ) -> Result<(RocksStore, u64), OpenError> {
-    let folder = DataFolder::create_and_lock(path)?;
+    let folder = DataFolder::create_and_lock(path, wanted)?;
     let floors = PartitionFloors::default();
     let db = open_db(
         options::damaged_store_options(wanted),

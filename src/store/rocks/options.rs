@@ -73,6 +73,10 @@ pub struct RocksOptions {
     /// Maximum number of open tables; -1 for no limit. Beyond it, tables are opened when they are
     /// read.
     pub open_tables: i32,
+    /// Whether the process has stores beside this one, in folders of the same folder. Most of them
+    /// are idle, and take no space in advance: their ballast is one file in that folder, and their
+    /// logs grow as they are written.
+    pub is_beside_others: bool,
 }
 
 impl Default for RocksOptions {
@@ -84,6 +88,7 @@ impl Default for RocksOptions {
             buffers_bytes: 32 << 20,
             wal_bytes: 64 << 20,
             open_tables: -1,
+            is_beside_others: false,
         }
     }
 }
@@ -104,9 +109,12 @@ pub(super) fn new_store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
 /// Options for the whole store. They do not create a missing store.
 pub(super) fn store_options(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     // The first option lets a store open on a full disk; the second refuses a store whose older
-    // logs are missing.
-    let mut options = Options::default()
-        .get_options_from_string("avoid_flush_during_recovery=true;track_and_verify_wals=true")?;
+    // logs are missing; the manifest of most stores has a few kilobytes, and not 4 MiB.
+    let mut options = Options::default().get_options_from_string(format!(
+        "avoid_flush_during_recovery=true;track_and_verify_wals=true;\
+         manifest_preallocation_size=65536;allow_fallocate={}",
+        !set.is_beside_others
+    ))?;
     // Families that an older program did not have are created; the format decides whether that is
     // allowed.
     options.create_missing_column_families(true);

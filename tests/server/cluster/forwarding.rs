@@ -4,7 +4,10 @@ use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -14,16 +17,17 @@ use ring::hmac;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-use super::{CALM, Cluster};
+use super::{CALM, Cluster, NAMES, TOKEN};
 use crate::{
     server::{LONG, wait_until_settled},
     spec::shows,
     support::{
-        http::{Answer, read_head},
+        http::{Answer, Client, read_head},
         load,
         nats::has_nats,
         server::{SCOPE, Server, SubscriptionSpec, events_path, operator, wait_for},
         sink::Sink,
+        tcp_proxy::{Cut, Direction},
     },
 };
 
@@ -596,6 +600,75 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
             .status,
         200
     );
+}
+
+/// Clients that each ask on a connection of their own, again and again, and what they met instead of
+/// a response.
+fn count_resets(cluster: &Cluster, change: impl FnOnce()) -> Vec<String> {
+    let is_over = AtomicBool::new(false);
+    let ask_until_over = |node: &Server, path: &str| {
+        let mut errors = Vec::new();
+        while !is_over.load(Ordering::Relaxed) {
+            let response = Client::new(node.at()).ask("GET", path, &[], b"");
+            errors.extend(response.err().map(|error| format!("{path}: {error}")));
+        }
+        errors
+    };
+    thread::scope(|scope| {
+        let clients = cluster.nodes.iter().flat_map(|node| {
+            ["/readyz", "/nowhere"].map(|path| scope.spawn(move || ask_until_over(node, path)))
+        });
+        let clients: Vec<_> = clients.collect();
+        change();
+        is_over.store(true, Ordering::Relaxed);
+        let errors = clients.into_iter().map(|client| client.join());
+        errors
+            .flat_map(|errors| errors.expect("no panic"))
+            .collect()
+    })
+}
+
+#[test]
+fn no_request_is_cut_off_while_the_store_moves() {
+    if !has_nats() {
+        return;
+    }
+    let cluster = start();
+    wait_for("copies", LONG, || {
+        operator(&cluster.nodes[0], &["cluster", "move", "0", "b"]).is_ok()
+    });
+    let errors = count_resets(&cluster, || {
+        for next in [1, 2, 0, 1, 2, 0] {
+            let name = NAMES[next];
+            wait_for("a move", LONG, || {
+                operator(&cluster.nodes[0], &["cluster", "move", "0", name]).is_ok()
+            });
+            wait_for("the next owner", LONG, || cluster.owner() == next);
+        }
+    });
+    assert_eq!(errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_read_whose_owner_says_nothing_receives_503() {
+    if !has_nats() {
+        return;
+    }
+    let (cluster, proxy, _port) = Cluster::start_behind_proxy(&[CALM], &[CALM]);
+    let authorization = format!("Bearer {TOKEN}");
+    let headers = [("authorization", authorization.as_str())];
+    // The same thread forwards all requests of a connection, and keeps its own to the owner.
+    let mut client = cluster.nodes[1].client();
+    let mut read = || {
+        let path = format!("{SCOPE}/orders");
+        client.ask("GET", &path, &headers, b"").expect("a response")
+    };
+    assert_eq!(read().status, 404);
+    proxy.cut(Cut::One(Direction::ToClient));
+    let response = read();
+    assert_eq!(response.status, 503, "{}", response.text());
+    assert!(response.text().contains("in time"), "{}", response.text());
+    assert_eq!(cluster.owner(), 0, "NATS has its renewals");
 }
 
 #[test]
