@@ -68,9 +68,17 @@ fn full() -> Value {
 #[test]
 fn a_body_with_an_address_only_has_every_default() {
     let _rows = crate::spec::shows(&[
-        "S000-006", "S000-007", "S000-045", "S000-047", "S000-054", "S000-057", "S000-076",
-        "S000-099", "S002-005", "S002-006", "S002-028", "S002-029", "S002-037", "S003-006",
-        "S003-007", "S003-064", "S003-065", "S003-076",
+        "S000-006: By default, Event Grid delivers one event at a time to a subscriber.",
+        "S000-007: In a default (unbatched) delivery the payload is an array that holds exactly \
+         one event.",
+        "S000-045, S002-028, S003-064: The default maximum number of delivery attempts is 30.",
+        "S000-047, S002-029, S003-065: The default event time-to-live (TTL) is 1440 minutes.",
+        "S000-054, S002-005, S003-006: By default, Event Grid sends each event to subscribers \
+         individually.",
+        "S000-057: Output batching is turned off by default.",
+        "S000-076: By default, Event Grid adds only one event to each delivery request.",
+        "S000-099, S002-037, S003-076: Dead-lettering is not turned on by default.",
+        "S002-006, S003-007: The subscriber receives an array with a single event.",
     ]);
     let record = take(Schema::EventGrid, &least()).expect("it is taken");
     expect![[r#"
@@ -106,9 +114,20 @@ fn a_body_with_an_address_only_has_every_default() {
 #[test]
 fn every_key_finds_its_place_in_the_record() {
     let _rows = crate::spec::shows(&[
-        "S000-042", "S000-055", "S000-059", "S000-100", "S000-112", "S002-024", "S002-025",
-        "S002-027", "S002-038", "S003-008", "S003-009", "S003-060", "S003-061", "S003-063",
-        "S003-077", "S003-089",
+        "S000-042, S002-024, S003-060: The retry policy can be set, when an event subscription is \
+         created, with two settings: maximum number of attempts and event time-to-live.",
+        "S000-055, S003-008: Event Grid can be configured to group events into batches for \
+         delivery.",
+        "S000-059, S003-009: Batched delivery has two settings: maximum events per batch and \
+         preferred batch size in kilobytes.",
+        "S000-100, S002-038, S003-077: To turn dead-lettering on, a storage location for \
+         undelivered events must be given when the event subscription is created.",
+        "S000-112, S003-089: The endpoint of the dead-letter container is given when the event \
+         subscription is created.",
+        "S002-025, S003-061: For deterministic behaviour, the maximum number of delivery attempts \
+         is set in the subscription's retry policy.",
+        "S002-027, S003-063: The retry policy can be customized when an event subscription is \
+         created.",
     ]);
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
     expect![[r#"
@@ -263,7 +282,11 @@ fn the_schema_pairs_that_can_be_made_are_taken() {
 #[test]
 fn both_ends_of_every_range_are_taken() {
     let _rows = crate::spec::shows(&[
-        "S000-044", "S000-046", "S000-063", "S000-084", "S003-014", "S003-023",
+        "S000-044: The maximum number of delivery attempts must be an integer from 1 to 30.",
+        "S000-046: The event time-to-live (TTL) must be an integer from 1 to 1440.",
+        "S000-063, S003-014: The maximum events per batch must be between 1 and 5000.",
+        "S000-084, S003-023: The value of preferred-batch-size-in-kilobytes must be between 1 and \
+         1024.",
     ]);
     let ends = [(1, 1, 1, 1), (30, 1440, 5000, 1024)];
     for (edition, (attempts, minutes, events, kilobytes)) in OF_DOCUMENTS
@@ -294,7 +317,11 @@ fn refusals(bodies: &[(Schema, Value)]) -> String {
 
 #[test]
 fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
-    let _rows = crate::spec::shows(&["S000-063", "S000-084", "S003-014", "S003-023"]);
+    let _rows = crate::spec::shows(&[
+        "S000-063, S003-014: The maximum events per batch must be between 1 and 5000.",
+        "S000-084, S003-023: The value of preferred-batch-size-in-kilobytes must be between 1 and \
+         1024.",
+    ]);
     let url = |url: &str| webhook(json!({"endpointUrl": url}));
     let kind = |kind: &str| json!({"properties": {"destination": {"endpointType": kind, "properties": {"resourceId": "/r"}}}});
     let also = |key: &str, value: Value| {
@@ -382,7 +409,10 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
 
 #[test]
 fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
-    let _rows = crate::spec::shows(&["S000-044", "S000-046"]);
+    let _rows = crate::spec::shows(&[
+        "S000-044: The maximum number of delivery attempts must be an integer from 1 to 30.",
+        "S000-046: The event time-to-live (TTL) must be an integer from 1 to 1440.",
+    ]);
     let blob = |kind: &str, id: &str, container: &str| {
         with(
             "deadLetterDestination",

@@ -19,7 +19,7 @@ fn destinations_that_cannot_be_are_refused_by_name() {
         let answer = server.ask_for(
             "orders",
             "none",
-            &SubscriptionSpec::of("").also(&json!({}), &destination),
+            &SubscriptionSpec::new("").also(&json!({}), &destination),
         );
         let status = answer.status;
         let text = answer.text();

@@ -73,7 +73,7 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         server.topic(topic, "EventGridSchema");
     }
     for topic in ["orders", "bills"] {
-        server.subscribe(topic, "billing", &SubscriptionSpec::of(&sink.url("/")));
+        server.subscribe(topic, "billing", &SubscriptionSpec::new(&sink.url("/")));
     }
     let [orders, bills, bills_eu] = ["orders", "bills", "bills-eu"].map(events_path);
     let billing = subscription("orders", "billing");
@@ -665,7 +665,7 @@ pub(super) fn one_of_each_kind(server: &Server, sink: &Sink, names: &[&str]) {
         &json!({}),
     );
     for name in names {
-        let spec = SubscriptionSpec::of(&sink.url(&format!("/{name}"))).dead_letters("letters");
+        let spec = SubscriptionSpec::new(&sink.url(&format!("/{name}"))).dead_letters("letters");
         let webhook = json!({"properties": spec.also(&json!({}), &json!({"labels": [format!("team={name}")]})).properties()});
         for at in [
             "topics/orders",
