@@ -649,7 +649,7 @@ fn values_that_cannot_work_are_refused() {
     );
     let error = refused("ingress: {enabled: true}");
     assert!(
-        error.contains("ingress.host is empty; allowed is the host name of the ingress"),
+        error.contains("ingress.host is empty; expected the host name of the ingress"),
         "{error}"
     );
     let error = refused("cluster: {enabled: true}");
