@@ -60,7 +60,6 @@ use gridhook_telemetry::trace::{TraceExporter, Tracer};
 /// The longest time that requests to a node are waited for whose start was abandoned.
 const RESPONDER_WAIT: Duration = Duration::from_secs(1);
 
-/// What has ended.
 pub(super) enum Served {
     /// This run. Another one follows.
     Run,
@@ -167,11 +166,11 @@ pub(super) async fn run_server(launch: &Launch, kept: &mut Kept) -> Result<Serve
         control,
         listening,
     };
-    let served = running.stop(end).await?;
+    let outcome = running.stop(end).await?;
     if launch.config.cluster.is_none() {
         kept.signals = Some(stop_signals);
     }
-    Ok(served)
+    Ok(outcome)
 }
 
 /// The addresses are bound, and something answers there.
@@ -310,11 +309,9 @@ impl Bound {
 struct OwnedStore<'a> {
     local: Arc<RocksStore>,
     target: JournalTarget,
-    /// Of a node.
     ownership: Option<Ownership<'a>>,
 }
 
-/// Where the journal writes.
 pub(super) struct JournalTarget {
     /// The local store. A node writes to the changelog before.
     pub(super) store: Arc<dyn Store>,
@@ -489,7 +486,6 @@ impl Recovered {
         ))
     }
 
-    /// Ends a start.
     async fn abandon_start(
         self,
         bound: Bound,
@@ -695,7 +691,6 @@ async fn write_first(
     }
 }
 
-/// What a SIGHUP changes.
 fn build_reload(
     launch: &Launch,
     recovered: &Recovered,

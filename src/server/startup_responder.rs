@@ -1,8 +1,8 @@
-//! Answers requests while the server starts, because recovering a large log takes time and
+//! Responds to requests while the server starts, because recovering a large log takes time and
 //! monitoring must not take that for a failure.
 //!
 //! The addresses are bound before the store is opened. Until the store is recovered, an interim
-//! server answers there: `/healthz` and `/readyz` report the progress, every other request receives
+//! server listens there: `/healthz` and `/readyz` report the progress, every other request receives
 //! 503 with `Retry-After`. Then the real server takes over the sockets. Connections in between wait
 //! in the system's queue.
 
@@ -19,11 +19,10 @@ use super::{
 use gridhook_admin::health::{ServerHealth, StepProgress};
 use gridhook_config::Config;
 
-/// The interim server.
 pub(super) struct StartupResponder(ServerHandle);
 
 impl StartupResponder {
-    /// Starts to answer on the sockets of `listener`.
+    /// Starts to serve on the sockets of `listener`.
     pub(super) fn begin(
         listener: &HttpListener,
         config: &Config,
@@ -43,7 +42,6 @@ impl StartupResponder {
         Ok(Self::run(listener.serve_standby(config, budget, standby)?))
     }
 
-    /// Runs what answers.
     pub(super) fn run(server: Server) -> Self {
         let handle = server.handle();
         actix_rt::spawn(server);

@@ -590,7 +590,7 @@ fn the_name_of_a_file_identifies_its_subscription() {
         first,
         Owner {
             name: "my-SUBSCRIPTION".to_owned(),
-            ..of_topic("/Topics/HEAT")
+            ..topic_owner("/Topics/HEAT")
         }
         .new_guid([1; 8])
     );

@@ -188,7 +188,7 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
 
     for (id, says) in [
         ("app", "/functions/NAME"),
-        ("other/functions/bill", "allowed is one of app"),
+        ("other/functions/bill", "expected one of app"),
     ] {
         let properties = json!({"endpointType": "AzureFunction", "properties": {"resourceId": id}});
         let spec = SubscriptionSpec::new("").also(&json!({}), &json!({"destination": properties}));

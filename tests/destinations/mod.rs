@@ -196,7 +196,7 @@ fn names_are_checked<S: Service>(server: &Server, service: &S) {
     let text = answer.text();
     assert_eq!(answer.status, 400, "{text}");
     assert!(
-        text.contains("elsewhere") && text.contains("allowed is one of service"),
+        text.contains("elsewhere") && text.contains("expected one of service"),
         "{text}"
     );
     let mut unknown = spec(service, "orders").properties();

@@ -81,7 +81,7 @@ fn a_body_is_the_json_that_its_expression_makes() {
         ("sort_by(data.list[?@], &@) | [-1]", "2"),
         (
             "join(', ', data.list)",
-            "transform.body: line 1, column 5: argument 2 of join is an array; allowed is an array \
+            "transform.body: line 1, column 5: argument 2 of join is an array; expected an array \
              of strings",
         ),
     ] {
@@ -331,7 +331,7 @@ fn a_program_that_cannot_run_is_refused_with_its_place() {
         (
             Transform::default(),
             false,
-            "transform is empty; allowed are expressions in body, pathSuffix and headers, and a \
+            "transform is empty; expected expressions in body, pathSuffix and headers, and a \
              method",
         ),
         (
@@ -358,23 +358,23 @@ fn a_program_that_cannot_run_is_refused_with_its_place() {
         (
             body_transform("data[::0]"),
             false,
-            "body line 1, column 9: the step of the slice is 0; allowed are 1 to 1000000, or \
+            "body line 1, column 9: the step of the slice is 0; expected 1 to 1000000, or \
              negative",
         ),
         (
             body_transform(&"x".repeat(SOURCE_BYTES_MAX + 1)),
             false,
-            "body has 16385 bytes; allowed are 16384",
+            "body has 16385 bytes; expected at most 16384",
         ),
         (
             body_transform(&"!".repeat(513)),
             false,
-            "body has 513 brackets and operators; allowed are 512",
+            "body has 513 brackets and operators; expected at most 512",
         ),
         (
             by_get,
             false,
-            r#"method is "GET"; allowed are PATCH, POST, PUT"#,
+            r#"method is "GET"; expected one of PATCH, POST, PUT"#,
         ),
         (
             named("aeg-x"),
@@ -384,7 +384,7 @@ fn a_program_that_cannot_run_is_refused_with_its_place() {
         (
             named("x"),
             true,
-            "headers is set, but a request may have several events; allowed is it with a \
+            "headers is set, but a request may have several events; expected it with a \
              maxEventsPerBatch of 1",
         ),
     ] {
@@ -442,14 +442,14 @@ fn time_memory_and_output_of_a_program_are_bounded() {
     assert_eq!(
         twice,
         format!(
-            "transform.body: the result has {} bytes; allowed are 1048576",
+            "transform.body: the result has {} bytes; expected at most 1048576",
             2 * wire.len() + 3
         )
     );
     let often = of_largest(&format!("length([{}])", ["@"; 40].join(",")))
         .expect_err("it could be too large");
     assert!(
-        often.contains("bytes of this event; allowed are 33554432"),
+        often.contains("bytes of this event; expected at most 33554432"),
         "{often}"
     );
 }

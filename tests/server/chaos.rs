@@ -122,7 +122,7 @@ impl ServerUnderLoad {
             );
             assert!(
                 repeated <= most,
-                "{name}: {repeated} events were repeated, allowed are {most}"
+                "{name}: {repeated} events were repeated, expected {most}"
             );
             assert_eq!(
                 server.counter("orders", name, "delivered"),

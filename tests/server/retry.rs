@@ -106,13 +106,13 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
     for (schedule, problem) in [
         (
             json!([]),
-            "retryPolicy.schedule has 0 waits; allowed are 1 to 50",
+            "retryPolicy.schedule has 0 waits; expected 1 to 50",
         ),
         (
             json!(["1m", "soon"]),
-            r#"retryPolicy.schedule[1] is "soon"; allowed is a wait from 1s to 7d, such as 30s"#,
+            r#"retryPolicy.schedule[1] is "soon"; expected a wait from 1s to 7d, such as 30s"#,
         ),
-        (json!(["999ms"]), "allowed is a wait from 1s to 7d"),
+        (json!(["999ms"]), "expected a wait from 1s to 7d"),
         (json!(vec!["1s"; 51]), "has 51 waits"),
         (
             json!("1999"),
@@ -120,7 +120,7 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
         ),
         (
             json!(5),
-            "allowed is the name of an edition, or a list of waits",
+            "expected the name of an edition, or a list of waits",
         ),
     ] {
         let refused = server.ask_for("orders", "wrong", &spec(&schedule));

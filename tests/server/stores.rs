@@ -346,11 +346,11 @@ fn a_destination_in_no_store_is_refused_and_no_credential_is_shown() {
     for (place, expected) in [
         (
             json!({"resourceId": "/r", "blobContainerName": "letters"}),
-            "allowed is one of archive",
+            "expected one of archive",
         ),
         (
             json!({"resourceId": "s3://letters/other"}),
-            "allowed is one of s3://letters/kept",
+            "expected one of s3://letters/kept",
         ),
         (
             json!({"resourceId": "s3://letters/kept/../other"}),
@@ -358,7 +358,7 @@ fn a_destination_in_no_store_is_refused_and_no_credential_is_shown() {
         ),
         (
             json!({"resourceId": "file:///etc"}),
-            "allowed is one of s3://letters/kept",
+            "expected one of s3://letters/kept",
         ),
     ] {
         let answer = asked(place.clone());

@@ -142,7 +142,7 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
         unknown.status == 400
             && message.contains(
                 "clientCertificate is \\\"elsewhere\\\", which does not exist; \
-                 allowed is one of shop"
+                 expected one of shop"
             ),
         "{message}"
     );

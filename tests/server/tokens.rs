@@ -184,14 +184,14 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         (&["p1", "--role", "read"][..], "exists"),
         (&["P1", "--role", "read"], "exists"),
         (&["admin", "--role", "read"], "reserved"),
-        (&["x y", "--role", "read"], "allowed are 1 to 64 letters"),
+        (&["x y", "--role", "read"], "expected 1 to 64 letters"),
         (
             &["x", "--role", "reader"],
             "allowed are publish, consume, portal, read, operate, admin",
         ),
         (
             &["x", "--role", "read", "--scope", "orders"],
-            "allowed is a path that begins with topics",
+            "expected a path that begins with topics",
         ),
         (
             &["x", "--role", "read", "--scope", "topics/orders\n"],
@@ -511,7 +511,7 @@ fn claims_of_the_issuer_have_roles_and_scopes() {
             "roles=A writer",
             "the role is \"writer\"; allowed are publish",
         ),
-        ("roles publish", "allowed is \"CLAIM=VALUE ROLE\""),
+        ("roles publish", "expected \"CLAIM=VALUE ROLE\""),
         ("roles=A publish orders", "a scope is \"orders\""),
         // Not the whole server.
         ("roles=A admin ,", "a scope is \"\""),
