@@ -466,9 +466,7 @@ fn serve_refuses_settings_that_cannot_be_used() {
     );
     check(
         &["serve", "--log-format", "xml"],
-        expect![[
-            r#"gridhook: flag --log-format: log.format is "xml"; allowed is "text" or "json""#
-        ]],
+        expect![[r#"gridhook: flag --log-format: log.format is "xml"; expected "text" or "json""#]],
     );
 }
 

@@ -107,26 +107,26 @@ fn an_unknown_or_wrong_value_is_reported_with_the_allowed_ones() {
     check_toml(
         "[queues.a]",
         expect![
-            "unknown key queues; allowed are topics, domains, namespaces, subscription and \
+            "unknown key queues; expected topics, domains, namespaces, subscription and \
              resourceGroup"
         ],
     );
     check_toml(
         "topics = 5",
-        expect!["topics is not a table; allowed is a table"],
+        expect!["topics is not a table; expected a table"],
     );
     check_toml(
         "[topics]\norders = 5",
-        expect!["topics.orders is not a table; allowed is a table"],
+        expect!["topics.orders is not a table; expected a table"],
     );
     check_toml(
         "resourceGroup = 5",
-        expect!["resourceGroup is not a string; allowed is a name"],
+        expect!["resourceGroup is not a string; expected a name"],
     );
     check_toml(
         "[topics.a.eventSubscriptions.b]\nendpointUrl = \"x\"\ndestination = {}",
         expect![
-            "topics.a.eventSubscriptions.b: both endpointUrl and destination are set; allowed is \
+            "topics.a.eventSubscriptions.b: both endpointUrl and destination are set; expected \
              one of them"
         ],
     );
@@ -237,7 +237,7 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
         expect![
             "a: a resource of the type Microsoft.Storage/storageAccounts is not supported: it \
              belongs to another service; a service that exists is named in delivery.resources; \
-             allowed are topics, domains, namespaces, the topics of these two, and \
+             expected topics, domains, namespaces, the topics of these two, and \
              eventSubscriptions below topics and domains, of Microsoft.EventGrid. With \
              --ignore-foreign such resources are left out"
         ],
@@ -246,7 +246,7 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
         r#"{"type": "Microsoft.EventGrid/systemTopics", "name": "a"}"#,
         expect![
             "a: a resource of the type Microsoft.EventGrid/systemTopics is not supported: a system \
-             topic has the events of a service of Azure, which publishes none here; allowed are \
+             topic has the events of a service of Azure, which publishes none here; expected \
              topics, domains, namespaces, the topics of these two, and eventSubscriptions below \
              topics and domains, of Microsoft.EventGrid. With --ignore-foreign such resources are \
              left out"
@@ -260,7 +260,7 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
     );
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "copy": {}}"#,
-        expect!["a: the count of a loop is not a number; allowed is a whole number"],
+        expect!["a: the count of a loop is not a number; expected a whole number"],
     );
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "condition": false}"#,
@@ -364,11 +364,11 @@ fn a_resource_without_a_name_is_refused_by_its_place() {
     );
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": 5}"#,
-        expect!["resource 1: name is a number; allowed is a string"],
+        expect!["resource 1: name is a number; expected a string"],
     );
     check(r#"{"name": "orders"}"#, expect!["orders: it has no type"]);
     check("{}", expect!["resource 1: it has no type"]);
-    check("5", expect!["resource 1 is a number; allowed is an object"]);
+    check("5", expect!["resource 1 is a number; expected an object"]);
     check(
         r#"{"type": "Microsoft.EventGrid/domains", "name": "shop", "resources": [{"type": "topics"}]}"#,
         expect!["shop: resource 1: it has no name"],
@@ -441,7 +441,7 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
         resolve(&text, true, &[])
     };
     let at = "topics.orders.eventSubscriptions.billing.filter.advancedFilters[0].values[1]";
-    let why = "which would be rounded; allowed are integers of 64 bits and numbers of 17 digits";
+    let why = "which would be rounded; expected an integer of 64 bits or a number of 17 digits";
     for exact in [
         "9223372036854775807",
         "-9223372036854775808",
@@ -469,14 +469,14 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
         format!("{at} is 0.12345678901234567890, {why}")
     );
     for none in ["inf", "-nan"] {
-        assert_eq!(toml(none), format!("{at} is {none}; allowed is a number"));
+        assert_eq!(toml(none), format!("{at} is {none}; expected a number"));
     }
     for large in [
         "9223372036854775808",
         "-9223372036854775809",
         "0xffffffffffffffffff",
     ] {
-        let allowed = "allowed are integers from -9223372036854775808 to 9223372036854775807";
+        let allowed = "expected an integer from -9223372036854775808 to 9223372036854775807";
         assert_eq!(toml(large), format!("{at} is {large}; {allowed}"));
     }
     assert_eq!(
@@ -565,7 +565,7 @@ fn foreign_resources_are_refused_or_left_out_with_a_reason() {
     expect![
         "storagep6taaydrzzvxo: a resource of the type Microsoft.Storage/storageAccounts is not \
         supported: it belongs to another service; a service that exists is named in \
-        delivery.resources; allowed are topics, domains, namespaces, the topics of these two, and \
+        delivery.resources; expected topics, domains, namespaces, the topics of these two, and \
         eventSubscriptions below topics and domains, of Microsoft.EventGrid. All such types: \
         Microsoft.EventGrid/eventSubscriptions, Microsoft.EventGrid/systemTopics, \
         Microsoft.EventGrid/systemTopics/eventSubscriptions, Microsoft.Storage/storageAccounts. \

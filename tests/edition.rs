@@ -107,11 +107,11 @@ fn refuses(change: impl FnOnce(&mut Edition), expected: Expect) {
 fn an_invalid_edition_is_refused() {
     refuses(
         |edition| edition.retry.schedule.clear(),
-        expect!["retry.schedule is empty; allowed are one step or more"],
+        expect!["retry.schedule is empty; expected one step or more"],
     );
     refuses(
         |edition| edition.retry.schedule[3] = Duration::ZERO,
-        expect!["retry.schedule is 0; allowed is a duration longer than nothing"],
+        expect!["retry.schedule is 0; expected a duration longer than nothing"],
     );
     refuses(
         |edition| {
@@ -119,74 +119,72 @@ fn an_invalid_edition_is_refused() {
             edition.retry.schedule.reverse();
         },
         expect![
-            "retry.schedule does not ascend; allowed are ascending offsets from the first attempt"
+            "retry.schedule does not ascend; expected ascending offsets from the first attempt"
         ],
     );
     refuses(
         |edition| edition.retry.jitter_share = f64::NAN,
-        expect!["retry.jitter_share is NaN; allowed is a number from 0 to 1"],
+        expect!["retry.jitter_share is NaN; expected a number from 0 to 1"],
     );
     refuses(
         |edition| edition.attempts.default = 31,
-        expect!["attempts has min 1, default 31, max 30; allowed is 1 <= min <= default <= max"],
+        expect!["attempts has min 1, default 31, max 30; expected 1 <= min <= default <= max"],
     );
     refuses(
         |edition| edition.webhook.never_retried.push(204),
-        expect!["webhook speaks of status 204; allowed are 100 to 599 without 200 to 204"],
+        expect!["webhook names status 204; expected 100 to 599 without 200 to 204"],
     );
     refuses(
         |edition| edition.resource.never_retried.push(503),
-        expect![
-            "resource has a wait for status 503 and never retries it; allowed is one of the two"
-        ],
+        expect!["resource has a wait for status 503 and never retries it; expected one of the two"],
     );
     refuses(
         |edition| edition.probation.longest = Duration::from_secs(60),
-        expect!["probation.longest is 1m; allowed is 10m, the longest duration, or more"],
+        expect!["probation.longest is 1m; expected 10m, the longest duration, or more"],
     );
     refuses(
         |edition| edition.probation.requests_min = 0,
-        expect!["probation.requests_min is 0; allowed is 1 or more"],
+        expect!["probation.requests_min is 0; expected 1 or more"],
     );
     refuses(
         |edition| edition.probation.failure_share = 0.0,
-        expect!["probation.failure_share is 0; allowed is a number above 0, 1 at most"],
+        expect!["probation.failure_share is 0; expected a number above 0, 1 at most"],
     );
     refuses(
         |edition| edition.probation.window = Duration::from_millis(999),
-        expect!["probation.window is 999ms; allowed is 1s or more"],
+        expect!["probation.window is 999ms; expected 1s or more"],
     );
     refuses(
         |edition| edition.pace.start_share = 1.5,
-        expect!["pace.start_share is 1.5; allowed is a number above 0, 1 at most"],
+        expect!["pace.start_share is 1.5; expected a number above 0, 1 at most"],
     );
     refuses(
         |edition| edition.pace.climb = Duration::ZERO,
-        expect!["pace.climb is 0; allowed is a duration longer than nothing"],
+        expect!["pace.climb is 0; expected a duration longer than nothing"],
     );
     refuses(
         |edition| edition.pace.over_share = 0.9,
-        expect!["pace.over_share is 0.9; allowed is a number from 1 to 10"],
+        expect!["pace.over_share is 0.9; expected a number from 1 to 10"],
     );
     refuses(
         |edition| edition.pace.after_failure_share = f64::NAN,
-        expect!["pace.after_failure_share is NaN; allowed is a number above 0, 1 at most"],
+        expect!["pace.after_failure_share is NaN; expected a number above 0, 1 at most"],
     );
     refuses(
         |edition| edition.pace.tolerated_share = -0.1,
-        expect!["pace.tolerated_share is -0.1; allowed is a number from 0 to 1"],
+        expect!["pace.tolerated_share is -0.1; expected a number from 0 to 1"],
     );
     refuses(
         |edition| edition.pace.least = 0.0,
-        expect!["pace.least is 0; allowed is a number from 0.001 to 1000, requests in a second"],
+        expect!["pace.least is 0; expected a number from 0.001 to 1000, requests in a second"],
     );
     refuses(
         |edition| edition.pace.forgotten_after = Duration::ZERO,
-        expect!["pace.forgotten_after is 0; allowed is a duration longer than nothing"],
+        expect!["pace.forgotten_after is 0; expected a duration longer than nothing"],
     );
     refuses(
         |edition| edition.probation.after_failures = 0,
-        expect!["probation.after_failures is 0; allowed is 1 or more"],
+        expect!["probation.after_failures is 0; expected 1 or more"],
     );
 }
 

@@ -302,3 +302,61 @@ fn statements_have_one_idea() {
     }
     assert!(all.len() <= TUPLE_LETS_MAX, "{}", all.join("\n"));
 }
+
+/// The share of locals that may be named by a participle, in per cent.
+const PARTICIPLES_PERCENT_MAX: usize = 5;
+
+const PARTICIPLE_ENDS: &str = "ed ept aken ound ent one iven nown old eld een";
+
+/// Nouns and adjectives that end like participles, also at the end of longer names.
+const NO_PARTICIPLES: &str = "seed feed need speed event current content client parent segment \
+    document tenant extent zone clone bound background round threshold field thread agent moment \
+    elapsed settlement acknowledgement placement replacement element exponent";
+
+/// The names that `let` binds, without patterns.
+fn local_names(code: &str) -> impl Iterator<Item = &str> {
+    let names = code.split("let ").skip(1).map(|rest| {
+        let rest = rest.trim_start().trim_start_matches("mut ");
+        let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    names.filter(|name| name.starts_with(|letter: char| letter.is_lowercase()))
+}
+
+/// Whether a name is a participle, as `found` and `last_seen`; flags such as `is_held` are none.
+fn is_participle(name: &str) -> bool {
+    let is_flag = ["is_", "has_", "was_"]
+        .iter()
+        .any(|verb| name.starts_with(verb));
+    let ends_with = |words: &str| words.split_whitespace().any(|end| name.ends_with(end));
+    !is_flag && ends_with(PARTICIPLE_ENDS) && !ends_with(NO_PARTICIPLES)
+}
+
+#[test]
+fn locals_are_nouns() {
+    let mut total = 0;
+    let mut participles = Vec::new();
+    for (file, text) in code() {
+        let names: Vec<&str> = local_names(&text).collect();
+        total += names.len();
+        let found = names.into_iter().filter(|name| is_participle(name));
+        participles.extend(found.map(|name| format!("{file}: {name}")));
+    }
+    assert!(total > 9_000, "{total} locals were found");
+    assert!(
+        participles.len() * 100 <= total * PARTICIPLES_PERCENT_MAX,
+        "{} of {total}:\n{}",
+        participles.len(),
+        participles.join("\n")
+    );
+}
+
+#[test]
+fn a_participle_is_found_and_a_noun_is_not() {
+    let code =
+        "let found = 1; let mut last_seen = 2; let event = 3; let is_held = 4; let Err(_) = 5";
+    let names: Vec<&str> = local_names(code)
+        .filter(|name| is_participle(name))
+        .collect();
+    assert_eq!(names, ["found", "last_seen"]);
+}

@@ -189,7 +189,7 @@ fn local_errors_say_what_to_do() {
     check(
         "subscriptions create orders billing --endpoint https://a --max-attempts many",
         expect![
-            "error: invalid value 'many' for '--max-attempts <N>': allowed is a whole number of 1 \
+            "error: invalid value 'many' for '--max-attempts <N>': expected a whole number of 1 \
              or more"
         ],
     );
@@ -258,7 +258,7 @@ fn local_errors_say_what_to_do() {
     check(
         "chaos --drop-responses 2",
         expect![
-            "error: invalid value '2' for '--drop-responses <RATE>': allowed is a number from 0 to \
+            "error: invalid value '2' for '--drop-responses <RATE>': expected a number from 0 to \
              1"
         ],
     );
@@ -366,13 +366,13 @@ fn local_errors_say_what_to_do() {
         "config check --listen here --log-format xml",
         expect![[r#"
         gridhook: 2 settings cannot be used:
-          flag --log-format: log.format is "xml"; allowed is "text" or "json"
-          flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]],
+          flag --log-format: log.format is "xml"; expected "text" or "json"
+          flag --listen: server.listen is "here"; expected an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]],
     );
     check(
         "GRIDHOOK_SERVER__TLS_CERTIFICATE=server.crt config check",
         expect![[
-            r#"gridhook: default: server.tls_key is ""; allowed is a file: server.tls_certificate and server.tls_key are set together"#
+            r#"gridhook: default: server.tls_key is ""; expected a file: server.tls_certificate and server.tls_key are set together"#
         ]],
     );
     let three = [
@@ -397,7 +397,7 @@ fn local_errors_say_what_to_do() {
     check(
         "apply -f topics.yaml",
         expect![
-            "gridhook: topics.yaml: a .yaml file is not supported; allowed are TOML (.toml) and \
+            "gridhook: topics.yaml: a .yaml file is not supported; expected TOML (.toml) and \
              JSON (.json)"
         ],
     );
@@ -410,7 +410,7 @@ fn local_errors_say_what_to_do() {
     );
     check(
         "apply -f list.json",
-        expect!["gridhook: list.json: the file is not a table; allowed is a table"],
+        expect!["gridhook: list.json: the file is not a table; expected a table"],
     );
     check(
         "apply -f nowhere.toml",
@@ -466,7 +466,7 @@ fn server_errors_say_what_to_do() {
     check(
         "dead-letters list orders billing --stage nowhere",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: stage is "nowhere"; allowed are waiting and written."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: stage is "nowhere"; expected waiting and written."#
         ]],
     );
     check(
@@ -498,7 +498,7 @@ fn server_errors_say_what_to_do() {
     check(
         "subscriptions create orders plain --endpoint https://a --proxy office",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: destination.properties.proxy is "office", which does not exist; delivery.resources has no proxy; allowed is none, for a direct connection"#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: destination.properties.proxy is "office", which does not exist; delivery.resources has no proxy; expected none, for a direct connection"#
         ]],
     );
     for (expression, problem) in [
@@ -565,7 +565,7 @@ fn server_errors_say_what_to_do() {
     check(
         "topics create or.ders",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; allowed are 3 to 50 letters (a to z), digits and hyphens."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; expected 3 to 50 letters (a to z), digits and hyphens."#
         ]],
     );
     let top = operator(

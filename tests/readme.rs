@@ -10,7 +10,7 @@
 //! - a retry after ten seconds comes after three: an edition of our own replaces `current`.
 //!
 //! Blocks that need something else (dead letters, a namespace, a stopped server) run in a second
-//! test, which sets that up first (`scene`) and replaces placeholders such as `EVENT_ID`.
+//! test, which sets that up first (`setup_for`) and replaces placeholders such as `EVENT_ID`.
 
 use std::{
     fmt::Write as _,
@@ -540,53 +540,53 @@ fn blocks() -> Vec<Block> {
 }
 
 /// What a block is run in: what is typed before it, and what is typed in place of its commands.
-struct Scene {
+struct BlockSetup {
     before: &'static str,
     /// What stands for something else, and what that is here.
     replaced: &'static [(&'static str, &'static str)],
 }
 
-/// The scene of a block by the first test module that it names.
-fn scene(module: &str) -> Option<Scene> {
+/// The setup of a block, by the first test module that it names.
+fn setup_for(module: &str) -> Option<BlockSetup> {
     Some(match module {
-        "server::operator" => Scene {
+        "server::operator" => BlockSetup {
             // The topic of the quick start is made once more.
             before: "arm DELETE orders",
             replaced: &[],
         },
-        "server::trace" => Scene {
+        "server::trace" => BlockSetup {
             before: "order 11 | send",
             replaced: &[("EVENT_ID", "11")],
         },
         // Later blocks publish the same ids again.
-        "server::duplicates" => Scene {
+        "server::duplicates" => BlockSetup {
             before: "",
             replaced: &[(
                 "PT10M",
                 "PT10M\ngridhook topics update orders --duplicate-window off",
             )],
         },
-        "server::publish" => Scene {
+        "server::publish" => BlockSetup {
             before: "order 12 > events.json",
             replaced: &[],
         },
-        "server::tokens" | "server::audit" | "server::event_types" => Scene {
+        "server::tokens" | "server::audit" | "server::event_types" => BlockSetup {
             before: "",
             replaced: &[],
         },
-        "config" => Scene {
+        "config" => BlockSetup {
             before: "",
             replaced: &[("--config gridhook.toml", "--config config/gridhook.toml")],
         },
         // These go on until they are stopped.
-        "server::watch" => Scene {
+        "server::watch" => BlockSetup {
             before: "",
             replaced: &[
                 ("gridhook top ", "gridhook top --once "),
                 ("gridhook tail ", "lasting tail "),
             ],
         },
-        "server::redrive" => Scene {
+        "server::redrive" => BlockSetup {
             before: r#"
                 arm PATCH orders/eventSubscriptions/billing '{"deadLetterDestination": {"endpointType": "StorageBlob",
                   "properties": {"resourceId": "/r", "blobContainerName": "letters"}}}' > /dev/null
@@ -599,20 +599,20 @@ fn scene(module: &str) -> Option<Scene> {
                 listen"#,
             replaced: &[(" KEY ", " \"$LETTER\" ")],
         },
-        "server::dead_letter" => Scene {
+        "server::dead_letter" => BlockSetup {
             before: r#"
                 order 19 | sed 's/"data"/"deadLetterReason": "TimeToLiveExceeded", "deliveryAttempts": 1,
                   "lastDeliveryOutcome": "NotFound", "publishTime": "2026-11-20T12:00:00Z", &/' > letters.json"#,
             replaced: &[(" FILE", " letters.json")],
         },
-        "server::replay" => Scene {
+        "server::replay" => BlockSetup {
             before: "",
             replaced: &[
                 ("2026-11-20T08:00:00Z", "$(date -u -d '-1 hour' +%FT%TZ)"),
                 ("2026-11-20T09:00:00Z", "$(date -u +%FT%TZ)"),
             ],
         },
-        "server::pull" => Scene {
+        "server::pull" => BlockSetup {
             before: r#"
                 plant() {
                   curl -sS --fail-with-body -X "$1" -H "Authorization: Bearer $(cat data/admin-token)" ${3:+-d "$3"} \
@@ -629,7 +629,7 @@ fn scene(module: &str) -> Option<Scene> {
                   http://127.0.0.1:8080/namespaces/plant/topics/heat:publish"#,
             replaced: &[("-X POST ", "-sS --fail-with-body -X POST ")],
         },
-        "server::chaos_command" => Scene {
+        "server::chaos_command" => BlockSetup {
             before: "",
             replaced: &[(
                 "--duration 60s --rate 2000 --kill-every 20ms",
@@ -638,7 +638,7 @@ fn scene(module: &str) -> Option<Scene> {
         },
         // The server is stopped before a store is looked at, and a restored one must not have one
         // in its place.
-        "server::backup" => Scene {
+        "server::backup" => BlockSetup {
             before: "mkdir backups",
             replaced: &[
                 ("/srv/backups/monday", "backups/monday"),
@@ -661,7 +661,7 @@ fn scene(module: &str) -> Option<Scene> {
                 ),
             ],
         },
-        "simulate::command" => Scene {
+        "simulate::command" => BlockSetup {
             before: "",
             replaced: &[("--subscriptions 600", "--subscriptions 40")],
         },
@@ -750,8 +750,8 @@ fn every_other_block_of_commands_runs_to_its_end() {
         else {
             continue;
         };
-        let Some(Scene { before, replaced }) = scene(module) else {
-            panic!("{at}: {module} has no scene")
+        let Some(BlockSetup { before, replaced }) = setup_for(module) else {
+            panic!("{at}: {module} has no setup")
         };
         let commands = replaced
             .iter()
@@ -791,7 +791,7 @@ fn every_block_of_shell_is_executed_here() {
             // Those about clusters are executed on one (`server::cluster::spread`).
             ["sh", "control-plane" | "operator" | "cluster"] => {}
             ["sh", "see", module, ..] => {
-                assert!(scene(module).is_some(), "{at}: {module} has no scene");
+                assert!(setup_for(module).is_some(), "{at}: {module} has no setup");
                 let prefix = format!("{module}::");
                 assert!(
                     tests.lines().any(|test| test.starts_with(&prefix)),

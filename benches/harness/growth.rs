@@ -66,7 +66,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
 fn each(bench: &Bench, endpoint: &Endpoint, process: u32, targets: &[Target]) -> f64 {
     let scale = &bench.scale;
     let cost = |time| {
-        Cost::of(process, endpoint, 1, || {
+        Cost::measure(process, endpoint, 1, || {
             closed(targets, Shape::ONE, scale.connections, Amount::For(time))
         })
         .each()

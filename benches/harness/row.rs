@@ -65,7 +65,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// Processor time beside that of a floor, with what is usually on.
-    pub(crate) fn of_processor(
+    pub(crate) fn from_processor_time(
         number: &'static str,
         what: &'static str,
         floor_is: &'static str,

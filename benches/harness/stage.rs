@@ -113,7 +113,7 @@ impl Stage {
         url: &str,
         spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec,
     ) {
-        let usual = SubscriptionSpec::of(url).types(&[TYPE]).prefix(SUBJECT);
+        let usual = SubscriptionSpec::new(url).types(&[TYPE]).prefix(SUBJECT);
         self.server.subscribe(topic, name, &spec(usual));
     }
 
@@ -199,30 +199,30 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// Of what `load` publishes, of which each event arrives `times` times, for a process.
-    pub(crate) fn of(
+    pub(crate) fn measure(
         process: u32,
         endpoint: &Endpoint,
         times: u64,
         load: impl FnOnce() -> Sent,
     ) -> Self {
-        Self::of_all(&[process], endpoint, times, load)
+        Self::measure_all(&[process], endpoint, times, load)
     }
 
     /// The same for several processes together.
-    pub(crate) fn of_all(
+    pub(crate) fn measure_all(
         processes: &[u32],
         endpoint: &Endpoint,
         times: u64,
         load: impl FnOnce() -> Sent,
     ) -> Self {
-        let before = Reading::of(processes);
+        let before = Reading::take(processes);
         let events = endpoint.events();
         let requests = endpoint.requests();
         let began = now();
         let sent = load();
         endpoint.wait_for(events + sent.events * times);
         thread::sleep(SETTLES);
-        let after = Reading::of(processes);
+        let after = Reading::take(processes);
         let since = |(after, before): (u64, u64)| after.saturating_sub(before);
         Self {
             sent,
@@ -282,7 +282,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(processes: &[u32]) -> Self {
+    fn take(processes: &[u32]) -> Self {
         let processor = processes.iter().map(|id| process::processor(*id)).sum();
         let written = processes.iter().map(|id| process::written(*id)).sum();
         Self {

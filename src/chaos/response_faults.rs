@@ -29,7 +29,6 @@ pub enum ResponseFault {
 /// The subscriptions whose responses a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultTarget {
-    /// All subscriptions.
     All,
     /// The subscriptions of a topic.
     Topic(PartitionId),
@@ -40,16 +39,13 @@ pub enum FaultTarget {
 #[derive(Clone, Copy, Debug)]
 pub struct FaultRule {
     pub faults: ResponseFault,
-    /// The subscriptions.
     pub owner: FaultTarget,
-    /// The fraction of responses.
     pub rate: f64,
 }
 
 /// Responses into which a fault was injected, and the events of their requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCount {
-    /// Responses.
     pub answers: u64,
     pub events: u64,
 }
@@ -64,7 +60,6 @@ pub struct FaultCounts {
     pub corrupted: FaultCount,
 }
 
-/// The current rules.
 #[derive(Debug, Default)]
 pub struct FaultInjection {
     armed: AtomicBool,

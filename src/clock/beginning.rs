@@ -115,9 +115,8 @@ pub struct OwnerClock {
 /// A jump ahead that is not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnconfirmedJump {
-    /// The time of the clock before it …
+    /// The time of the clock before the jump.
     pub before: Timestamp,
-    /// … and the boot.
     pub machine: MachineBoot,
     /// How long expiry remains paused without a confirmation.
     pub rest: Duration,

@@ -28,14 +28,14 @@ impl LastReading {
     pub(super) fn read_recent(&self, elapsed: Duration) -> Option<Timestamp> {
         let version = self.version.load(Ordering::Acquire);
         let at = self.elapsed.load(Ordering::Relaxed);
-        let reported = self.reported.load(Ordering::Relaxed);
+        let time = self.reported.load(Ordering::Relaxed);
         // The fence orders these loads before the second load of the version, as in `note`.
         fence(Ordering::Acquire);
         if version == 0 || version % 2 == 1 || version != self.version.load(Ordering::Relaxed) {
             return None;
         }
         let age = elapsed.saturating_sub(Duration::from_nanos(at));
-        (age < Self::FRESH).then(|| Timestamp(reported).after(age - age / Follower::SLEW))
+        (age < Self::FRESH).then(|| Timestamp(time).after(age - age / Follower::SLEW))
     }
 
     /// Stores a reading. Callers must be serialized.

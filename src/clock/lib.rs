@@ -160,11 +160,11 @@ impl Clock {
         is_continued: bool,
     ) -> Self {
         let follower = Mutex::new(follower);
-        let seen = LastReading::default();
+        let last_reading = LastReading::default();
         Self(Arc::new(ClockSource::System {
             started: monotonic_now(),
             follower,
-            seen,
+            seen: last_reading,
             skew,
             pause,
             is_continued,
@@ -368,7 +368,6 @@ impl ManualClock {
         }
     }
 
-    /// Pauses or resumes expiry.
     pub fn pause_expiry(&self, unconfirmed: bool) {
         match &*self.0.0 {
             ClockSource::Manual {

@@ -51,7 +51,6 @@ pub enum ComputeCaller {
     Subscription(SubscriptionKey),
 }
 
-/// Limits of all tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct ComputeLimits {
     /// Number of threads; 0: one for each two processors.
@@ -75,7 +74,6 @@ impl Default for ComputeLimits {
 /// Why a task has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ComputeError {
-    /// It needs more time.
     #[error("it needs more than {} ms of processor time, the maximum of limits.compute_time", .0.as_millis())]
     Time(Duration),
     /// It needs more memory than a task may have.
@@ -169,7 +167,6 @@ impl Default for Compute {
 }
 
 impl Compute {
-    /// Threads with these limits.
     pub fn new(limits: ComputeLimits) -> Self {
         Self::with_processor_time(limits, thread_time)
     }

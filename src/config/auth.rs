@@ -11,7 +11,6 @@ use super::{
     read::{self, DAY, SECOND},
 };
 
-/// `[auth]`
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
     /// The issuer of access tokens, if any.
@@ -87,8 +86,8 @@ impl RawAuth {
                     admin_role: self.admin_role,
                     grants: self.grants,
                 }),
-                Err(allowed) => {
-                    layers.refuse_value(&["auth.jwks"], allowed);
+                Err(expectation) => {
+                    layers.refuse_value(&["auth.jwks"], expectation);
                     None
                 }
             },
@@ -101,8 +100,8 @@ impl RawAuth {
             }
             (None, Some(jwks)) => {
                 layers.refuse_value(&PAIR, "the issuer of the keys in auth.jwks");
-                if let Err(allowed) = parse_key_source(&jwks) {
-                    layers.refuse_value(&["auth.jwks"], allowed);
+                if let Err(expectation) = parse_key_source(&jwks) {
+                    layers.refuse_value(&["auth.jwks"], expectation);
                 }
                 None
             }

@@ -14,7 +14,6 @@ use gridhook_policy::backup::BackupSchedule;
 /// The table of the destination.
 pub(super) const STORE: &str = "backup.store.";
 
-/// `[backup]`
 #[derive(Clone, Debug)]
 pub struct Backup {
     /// The destination, if any.
@@ -57,8 +56,8 @@ impl RawBackup {
         let store = store.and_then(|store| store.resolve(STORE.trim_end_matches('.'), layers));
         let schedule = schedule.and_then(|text| match text.parse() {
             Ok(schedule) => Some(schedule),
-            Err(allowed) => {
-                layers.refuse_value(&["backup.schedule"], allowed);
+            Err(expectation) => {
+                layers.refuse_value(&["backup.schedule"], expectation);
                 None
             }
         });

@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use super::read::{self, DAY, SECOND};
 
-/// `[clock]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clock {

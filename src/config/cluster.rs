@@ -16,7 +16,6 @@ pub struct Cluster {
     pub name: String,
     /// The name of the node.
     pub node: String,
-    /// The servers of NATS.
     pub urls: Vec<String>,
     /// The authorities and the client certificate of TLS to these servers.
     pub nats_tls: NatsTls,
@@ -35,7 +34,6 @@ pub struct Cluster {
     pub record_format: u8,
     /// The maximum of bytes a second of a store that another node is sent.
     pub copy_rate: u64,
-    /// The number of shards.
     pub shards: usize,
     /// The number of nodes that have a copy of a shard.
     pub copies: usize,
@@ -52,7 +50,6 @@ pub struct Cluster {
     pub secret_file: PathBuf,
     /// The files of TLS between nodes; [`None`] if they do not use it.
     pub node_tls: Option<NodeTlsFiles>,
-    /// The interval of renewals.
     pub renew: Duration,
     /// The time without a renewal after which a node is dead.
     pub expiry: Duration,
@@ -61,7 +58,6 @@ pub struct Cluster {
 /// How fast a node takes what it is entitled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterStrategy {
-    /// Everything at once.
     Greedy,
     /// One shard after the other.
     Balanced,
@@ -72,7 +68,6 @@ pub enum ClusterStrategy {
 pub struct NatsTls {
     /// The file of the authorities; [`None`] for `delivery.tls_roots`.
     pub authorities: Option<PathBuf>,
-    /// The client certificate.
     pub identity: Option<IdentityFiles>,
 }
 
@@ -95,7 +90,6 @@ pub struct IdentityFiles {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NatsLogin {
     Anonymous,
-    /// With a credentials file.
     Credentials(PathBuf),
     /// With a name, and a password in a file.
     Password(String, PathBuf),
@@ -208,9 +202,9 @@ impl RawCluster {
         // A login in a URL would be shown, and NATS would not get it.
         let has_login = |url: &String| url.contains('@');
         if self.urls.iter().any(has_login) {
-            let allowed = "addresses without user information; the login is cluster.username with \
+            let expectation = "addresses without user information; the login is cluster.username with \
                 cluster.password_file, or cluster.credentials";
-            layers.refuse_value(&["cluster.urls"], allowed);
+            layers.refuse_value(&["cluster.urls"], expectation);
         }
         let is_server = |url: &String| url.starts_with("nats://") || url.starts_with("tls://");
         if self.urls.is_empty() || !self.urls.iter().all(is_server) {
@@ -255,9 +249,9 @@ impl RawCluster {
             }
         };
         if self.copies < 2 {
-            let allowed = "a whole number from 2 to 64: the owner of a shard and at least one node \
+            let expectation = "a whole number from 2 to 64: the owner of a shard and at least one node \
                 that takes over from it";
-            layers.refuse_value(&["cluster.copies"], allowed);
+            layers.refuse_value(&["cluster.copies"], expectation);
         }
         if self.replace_after < self.expiry {
             layers.refuse_value(
@@ -282,9 +276,9 @@ impl RawCluster {
             );
         }
         if server.admin_token.is_none() {
-            let allowed =
+            let expectation =
                 "a token that all nodes of the cluster share (cluster.engine is \"nats\")";
-            layers.refuse_value(&["server.admin_token"], allowed);
+            layers.refuse_value(&["server.admin_token"], expectation);
         }
         if self.node_listen.is_none() {
             layers.refuse_value(
@@ -342,12 +336,13 @@ fn check_ports(
     advertise: Option<&str>,
 ) {
     let ports = shards + 1;
-    let allowed = || format!("a host and the first of {ports} ports in a row (cluster.shards + 1)");
+    let expectation =
+        || format!("a host and the first of {ports} ports in a row (cluster.shards + 1)");
     let most = usize::from(u16::MAX) + 1 - ports;
     if shards > 1
         && listen.is_some_and(|listen| listen.port() == 0 || usize::from(listen.port()) > most)
     {
-        layers.refuse_value(&["cluster.node_listen"], allowed());
+        layers.refuse_value(&["cluster.node_listen"], expectation());
     }
     let port = advertise.map(|advertise| {
         advertise
@@ -355,7 +350,7 @@ fn check_ports(
             .and_then(|(_, port)| port.parse::<usize>().ok())
     });
     if shards > 1 && port.is_some_and(|port| port.is_none_or(|port| !(1..=most).contains(&port))) {
-        layers.refuse_value(&["cluster.advertise"], allowed());
+        layers.refuse_value(&["cluster.advertise"], expectation());
     }
 }
 
@@ -447,9 +442,9 @@ fn login_of_system(layers: &mut Layers, durability: &str, written: RawLogin) -> 
         "fsync" => match resolve_login(layers, "system_", written) {
             NatsLogin::Anonymous => {
                 let keys = ["cluster.system_credentials", "cluster.system_username"];
-                let allowed = "a login of the system account, which shows whether the NATS servers \
+                let expectation = "a login of the system account, which shows whether the NATS servers \
                     sync every write; cluster.durability = \"unchecked\" needs none";
-                layers.refuse_value(&keys, allowed);
+                layers.refuse_value(&keys, expectation);
                 None
             }
             login => Some(login),
@@ -478,8 +473,9 @@ fn resolve_login(
         _ => {
             let [credentials, username, password] = ["credentials", "username", "password_file"]
                 .map(|key| format!("cluster.{prefix}{key}"));
-            let allowed = format!("{credentials}, or {username} with {password}, or none of them");
-            layers.refuse_value(&[&credentials, &username, &password], allowed);
+            let expectation =
+                format!("{credentials}, or {username} with {password}, or none of them");
+            layers.refuse_value(&[&credentials, &username, &password], expectation);
             NatsLogin::Anonymous
         }
     }

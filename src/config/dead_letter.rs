@@ -22,7 +22,6 @@ pub(super) const STORES: &str = "dead_letter.stores.";
 /// The keys of a store that are not secret, besides those of every store.
 pub(super) const PLAIN: [&str; 2] = ["accounts", "used_by"];
 
-/// `[dead_letter]`
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
     /// All stores, by name. The local folder is [`FOLDER`].
@@ -60,8 +59,8 @@ impl RawDeadLetter {
                     address,
                     accounts: Vec::new(),
                 }),
-                Err(allowed) => {
-                    layers.refuse_value(&["dead_letter.folder", "server.data_dir"], allowed)
+                Err(expectation) => {
+                    layers.refuse_value(&["dead_letter.folder", "server.data_dir"], expectation)
                 }
             }
         }
@@ -69,8 +68,8 @@ impl RawDeadLetter {
             let at = format!("{STORES}{name}");
             let url_key = format!("{at}.url");
             let accounts_key = format!("{at}.accounts");
-            if let Err(allowed) = check_name(&name) {
-                layers.refuse_value(&[&url_key], allowed);
+            if let Err(expectation) = check_name(&name) {
+                layers.refuse_value(&[&url_key], expectation);
             }
             let accounts = raw.accounts.clone();
             let used_by = raw.used_by.clone();
@@ -80,9 +79,9 @@ impl RawDeadLetter {
                     .any(|other| other.accounts.contains(account))
             });
             if let Some(account) = shared_account {
-                let allowed =
+                let expectation =
                     format!("accounts that no other store has; another store has \"{account}\"");
-                layers.refuse_value(&[&accounts_key], allowed);
+                layers.refuse_value(&[&accounts_key], expectation);
             }
             let Some(store) = raw.resolve(&at, layers) else {
                 continue;
@@ -91,11 +90,11 @@ impl RawDeadLetter {
                 .iter()
                 .find(|other| other.address == store.address)
             {
-                let allowed = format!(
+                let expectation = format!(
                     "an address that no other store has; the store {} has it",
                     other.name
                 );
-                layers.refuse_value(&[&url_key], allowed);
+                layers.refuse_value(&[&url_key], expectation);
             }
             known_stores.push(NamedStore {
                 name: name.clone(),

@@ -15,7 +15,6 @@ use super::{
     values::{TlsVersion, TrustRoots, ValidationMode},
 };
 
-/// `[delivery]`
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// The time in which a response must begin.
@@ -42,9 +41,7 @@ pub struct Delivery {
     pub allow_networks: Vec<IpNet>,
     /// Whether event subscriptions may have the test endpoint.
     pub test_endpoint: bool,
-    /// Endpoint validation.
     pub validate: ValidationMode,
-    /// The trusted certificate authorities.
     pub tls_roots: Vec<TrustRoots>,
     pub tls_minimum_version: TlsVersion,
     /// The name servers; the system's if empty.
@@ -71,7 +68,6 @@ pub struct Delivery {
 pub struct IdentityConfig {
     /// The URL of tokens, with `{tenant}` for the tenant of a subscription.
     pub token_url: String,
-    /// `client_id`.
     pub client_id: String,
     /// How the server proves it.
     pub proof: IdentityProofConfig,
@@ -211,9 +207,9 @@ fn resolve_identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityCon
             IdentityProofConfig::Certificate { certificate, key },
         ),
         _ => {
-            let allowed = "the URL, the client id, and either the secret or both the certificate \
+            let expectation = "the URL, the client id, and either the secret or both the certificate \
                 and its key; or none of them";
-            layers.refuse_value(&KEYS, allowed);
+            layers.refuse_value(&KEYS, expectation);
             return None;
         }
     };
@@ -226,8 +222,8 @@ fn resolve_identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityCon
     let is_fixed =
         |(one, other): &(Url, Url)| one[..Position::BeforePath] == other[..Position::BeforePath];
     if !of("a").zip(of("b")).as_ref().is_some_and(is_fixed) {
-        let allowed = "an https URL, or an http URL of loopback; {tenant} may be in its path";
-        layers.refuse_value(&KEYS[..1], allowed);
+        let expectation = "an https URL, or an http URL of loopback; {tenant} may be in its path";
+        layers.refuse_value(&KEYS[..1], expectation);
     }
     Some(IdentityConfig {
         token_url,
@@ -278,7 +274,7 @@ impl RawDelivery {
             idle_connection_timeout: self.idle_connection_timeout,
             allow_http: match self.allow_http {
                 AutoSwitch::Auto => loopback,
-                AutoSwitch::Set(allowed) => allowed,
+                AutoSwitch::Set(expectation) => expectation,
             },
             allow_networks: match self.allow_networks {
                 AutoSwitch::Auto if loopback => ["127.0.0.0/8", "::1/128"]

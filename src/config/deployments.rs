@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 
-/// `[deployments]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deployments {

@@ -161,9 +161,9 @@ fn split_base(text: &str) -> Result<Option<Table>, String> {
         .into_iter()
         .find(|(name, _)| base.as_str() == Some(name))
     else {
-        let allowed = BUILT_IN.map(|(name, _)| format!("\"{name}\"")).join(", ");
+        let expectation = BUILT_IN.map(|(name, _)| format!("\"{name}\"")).join(", ");
         return Err(format!(
-            "base is {base}; allowed are the editions of the program: {allowed}"
+            "base is {base}; expected an edition of the program: {expectation}"
         ));
     };
     let mut table = match split_base(text)? {

@@ -9,21 +9,16 @@ use super::SettingOrigin;
 pub enum Error {
     /// A file cannot be read.
     #[error("{} cannot be read: {error}", path.display())]
-    Unreadable {
-        /// The file or folder.
-        path: PathBuf,
-        error: io::Error,
-    },
+    Unreadable { path: PathBuf, error: io::Error },
     /// A file is not TOML.
     #[error("{}: {}", path.display(), error.to_string().trim_end())]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// The position and the error.
         error: toml::de::Error,
     },
     /// A key does not exist.
-    #[error("{origin}: unknown key {key}; {}", suggest_keys(like, allowed))]
+    #[error("{origin}: unknown key {key}; {}", suggest_keys(like, expectation))]
     UnknownKey {
         /// The origin of the key.
         origin: SettingOrigin,
@@ -31,34 +26,36 @@ pub enum Error {
         /// Similar keys, in the spelling of that origin.
         like: Vec<String>,
         /// The keys of the section.
-        allowed: String,
+        expectation: String,
     },
     /// A value is invalid, by itself or with another.
-    #[error("{origin}: {key} is {read}; allowed is {allowed}")]
+    #[error("{origin}: {key} is {read}; expected {expectation}")]
     Value {
         /// The origin of the value.
         origin: SettingOrigin,
         key: String,
-        /// The value.
         read: String,
-        allowed: String,
+        expectation: String,
     },
-    #[error("{} settings cannot be used:\n  {}", .0.len(), .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
+    #[error("{} settings cannot be used:\n  {}", .0.len(), list_errors(.0))]
     Several(Vec<Error>),
-    /// An edition is invalid.
     #[error("{origin}: {what}")]
     Edition {
-        /// The edition's file.
         origin: String,
         /// The error, and what is allowed.
         what: String,
     },
 }
 
+fn list_errors(errors: &[Error]) -> String {
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    lines.join("\n  ")
+}
+
 /// The similar keys, or the allowed ones.
-fn suggest_keys(like: &[String], allowed: &str) -> String {
+fn suggest_keys(like: &[String], expectation: &str) -> String {
     if like.is_empty() {
-        format!("allowed are {allowed}")
+        format!("expected one of {expectation}")
     } else {
         format!("did you mean {}?", like.join(" or "))
     }

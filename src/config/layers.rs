@@ -37,7 +37,6 @@ fn variable_name(key: &str) -> String {
 /// The sources of settings, besides the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct SettingSources {
-    /// The operator's file.
     pub file: Option<PathBuf>,
     /// The environment. A setting is `GRIDHOOK_SECTION__KEY`; other variables are ignored.
     pub environment: Vec<(OsString, OsString)>,
@@ -56,11 +55,8 @@ pub struct SettingFlag {
 /// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingOrigin {
-    /// The embedded defaults.
     Default,
-    /// The operator's file.
     File(PathBuf),
-    /// An environment variable.
     Variable(String),
     Flag(&'static str),
 }
@@ -76,7 +72,6 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// A setting in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its key, as `server.listen`.
@@ -175,12 +170,12 @@ impl Layers {
             let origin = SettingOrigin::Variable(name.clone().into_owned());
             let Some(text) = value.to_str() else {
                 let read = "(not UTF-8)".to_owned();
-                let allowed = "UTF-8".to_owned();
+                let expectation = "UTF-8".to_owned();
                 self.errors.push(Error::Value {
                     origin,
                     key,
                     read,
-                    allowed,
+                    expectation,
                 });
                 continue;
             };
@@ -210,13 +205,13 @@ impl Layers {
                         known
                     }
                 });
-            let unknown = Error::UnknownKey {
+            let error = Error::UnknownKey {
                 like: like.collect(),
-                allowed: self.keys_of_section(&key),
+                expectation: self.keys_of_section(&key),
                 key,
                 origin,
             };
-            self.errors.push(unknown);
+            self.errors.push(error);
             return;
         }
         self.values.insert(key, (value, origin));
@@ -316,9 +311,9 @@ impl Layers {
 
     /// Records that the value of the first of `keys` is not allowed with those of the others,
     /// unless one of them is itself invalid.
-    pub(super) fn refuse_value(&mut self, keys: &[&str], allowed: impl Into<String>) {
+    pub(super) fn refuse_value(&mut self, keys: &[&str], expectation: impl Into<String>) {
         if !keys.iter().any(|key| self.is_replaced(key)) {
-            let error = self.value_error(keys[0], allowed.into());
+            let error = self.value_error(keys[0], expectation.into());
             self.errors.push(error);
         }
     }
@@ -346,7 +341,6 @@ impl Layers {
         Error::from_list(std::mem::take(&mut self.errors))
     }
 
-    /// The values by section.
     fn to_table(&self) -> Table {
         let mut table = Table::new();
         for (key, (value, _)) in &self.values {
@@ -365,12 +359,12 @@ impl Layers {
     }
 
     /// The error for a value that is not allowed.
-    fn value_error(&self, key: &str, allowed: String) -> Error {
+    fn value_error(&self, key: &str, expectation: String) -> Error {
         Error::Value {
             origin: self.origin_of(key),
             key: key.to_owned(),
             read: self.show_value(key),
-            allowed,
+            expectation,
         }
     }
 
@@ -385,12 +379,12 @@ impl Layers {
         };
         match self.origin_of(small) {
             SettingOrigin::Default => {
-                let allowed = format!("at least {}", other(small));
-                self.refuse_value(&[large, small], allowed);
+                let expectation = format!("at least {}", other(small));
+                self.refuse_value(&[large, small], expectation);
             }
             SettingOrigin::File(_) | SettingOrigin::Variable(_) | SettingOrigin::Flag(_) => {
-                let allowed = format!("at most {}", other(large));
-                self.refuse_value(&[small, large], allowed);
+                let expectation = format!("at most {}", other(large));
+                self.refuse_value(&[small, large], expectation);
             }
         }
     }
@@ -427,34 +421,35 @@ impl Layers {
                 defaults.insert(key, value);
             },
         );
-        let setting = |(key, (value, origin)): (&String, &(Value, SettingOrigin))| {
-            let is_changed = defaults.get(key) != Some(value);
-            let empty = value.as_str().is_some_and(str::is_empty);
-            let value = if empty {
+        let keys = self.values.keys();
+        keys.map(|key| self.describe_setting(key, defaults.get(key)))
+            .collect()
+    }
+
+    fn describe_setting(&self, key: &str, default: Option<&Value>) -> Setting {
+        let (value, origin) = &self.values[key];
+        let is_empty = value.as_str().is_some_and(str::is_empty);
+        Setting {
+            key: key.to_owned(),
+            value: if is_empty {
                 value.to_string()
             } else {
                 self.show_value(key)
-            };
-            Setting {
-                key: key.clone(),
-                value,
-                origin: origin.clone(),
-                is_changed,
-            }
-        };
-        self.values.iter().map(setting).collect()
+            },
+            origin: origin.clone(),
+            is_changed: default != Some(value),
+        }
     }
 }
 
 /// The unknown variables that resemble a setting, each with the suggested variable.
 pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
-    let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '.'], "");
     let defaults = DEFAULTS
         .parse::<Table>()
         .expect("a test reads the embedded defaults");
     let mut keys = BTreeMap::new();
     flatten_table("", defaults, &mut |key, _| {
-        keys.insert(plain(&key), key);
+        keys.insert(fold_name(&key), key);
     });
     let names = sources
         .environment
@@ -462,22 +457,26 @@ pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
         .filter_map(|(name, _)| name.to_str());
     let others = names.filter_map(|name| Some((name, name.strip_prefix(PREFIX)?)));
     let candidates = others.filter(|(_, rest)| !rest.contains("__") && *rest != "ADMIN_TOKEN");
-    let meant = |rest: &str| {
-        let rest = plain(rest);
-        let mut ends = keys.values().filter(|key| {
-            key.rsplit('.')
-                .next()
-                .is_some_and(|name| plain(name) == rest)
-        });
-        // Some variables belong to commands that call a server.
-        let short = ends
-            .next()
-            .filter(|_| ends.next().is_none() && !CLIENT_VARIABLES.contains(&rest.as_str()));
-        keys.get(&rest).or(short).map(|key| variable_name(key))
-    };
     candidates
-        .filter_map(|(name, rest)| Some((name.to_owned(), meant(rest)?)))
+        .filter_map(|(name, rest)| Some((name.to_owned(), find_meant_variable(&keys, rest)?)))
         .collect()
+}
+
+fn fold_name(text: &str) -> String {
+    text.to_ascii_lowercase().replace(['_', '.'], "")
+}
+
+/// The variable of the setting that has this name, or the only one whose last part has it. `keys`
+/// has the settings by their folded names.
+fn find_meant_variable(keys: &BTreeMap<String, String>, name: &str) -> Option<String> {
+    let name = fold_name(name);
+    let last_part = |key: &str| fold_name(key.rsplit('.').next().unwrap_or_default());
+    let mut ends = keys.values().filter(|key| last_part(key) == name);
+    // Some variables belong to commands that call a server.
+    let short = ends
+        .next()
+        .filter(|_| ends.next().is_none() && !CLIENT_VARIABLES.contains(&name.as_str()));
+    keys.get(&name).or(short).map(|key| variable_name(key))
 }
 
 fn flatten_table(prefix: &str, table: Table, put: &mut impl FnMut(String, Value)) {

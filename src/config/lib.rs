@@ -63,7 +63,6 @@ pub use self::{
 /// The defaults: every key with its description.
 pub const DEFAULTS: &str = include_str!("../../config/gridhook.toml");
 
-/// The validated settings.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Addresses and the data folder.
@@ -73,31 +72,23 @@ pub struct Config {
     pub publish: Publish,
     /// Access tokens and trusted proxies.
     pub auth: AuthConfig,
-    /// Requests to endpoints.
     pub delivery: Delivery,
     /// The store and its limits.
     pub journal: Journal,
     /// The memory and the size of topics.
     pub topic: Topic,
-    /// The dead-letter stores.
     pub dead_letter: DeadLetter,
     /// The backups at a destination.
     pub backup: Backup,
-    /// The editions.
     pub policy: Policy,
-    /// Fault injection.
     pub chaos: ChaosConfig,
-    /// Traces.
     pub telemetry: Telemetry,
     /// Limits on what clients can make the server hold.
     pub limits: Limits,
-    /// The metrics endpoint.
     pub metrics: Metrics,
-    /// Deployments of templates.
     pub deployments: Deployments,
     /// The trust in the wall clock.
     pub clock: Clock,
-    /// Events about the server.
     pub system_topic: SystemTopic,
     /// The cluster that the server is a node of; [`None`] for a server of its own.
     pub cluster: Option<Cluster>,
@@ -127,7 +118,6 @@ struct RawConfig {
     cluster: RawCluster,
 }
 
-/// `[server]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
@@ -172,7 +162,6 @@ pub struct Server {
     pub tls_reload: Duration,
 }
 
-/// `[log]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
@@ -185,13 +174,11 @@ pub struct LogConfig {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
     Text,
     /// One JSON object a line, for machines.
     Json,
 }
 
-/// `[publish]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publish {
@@ -224,11 +211,9 @@ pub struct Publish {
     pub bytes_per_second: u64,
 }
 
-/// `[journal]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
-    /// The number of shards.
     #[serde(deserialize_with = "read::count::<_, _, 1, 64>")]
     pub shards: u16,
     /// The time that a batch of outcomes waits for more.
@@ -275,13 +260,11 @@ pub struct Journal {
 /// The policy of a topic whose backlog is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BacklogFull {
-    /// Publishers receive an error.
     Refuse,
     /// The oldest pending events expire.
     Expire,
 }
 
-/// `[topic]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topic {
@@ -293,7 +276,6 @@ pub struct Topic {
     pub domain_topics: usize,
 }
 
-/// `[policy]`
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The default edition of topics.
@@ -310,7 +292,6 @@ struct RawPolicy {
     editions_dir: Option<PathBuf>,
 }
 
-/// `[chaos]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChaosConfig {
@@ -331,7 +312,6 @@ impl Secret {
         Self(text.to_owned())
     }
 
-    /// The text itself.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -390,9 +370,9 @@ impl Config {
         for error in errors {
             match error {
                 Error::Unreadable { path, error } => {
-                    let allowed =
+                    let expectation =
                         format!("a folder of readable editions: {}: {error}", path.display());
-                    layers.refuse_value(&["policy.editions_dir"], allowed);
+                    layers.refuse_value(&["policy.editions_dir"], expectation);
                 }
                 other => layers.add_error(other),
             }

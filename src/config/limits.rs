@@ -6,11 +6,9 @@ use serde::Deserialize;
 
 use super::read::{self, HOUR};
 
-/// `[limits]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Connections of a listener.
     #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
     pub connections: usize,
     /// Connections of a listener from one address.
@@ -40,7 +38,6 @@ pub struct Limits {
     /// The number of refusals that are delayed at a time.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
     pub failed_keys_held: usize,
-    /// Topics and domains.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
     pub topics: usize,
     /// Event subscriptions of one topic or domain.

@@ -4,7 +4,6 @@ use serde::Deserialize;
 
 use super::{Secret, read};
 
-/// `[metrics]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {

@@ -100,17 +100,17 @@ impl RawObjectStore {
             .is_some_and(|endpoint| endpoint.scheme() == "http")
             && !allow_http
         {
-            let allowed = format!("https, or http where {at}.allow_http is true");
-            layers.refuse_value(&[&key("endpoint"), &key("allow_http")], allowed);
+            let expectation = format!("https, or http where {at}.allow_http is true");
+            layers.refuse_value(&[&key("endpoint"), &key("allow_http")], expectation);
         }
         let address = match StoreAddress::parse(&url.unwrap_or_default()) {
             Ok(address) => address,
             Err(problem) => {
-                let allowed = match problem {
+                let expectation = match problem {
                     InvalidAddress::Form => FORMS.to_owned(),
                     InvalidAddress::Part(problem) => format!("an address, but {problem}"),
                 };
-                layers.refuse_value(&[&key("url")], allowed);
+                layers.refuse_value(&[&key("url")], expectation);
                 return None;
             }
         };
@@ -125,14 +125,14 @@ impl RawObjectStore {
         for (name, value) in credentials {
             let plain = name.strip_suffix("_file").unwrap_or(&name);
             let Some(known) = of_kind.iter().find(|known| **known == plain) else {
-                let allowed = match of_kind {
+                let expectation = match of_kind {
                     [] => format!("nothing: a folder needs no credentials ({address})"),
                     names => format!(
                         "nothing: the credentials for {address} are {}",
                         names.join(", ")
                     ),
                 };
-                layers.refuse_value(&[&key(&name)], allowed);
+                layers.refuse_value(&[&key(&name)], expectation);
                 continue;
             };
             if read.iter().any(|(there, _)| there == known) {

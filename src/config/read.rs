@@ -33,8 +33,11 @@ enum RawValue {
     List(Vec<String>),
 }
 
-fn raw<'de, D: Deserializer<'de>>(from: D, allowed: impl Display) -> Result<RawValue, D::Error> {
-    RawValue::deserialize(from).map_err(|_| D::Error::custom(allowed))
+fn raw<'de, D: Deserializer<'de>>(
+    from: D,
+    expectation: impl Display,
+) -> Result<RawValue, D::Error> {
+    RawValue::deserialize(from).map_err(|_| D::Error::custom(expectation))
 }
 
 /// Parses a duration; the bounds are milliseconds.
@@ -43,17 +46,17 @@ where
     D: Deserializer<'de>,
 {
     let [min, max] = [MIN, MAX].map(Duration::from_millis);
-    let allowed = || {
+    let expectation = || {
         let [min, max] = [min, max].map(humantime::format_duration);
         format!("a duration from {min} to {max} with its unit, such as \"10s\" or \"5m\"")
     };
-    let RawValue::Text(text) = raw(from, allowed())? else {
-        return Err(D::Error::custom(allowed()));
+    let RawValue::Text(text) = raw(from, expectation())? else {
+        return Err(D::Error::custom(expectation()));
     };
     let read = humantime::parse_duration(&text)
         .ok()
         .filter(|read| (min..=max).contains(read));
-    read.ok_or_else(|| D::Error::custom(allowed()))
+    read.ok_or_else(|| D::Error::custom(expectation()))
 }
 
 /// Parses a size in bytes.
@@ -62,38 +65,37 @@ where
     D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
-    let allowed = || {
+    let expectation = || {
         let [min, max] = [MIN, MAX].map(|bytes| ByteSize(bytes).to_string());
         format!(
             "a size from {min} to {max}: a number of bytes, or one with its unit, such as \"64 \
              KiB\""
         )
     };
-    let read = match raw(from, allowed())? {
+    let read = match raw(from, expectation())? {
         RawValue::Number(bytes) => u64::try_from(bytes).ok(),
         RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
     let read = read.filter(|bytes| (MIN..=MAX).contains(bytes));
     read.and_then(|bytes| T::try_from(bytes).ok())
-        .ok_or_else(|| D::Error::custom(allowed()))
+        .ok_or_else(|| D::Error::custom(expectation()))
 }
 
-/// Parses a whole number.
 pub(super) fn count<'de, D, T, const MIN: u64, const MAX: u64>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
-    let allowed = || format!("a whole number from {MIN} to {MAX}");
-    let RawValue::Number(number) = raw(from, allowed())? else {
-        return Err(D::Error::custom(allowed()));
+    let expectation = || format!("a whole number from {MIN} to {MAX}");
+    let RawValue::Number(number) = raw(from, expectation())? else {
+        return Err(D::Error::custom(expectation()));
     };
     let read = u64::try_from(number)
         .ok()
         .filter(|number| (MIN..=MAX).contains(number));
     read.and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| D::Error::custom(allowed()))
+        .ok_or_else(|| D::Error::custom(expectation()))
 }
 
 /// The rates of an Azure topic: events and bytes a second.
@@ -102,10 +104,10 @@ const AZURE_BYTES: u64 = 5_000_000;
 
 /// Parses a rate in events a second, or `azure`.
 pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let allowed = format!(
+    let expectation = format!(
         "a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit"
     );
-    let read = match raw(from, &allowed)? {
+    let read = match raw(from, &expectation)? {
         RawValue::Number(number) => u64::try_from(number).ok(),
         RawValue::Text(text) if text == "azure" => Some(AZURE_EVENTS),
         // Values of the environment are text.
@@ -113,22 +115,22 @@ pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::E
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
     read.filter(|rate| *rate <= 1_000_000_000)
-        .ok_or_else(|| D::Error::custom(allowed))
+        .ok_or_else(|| D::Error::custom(expectation))
 }
 
 /// Parses a rate in bytes a second, or `azure`.
 pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let most = ByteSize(TIB);
     let azure = ByteSize(AZURE_BYTES).display().si();
-    let allowed = format!("a size from 0 B to {most}, or \"azure\" for {azure}; 0 is no limit");
-    let read = match raw(from, &allowed)? {
+    let expectation = format!("a size from 0 B to {most}, or \"azure\" for {azure}; 0 is no limit");
+    let read = match raw(from, &expectation)? {
         RawValue::Number(bytes) => u64::try_from(bytes).ok(),
         RawValue::Text(text) if text == "azure" => Some(AZURE_BYTES),
         RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
     read.filter(|rate| *rate <= TIB)
-        .ok_or_else(|| D::Error::custom(allowed))
+        .ok_or_else(|| D::Error::custom(expectation))
 }
 
 /// Parses a share from 0 to 1.
@@ -140,19 +142,19 @@ pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error>
         Share(f64),
         Text(String),
     }
-    let allowed = "a number from 0 to 1, such as 0.1";
-    let read = match RawNumber::deserialize(from).map_err(|_| D::Error::custom(allowed))? {
+    let expectation = "a number from 0 to 1, such as 0.1";
+    let read = match RawNumber::deserialize(from).map_err(|_| D::Error::custom(expectation))? {
         RawNumber::Share(share) => Some(share),
         RawNumber::Text(text) => text.parse().ok(),
     };
     read.filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| D::Error::custom(allowed))
+        .ok_or_else(|| D::Error::custom(expectation))
 }
 
 /// Parses a number of failures; [`None`] for the edition's own.
 pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    let allowed = "a whole number of 1 or more, or \"edition\"";
-    let read = match raw(from, allowed)? {
+    let expectation = "a whole number of 1 or more, or \"edition\"";
+    let read = match raw(from, expectation)? {
         RawValue::Number(number) => Some(u32::try_from(number).ok().filter(|number| *number > 0)),
         RawValue::Text(text) if text == "edition" => return Ok(None),
         // Values of the environment are text.
@@ -161,40 +163,39 @@ pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>
     };
     read.flatten()
         .map(Some)
-        .ok_or_else(|| D::Error::custom(allowed))
+        .ok_or_else(|| D::Error::custom(expectation))
 }
 
-/// Parses a boolean.
 pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    let allowed = "true or false";
-    match raw(from, allowed)? {
+    let expectation = "true or false";
+    match raw(from, expectation)? {
         RawValue::Flag(flag) => Ok(flag),
         RawValue::Number(_) | RawValue::Text(_) | RawValue::List(_) => {
-            Err(D::Error::custom(allowed))
+            Err(D::Error::custom(expectation))
         }
     }
 }
 
 /// Parses a boolean, or its text from the environment.
 pub(super) fn flag_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    let allowed = "true or false";
-    match raw(from, allowed)? {
+    let expectation = "true or false";
+    match raw(from, expectation)? {
         RawValue::Flag(flag) => Ok(flag),
-        RawValue::Text(text) => text.parse().map_err(|_| D::Error::custom(allowed)),
-        RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(allowed)),
+        RawValue::Text(text) => text.parse().map_err(|_| D::Error::custom(expectation)),
+        RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(expectation)),
     }
 }
 
 /// Parses a list of strings; from the environment, one string with commas.
 pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let allowed = "a list of non-empty strings";
-    let list: Vec<String> = match raw(from, allowed)? {
+    let expectation = "a list of non-empty strings";
+    let list: Vec<String> = match raw(from, expectation)? {
         RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
         RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
     if list.iter().any(String::is_empty) {
-        Err(D::Error::custom(allowed))
+        Err(D::Error::custom(expectation))
     } else {
         Ok(list)
     }
@@ -202,30 +203,30 @@ pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D
 
 /// Parses a possibly empty list of strings; from the environment, one string with commas.
 pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let allowed = "a list of strings";
-    match raw(from, allowed)? {
+    let expectation = "a list of strings";
+    match raw(from, expectation)? {
         RawValue::Text(text) => Ok(text
             .split(',')
             .map(|part| part.trim().to_owned())
             .filter(|part| !part.is_empty())
             .collect()),
         RawValue::List(list) => Ok(list),
-        RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(expectation)),
     }
 }
 
 /// Parses a boolean or `auto`.
 pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<bool>, D::Error> {
-    let allowed = "true, false or \"auto\"";
-    match raw(from, allowed)? {
+    let expectation = "true, false or \"auto\"";
+    match raw(from, expectation)? {
         RawValue::Flag(flag) => Ok(AutoSwitch::Set(flag)),
         RawValue::Text(text) => match text.as_str() {
             "auto" => Ok(AutoSwitch::Auto),
             "true" => Ok(AutoSwitch::Set(true)),
             "false" => Ok(AutoSwitch::Set(false)),
-            _ => Err(D::Error::custom(allowed)),
+            _ => Err(D::Error::custom(expectation)),
         },
-        RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(allowed)),
+        RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(expectation)),
     }
 }
 
@@ -233,44 +234,44 @@ pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<bo
 pub(super) fn networks<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<AutoSwitch<Vec<IpNet>>, D::Error> {
-    let allowed = "\"auto\" or a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
-    let list = match raw(from, allowed)? {
+    let expectation = "\"auto\" or a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
+    let list = match raw(from, expectation)? {
         RawValue::Text(text) if text == "auto" => return Ok(AutoSwitch::Auto),
         RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
         RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
     let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
     read.map(AutoSwitch::Set)
-        .map_err(|_| D::Error::custom(allowed))
+        .map_err(|_| D::Error::custom(expectation))
 }
 
 /// Parses a possibly empty list of networks; from the environment, one string with commas.
 pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
-    let allowed = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
-    let list = match raw(from, allowed)? {
+    let expectation = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
+    let list = match raw(from, expectation)? {
         RawValue::Text(text) => text
             .split(',')
             .map(|part| part.trim().to_owned())
             .filter(|part| !part.is_empty())
             .collect(),
         RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
     let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
-    read.map_err(|_| D::Error::custom(allowed))
+    read.map_err(|_| D::Error::custom(expectation))
 }
 
 /// Parses one audience or a list of them; from the environment, one string with commas.
 pub(super) fn audiences<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let allowed = "an audience such as \"https://eventgrid.azure.net\", or a list of them";
-    let list: Vec<String> = match raw(from, allowed)? {
+    let expectation = "an audience such as \"https://eventgrid.azure.net\", or a list of them";
+    let list: Vec<String> = match raw(from, expectation)? {
         RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
         RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
     if list.is_empty() || list.iter().any(String::is_empty) {
-        return Err(D::Error::custom(allowed));
+        return Err(D::Error::custom(expectation));
     }
     Ok(list)
 }
@@ -295,31 +296,32 @@ pub(super) fn use_rules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String
 
 fn rules<'de, D: Deserializer<'de>>(
     from: D,
-    allowed: &'static str,
+    expectation: &'static str,
 ) -> Result<Vec<String>, D::Error> {
-    match raw(from, allowed)? {
+    match raw(from, expectation)? {
         RawValue::Text(text) => Ok(text
             .split(';')
             .map(|part| part.trim().to_owned())
             .filter(|part| !part.is_empty())
             .collect()),
         RawValue::List(list) => Ok(list),
-        RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(expectation)),
     }
 }
 
 /// Parses a possibly empty list of hosts; from the environment, one string with commas. The hosts
 /// are normalised as in a URL.
 pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let allowed = "a list of hosts without ports such as [\"gridhook\", \"*.events.example.com\"]";
-    let list = match raw(from, allowed)? {
+    let expectation =
+        "a list of hosts without ports such as [\"gridhook\", \"*.events.example.com\"]";
+    let list = match raw(from, expectation)? {
         RawValue::Text(text) => text
             .split(',')
             .map(|part| part.trim().to_owned())
             .filter(|part| !part.is_empty())
             .collect(),
         RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
     let host = |text: &str| {
         url::Host::parse(text)
@@ -334,22 +336,22 @@ pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Strin
         None => host(text).map(|host| host.to_string()),
     };
     let read: Option<Vec<String>> = list.iter().map(read).collect();
-    read.ok_or_else(|| D::Error::custom(allowed))
+    read.ok_or_else(|| D::Error::custom(expectation))
 }
 
 /// Parses a string with `read`.
 fn text<'de, D, T>(
     from: D,
-    allowed: &str,
+    expectation: &str,
     read: impl FnOnce(&str) -> Option<T>,
 ) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
 {
-    match raw(from, allowed)? {
-        RawValue::Text(text) => read(&text).ok_or_else(|| D::Error::custom(allowed)),
+    match raw(from, expectation)? {
+        RawValue::Text(text) => read(&text).ok_or_else(|| D::Error::custom(expectation)),
         RawValue::Flag(_) | RawValue::Number(_) | RawValue::List(_) => {
-            Err(D::Error::custom(allowed))
+            Err(D::Error::custom(expectation))
         }
     }
 }
@@ -456,10 +458,10 @@ pub(super) fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Er
         |text| {
             let read = tracing_subscriber::EnvFilter::try_new(text);
             // `tracing` would take an unknown word as a module's name, and silence everything else.
-            let known = text.split(',').all(|part| {
+            let has_levels_only = text.split(',').all(|part| {
                 part.contains('=') || part.parse::<tracing::level_filters::LevelFilter>().is_ok()
             });
-            (known && read.is_ok()).then(|| text.to_owned())
+            (has_levels_only && read.is_ok()).then(|| text.to_owned())
         },
     )
 }
@@ -477,13 +479,13 @@ pub(super) fn tls_version<'de, D: Deserializer<'de>>(from: D) -> Result<TlsVersi
 pub(super) fn name_servers<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<SocketAddr>, D::Error> {
-    let allowed = "\"system\" or a list of addresses, with or without a port, such as \
+    let expectation = "\"system\" or a list of addresses, with or without a port, such as \
         [\"10.0.0.2\", \"[fd00::2]:5353\"]";
-    let list = match raw(from, allowed)? {
+    let list = match raw(from, expectation)? {
         RawValue::Text(text) if text == "system" => return Ok(Vec::new()),
         RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
         RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
     let read = |text: &String| {
         let bare = || {
@@ -492,24 +494,24 @@ pub(super) fn name_servers<'de, D: Deserializer<'de>>(
         };
         text.parse()
             .or_else(|_| bare())
-            .map_err(|_| D::Error::custom(allowed))
+            .map_err(|_| D::Error::custom(expectation))
     };
     if list.is_empty() {
-        Err(D::Error::custom(allowed))
+        Err(D::Error::custom(expectation))
     } else {
         list.iter().map(read).collect()
     }
 }
 
 pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TrustRoots>, D::Error> {
-    let allowed = "a list of \"system\" and paths of PEM files, not empty";
-    let list = match raw(from, allowed)? {
+    let expectation = "a list of \"system\" and paths of PEM files, not empty";
+    let list = match raw(from, expectation)? {
         RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
         RawValue::List(list) => list,
-        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
     if list.is_empty() || list.iter().any(String::is_empty) {
-        return Err(D::Error::custom(allowed));
+        return Err(D::Error::custom(expectation));
     }
     let read = |text: String| {
         if text == "system" {

@@ -81,9 +81,9 @@ impl RawResource {
             .ok()
             .filter(|url| url.has_host() && url.password().is_none());
         let Some(url) = url.filter(|url| url.query().is_none() && url.fragment().is_none()) else {
-            let allowed = "an address such as https://account.queue.core.windows.net, without \
+            let expectation = "an address such as https://account.queue.core.windows.net, without \
                 user, password and query";
-            layers.refuse_value(&[&key("url")], allowed);
+            layers.refuse_value(&[&key("url")], expectation);
             return None;
         };
         let mut read = Vec::new();

@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use super::read::{self, DAY, HOUR, TIB};
 
-/// `[system_topic]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SystemTopic {

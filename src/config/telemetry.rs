@@ -7,7 +7,6 @@ use url::Url;
 
 use super::read::{self, HOUR, SECOND};
 
-/// `[telemetry]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Telemetry {

@@ -10,10 +10,8 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// The trusted certificate authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustRoots {
-    /// The system's authorities.
     System,
     /// The authorities in a PEM file.
     File(PathBuf),
@@ -22,7 +20,6 @@ pub enum TrustRoots {
 /// The settings of endpoint validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValidationMode {
-    /// Whether endpoints are validated.
     pub enabled: bool,
     /// The timeout of a validation request.
     pub wait: Duration,

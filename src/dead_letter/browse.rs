@@ -32,16 +32,13 @@ pub(super) const PROBLEMS_MAX: usize = 100;
 /// Why dead letters cannot be browsed.
 #[derive(Debug, thiserror::Error)]
 pub enum BrowseError {
-    /// The journal failed.
     #[error(transparent)]
     Journal(#[from] journal::Error),
     /// The store of files failed.
     #[error(transparent)]
     Store(#[from] sink::SinkError),
-    /// No store exists.
     #[error("there is no store for dead letters")]
     NoStore,
-    /// The task failed.
     #[error("reading dead letters failed: {0}")]
     Work(#[from] tokio::task::JoinError),
     /// They could not be checked.
@@ -68,7 +65,6 @@ pub struct DeadLetterLocation {
 pub enum DeadLetterStage {
     /// In the journal, waiting for its file.
     Waiting,
-    /// In a file.
     Written,
 }
 
@@ -122,11 +118,9 @@ impl DeadLetterQuery {
     }
 }
 
-/// A selected dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundDeadLetter {
     pub key: DeadLetterId,
-    /// Its content.
     pub dead_letter: DeadLetterEvent,
 }
 
@@ -140,7 +134,6 @@ pub struct BrowseProblem {
 
 #[derive(Debug, Default)]
 pub struct DeadLetterPage {
-    /// The selected dead letters.
     pub found: Vec<FoundDeadLetter>,
     /// The first problems.
     pub problems: Vec<BrowseProblem>,

@@ -52,9 +52,7 @@ pub struct DeadLetterEvent {
 /// The result of an event's delivery. What a file does not contain is [`None`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterResult {
-    /// Why it was dead-lettered.
     pub reason: Option<String>,
-    /// The number of attempts.
     pub attempts: Option<u32>,
     /// The outcome of the last attempt.
     pub outcome: Option<String>,

@@ -288,7 +288,7 @@ pub fn event_of(dead_letter: &str, custom: bool) -> Result<String, serde_json::E
         return data.ok_or_else(|| serde::de::Error::missing_field("data"));
     }
     let is_cloud_event = members.iter().any(|(name, _)| name == "specversion");
-    let added: &[&str] = if is_cloud_event {
+    let dead_letter_fields: &[&str] = if is_cloud_event {
         &CLOUD_EVENT_ADDED
     } else {
         &EVENT_GRID_ADDED
@@ -297,7 +297,7 @@ pub fn event_of(dead_letter: &str, custom: bool) -> Result<String, serde_json::E
     let mut object = JsonObjectBuilder::begin_object(&mut event);
     for (name, value) in members
         .iter()
-        .filter(|(name, _)| !added.contains(&name.as_ref()))
+        .filter(|(name, _)| !dead_letter_fields.contains(&name.as_ref()))
     {
         object.put_json(name, value.get());
     }

@@ -83,7 +83,6 @@ use gridhook_store::keys::MetaKind;
 /// Where a subscription's dead letters go, and in which layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterTarget {
-    /// The store's name.
     pub store: String,
     /// The folder in the store, with `/` between its parts; may be empty.
     pub folder: String,
@@ -135,7 +134,6 @@ pub struct WaitingDeadLetters {
     pub due: Timestamp,
 }
 
-/// Limits of the writer.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterOptions {
     /// Files at a time, and retries.
@@ -160,7 +158,6 @@ impl Default for WriterOptions {
 /// The current target of a subscription's dead letters; [`None`] if it is unchanged.
 pub type TargetLookup = Box<dyn Fn(SubscriptionKey) -> Option<DeadLetterTarget> + Send + Sync>;
 
-/// What all stores share.
 #[derive(Clone)]
 struct WriterContext {
     notifier: Option<Arc<Notifier>>,
@@ -189,7 +186,6 @@ struct DeadLettersShared {
     context: WriterContext,
     /// The number of running turns.
     running_turns: watch::Sender<usize>,
-    /// The running actor.
     actor: Mutex<Option<WeakAddr<DeadLetterActor>>>,
     /// Whether a wake is in the actor's mailbox: at most one is.
     is_woken: AtomicBool,
@@ -310,7 +306,6 @@ impl DeadLetters {
         self.lock_staging().forget_subscription(subscription_key);
     }
 
-    /// The store of files.
     pub fn sink(&self) -> &Sink {
         &self.0.sink
     }

@@ -15,7 +15,6 @@ pub const SUFFIX: &str = ".redriven";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileMarker {
-    /// Sent again.
     #[serde(default)]
     pub redriven: Vec<(u32, u32)>,
     #[serde(default)]

@@ -14,14 +14,12 @@ use crate::sink::BlobLocation;
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_journal as journal;
 
-/// A stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileWritten {
     /// The subscription of its dead letters.
     pub subscription_key: SubscriptionKey,
     /// Where it is stored. The last part of the path is its GUID.
     pub blob: BlobLocation,
-    /// Its size.
     pub bytes: usize,
     /// When it was last written.
     pub at: Timestamp,

@@ -33,11 +33,9 @@ pub struct Owner {
 /// The owner of a file or a dead letter, from the point of view of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FileOwner {
-    /// This subscription.
     Own,
     /// Another subscription that writes into the same folder.
     Others,
-    /// Unknown, with the reason.
     Unknown(String),
     /// The file's name does not say. Its events may.
     Unnamed,

@@ -37,7 +37,6 @@ pub struct PurgeCursor {
 }
 
 impl PurgeCursor {
-    /// The beginning.
     pub const START: Self = Self {
         at: BrowseCursor::START,
         until: Timestamp::NEVER,
@@ -158,7 +157,7 @@ impl DeadLetters {
         let _lock = self.lock_subscription(location.subscription_key).await;
         let until = at.until.min(self.0.clock.now());
         let mut walk = Walk::new(self, location, query, at.at).limit_until(at.until);
-        let mut counted = PurgeProgress::default();
+        let mut progress = PurgeProgress::default();
         let mut files = 0;
         while let Some(at) = &walk.at {
             if matches!(at, BrowseCursor::Written(_) | BrowseCursor::InFile { .. }) {
@@ -172,14 +171,14 @@ impl DeadLetters {
             } = walk.next_step().await?;
             let count = found.len();
             let refusals = problems_of(found).await?;
-            counted.dead_letters += (count - refusals.len()) as u64;
-            let room = PROBLEMS_MAX - counted.problems.len();
-            counted
+            progress.dead_letters += (count - refusals.len()) as u64;
+            let room = PROBLEMS_MAX - progress.problems.len();
+            progress
                 .problems
                 .extend(problems.into_iter().chain(refusals).take(room));
         }
-        counted.next = walk.at.map(|at| PurgeCursor { at, until });
-        Ok(counted)
+        progress.next = walk.at.map(|at| PurgeCursor { at, until });
+        Ok(progress)
     }
 
     async fn purge_waiting(

@@ -247,7 +247,12 @@ impl Redrives {
                 Ok(RedriveStep::Wait) => tokio::time::sleep(POLL).await,
                 Ok(RedriveStep::Done) => {}
                 Err(error) => {
-                    tracing::warn!(subscription = ?subscription_key, job = lane.0, %error, "redrive paused after an error");
+                    tracing::warn!(
+                        subscription = ?subscription_key,
+                        job = lane.0,
+                        %error,
+                        "redrive paused after an error"
+                    );
                     if matches!(error, BrowseError::Journal(journal::Error::Closed)) {
                         return;
                     }
@@ -492,7 +497,12 @@ impl Redrives {
                     events.push(found.clone());
                 }
                 Err(why) => {
-                    tracing::warn!(subscription = ?location.subscription_key, at = %found.key, why, "cannot convert dead letter; not redriven");
+                    tracing::warn!(
+                        subscription = ?location.subscription_key,
+                        at = %found.key,
+                        why,
+                        "cannot convert dead letter; not redriven"
+                    );
                 }
             }
         }
@@ -552,9 +562,7 @@ pub fn check_record(record: &[u8]) -> Result<(), String> {
 enum RedriveStep {
     /// The next step can follow at once.
     Done,
-    /// Nothing to do now.
     Wait,
-    /// The redrive has ended.
     Over,
 }
 

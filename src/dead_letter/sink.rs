@@ -49,7 +49,6 @@ pub enum SinkError {
     /// The file is too long to be read.
     #[error("it has {bytes} bytes; at most {bytes_max} are read")]
     TooLong {
-        /// Its size.
         bytes: u64,
         /// The maximum.
         bytes_max: u64,
@@ -91,11 +90,9 @@ impl SinkError {
     }
 }
 
-/// A stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedFile {
     pub name: String,
-    /// Its size.
     pub bytes: u64,
     /// When it was written, according to its store.
     pub modified: Timestamp,

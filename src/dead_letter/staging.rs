@@ -66,7 +66,6 @@ pub enum TurnReport {
     Broken,
 }
 
-/// The queue of turns.
 #[derive(Debug)]
 pub struct Staging {
     rules: StagingRules,
@@ -95,7 +94,6 @@ enum QueuePosition {
 }
 
 impl Staging {
-    /// An empty queue.
     pub fn new(rules: StagingRules) -> Self {
         Self {
             rules,
@@ -106,7 +104,6 @@ impl Staging {
         }
     }
 
-    /// Queues a subscription.
     pub fn enqueue_waiting(&mut self, waiting: WaitingDeadLetters) {
         let WaitingDeadLetters {
             subscription_key,
@@ -189,7 +186,7 @@ impl Staging {
         let Some(queue) = self.queues.get_mut(&subscription_key) else {
             return;
         };
-        let notified = match queue.position {
+        let notice_time = match queue.position {
             QueuePosition::Queued(_) => return,
             QueuePosition::Running { notified } => notified,
         };
@@ -197,7 +194,7 @@ impl Staging {
         let next = match report {
             TurnReport::Done { next } => {
                 queue.failures = 0;
-                earliest(next, notified).map(|at| at.max(now))
+                earliest(next, notice_time).map(|at| at.max(now))
             }
             TurnReport::Lost => Some(now),
             TurnReport::Unreachable => {

@@ -32,13 +32,11 @@ pub struct DamagedTotals;
 /// redriven + purged`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterTotals {
-    /// Dead letters in files.
     pub written: u64,
     /// Dead letters that could not be written: the destination was unreachable for too long, or the
     /// event is damaged.
     pub lost: u64,
     pub files: u64,
-    /// Bytes of all files.
     pub bytes: u64,
     /// Waiting dead letters that were redriven.
     pub redriven: u64,
@@ -53,7 +51,6 @@ pub struct DeadLetterTotals {
 /// A store accepts no files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// When it began.
     pub since: Timestamp,
     /// The store and the folder, with `:` between them. A change of either ends the outage.
     pub destination: String,
@@ -141,7 +138,6 @@ impl DeadLetterTotals {
         out
     }
 
-    /// Decodes a stored record.
     pub fn decode(bytes: &[u8]) -> Result<Self, DamagedTotals> {
         let mut reader = RecordReader::new(bytes);
         let version = reader

@@ -118,15 +118,21 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
         }
         return finish_subscription(&dead_letters.0, job).await;
     }
-    let shared = target.clone();
+    let page_target = target.clone();
     let options = dead_letters.0.options;
     let page =
-        tokio::task::spawn_blocking(move || WrittenPage::from_slice(slice, &shared, options))
+        tokio::task::spawn_blocking(move || WrittenPage::from_slice(slice, &page_target, options))
             .await?;
     if page.count > 0
         && let Err(error) = put_page(&dead_letters.0, job, &mut totals, &page).await?
     {
-        tracing::warn!(subscription = ?subscription_key, store = target.store, folder = target.folder, %error, "cannot store dead-letter file");
+        tracing::warn!(
+            subscription = ?subscription_key,
+            store = target.store,
+            folder = target.folder,
+            %error,
+            "cannot store dead-letter file"
+        );
         let now = dead_letters.0.clock.now();
         // An outage that begins later than now was noted before the clock was set back.
         if totals
@@ -220,7 +226,12 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
             letters lost: events damaged");
     }
     if page.count > 0 {
-        tracing::info!(subscription = ?subscription_key, events = page.count, file = name.as_deref(), "dead letters written");
+        tracing::info!(
+            subscription = ?subscription_key,
+            events = page.count,
+            file = name.as_deref(),
+            "dead letters written"
+        );
     }
     finish_subscription(&dead_letters.0, job).await
 }
@@ -324,7 +335,6 @@ async fn put_page(
     Ok(shared.sink.put_file(&name, page.text.clone()).await)
 }
 
-/// Announces the stored file.
 async fn announce_file(
     shared: &DeadLettersShared,
     job: &WriteTurn,
@@ -420,19 +430,19 @@ pub(super) fn notes_of<'a>(
     for key in keys {
         lanes.entry(key.lane).or_default().insert(key.seq);
     }
-    let note = |(lane, seqs): (Lane, BTreeSet<Seq>)| {
-        let runs = seqs.into_iter().collect::<SeqSet>().into_runs();
-        LedgerLine {
+    let entry = |seqs: BTreeSet<Seq>| LedgerEntry {
+        at: now,
+        runs: seqs.into_iter().collect::<SeqSet>().into_runs(),
+        what: what.clone(),
+    };
+    lanes
+        .into_iter()
+        .map(|(lane, seqs)| LedgerLine {
             lane,
             attempt: 0,
-            entry: LedgerEntry {
-                at: now,
-                runs,
-                what: what.clone(),
-            },
-        }
-    };
-    lanes.into_iter().map(note).collect()
+            entry: entry(seqs),
+        })
+        .collect()
 }
 
 async fn finish_subscription(
@@ -475,7 +485,6 @@ fn started_path<'a>(target: &DeadLetterTarget, file: &'a FileInProgress) -> Opti
         .then_some(path)
 }
 
-/// A built file.
 struct WrittenPage {
     text: Bytes,
     /// Number of events in it.
@@ -508,7 +517,7 @@ impl WrittenPage {
         };
         let mut file = FileBuilder::new(options.bytes_max);
         let mut keys = Vec::with_capacity(slice.len());
-        let mut damaged = Vec::new();
+        let mut damages = Vec::new();
         for WaitingDeadLetter { key, dead, event } in slice {
             match event.map(|event| file.add(context, &event, key.lane, &dead)) {
                 Some(Ok(true)) => {}
@@ -516,11 +525,11 @@ impl WrittenPage {
                 Some(Ok(false)) => break,
                 Some(Err(error)) => {
                     tracing::error!(seq = key.seq.0, %error, "cannot read dead letter");
-                    damaged.push(key);
+                    damages.push(key);
                 }
                 None => {
                     tracing::error!(seq = key.seq.0, "event of dead letter is missing");
-                    damaged.push(key);
+                    damages.push(key);
                 }
             }
             keys.push(key);
@@ -534,7 +543,7 @@ impl WrittenPage {
         Self {
             text,
             count,
-            damaged,
+            damaged: damages,
             keys,
         }
     }

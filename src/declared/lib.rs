@@ -34,14 +34,12 @@ pub enum ResourceKind {
     Namespace,
     NamespaceTopic,
     DomainTopic,
-    /// An event subscription.
     Subscription,
 }
 
 /// An Azure subscription and a resource group in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourceGroup {
-    /// The Azure subscription.
     pub subscription: String,
     pub resource_group: String,
 }
@@ -69,7 +67,7 @@ impl DeclaredResource {
     fn new(group: &ResourceGroup, names: &[&str], body: Value) -> Result<Self, String> {
         if let Some(name) = names.iter().find(|name| name.contains(char::is_control)) {
             return Err(format!(
-                "the name {name:?} has a control character; allowed is a name without"
+                "the name {name:?} has a control character; expected a name without"
             ));
         }
         let types: Vec<String> = names
@@ -154,7 +152,7 @@ impl DeclaredResource {
     }
 }
 
-const TYPES: &str = "allowed are topics, domains, namespaces, the topics of these two, and \
+const TYPES: &str = "expected topics, domains, namespaces, the topics of these two, and \
     eventSubscriptions below topics and domains";
 
 /// The characters to escape in a segment; the operator chose the names.
@@ -212,7 +210,7 @@ pub fn load_file(
         .map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     if let Some(other @ ("yaml" | "yml" | "bicep")) = extension.as_deref() {
         return Err(error(format!(
-            "a .{other} file is not supported; allowed are TOML (.toml) and JSON (.json)"
+            "a .{other} file is not supported; expected TOML (.toml) or JSON (.json)"
         )));
     }
     let text =
@@ -232,9 +230,9 @@ pub fn load_complete(
     group: &ResourceGroup,
     options: &TemplateOptions,
 ) -> Result<Declared, DeclaredError> {
-    let declared = load_file(path, group, options)?;
-    match declared.first_pending_resource() {
-        None => Ok(declared),
+    let resources = load_file(path, group, options)?;
+    match resources.first_pending_resource() {
+        None => Ok(resources),
         Some(PendingValue { what, needs, .. }) => {
             let what = format!(
                 "{what} needs the state of {}, which only exists while the server runs; use \

@@ -94,7 +94,7 @@ fn find_inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
             let problem = if is_number {
                 number::rounding_problem(digits)?
             } else {
-                format!("is {digits}; allowed is a number")
+                format!("is {digits}; expected a number")
             };
             Some(format!("{at} {problem}"))
         }
@@ -103,7 +103,7 @@ fn find_inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
             .err()
             .map(|_| {
                 format!(
-                    "{at} is {integer}; allowed are integers from {} to {}",
+                    "{at} is {integer}; expected an integer from {} to {}",
                     i64::MIN,
                     i64::MAX
                 )
@@ -148,7 +148,7 @@ pub(super) fn read(
     ] {
         match file.remove(key) {
             Some(Value::String(name)) if !name.is_empty() => *into = name,
-            Some(_) => return Err(format!("{key} is not a string; allowed is a name")),
+            Some(_) => return Err(format!("{key} is not a string; expected a name")),
             None => {}
         }
     }
@@ -181,7 +181,7 @@ pub(super) fn read(
     }
     let allowed = "topics, domains, namespaces, subscription and resourceGroup";
     match file.keys().next() {
-        Some(key) => Err(format!("unknown key {key}; allowed are {allowed}")),
+        Some(key) => Err(format!("unknown key {key}; expected one of {allowed}")),
         None => Ok((all, group)),
     }
 }
@@ -224,7 +224,7 @@ fn subscription_body(mut subscription: Table) -> Result<Value, String> {
     if let Some(key) = webhook.keys().next() {
         if subscription.contains_key("destination") {
             return Err(format!(
-                "both {key} and destination are set; allowed is one of them"
+                "both {key} and destination are set; expected one of them"
             ));
         }
         let destination = json!({"endpointType": "WebHook", "properties": webhook});
@@ -248,7 +248,7 @@ fn unknown_subscription_key(key: &str) -> String {
     {
         Some(like) => format!("unknown key {key}; did you mean {like}?"),
         None => format!(
-            "unknown key {key}; allowed are {}",
+            "unknown key {key}; expected one of {}",
             keys.collect::<Vec<_>>().join(", ")
         ),
     }
@@ -283,6 +283,6 @@ fn named_tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, Strin
 fn expect_table(what: &str, value: Value) -> Result<Table, String> {
     match value {
         Value::Object(table) => Ok(table),
-        _ => Err(format!("{what} is not a table; allowed is a table")),
+        _ => Err(format!("{what} is not a table; expected a table")),
     }
 }

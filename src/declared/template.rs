@@ -95,7 +95,6 @@ impl TemplateOptions {
 /// What happens with resources of a template that this server does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignResources {
-    /// The template is refused.
     Refused,
     /// They are left out and listed.
     LeftOut,
@@ -105,7 +104,6 @@ pub enum ForeignResources {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignResource {
     pub id: String,
-    /// Its type.
     pub kind: String,
     /// Why it is left out.
     pub reason: String,
@@ -136,7 +134,6 @@ const PROVIDER: &str = "Microsoft.EventGrid";
 /// A part of the id of a deployment.
 const DEPLOYMENTS: &str = "/providers/Microsoft.Resources/deployments/";
 
-/// Reads a template.
 pub(super) fn read(
     template: &Value,
     group: &ResourceGroup,
@@ -348,11 +345,11 @@ fn exact_parameters(
     let declared_parameters = template["parameters"].as_object();
     let mut parameters = options.parameters.clone();
     for (name, input) in &mut parameters {
-        let named = declared_parameters
+        let parameter = declared_parameters
             .into_iter()
             .flatten()
             .find(|(known, _)| known.eq_ignore_ascii_case(name));
-        let kind = named
+        let kind = parameter
             .and_then(|(_, declared)| declared["type"].as_str())
             .unwrap_or("string")
             .to_ascii_lowercase();
@@ -528,7 +525,7 @@ fn parent_of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<S
             Ok((group, to_strings(&segments[6..])))
         }
         _ => Err(format!(
-            "its scope is {id}; allowed is the resource id of a topic, a domain or a domain's topic"
+            "its scope is {id}; expected the resource id of a topic, a domain or a domain's topic"
         )),
     }
 }

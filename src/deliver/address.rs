@@ -46,18 +46,14 @@ pub enum AddressRefused {
         "{name} resolves to {address}, which is private or reserved; the setting \
          delivery.allow_networks allows a network"
     )]
-    Name {
-        name: String,
-        /// The forbidden address.
-        address: IpAddr,
-    },
+    Name { name: String, address: IpAddr },
 }
 
 /// Why an endpoint's address is ambiguous: parsers could read different hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousAddress {
     /// Browsers read it as a slash, others as part of the host or the path.
-    #[error("contains a backslash; allowed is / in a path and %5C elsewhere")]
+    #[error("contains a backslash; expected / in a path and %5C elsewhere")]
     Backslash,
     /// The part before `@` looks like the host.
     #[error("contains a user name or a password; put a secret into the query")]

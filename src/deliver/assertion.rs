@@ -19,7 +19,6 @@ use super::{
 };
 use gridhook_event::WallTime;
 
-/// `client_assertion_type`.
 pub(super) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
 /// How long an assertion is valid. It is used once, at once.

@@ -402,14 +402,14 @@ impl Connection {
         keep_alive: bool,
         dated: ServiceConfig,
     ) -> Result<Payload, SendRequestError> {
-        let bytes_received = match framing {
+        let body_bytes = match framing {
             BodyFraming::None => Some(0),
             BodyFraming::Length(length) => usize::try_from(length)
                 .ok()
                 .filter(|length| *length <= self.unread.len()),
             BodyFraming::Chunked | BodyFraming::UntilEnd => None,
         };
-        let Some(bytes_received) = bytes_received else {
+        let Some(body_bytes) = body_bytes else {
             let codec = body_codec(framing, dated)?;
             let body = ResponseBody {
                 connection: Some(self),
@@ -420,7 +420,7 @@ impl Connection {
                 payload: Box::pin(body),
             });
         };
-        let body = self.unread.split_to(bytes_received).freeze();
+        let body = self.unread.split_to(body_bytes).freeze();
         self.finish_response(keep_alive);
         if body.is_empty() {
             return Ok(Payload::None);

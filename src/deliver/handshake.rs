@@ -36,9 +36,7 @@ use gridhook_policy::{
 /// The event of a handshake or of a deletion notice.
 #[derive(Clone, Debug)]
 pub struct EventEnvelope<'a> {
-    /// The event's id.
     pub id: &'a str,
-    /// The topic's resource id.
     pub topic: &'a str,
     pub wall: WallTime,
 }

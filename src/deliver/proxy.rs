@@ -29,7 +29,6 @@ pub const DIRECT: &str = "none";
 /// A proxy, and what is connected without it.
 #[derive(Clone, Debug)]
 pub struct EgressProxy {
-    /// Its address and credentials.
     pub service: Connection,
     /// The networks that are connected directly.
     pub bypass: Arc<Vec<IpNet>>,
@@ -52,7 +51,6 @@ impl EgressProxy {
             .any(|network| network.contains(&address.ip().to_canonical()))
     }
 
-    /// Its host and port.
     pub(super) fn authority(&self) -> (&str, u16) {
         let url = &self.service.url;
         (

@@ -25,7 +25,7 @@ use super::{
     convert::{self, convert_event, delivered_bytes},
 };
 use gridhook_event::{Event, Schema, Seq, Transformed};
-use gridhook_policy::property::{self, DeliveryProperty, PropertySource};
+use gridhook_policy::property::{self, DeliveryProperty};
 
 /// Why a destination or a request cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,22 +41,16 @@ pub enum RequestError {
     /// The URL has no host.
     #[error("the endpoint's address has no host")]
     Host,
-    /// The URL is ambiguous.
     #[error("the endpoint's address {0}")]
     Ambiguous(#[from] AmbiguousAddress),
     /// Fragments are never sent.
     #[error("the endpoint's address has a fragment (`#...`), which is never sent")]
     Fragment,
-    /// Longer than servers accept.
     #[error("the endpoint's address has {0} bytes, more than {URL_BYTES_MAX}")]
     Length(usize),
     /// There is no conversion between the schemas.
     #[error("events in schema {from:?} cannot be delivered in schema {to:?}")]
-    Schema {
-        /// The topic's schema.
-        from: Schema,
-        to: Schema,
-    },
+    Schema { from: Schema, to: Schema },
     /// The stored event does not match its schema. Nothing was sent.
     #[error("cannot read the event at {seq:?}: {detail}")]
     Unreadable { seq: Seq, detail: String },
@@ -175,10 +169,11 @@ impl Destination {
 
     /// Whether a delivery property has this name and a secret value.
     pub(super) fn has_secret(&self, name: &str) -> bool {
-        let is_secret = |property: &DeliveryProperty| matches!(property.source, PropertySource::Static { is_secret, .. } if is_secret);
-        self.properties
+        let mut secrets = self
+            .properties
             .iter()
-            .any(|property| property.name.eq_ignore_ascii_case(name) && is_secret(property))
+            .filter(|property| property.source.is_secret());
+        secrets.any(|property| property.name.eq_ignore_ascii_case(name))
     }
 
     pub fn schema(&self) -> Schema {

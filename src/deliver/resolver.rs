@@ -44,19 +44,19 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Maximum lookups in the first phase …
+/// Maximum lookups in the first phase.
 pub const PROMPT_LOOKUPS: usize = 64;
 
-/// … and its length: nearby name servers answer within a tenth of that.
+/// Length of the first phase: nearby name servers answer within a tenth of that.
 pub const PROMPT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Maximum lookups in the second phase. Each holds some sockets.
 pub const SLOW_LOOKUPS: usize = 32;
 
-/// Time limit of a lookup …
+/// Time limit of a lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// … and its limit if the last lookup of the name was not answered.
+/// Time limit of a lookup if the last one of the name was not answered.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a name counts as unanswered.
@@ -65,10 +65,10 @@ pub const SILENT_FOR: Duration = Duration::from_secs(60);
 /// Maximum time to live in the cache.
 pub const KEPT_FOR: Duration = Duration::from_secs(3_600);
 
-/// How long after its time to live an answer is used while name servers do not answer …
+/// How long after its time to live an answer is used while name servers do not answer.
 pub const STALE_FOR: Duration = Duration::from_secs(3_600);
 
-/// … and the pause before they are asked again.
+/// The pause before name servers that did not answer are asked again.
 const STALE_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long addresses of one family wait for those of the other (RFC 8305, section 3).
@@ -91,7 +91,6 @@ pub trait NameResolver: Send + Sync {
     ) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 }
 
-/// Why a lookup failed.
 #[derive(Clone, Debug, thiserror::Error)]
 enum Failure {
     #[error("the name servers do not respond")]

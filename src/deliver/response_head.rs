@@ -125,7 +125,6 @@ pub(super) fn is_refusal(bytes: &[u8]) -> bool {
     is_final(bytes) && bytes[9] != b'2'
 }
 
-/// What follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     /// No body, or one that is not read.
@@ -142,7 +141,6 @@ pub(super) struct ReceivedHead {
     status: StatusCode,
     version: Version,
     fields: Vec<(HeaderName, HeaderValue)>,
-    /// What follows.
     pub(super) framing: BodyFraming,
     /// Whether the connection may be kept after the body.
     pub(super) keep_alive: bool,

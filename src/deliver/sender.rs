@@ -84,9 +84,7 @@ pub trait Encode: Send + Sync {
 
 /// A destination that is called by HTTP.
 pub struct HttpTarget {
-    /// Where requests go.
     pub destination: Destination,
-    /// How they look.
     pub encoding: Box<dyn Encode>,
 }
 

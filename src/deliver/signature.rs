@@ -38,11 +38,10 @@ const SEED_BYTES: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SigningKeyError {
     /// No secret, or too many.
-    #[error("signing.secrets has {0} entries; allowed are 1 to {SECRETS_MAX}")]
+    #[error("signing.secrets has {0} entries; expected 1 to {SECRETS_MAX}")]
     Count(usize),
-    /// A secret is invalid.
     #[error(
-        "signing.secrets[{0}] cannot be used; allowed are whsec_ and the base64 of 24 to 64 random \
+        "signing.secrets[{0}] cannot be used; expected whsec_ and the base64 of 24 to 64 random \
          bytes, or whsk_ and the base64 of an ed25519 key"
     )]
     Secret(usize),
@@ -53,7 +52,6 @@ enum SigningKey {
     Own(Box<Ed25519KeyPair>),
 }
 
-/// Signs requests.
 pub struct Signer(Vec<SigningKey>);
 
 impl fmt::Debug for Signer {

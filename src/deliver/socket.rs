@@ -456,7 +456,6 @@ impl ControlledSocket {
         }))
     }
 
-    /// The shared state.
     pub(super) fn control(&self) -> &Rc<SocketControl> {
         &self.0
     }

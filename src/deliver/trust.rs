@@ -30,12 +30,7 @@ pub const CLIENT_CERTIFICATE: &str = "crt";
 pub enum TrustError {
     /// A file cannot be used. Nothing was loaded, so that the error appears at the start.
     #[error("cannot read the certificates in {path}: {detail}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        detail: String,
-    },
+    File { path: PathBuf, detail: String },
     /// The TLS library could not be set up.
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
@@ -44,7 +39,6 @@ pub enum TrustError {
 /// A source of trusted authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustRoots {
-    /// The machine's authorities.
     System,
     File(PathBuf),
 }
@@ -103,20 +97,9 @@ impl TlsTrust {
         version: MinimumTlsVersion,
     ) -> Result<Self, TrustError> {
         let store = Arc::new(load_root_store(roots)?);
-        let config = |version: MinimumTlsVersion| -> Result<_, TrustError> {
-            let mut config =
-                ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-                    .with_protocol_versions(version.and_later())?
-                    .with_root_certificates(Arc::clone(&store))
-                    .with_no_client_auth();
-            // Not h2: awc reuses an HTTP/2 connection without checking it, and `socket` follows one
-            // request on a connection.
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            Ok(Arc::new(config))
-        };
         Ok(Self {
-            config: config(version)?,
-            strict: config(MinimumTlsVersion::Tls13)?,
+            config: client_config(&store, version)?,
+            strict: client_config(&store, MinimumTlsVersion::Tls13)?,
             roots: store.len(),
         })
     }
@@ -178,6 +161,20 @@ impl TlsTrust {
     pub fn config(&self) -> Arc<ClientConfig> {
         self.config.clone()
     }
+}
+
+fn client_config(
+    roots: &Arc<RootCertStore>,
+    version: MinimumTlsVersion,
+) -> Result<Arc<ClientConfig>, TrustError> {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(version.and_later())?
+        .with_root_certificates(Arc::clone(roots))
+        .with_no_client_auth();
+    // Not h2: awc reuses an HTTP/2 connection without checking it, and `socket` follows one request
+    // on a connection.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 /// These authorities.
@@ -254,9 +251,7 @@ struct Identity {
 /// The result of a reload.
 #[derive(Debug, Default)]
 pub struct Reloaded {
-    /// New or changed certificates.
     pub fresh: Vec<String>,
-    /// Removed certificates.
     pub gone: Vec<String>,
     /// Unusable certificates. A previous one of the same name is kept.
     pub failed: Vec<TrustError>,
@@ -282,7 +277,7 @@ impl ClientCertificates {
     /// If the folder cannot be read. Nothing is changed then.
     pub fn reload(&self, folder: &Path, trust: &TlsTrust) -> Result<Reloaded, TrustError> {
         let before = self.read().clone();
-        let mut found = BTreeMap::new();
+        let mut identities = BTreeMap::new();
         let mut reloaded = Reloaded::default();
         for (name, path) in
             certificate_files(folder).map_err(|error| unusable_file(folder, error))?
@@ -293,19 +288,19 @@ impl ClientCertificates {
                     if previous.is_none_or(|previous| previous.files != identity.files) {
                         reloaded.fresh.push(name.clone());
                     }
-                    found.insert(name, identity);
+                    identities.insert(name, identity);
                 }
                 Err(error) => {
                     reloaded.failed.push(error);
-                    found.extend(previous.map(|previous| (name, previous.clone())));
+                    identities.extend(previous.map(|previous| (name, previous.clone())));
                 }
             }
         }
         reloaded.gone = before
             .into_keys()
-            .filter(|name| !found.contains_key(name))
+            .filter(|name| !identities.contains_key(name))
             .collect();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = found;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = identities;
         Ok(reloaded)
     }
 

@@ -76,10 +76,10 @@ const CHUNK_BYTES: usize = 65_536;
 /// each.
 pub const LATE_REQUESTS_MAX: usize = 1_024;
 
-/// Maximum reachability checks in their first phase, of all threads …
+/// Maximum reachability checks in their first phase, of all threads.
 static PROMPT_REACHES: Semaphore = Semaphore::const_new(32);
 
-/// … and in their second phase.
+/// Maximum reachability checks in their second phase, of all threads.
 static SLOW_REACHES: Semaphore = Semaphore::const_new(32);
 
 /// Length of the first phase.

@@ -1,7 +1,8 @@
 //! A chunk: about 64 KiB of one request's events, as one record of the log.
 //!
 //! ```text
-//! version 1 | schema 1 | appended 8 | running count 8 | running bytes 8 | count 4 | table length 4 | table | wire forms
+//! version 1 | schema 1 | appended 8 | running count 8 | running bytes 8 | count 4
+//! | table length 4 | table | wire forms
 //! ```
 //!
 //! For each event, the table contains varints: the length of its wire form, the length of the
@@ -14,6 +15,8 @@
 //! (`SealedChunk::append_to_log`), without copying the events or reading the table again. The
 //! running count and bytes are those of the partition *before* this chunk, so a backlog is the
 //! difference of two of them.
+
+use std::ops::Range;
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
@@ -520,25 +523,10 @@ impl Chunk {
                 return Err(DamagedChunk("an event is cut off"));
             }
             let end = at + (wire_len + rest_len) as usize;
-            let mut span = || {
-                let len = table
-                    .varint()
-                    .filter(|len| *len <= self.bytes.len() as u64)?;
-                if len == 0 {
-                    return Some(TextRange::default());
-                }
-                let start = at as u64
-                    + table
-                        .varint()
-                        .filter(|start| *start <= self.bytes.len() as u64)?;
-                (start + len <= end as u64).then_some(TextRange {
-                    start: start as u32,
-                    len: len as u32,
-                })
-            };
             let mut spans = [TextRange::default(); EventRanges::COUNT];
             for range in &mut spans[..self.strings] {
-                *range = span().ok_or(DamagedChunk("a string lies outside of its event"))?;
+                *range = read_span(&mut table, at..end)
+                    .ok_or(DamagedChunk("a string lies outside of its event"))?;
             }
             let wire = TextRange {
                 start: at as u32,
@@ -561,6 +549,19 @@ impl Chunk {
         }
         Ok(())
     }
+}
+
+/// Reads the range of a string of an event; [`None`] if it lies outside of `event`.
+fn read_span(table: &mut RecordReader<'_>, event: Range<usize>) -> Option<TextRange> {
+    let len = table.varint()?;
+    if len == 0 {
+        return Some(TextRange::default());
+    }
+    let start = table.varint()?.checked_add(event.start as u64)?;
+    (start.checked_add(len)? <= event.end as u64).then_some(TextRange {
+        start: start as u32,
+        len: len as u32,
+    })
 }
 
 /// The sequence after the last event of the record `bytes`, without decoding the events: the

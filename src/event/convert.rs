@@ -96,9 +96,9 @@ fn wrap_in_envelope(event: &Event) -> Bytes {
         topic,
         event_time,
     } = event.stored_strings();
-    let arrived = event.appended.to_event_grid();
+    let append_time = event.appended.to_event_grid();
     let event_time = if event_time.is_empty() {
-        arrived.as_bytes()
+        append_time.as_bytes()
     } else {
         event_time
     };

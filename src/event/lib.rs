@@ -386,19 +386,16 @@ impl Event {
     ) -> Vec<Self> {
         let count = block.count() as u32;
         let block = Arc::new(block);
-        let event = |index| {
-            let seq = first.plus(u64::from(index));
-            let block = Arc::clone(&block);
-            Self {
-                seq,
+        (0..count)
+            .map(|index| Self {
+                seq: first.plus(u64::from(index)),
                 appended,
                 schema,
                 index,
-                block,
+                block: Arc::clone(&block),
                 transformation: None,
-            }
-        };
-        (0..count).map(event).collect()
+            })
+            .collect()
     }
 
     /// The event with what a transformation makes of it.

@@ -64,33 +64,34 @@ impl IdLookups {
 fn start(store: Arc<dyn Store>, writer: Arc<WriterHandle>) -> mpsc::Sender<WriterEntry> {
     let (sender, entries) = mpsc::channel::<WriterEntry>();
     let span = tracing::Span::current();
-    let run = move || {
-        let _in = span.entered();
-        while let Ok(first) = entries.recv() {
-            let mut ids = count_ids(&first);
-            let mut group = vec![first];
-            while ids < IDS_MAX
-                && let Ok(next) = entries.try_recv()
-            {
-                ids += count_ids(&next);
-                group.push(next);
-            }
-            let version = writer.status.ids_version();
-            // The panic hook has logged a panic.
-            let records = catch_unwind(AssertUnwindSafe(|| look_up(&*store, &group)));
-            if let Ok(Ok(records)) = records {
-                distribute_records(&mut group, version, records);
-            }
-            group
-                .into_iter()
-                .for_each(|entry| writer.queue.send_entry(entry));
-        }
-    };
     std::thread::Builder::new()
         .name("journal-ids".to_owned())
-        .spawn(run)
+        .spawn(move || span.in_scope(|| run_lookups(&*store, &writer, &entries)))
         .expect("a process that cannot start a thread cannot continue");
     sender
+}
+
+/// Looks up the ids of entries, several entries at once, until no sender is left.
+fn run_lookups(store: &dyn Store, writer: &WriterHandle, entries: &mpsc::Receiver<WriterEntry>) {
+    while let Ok(first) = entries.recv() {
+        let mut ids = count_ids(&first);
+        let mut group = vec![first];
+        while ids < IDS_MAX
+            && let Ok(next) = entries.try_recv()
+        {
+            ids += count_ids(&next);
+            group.push(next);
+        }
+        let version = writer.status.ids_version();
+        // The panic hook has logged a panic.
+        let records = catch_unwind(AssertUnwindSafe(|| look_up(store, &group)));
+        if let Ok(Ok(records)) = records {
+            distribute_records(&mut group, version, records);
+        }
+        group
+            .into_iter()
+            .for_each(|entry| writer.queue.send_entry(entry));
+    }
 }
 
 fn count_ids(entry: &WriterEntry) -> usize {

@@ -193,7 +193,6 @@ pub struct DeadLetterWrite {
     /// Dead letters that are done. Their records are deleted, and their events too if nothing else
     /// needs them.
     pub done: Vec<DeadLetterKey>,
-    /// Ledger lines about them.
     pub notes: Vec<LedgerLine>,
 }
 
@@ -303,7 +302,6 @@ struct JournalShared {
     shards: Shards,
     /// By the number of the writer.
     writers: Vec<Arc<WriterHandle>>,
-    /// Those of each writer.
     id_lookups: Vec<IdLookups>,
     meter: Arc<WriterMeter>,
     reads: ReaderPool,

@@ -120,7 +120,6 @@ impl LowWatermark {
 #[derive(Debug, Default)]
 pub(super) struct PartitionLogs {
     pub(super) partitions: IdMap<PartitionId, PartitionState>,
-    /// Their durable low watermarks.
     pub(super) lows: IdMap<PartitionId, LowWatermarks>,
 }
 
@@ -405,7 +404,7 @@ pub(super) fn plan_carried_events(
         needed.extend(seqs);
     }
     let mut events = EventFinder::without_cache(store, id);
-    let mut carried = BTreeMap::new();
+    let mut copies = BTreeMap::new();
     let mut bytes = 0;
     for seq in needed.into_iter().take_while(|seq| *seq < target) {
         if bytes >= CARRY_BYTES {
@@ -424,13 +423,13 @@ pub(super) fn plan_carried_events(
         };
         if let Some(carried_record) = carried_record {
             bytes += carried_record.len();
-            carried.insert(seq, carried_record);
+            copies.insert(seq, carried_record);
         }
     }
     let is_part = is_part || target < aim;
     Ok(TrimPlan {
         target,
-        carried,
+        carried: copies,
         ages: ages.filter(|_| !is_part),
         is_part,
     })

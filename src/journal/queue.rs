@@ -167,7 +167,6 @@ impl EntryReceiver {
         self.taken.pop_front()
     }
 
-    /// Whether nothing more comes.
     pub(super) fn is_closed(&self) -> bool {
         let state = self.queue.lock_state();
         state.is_closed && state.entries.is_empty() && self.taken.is_empty()

@@ -55,6 +55,17 @@ pub struct ReaderPool {
     panics: Arc<AtomicU64>,
 }
 
+/// Runs tasks until no sender is left.
+fn run_tasks(store: &dyn Store, queue: &Mutex<mpsc::Receiver<ReadTask>>) {
+    loop {
+        let task = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        match task {
+            Ok(task) => task(store),
+            Err(mpsc::RecvError) => return,
+        }
+    }
+}
+
 impl ReaderPool {
     /// Starts the threads. The store must record all damage that it skips.
     pub(super) fn start(store: Arc<TolerantStore>) -> Self {
@@ -65,19 +76,9 @@ impl ReaderPool {
             let queue = Arc::clone(&queue);
             let store = Arc::clone(&store);
             let span = tracing::Span::current();
-            let work = move || {
-                let _in = span.entered();
-                loop {
-                    let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    match job {
-                        Ok(job) => job(&*store),
-                        Err(mpsc::RecvError) => return,
-                    }
-                }
-            };
             std::thread::Builder::new()
                 .name(format!("journal-read-{index}"))
-                .spawn(work)
+                .spawn(move || span.in_scope(|| run_tasks(&*store, &queue)))
                 .expect("a process that cannot start a thread cannot start");
         }
         Self {
@@ -293,7 +294,6 @@ impl ReaderPool {
         self.panics.load(Ordering::Relaxed)
     }
 
-    /// Measurements of the store.
     pub(super) fn store_figures(&self) -> Option<StoreFigures> {
         self.store.figures()
     }
@@ -400,7 +400,7 @@ fn read_due(
 ) -> Result<DuePart, Error> {
     let mut keys = Vec::new();
     let mut next = None;
-    let mut scanned = 0;
+    let mut scan_count = 0;
     let start = keys::due(subscription_key, from.due, from.lane, from.seq);
     let result = store.scan(
         Family::Due,
@@ -408,13 +408,13 @@ fn read_due(
         &keys::due_of(subscription_key).end,
         &mut |key, _| {
             let key = keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq });
-            if keys.len() == max || scanned == DUE_PART {
+            if keys.len() == max || scan_count == DUE_PART {
                 next = key;
             }
             if next.is_some() {
                 return ControlFlow::Break(());
             }
-            scanned += 1;
+            scan_count += 1;
             keys.extend(key.filter(|key| is_wanted(key.lane)));
             ControlFlow::Continue(())
         },

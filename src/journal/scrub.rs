@@ -34,7 +34,6 @@ pub struct Scrub {
     _alive: Option<mpsc::Sender<()>>,
 }
 
-/// The handle was dropped.
 struct Ended;
 
 impl Scrub {
@@ -48,30 +47,37 @@ impl Scrub {
         }
         let (alive, ended) = mpsc::channel();
         let span = tracing::Span::current();
-        let run = move || {
-            let _in = span.entered();
-            let scrubber = Scrubber {
-                store: &*store,
-                writers: &writers,
-                bytes_per_second,
-                ended,
-            };
-            loop {
-                match scrubber.scrub_once() {
-                    Ok(()) if scrubber.pause_for(PASS_WAIT).is_ok() => {}
-                    Ok(()) | Err(ScrubEnd::Ended) => return,
-                    Err(ScrubEnd::Store(error)) => {
-                        return tracing::warn!(%error, "the scrub of the store failed");
-                    }
-                }
-            }
-        };
+        let run = move || run_scrub(&*store, &writers, bytes_per_second, ended);
         std::thread::Builder::new()
             .name("scrub".to_owned())
-            .spawn(run)
+            .spawn(move || span.in_scope(run))
             .expect("a process that cannot start a thread cannot start");
         Self {
             _alive: Some(alive),
+        }
+    }
+}
+
+/// Scrubs the store again and again until the handle is dropped.
+fn run_scrub(
+    store: &dyn Store,
+    writers: &[Arc<WriterStatus>],
+    bytes_per_second: u64,
+    ended: mpsc::Receiver<()>,
+) {
+    let scrubber = Scrubber {
+        store,
+        writers,
+        bytes_per_second,
+        ended,
+    };
+    loop {
+        match scrubber.scrub_once() {
+            Ok(()) if scrubber.pause_for(PASS_WAIT).is_ok() => {}
+            Ok(()) | Err(ScrubEnd::Ended) => return,
+            Err(ScrubEnd::Store(error)) => {
+                return tracing::warn!(%error, "the scrub of the store failed");
+            }
         }
     }
 }

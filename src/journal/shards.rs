@@ -218,7 +218,14 @@ fn redrive_partition(kind: MetaKind, name: &str) -> Option<PartitionId> {
 
 /// The changes that delete what `created` creates.
 fn undo_changes(created: &ByWriter) -> ByWriter {
-    let undo = |change: &MetaChange| match change {
+    created
+        .iter()
+        .map(|(writer, changes)| (*writer, changes.iter().filter_map(undo_change).collect()))
+        .collect()
+}
+
+fn undo_change(change: &MetaChange) -> Option<MetaChange> {
+    match change {
         MetaChange::CreatePartition(id) => Some(MetaChange::DeletePartition(*id)),
         MetaChange::Subscribe(subscription_key, _) => {
             Some(MetaChange::Unsubscribe(*subscription_key))
@@ -227,9 +234,5 @@ fn undo_changes(created: &ByWriter) -> ByWriter {
         | MetaChange::Delete(..)
         | MetaChange::Unsubscribe(_)
         | MetaChange::DeletePartition(_) => None,
-    };
-    created
-        .iter()
-        .map(|(writer, changes)| (*writer, changes.iter().filter_map(undo).collect()))
-        .collect()
+    }
 }

@@ -16,11 +16,9 @@ use gridhook_store::log::LogEnd;
 /// Whether the journal can write. The order is from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JournalState {
-    /// It can write.
     Writable,
     /// The disk is full. Writes succeed again once there is space.
     Full,
-    /// The writer has ended.
     Closed,
 }
 
@@ -38,7 +36,6 @@ pub struct CrowdedPartition {
     pub keep: Option<u64>,
 }
 
-/// Measurements of all writers.
 pub(super) struct WriterMeter {
     sync: Histogram<{ DURATIONS.range_count() }>,
     group: Histogram<{ EVENTS.range_count() }>,
@@ -64,7 +61,6 @@ impl WriterMeter {
     }
 }
 
-/// The shared state.
 pub(super) struct WriterStatus {
     pub(super) meter: Arc<WriterMeter>,
     state: AtomicU8,
@@ -98,7 +94,6 @@ impl WriterStatus {
         }
     }
 
-    /// Returns the previous state.
     pub(super) fn set_state(&self, state: JournalState) -> u8 {
         self.state.swap(state as u8, Ordering::AcqRel)
     }

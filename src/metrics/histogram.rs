@@ -114,7 +114,6 @@ impl<const RANGES: usize> Histogram<RANGES> {
         }
     }
 
-    /// Adds a value.
     pub fn observe(&self, value: u64) {
         let range = self.scale.bounds.partition_point(|bound| *bound < value);
         self.ranges[range].fetch_add(1, Ordering::Relaxed);
@@ -179,7 +178,6 @@ impl HistogramCounts {
         &self.ranges
     }
 
-    /// Number of values.
     pub fn count(&self) -> u64 {
         self.ranges.iter().sum()
     }

@@ -70,10 +70,9 @@ type Rings = [Box<[Point]>; RESOLUTIONS.len()];
 struct Track {
     rings: Rings,
     last: Sample,
-    /// Sums that never fall …
+    /// Sums that never fall.
     total: Sample,
-    /// … as they were at the beginning of the current step, and the maxima of the gauges since
-    /// then.
+    /// The sums at the beginning of the current step, and the maxima of the gauges since then.
     begun: [Sample; RESOLUTIONS.len()],
     is_current: bool,
 }

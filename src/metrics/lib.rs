@@ -24,7 +24,6 @@ pub use self::{
     listener::ListenerCounters,
 };
 
-/// A counter or gauge.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -33,12 +32,10 @@ impl Counter {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Subtracts, for gauges.
     pub fn sub(&self, fewer: u64) {
         self.0.fetch_sub(fewer, Ordering::Relaxed);
     }
 
-    /// The present value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

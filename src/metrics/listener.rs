@@ -8,11 +8,8 @@ const CLASSES: usize = 6;
 /// Counters of an address that the server listens on.
 #[derive(Debug)]
 pub struct ListenerCounters {
-    /// The listener's name.
     pub name: &'static str,
-    /// Open connections.
     pub open: Counter,
-    /// Accepted connections.
     pub admitted: Counter,
     /// Connections rejected at the connection limit.
     pub refused: Counter,
@@ -22,7 +19,6 @@ pub struct ListenerCounters {
 }
 
 impl ListenerCounters {
-    /// All counters at zero.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,

@@ -37,23 +37,18 @@ pub enum MetricKind {
     Histogram,
 }
 
-/// A family of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricFamily {
     /// Its name, ending with the unit, followed by `_total` for a counter.
     pub name: &'static str,
-    /// Its type.
     pub kind: MetricKind,
-    /// Its help: one sentence.
     pub help: &'static str,
 }
 
 /// A sample's value. Integers are written exactly, however large.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SampleValue {
-    /// An integer.
     Whole(u64),
-    /// A floating-point number.
     Real(f64),
 }
 
@@ -114,7 +109,6 @@ pub struct MetricsText {
 }
 
 impl MetricsText {
-    /// An empty text.
     pub fn new(format: TextFormat) -> Self {
         Self {
             format,
@@ -156,7 +150,6 @@ impl MetricsText {
         self.write_line(family.name, "_count", labels, None, counts.count().into());
     }
 
-    /// The complete text.
     pub fn finish(mut self) -> String {
         if self.format == TextFormat::OpenMetrics {
             self.out.push_str("# EOF\n");
@@ -200,16 +193,16 @@ impl MetricsText {
     ) {
         self.out.push_str(name);
         self.out.push_str(suffix);
-        let mut between = '{';
+        let mut separator = '{';
         for (label, text) in labels.iter().copied().chain(last) {
-            self.out.push(between);
+            self.out.push(separator);
             self.out.push_str(label);
             self.out.push_str("=\"");
             write_escaped(&mut self.out, text, true);
             self.out.push('"');
-            between = ',';
+            separator = ',';
         }
-        if between == ',' {
+        if separator == ',' {
             self.out.push('}');
         }
         // Writing to a string does not fail.

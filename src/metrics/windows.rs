@@ -55,7 +55,6 @@ struct Times {
 struct ScopeWindows<V> {
     /// The sums when it was first recorded.
     base: V,
-    /// By window and time.
     sums: Option<Box<[V]>>,
     is_current: bool,
 }
@@ -192,9 +191,9 @@ impl Times {
     }
 
     fn start(&self, seconds: u64) -> Option<WindowStart> {
-        let kept = self.count.min(self.seconds.len());
+        let len = self.count.min(self.seconds.len());
         let mut oldest = None;
-        for number in (self.count - kept..self.count).rev() {
+        for number in (self.count - len..self.count).rev() {
             let index = number % self.seconds.len();
             let start = WindowStart {
                 seconds: self.seconds[index],

@@ -58,7 +58,7 @@ pub struct StoreAddress {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAddress {
     /// It has an unknown scheme.
-    #[error("allowed is {FORMS}")]
+    #[error("expected {FORMS}")]
     Form,
     /// A part of its path is invalid.
     #[error("{0}")]
@@ -212,7 +212,7 @@ pub enum UnknownDestination {
         problem: InvalidAddress,
     },
     /// The address is in no store.
-    #[error("is \"{given}\", which is in no store of dead_letter.stores; allowed is {allowed}")]
+    #[error("is \"{given}\", which is in no store of dead_letter.stores; expected {allowed}")]
     Elsewhere {
         /// The given value.
         given: String,
@@ -222,7 +222,7 @@ pub enum UnknownDestination {
     /// No store stands for the storage account.
     #[error(
         "is \"{given}\", a storage account that no store of dead_letter.stores has among its \
-         accounts; allowed is {allowed}"
+         accounts; expected {allowed}"
     )]
     Account {
         /// The given value.
@@ -232,7 +232,7 @@ pub enum UnknownDestination {
     },
     /// The store has no bucket or container of its own, and none was given.
     #[error(
-        "is \"{given}\", which names no bucket; allowed is one behind it, or as blobContainerName"
+        "is \"{given}\", which names no bucket; expected one behind it, or as blobContainerName"
     )]
     NoBucket {
         /// The given value.

@@ -115,13 +115,13 @@ pub struct FailureRules {
 pub struct ProbationRules {
     /// Consecutive failed requests that suspend it: at least one.
     pub after_failures: u32,
-    /// The share of failed requests that suspends it too: above 0, at most 1 …
+    /// The share of failed requests that suspends it too: above 0, at most 1.
     pub failure_share: f64,
-    /// … of those that ended in this window, over which the rate of successes is also measured: at
-    /// least one second …
+    /// The time over which the share of failures and the rate of successes are measured: at least one
+    /// second.
     #[serde(with = "humantime_serde")]
     pub window: Duration,
-    /// … if they are at least this many: at least one.
+    /// The fewest requests in the window of which the share counts: at least one.
     pub requests_min: u32,
     /// The duration by the failure that caused it; never zero.
     #[serde(deserialize_with = "durations_by")]
@@ -139,15 +139,15 @@ pub struct ProbationRules {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaceRules {
-    /// The share of the last healthy rate at the end of probation: above 0, at most 1 …
+    /// The share of the last healthy rate at the end of probation: above 0, at most 1.
     pub start_share: f64,
-    /// … which grows to the whole rate in this time while requests succeed …
+    /// The time in which the rate grows to the last healthy rate while requests succeed.
     #[serde(with = "humantime_serde")]
     pub climb: Duration,
-    /// … and then grows by this share in each second without failure …
+    /// The share by which the rate then grows in each second without failure.
     pub growth_share: f64,
-    /// … but never above this multiple of the larger of the last healthy rate and the present rate
-    /// of successes: at least 1.
+    /// The rate never exceeds this multiple of the larger of the last healthy rate and the present
+    /// rate of successes: at least 1.
     pub over_share: f64,
     /// A failure reduces the rate to this share of the accepted rate: above 0, at most 1.
     pub after_failure_share: f64,
@@ -224,23 +224,18 @@ impl RetrySchedule {
     /// If there are too few or too many, or one is out of range.
     pub fn with_waits(&self, waits: &[String]) -> Result<Self, String> {
         let range = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
-        let read = |(index, text): (usize, &String)| {
-            humantime_serde::re::humantime::parse_duration(text)
-                .ok()
-                .filter(|wait| range.contains(wait))
-                .ok_or_else(|| {
-                    let text = text.escape_debug();
-                    format!(
-                        "retryPolicy.schedule[{index}] is \"{text}\"; allowed is a wait from \
-                         1s to 7d, such as 30s"
-                    )
-                })
-        };
-        let schedule = waits
-            .iter()
-            .enumerate()
-            .map(read)
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut schedule = Vec::with_capacity(waits.len());
+        for (index, text) in waits.iter().enumerate() {
+            let wait = humantime_serde::re::humantime::parse_duration(text).ok();
+            let Some(wait) = wait.filter(|wait| range.contains(wait)) else {
+                return Err(format!(
+                    "retryPolicy.schedule[{index}] is \"{}\"; expected a wait from 1s to 7d, \
+                     such as 30s",
+                    text.escape_debug()
+                ));
+            };
+            schedule.push(wait);
+        }
         match schedule.last() {
             Some(last) if schedule.len() <= Self::WAITS_MAX => Ok(Self {
                 repeat: *last,
@@ -249,7 +244,7 @@ impl RetrySchedule {
                 ..self.clone()
             }),
             _ => Err(format!(
-                "retryPolicy.schedule has {} waits; allowed are 1 to {}",
+                "retryPolicy.schedule has {} waits; expected 1 to {}",
                 waits.len(),
                 Self::WAITS_MAX
             )),
@@ -280,7 +275,7 @@ impl RetrySchedule {
             retry_after_max: _,
         } = self;
         if schedule.is_empty() {
-            return Err("retry.schedule is empty; allowed are one step or more".to_owned());
+            return Err("retry.schedule is empty; expected one step or more".to_owned());
         }
         for step in schedule {
             check_positive("retry.schedule", *step)?;
@@ -290,7 +285,7 @@ impl RetrySchedule {
             StepOrigin::Offsets if schedule.is_sorted_by(|a, b| a < b) => {}
             StepOrigin::Offsets => {
                 return Err(
-                    "retry.schedule does not ascend; allowed are ascending offsets from the first \
+                    "retry.schedule does not ascend; expected ascending offsets from the first \
                      attempt"
                         .into(),
                 );
@@ -299,7 +294,7 @@ impl RetrySchedule {
         check_positive("retry.repeat", *repeat)?;
         if !(0.0..=1.0).contains(jitter_share) {
             return Err(format!(
-                "retry.jitter_share is {jitter_share}; allowed is a number from 0 to 1"
+                "retry.jitter_share is {jitter_share}; expected a number from 0 to 1"
             ));
         }
         Ok(())
@@ -313,7 +308,7 @@ impl SettingRange {
             return Ok(());
         }
         Err(format!(
-            "{key} has min {min}, default {default}, max {max}; allowed is 1 <= min <= default <= \
+            "{key} has min {min}, default {default}, max {max}; expected 1 <= min <= default <= \
              max"
         ))
     }
@@ -363,7 +358,7 @@ impl FailureRules {
                 (100..=599).contains(status) && Outcome::from_status(*status) != Outcome::Delivered;
             if !failure {
                 return Err(format!(
-                    "{key} speaks of status {status}; allowed are 100 to 599 without 200 to 204"
+                    "{key} names status {status}; expected 100 to 599 without 200 to 204"
                 ));
             }
         }
@@ -372,12 +367,12 @@ impl FailureRules {
             .find(|status| waits.contains_key(status))
         {
             return Err(format!(
-                "{key} has a wait for status {both} and never retries it; allowed is one of the two"
+                "{key} has a wait for status {both} and never retries it; expected one of the two"
             ));
         }
         if let Some(both) = never_retried.iter().find(|status| with.contains(status)) {
             return Err(format!(
-                "{key} has status {both} in both lists of what is never retried; allowed is one of \
+                "{key} has status {both} in both lists of what is never retried; expected one of \
                  them"
             ));
         }
@@ -389,7 +384,7 @@ impl FailureRules {
                 .map(|failure| failure.to_string())
                 .join(", ");
             return Err(format!(
-                "{key}.never_retried_without_status names {other}; allowed are {failure_names}"
+                "{key}.never_retried_without_status names {other}; expected one of {failure_names}"
             ));
         }
         Ok(())
@@ -412,15 +407,13 @@ impl ProbationRules {
             ("requests_min", requests_min),
         ] {
             if *count == 0 {
-                return Err(format!("probation.{key} is 0; allowed is 1 or more"));
+                return Err(format!("probation.{key} is 0; expected 1 or more"));
             }
         }
         check_share("probation.failure_share", *failure_share)?;
         if *window < Duration::from_secs(1) {
             let window = humantime_serde::re::humantime::format_duration(*window);
-            return Err(format!(
-                "probation.window is {window}; allowed is 1s or more"
-            ));
+            return Err(format!("probation.window is {window}; expected 1s or more"));
         }
         for (failure, duration) in durations {
             check_positive(&format!("probation.durations.{failure}"), *duration)?;
@@ -436,7 +429,7 @@ impl ProbationRules {
             let [longest, most] =
                 [*longest, most].map(humantime_serde::re::humantime::format_duration);
             return Err(format!(
-                "probation.longest is {longest}; allowed is {most}, the longest duration, or more"
+                "probation.longest is {longest}; expected {most}, the longest duration, or more"
             ));
         }
         Ok(())
@@ -464,18 +457,18 @@ impl PaceRules {
         check_share("pace.growth_share", *growth_share)?;
         if !(1.0..=10.0).contains(over_share) {
             return Err(format!(
-                "pace.over_share is {over_share}; allowed is a number from 1 to 10"
+                "pace.over_share is {over_share}; expected a number from 1 to 10"
             ));
         }
         check_share("pace.after_failure_share", *after_failure_share)?;
         if !(0.0..=1.0).contains(tolerated_share) {
             return Err(format!(
-                "pace.tolerated_share is {tolerated_share}; allowed is a number from 0 to 1"
+                "pace.tolerated_share is {tolerated_share}; expected a number from 0 to 1"
             ));
         }
         if !(0.001..=1000.0).contains(least) {
             return Err(format!(
-                "pace.least is {least}; allowed is a number from 0.001 to 1000, requests in a \
+                "pace.least is {least}; expected a number from 0.001 to 1000, requests in a \
                  second"
             ));
         }
@@ -486,7 +479,7 @@ impl PaceRules {
 impl DeadLetterRules {
     fn validate(&self) -> Result<(), String> {
         if self.retry.is_empty() {
-            return Err("dead_letter.retry is empty; allowed is one duration or more".to_owned());
+            return Err("dead_letter.retry is empty; expected one duration or more".to_owned());
         }
         self.retry
             .iter()
@@ -499,14 +492,14 @@ fn check_share(key: &str, share: f64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{key} is {share}; allowed is a number above 0, 1 at most"
+        "{key} is {share}; expected a number above 0, 1 at most"
     ))
 }
 
 fn check_positive(key: &str, duration: Duration) -> Result<(), String> {
     if duration.is_zero() {
         return Err(format!(
-            "{key} is 0; allowed is a duration longer than nothing"
+            "{key} is 0; expected a duration longer than nothing"
         ));
     }
     Ok(())

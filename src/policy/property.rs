@@ -53,6 +53,19 @@ pub enum PropertySource {
     },
 }
 
+impl PropertySource {
+    /// Whether it is a fixed value that is hidden.
+    pub fn is_secret(&self) -> bool {
+        matches!(
+            self,
+            Self::Static {
+                is_secret: true,
+                ..
+            }
+        )
+    }
+}
+
 impl fmt::Debug for PropertySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -66,7 +79,7 @@ impl fmt::Debug for PropertySource {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PropertyError {
     /// The name is not a valid HTTP header name.
-    #[error("is \"{}\"; allowed are 1 to {NAME_BYTES_MAX} letters, digits and any of \
+    #[error("is \"{}\"; expected 1 to {NAME_BYTES_MAX} letters, digits and any of \
         !#$%&'*+-.^_`|~", .0.escape_debug())]
     Name(String),
     /// The name is reserved.
@@ -79,12 +92,12 @@ pub enum PropertyError {
     },
     /// A header cannot contain the value.
     #[error(
-        "has a character in it that a header cannot carry; allowed are printable ASCII characters, \
+        "has a character in it that a header cannot carry; expected printable ASCII characters, \
          without a space at either end"
     )]
     Characters,
     /// The value is empty or too long.
-    #[error("has {0} bytes; allowed are 1 to {VALUE_BYTES_MAX}")]
+    #[error("has {0} bytes; expected 1 to {VALUE_BYTES_MAX}")]
     Length(usize),
 }
 
@@ -172,16 +185,11 @@ pub fn request_headers(
 
 /// The properties without secrets.
 pub fn open(properties: &[DeliveryProperty]) -> Vec<DeliveryProperty> {
-    let is_open = |property: &&DeliveryProperty| {
-        !matches!(
-            property.source,
-            PropertySource::Static {
-                is_secret: true,
-                ..
-            }
-        )
-    };
-    properties.iter().filter(is_open).cloned().collect()
+    properties
+        .iter()
+        .filter(|property| !property.source.is_secret())
+        .cloned()
+        .collect()
 }
 
 /// The value that an event has at `key`, if a header can contain it: a string, a number or a

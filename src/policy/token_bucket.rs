@@ -56,7 +56,6 @@ impl TokenBucket {
         self.filled = self.filled.max(now);
     }
 
-    /// Forgets missing tokens.
     pub(super) fn forgive_debt(&mut self) {
         self.tokens = self.tokens.max(0.0);
     }

@@ -126,7 +126,7 @@ impl Program {
         };
         if *source == Transform::default() {
             let problem =
-                "is empty; allowed are expressions in body, pathSuffix and headers, and a method";
+                "is empty; expected expressions in body, pathSuffix and headers, and a method";
             return Err(problem_at("transform", problem.to_owned()));
         }
         if let Some(method) = source
@@ -135,7 +135,7 @@ impl Program {
             .filter(|method| !METHODS.contains(method))
         {
             let problem = format!(
-                "is \"{}\"; allowed are {}",
+                "is \"{}\"; expected one of {}",
                 method.escape_debug(),
                 METHODS.join(", ")
             );
@@ -147,13 +147,13 @@ impl Program {
             } else {
                 "headers"
             };
-            let problem = "is set, but a request may have several events; allowed is it with a \
+            let problem = "is set, but a request may have several events; expected it with a \
                 maxEventsPerBatch of 1";
             return Err(problem_at(at, problem.to_owned()));
         }
         if source.headers.len() > property::PROPERTIES_MAX {
             let problem = format!(
-                "has {} entries; allowed are {}",
+                "has {} entries; expected at most {}",
                 source.headers.len(),
                 property::PROPERTIES_MAX
             );
@@ -228,7 +228,7 @@ impl Program {
             let bound = size.bytes_for(wire.len() as f64);
             if bound > BOUND_BYTES_MAX {
                 let problem = format!(
-                    "could make {bound:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}"
+                    "could make {bound:.0} bytes of this event; expected at most {BOUND_BYTES_MAX}"
                 );
                 return Err(problem_at(at, problem));
             }
@@ -282,7 +282,7 @@ const HEADERS: &str = "headers.";
 fn compile_expression(text: &str) -> Result<(Expression<'static>, Size), String> {
     if text.len() > SOURCE_BYTES_MAX {
         return Err(format!(
-            "has {} bytes; allowed are {SOURCE_BYTES_MAX}",
+            "has {} bytes; expected at most {SOURCE_BYTES_MAX}",
             text.len()
         ));
     }
@@ -292,7 +292,7 @@ fn compile_expression(text: &str) -> Result<(Expression<'static>, Size), String>
         .count();
     if operators > OPERATORS_MAX {
         return Err(format!(
-            "has {operators} brackets and operators; allowed are {OPERATORS_MAX}"
+            "has {operators} brackets and operators; expected at most {OPERATORS_MAX}"
         ));
     }
     let expression = jmespath::compile(text).map_err(|error| with_position(&error))?;
@@ -305,7 +305,7 @@ fn compile_expression(text: &str) -> Result<(Expression<'static>, Size), String>
         let problem =
             "could make too much of an event: each list, object and projection may repeat it";
         return Err(format!(
-            "{problem}; {bound:.0} bytes of an event of 4096 bytes, allowed are {BOUND_BYTES_MAX}"
+            "{problem}; {bound:.0} bytes of an event of 4096 bytes, expected at most {BOUND_BYTES_MAX}"
         ));
     }
     Ok((expression, size))
@@ -382,7 +382,7 @@ fn result_body(result: &Value) -> Result<Bytes, String> {
     result.write_json(&mut body);
     if body.len() > RESULT_BYTES_MAX {
         return Err(format!(
-            "the result has {} bytes; allowed are {RESULT_BYTES_MAX}",
+            "the result has {} bytes; expected at most {RESULT_BYTES_MAX}",
             body.len()
         ));
     }
@@ -420,7 +420,7 @@ fn result_path(result: &Value) -> Result<String, String> {
     let path: String = segments.iter().map(encode_segment).collect();
     if path.len() > PATH_BYTES_MAX {
         return Err(format!(
-            "the result has {} bytes; allowed are {PATH_BYTES_MAX}",
+            "the result has {} bytes; expected at most {PATH_BYTES_MAX}",
             path.len()
         ));
     }

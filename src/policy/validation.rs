@@ -112,11 +112,11 @@ pub enum ValidationFailure {
     #[error("validationResponse is not the validationCode that was sent")]
     WrongCode,
     /// The permission is for another origin.
-    #[error("WebHook-Allowed-Origin is \"{0}\"; allowed is the origin that was asked for, or *")]
+    #[error("WebHook-Allowed-Origin is \"{0}\"; expected the origin that was asked for, or *")]
     WrongOrigin(String),
     /// The rate is invalid.
     #[error(
-        "WebHook-Allowed-Rate is \"{0}\"; allowed is a whole number of requests per minute, 1 or \
+        "WebHook-Allowed-Rate is \"{0}\"; expected a whole number of requests per minute, 1 or \
          more, or *"
     )]
     WrongRate(String),

@@ -18,7 +18,6 @@ pub(super) const ACCEPTED: &str = "gzip, zstd";
 /// The largest window of a zstd frame: 8 MB, as RFC 9659 has it for HTTP.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// Decoded at a time.
 const PART_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

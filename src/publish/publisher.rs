@@ -102,7 +102,7 @@ impl Publisher {
         let room = InFlightBytes::new(limits.admitted_bytes_max, limits.request_bytes_max);
         let throttle = PublishThrottle::new(limits.rates);
         let tracer = Tracer::default();
-        let closed = AtomicBool::new(false);
+        let is_closed = AtomicBool::new(false);
         let (polls_ended, _) = tokio::sync::watch::channel(false);
         Self {
             registry,
@@ -114,13 +114,12 @@ impl Publisher {
             tracer,
             compute: Compute::default(),
             room,
-            closed,
+            closed: is_closed,
             polls_ended,
             unknown_topics: TopicMeter::default(),
         }
     }
 
-    /// Records the requests' traces.
     #[must_use]
     pub fn traced_by(self, tracer: Tracer) -> Self {
         Self { tracer, ..self }
@@ -411,14 +410,14 @@ impl Publisher {
             .await;
         if let Some(trace) = trace {
             let topic = record.name.as_str();
-            let answered = self.clock.now();
+            let response_time = self.clock.now();
             trace.end_trace(
                 &TracedPublish {
                     topic,
                     events,
                     bytes,
                     asked: throttle_time,
-                    answered,
+                    answered: response_time,
                 },
                 &result,
             );
@@ -530,7 +529,7 @@ impl Publisher {
         // Most bodies arrive whole with their heads: they need no timer and no copy. A part that
         // others follow is copied, because it is a part of a larger buffer.
         let mut first = Bytes::new();
-        let mut received = BytesMut::new();
+        let mut bytes = BytesMut::new();
         let mut wait = None;
         // The first read asks a client for its body that waits for that.
         if request.headers().contains_key(EXPECT) && !permit.could_grow_to(announced) {
@@ -552,16 +551,16 @@ impl Publisher {
                 // Announcing a length reserves little: there is room for all of a body once half of
                 // it has come.
                 let is_coming = first.len() >= announced / 2;
-                received.reserve(if is_coming {
+                bytes.reserve(if is_coming {
                     announced
                 } else {
                     announced.min(PREPARED_BYTES)
                 });
-                received.extend_from_slice(&mem::take(&mut first));
+                bytes.extend_from_slice(&mem::take(&mut first));
             }
             next = match part {
                 Some(part) => {
-                    let len = received.len() + part.len();
+                    let len = bytes.len() + part.len();
                     if len > announced {
                         // Reading stops at the announced length.
                         return Err(if announced < bytes_max {
@@ -571,20 +570,20 @@ impl Publisher {
                         });
                     }
                     permit.grow_to(len).map_err(no_room)?;
-                    if received.is_empty() {
+                    if bytes.is_empty() {
                         first = part
                     } else {
-                        received.extend_from_slice(&part)
+                        bytes.extend_from_slice(&part)
                     }
                     body.next().now_or_never()
                 }
                 None => {
-                    let wait = wait
-                        .get_or_insert_with(|| BodyDeadline::begin(&self.limits, received.len()));
+                    let wait =
+                        wait.get_or_insert_with(|| BodyDeadline::begin(&self.limits, bytes.len()));
                     match timeout_at(wait.next_check(), body.next()).await {
                         Ok(next) => Some(next),
                         Err(_) => {
-                            wait.go_on(&self.limits, received.len())?;
+                            wait.go_on(&self.limits, bytes.len())?;
                             None
                         }
                     }
@@ -592,10 +591,10 @@ impl Publisher {
             };
         }
         Ok((
-            if received.is_empty() {
+            if bytes.is_empty() {
                 first
             } else {
-                received.freeze()
+                bytes.freeze()
             },
             permit,
         ))

@@ -19,7 +19,6 @@ pub(super) struct TracedRequest {
 
 /// The result of a traced request.
 pub(super) struct TracedPublish<'a> {
-    /// The topic or domain.
     pub(super) topic: &'a str,
     pub(super) events: u32,
     pub(super) bytes: usize,

@@ -59,14 +59,13 @@ impl<'a> ReceiveQuery<'a> {
             .ok_or_else(|| {
                 let excerpt: String = given.chars().take(32).collect();
                 format!(
-                    "{name} is '{excerpt}'; allowed are whole numbers from {} to {}",
+                    "{name} is '{excerpt}'; expected a whole number from {} to {}",
                     range.start(),
                     range.end()
                 )
             })
     }
 
-    /// `maxEvents`.
     pub fn max_events(&self) -> Result<u32, String> {
         self.parse_in_range("maxEvents", &EVENTS, EVENTS_DEFAULT)
     }
@@ -93,8 +92,8 @@ impl<'a> ReceiveQuery<'a> {
         delay
             .map(|seconds: u32| Duration::from_secs(seconds.into()))
             .ok_or_else(|| {
-                let given: String = given.chars().take(32).collect();
-                format!("{name} is '{given}'; allowed are 0, 10, 60, 600 and 3600")
+                let excerpt: String = given.chars().take(32).collect();
+                format!("{name} is '{excerpt}'; expected 0, 10, 60, 600 or 3600")
             })
     }
 
@@ -109,31 +108,27 @@ impl<'a> ReceiveQuery<'a> {
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", expecting = "an object with lockTokens")]
 pub struct LockTokensBody {
-    /// The tokens, as received.
     pub lock_tokens: Vec<String>,
 }
 
 impl LockTokensBody {
-    /// Parses a body.
     pub fn read(body: &[u8]) -> Result<Self, String> {
         let read: Self = serde_json::from_slice(body).map_err(|error| {
             format!(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {error}"#)
         })?;
         match read.lock_tokens.len() {
-            0 => Err("lockTokens is empty; allowed are 1 to 100 lock tokens".to_owned()),
+            0 => Err("lockTokens is empty; expected 1 to 100 lock tokens".to_owned()),
             1..=TOKENS_MAX => Ok(read),
             many => Err(format!(
-                "lockTokens has {many} entries; allowed are 1 to 100 lock tokens"
+                "lockTokens has {many} entries; expected 1 to 100 lock tokens"
             )),
         }
     }
 }
 
-/// The received events.
 #[derive(ToSchema)]
 #[schema(as = ReceiveResult)]
 pub struct ReceivedBody {
-    /// Items of the list
     pub value: Vec<ReceivedEvent>,
 }
 
@@ -175,7 +170,6 @@ pub struct SettleResponse {
 pub struct FailedLockToken {
     /// Lock token of the event
     pub lock_token: String,
-    /// Error of the operation
     pub error: LockTokenError,
     /// Code of the error, for API versions of 2023
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -210,7 +204,6 @@ impl SettleResponse {
         self.add_failure(token, code, message);
     }
 
-    /// Adds an invalid token.
     pub fn add_bad(&mut self, token: String) {
         self.add_failure(
             token,

@@ -101,7 +101,7 @@ impl PullRequest {
             .ok_or_else(no_subscription)?;
         if !state.plan().record.is_pulled() {
             return Err(Refusal::Parameter {
-                why: "The event subscription has push delivery; allowed is deliveryMode Queue"
+                why: "The event subscription has push delivery; expected deliveryMode Queue"
                     .to_owned(),
             });
         }

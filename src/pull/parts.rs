@@ -1,5 +1,5 @@
 //! Pull delivery from a spread topic, of which each shard has a part: which parts are asked, and
-//! their answers as one.
+//! their responses as one.
 //!
 //! - Each part is asked first in its turn, so that none starves, and then those of the node, which
 //!   need no hop.
@@ -38,13 +38,11 @@ pub fn in_turn(turn: usize, near: &[bool]) -> Vec<usize> {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartEvent {
-    /// Its lock.
     pub broker_properties: BrokerProperties,
-    /// The CloudEvent.
     pub event: Box<RawValue>,
 }
 
-/// The body of an answer to a receive request.
+/// The body of a response to a receive request.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct PartEvents {
     pub value: Vec<PartEvent>,

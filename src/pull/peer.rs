@@ -76,7 +76,6 @@ impl Peer {
         }
     }
 
-    /// The connection is closed.
     pub fn end_connection(&self) {
         self.mark_closed();
         if !self.0.written.get() {

@@ -1,7 +1,7 @@
 //! Receive requests of other nodes of a cluster, each for a part of a spread topic.
 //!
 //! A node asks all parts at once, and calls the others off when one has events. It reads every
-//! answer to its end all the same: the events of a request may have been locked before it was
+//! response to its end all the same: the events of a request may have been locked before it was
 //! called off.
 
 use std::{
@@ -15,13 +15,11 @@ use tokio::sync::Notify;
 /// How a node receives from a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeReceive {
-    /// What is at hand.
     Look,
     /// Waits for events until it is called off.
     Wait {
         /// The number that the node gave the request.
         id: u64,
-        /// The longest wait.
         longest: Duration,
     },
 }

@@ -16,11 +16,8 @@ pub struct AuditRecord {
     /// Whether it had the role admin for the whole server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_administrator: bool,
-    /// Kind of the identity.
     pub identity_type: Option<String>,
-    /// Address of the client.
     pub from: Option<String>,
-    /// HTTP method.
     pub method: String,
     /// Path of the request, without the query.
     pub path: String,
@@ -43,7 +40,6 @@ impl AuditRecord {
     }
 }
 
-/// A changed value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditChange {

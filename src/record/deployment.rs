@@ -11,18 +11,15 @@ use gridhook_event::Timestamp;
 /// How far a deployment, or the change of one of its resources, is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeploymentState {
-    /// It goes on.
     Running,
     /// All of it is done.
     Succeeded,
     /// It stopped at an error.
     Failed,
-    /// An operator stopped it.
     Canceled,
 }
 
 impl DeploymentState {
-    /// The name in responses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "Running",
@@ -36,10 +33,8 @@ impl DeploymentState {
 /// What a deployment does with resources of its group that are not in the template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeploymentMode {
-    /// They stay.
     #[default]
     Incremental,
-    /// They are deleted.
     Complete,
 }
 
@@ -59,12 +54,10 @@ pub enum StepOperation {
     /// It is created or changed.
     #[default]
     Create,
-    /// It is deleted.
     Delete,
 }
 
 impl StepOperation {
-    /// The name in responses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "Create",
@@ -82,9 +75,7 @@ pub struct DeploymentRecord {
     pub name: String,
     /// The id of this run; a deployment of the same name has another one.
     pub correlation_id: String,
-    /// How far it is.
     pub state: DeploymentState,
-    /// When it began.
     pub started: Timestamp,
     pub ended: Option<Timestamp>,
     /// `tags`, stored and returned.
@@ -102,7 +93,6 @@ pub struct DeploymentRecord {
     pub steps: Vec<DeploymentStep>,
     /// The resources of the template that are left out.
     pub left_out: Vec<LeftOutResource>,
-    /// Why it failed.
     pub problem: Option<DeploymentProblem>,
 }
 
@@ -111,7 +101,6 @@ impl DeploymentRecord {
         key(&self.scope, &self.name)
     }
 
-    /// Whether it goes on.
     pub fn is_running(&self) -> bool {
         self.state == DeploymentState::Running
     }
@@ -133,19 +122,15 @@ pub fn key(scope: &ArmScope, name: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeploymentStep {
-    /// The resource id.
     pub id: String,
     /// What is done with it.
     #[serde(default)]
     pub operation: StepOperation,
-    /// How far it is.
     pub state: DeploymentState,
-    /// When it began.
     pub started: Timestamp,
     pub ended: Option<Timestamp>,
     /// HTTP status of the response to its PUT or DELETE; 200 if nothing had to be changed.
     pub status: u16,
-    /// Why it failed.
     pub problem: Option<DeploymentProblem>,
 }
 
@@ -168,8 +153,6 @@ pub struct LeftOutResource {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeploymentProblem {
-    /// Code of the error.
     pub code: String,
-    /// The error for people.
     pub message: String,
 }

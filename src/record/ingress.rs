@@ -14,7 +14,6 @@ use utoipa::ToSchema;
 pub struct IngressSettings {
     /// Access keys and SAS tokens are rejected. Only access tokens are accepted.
     pub disable_local_auth: bool,
-    /// `publicNetworkAccess`.
     pub public_network_access: PublicNetworkAccess,
     /// Addresses that may publish. An empty list allows all.
     pub inbound_ip_rules: Vec<IpRule>,
@@ -51,7 +50,6 @@ pub enum SchemaValidation {
     Off,
     /// It is stored, counted and logged.
     Warn,
-    /// The request is refused.
     Refuse,
 }
 
@@ -67,7 +65,6 @@ impl SchemaValidation {
     }
 }
 
-/// `publicNetworkAccess`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum PublicNetworkAccess {
     /// From wherever the rules allow.
@@ -87,7 +84,6 @@ impl fmt::Display for PublicNetworkAccess {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpRule {
-    /// Addresses in CIDR notation
     #[schema(value_type = String, example = "127.0.0.0/8")]
     pub ip_mask: IpMask,
     /// Action for requests from these addresses
@@ -98,7 +94,6 @@ pub struct IpRule {
 /// `action` of a rule. Azure has no other: an address that no rule allows is rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum IpAction {
-    /// They may publish.
     #[default]
     Allow,
 }
@@ -134,7 +129,7 @@ impl TryFrom<String> for IpMask {
         match net {
             Some(net) => Ok(Self { text, net }),
             None => Err(format!(
-                "\"{}\" is no address and no network; allowed is such as 10.1.2.3 or 10.1.0.0/16",
+                "\"{}\" is no address and no network; expected, for example, 10.1.2.3 or 10.1.0.0/16",
                 text.escape_debug()
             )),
         }

@@ -61,7 +61,6 @@ pub struct Proposal {
 /// The state of a change: `provisioningState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProvisioningState {
-    /// It is in force.
     Succeeded,
     /// The endpoint has not confirmed yet.
     AwaitingManualAction,

@@ -12,11 +12,9 @@ pub struct SessionOwner {
     pub key: String,
     /// Whether it has the role admin for the whole server.
     pub is_administrator: bool,
-    /// Name of the operator.
     pub name: String,
     /// Highest role of the token.
     pub role: String,
-    /// Address of the browser.
     pub from: Option<String>,
     /// `User-Agent` of the browser.
     pub browser: Option<String>,

@@ -19,14 +19,12 @@ use gridhook_event::{Timestamp, WallTime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TokenRole {
-    /// Publish events.
     Publish,
     /// Receive and settle events of pull delivery.
     Consume,
     /// See event subscriptions, change the address of their webhooks, test their filters, redrive
     /// their dead letters.
     Portal,
-    /// Read everything except secrets.
     Read,
     /// Also operate event subscriptions: hold, replay, redrive, probe, test publish.
     Operate,
@@ -63,7 +61,7 @@ impl FromStr for TokenRole {
     fn from_str(text: &str) -> Result<Self, String> {
         let known_role = Self::ALL.into_iter().find(|role| role.name() == text);
         known_role.ok_or_else(|| {
-            format!("is \"{text}\"; allowed are publish, consume, portal, read, operate and admin")
+            format!("is \"{text}\"; expected publish, consume, portal, read, operate or admin")
         })
     }
 }
@@ -78,7 +76,6 @@ pub struct ScopedResource {
 }
 
 impl ScopedResource {
-    /// Adds tags as labels.
     pub fn add_tags(&mut self, tags: &BTreeMap<String, String>) {
         self.labels
             .extend(tags.iter().map(|(name, value)| format!("{name}={value}")));
@@ -91,7 +88,6 @@ impl ScopedResource {
 pub enum Scope {
     /// Resources whose paths begin with these patterns, in lower case.
     Path(Vec<String>),
-    /// Resources with this label.
     Label(String),
 }
 
@@ -162,7 +158,7 @@ impl Scope {
     fn from_stored(text: &str) -> Result<Self, String> {
         let expectation = || {
             format!(
-                "is \"{}\"; allowed is a path that begins with topics, domains or namespaces, such \
+                "is \"{}\"; expected a path that begins with topics, domains or namespaces, such \
                  as topics/orders or topics/orders-*, or a label such as labels/team=shop",
                 text.escape_debug()
             )
@@ -195,7 +191,7 @@ impl FromStr for Scope {
     fn from_str(text: &str) -> Result<Self, String> {
         if text.chars().any(char::is_control) {
             return Err(format!(
-                "is \"{}\", which has a control character; allowed is one without",
+                "is \"{}\", which has a control character; expected one without",
                 text.escape_debug()
             ));
         }
@@ -204,7 +200,7 @@ impl FromStr for Scope {
             return Ok(scope);
         }
         Err(format!(
-            "is \"{text}\", which no resource can be in; allowed are topics/TOPIC, domains/DOMAIN, \
+            "is \"{text}\", which no resource can be in; expected topics/TOPIC, domains/DOMAIN, \
              domains/DOMAIN/topics/TOPIC, namespaces/NAMESPACE and \
              namespaces/NAMESPACE/topics/TOPIC, and below each topic or domain \
              eventSubscriptions/NAME"
@@ -247,7 +243,7 @@ impl UserScopes {
     pub fn parse<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let parse = |text: &str| match text.parse()? {
             Scope::Label(_) => Err(format!(
-                "is \"{text}\", and a label can be given to any resource; allowed is a path such \
+                "is \"{text}\", and a label can be given to any resource; expected a path such \
                  as topics/orders"
             )),
             scope @ Scope::Path(_) => Ok(scope),
@@ -302,7 +298,6 @@ pub struct TokenRecord {
     pub roles: Vec<TokenRole>,
     /// The parts of the server that it is limited to; empty for the whole server.
     pub scopes: Vec<Scope>,
-    /// Time of its creation.
     pub created: Timestamp,
     /// Name of the operator who created it.
     pub created_by: String,

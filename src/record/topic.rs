@@ -11,9 +11,7 @@ use gridhook_event::{Name, PartitionId, Schema};
 /// The ARM scope of a topic. Any scope is accepted, stored and returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArmScope {
-    /// `subscriptions/{…}`.
     pub subscription: String,
-    /// `resourceGroups/{…}`.
     pub resource_group: String,
 }
 
@@ -25,7 +23,8 @@ impl ArmScope {
             resource_group,
         } = self;
         format!(
-            "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.EventGrid/{path_segment}/{name}"
+            "/subscriptions/{subscription}/resourceGroups/{resource_group}\
+             /providers/Microsoft.EventGrid/{path_segment}/{name}"
         )
     }
 }
@@ -36,7 +35,6 @@ impl ArmScope {
 pub struct AccessKeys {
     /// The first key.
     pub key1: String,
-    /// The second key.
     pub key2: String,
 }
 

@@ -1,7 +1,8 @@
 //! Backups of a store: made while a server runs, checked, and restored.
 //!
 //! ```text
-//! BACKUP/backup.json  the manifest: every file with its length and checksum; written last, so a copy without it is incomplete
+//! BACKUP/backup.json  the manifest: every file with its length and checksum; written last, so a
+//!                     copy without it is incomplete
 //! BACKUP/rocksdb/     the store at one moment
 //! BACKUP/watermark    its last sequence number: a store that recovers less is refused, as in a data folder
 //! BACKUP/admin-token  if it is in the data folder
@@ -85,13 +86,10 @@ const SERVER_ID: &str = "server-id";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupProgress {
-    /// Records are checked.
     Checking(fsck::CheckProgress),
-    /// Files are copied.
     Copying {
         /// Bytes copied so far.
         bytes: u64,
-        /// Bytes to copy.
         of: u64,
     },
 }
@@ -120,7 +118,6 @@ pub enum BackupError {
     /// Another check or backup is running.
     #[error("a check or a backup is already running; wait for its end")]
     Busy,
-    /// The server is stopping.
     #[error("the store is closed")]
     Closed,
     /// The target folder cannot be used.
@@ -140,10 +137,8 @@ pub enum BackupError {
         /// What is wrong with it.
         problem: String,
     },
-    /// A file operation failed.
     #[error("{}: {source}{}", path.display(), remedy_hint(source))]
     Io {
-        /// The file or folder.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -204,7 +199,6 @@ impl Drop for BackupPermit {
     }
 }
 
-/// A finished backup.
 #[derive(Debug)]
 pub struct BackupMade {
     /// What it says of itself.

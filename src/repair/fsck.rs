@@ -105,7 +105,6 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// The section.
     pub at: &'static str,
     /// Records checked so far.
     pub records: u64,
@@ -120,12 +119,10 @@ pub enum CheckStop {
     /// The store cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The observer canceled it.
     #[error("the check was canceled")]
     Canceled,
 }
 
-/// Checks the whole store.
 pub fn check_store(
     store: &dyn Store,
     decoders: RecordDecoders,
@@ -279,16 +276,16 @@ impl StoreCheck<'_> {
         mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckStop>,
     ) -> Result<(), CheckStop> {
         let store = self.store;
-        let mut stopped = Ok(());
+        let mut result = Ok(());
         store.scan(family, &range.start, &range.end, &mut |key, value| {
-            stopped = self.count_passed().and_then(|()| visit(self, key, value));
-            if stopped.is_ok() {
+            result = self.count_passed().and_then(|()| visit(self, key, value));
+            if result.is_ok() {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         })?;
-        stopped
+        result
     }
 
     fn count_passed(&mut self) -> Result<(), CheckStop> {

@@ -62,12 +62,10 @@ use gridhook_store::{
     rocks::{RocksOptions, RocksStore},
 };
 
-/// Changes in one write.
 const BATCH: usize = 1024;
 
 #[derive(Debug)]
 pub struct SalvageResult {
-    /// What is missing.
     pub loss: LossReport,
     /// The report of the final check.
     pub report: CheckReport,
@@ -190,7 +188,6 @@ struct Salvage<'a> {
     without_cursor: BTreeSet<SubscriptionKey>,
     /// Pending deliveries in each lane.
     pending: BTreeMap<(SubscriptionKey, Lane), u64>,
-    /// Waiting dead letters.
     dead: BTreeMap<SubscriptionKey, u64>,
     /// Dead letters that were listed as missing.
     dead_listed: BTreeMap<SubscriptionKey, u64>,
@@ -207,16 +204,16 @@ impl Salvage<'_> {
         mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let store = self.store;
-        let mut failed = Ok(());
+        let mut result = Ok(());
         store.scan(family, &range.start, &range.end, &mut |key, value| {
-            failed = visit(self, key, value);
-            if failed.is_ok() {
+            result = visit(self, key, value);
+            if result.is_ok() {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         })?;
-        failed
+        result
     }
 
     fn visit_family(

@@ -43,11 +43,7 @@ pub enum SeedError {
     Read(#[from] StoreError),
     /// A file of the folder cannot be read or removed.
     #[error("{}: {source}", .folder.display())]
-    Io {
-        folder: PathBuf,
-        /// What went wrong.
-        source: io::Error,
-    },
+    Io { folder: PathBuf, source: io::Error },
 }
 
 impl SeedStore {

@@ -21,7 +21,6 @@ pub(super) struct ShownCertificate {
     /// The name under which operators know it.
     pub(super) name: String,
     file: PathBuf,
-    /// Its end.
     pub(super) not_after: Timestamp,
 }
 

@@ -54,10 +54,8 @@ pub(super) struct ControlCopy {
     cluster: Arc<str>,
 }
 
-/// What somebody waits for.
 #[derive(Default)]
 struct Haste {
-    /// The position.
     wanted: AtomicU64,
     begun: Notify,
     pace: Arc<FollowPace>,
@@ -71,13 +69,13 @@ impl ControlCopy {
             pace: node.follow_pace(),
             ..Haste::default()
         });
-        let mut watched = WatchedStore {
+        let mut store_watch = WatchedStore {
             store: Arc::clone(node.local_store()),
             sender,
             reported: String::new(),
         };
-        watched.look().await;
-        actix_rt::spawn(watched.watch(Arc::clone(&haste)));
+        store_watch.look().await;
+        actix_rt::spawn(store_watch.watch(Arc::clone(&haste)));
         Self {
             definitions,
             haste,
@@ -86,7 +84,6 @@ impl ControlCopy {
         }
     }
 
-    /// What it has now.
     pub(super) fn read(&self) -> watch::Ref<'_, Arc<Definitions>> {
         self.definitions.borrow()
     }
@@ -141,7 +138,6 @@ impl WatchedStore {
         }
     }
 
-    /// Reads what has changed.
     async fn look(&mut self) {
         let before = Arc::clone(&self.sender.borrow());
         let store = Arc::clone(&self.store);
@@ -231,8 +227,8 @@ impl FollowedControl {
     pub(super) async fn wait_until_followed(&self, position: u64) -> Result<(), FollowDelay> {
         self.copy.hasten(position);
         let mut state = self.state.clone();
-        let followed = state.wait_for(|state| state.position >= position);
-        if let Ok(Ok(_)) = timeout(WAIT_MAX, followed).await {
+        let catch_up = state.wait_for(|state| state.position >= position);
+        if let Ok(Ok(_)) = timeout(WAIT_MAX, catch_up).await {
             return Ok(());
         }
         let problem = self.state.borrow().problem.clone();

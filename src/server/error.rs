@@ -13,7 +13,6 @@ pub enum ServerError {
     /// An I/O error of the data folder or a socket.
     #[error("{what}: {source}")]
     Io {
-        /// The operation that failed.
         what: String,
         /// The error of the system.
         source: io::Error,
@@ -47,11 +46,7 @@ pub enum ServerError {
         "the limit of open files is {limit}, and the server needs at least {least}; raise the hard \
          limit (ulimit -Hn, or LimitNOFILE= of a systemd unit)"
     )]
-    Descriptors {
-        limit: usize,
-        /// The minimum.
-        least: usize,
-    },
+    Descriptors { limit: usize, least: usize },
     /// The memory limit of the control group is too low.
     #[error(
         "the memory limit of the control group is {limit}, and these settings need at least \
@@ -60,7 +55,6 @@ pub enum ServerError {
     )]
     Memory {
         limit: bytesize::ByteSize,
-        /// The minimum.
         least: bytesize::ByteSize,
     },
     /// The key of backups cannot be used.

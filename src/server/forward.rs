@@ -4,10 +4,10 @@
 //! its client, so that the owner authenticates it and records it as if the client had called there.
 //! Bodies are streamed both ways.
 //!
-//! - A standby waits for an owner, and repeats what was not sent. Afterwards it answers 503: the
+//! - A standby waits for an owner, and repeats what was not sent. Afterwards it returns 503: the
 //!   client decides whether to repeat the request.
-//! - A request whose owner loses the store ends: what that one might still answer counts for
-//!   nothing.
+//! - A request whose owner loses the store ends: a later response of that owner is
+//!   dropped.
 //! - Only an owner accepts a forwarded request, so none is forwarded twice.
 
 use std::{
@@ -94,7 +94,6 @@ pub(super) struct Forwarder {
     /// An older idle connection is not used: the owner may be closing it.
     idle_max: Duration,
     counters: Arc<ForwardCounters>,
-    /// Whether the process stops.
     stopping: watch::Receiver<bool>,
     /// The core of the shard in this process, beside others.
     core: Option<CoreHealth>,
@@ -291,7 +290,7 @@ impl Hops {
         &self.forwarder
     }
 
-    /// The owner's answer to a client. It ends early once `ended` says why.
+    /// The owner's response to a client. It ends early once `ended` says why.
     pub(super) async fn forward_request(
         self: &Rc<Self>,
         request: &HttpRequest,
@@ -344,14 +343,14 @@ impl Hops {
             let connection = timeout_at(until, self.connect_to_owner(side)).await;
             let (address, mut hop) = connection.map_err(|_| "no node owns the store")?;
             let lost = self.forwarder.clone().wait_until_lost(address.clone());
-            let sent = tokio::select! {
+            let result = tokio::select! {
                 sent = hop.try_send_request(outgoing) => sent,
                 () = sleep(response_max) => return Err("the owner did not answer in time; the \
                     request may or may not have been processed"),
                 () = lost => return Err("the owner of the store has changed; the request may or \
                     may not have been processed"),
             };
-            match sent {
+            match result {
                 Ok(response) => {
                     return Ok(OwnerResponse {
                         response,
@@ -363,7 +362,7 @@ impl Hops {
                     Some(unsent) => outgoing = unsent,
                     None => {
                         return Err(
-                            "the owner did not answer; the request may or may not have been \
+                            "the owner did not respond; the request may or may not have been \
                              processed",
                         );
                     }
@@ -395,11 +394,11 @@ impl Hops {
                     return (address, hop);
                 }
             }
-            let opened = tokio::select! {
+            let connection = tokio::select! {
                 opened = self.forwarder.open_for(&address, side) => opened,
                 () = self.forwarder.clone().wait_until_lost(address.clone()) => continue,
             };
-            match opened {
+            match connection {
                 Ok(hop) => return (address, hop),
                 Err(error) => {
                     tracing::debug!(%error, address, "the owner has not accepted a connection");
@@ -576,7 +575,7 @@ pub(super) fn no_events() -> HttpResponse {
     success_response(serde_json::json!({"value": []}).to_string())
 }
 
-/// The answer of a cluster that cannot process a request now.
+/// The response of a cluster that cannot process a request now.
 pub(super) fn unavailable_response(message: &str) -> HttpResponse {
     let body = serde_json::json!({"error": {"code": "ServiceUnavailable", "message": message}});
     HttpResponse::ServiceUnavailable()
@@ -645,7 +644,6 @@ impl Body for RequestBody {
 pub(super) struct ResponseBody {
     body: Incoming,
     size: BodySize,
-    /// Ends it early.
     ended: Ended,
     has_ended: bool,
     /// The connection, which serves the next request once the body has ended.

@@ -52,7 +52,6 @@ pub(super) enum IssuerError {
 
 /// The parts that check credentials.
 pub(super) struct TokenAccess {
-    /// Authenticates publishers.
     pub(super) gate: Authenticator,
     /// The issuer of operators' access tokens, if `auth.admin_role` or `auth.grants` names one of
     /// their claims.
@@ -148,7 +147,7 @@ fn parse_rule(text: &str) -> Result<ClaimRule, IssuerError> {
     let wrong = |problem: String| IssuerError::Grant(text.to_owned(), problem);
     let words: Vec<&str> = text.split_whitespace().collect();
     let form =
-        || wrong("allowed is \"CLAIM=VALUE ROLE\" or \"CLAIM=VALUE ROLE SCOPE,SCOPE\"".to_owned());
+        || wrong("expected \"CLAIM=VALUE ROLE\" or \"CLAIM=VALUE ROLE SCOPE,SCOPE\"".to_owned());
     let (claim, role, scopes) = match words[..] {
         [claim, role] => (claim, role, None),
         // An empty scope is wrong: without any, the rule is for the whole server.

@@ -205,7 +205,6 @@ struct Launch {
     budget: DescriptorBudget,
     /// The number of threads of the actors.
     arbiters: usize,
-    /// Those of the process.
     threads: ActorThreads,
     /// Of the core of a shard, beside others in its process.
     core: Option<ShardCore>,
@@ -213,11 +212,9 @@ struct Launch {
 
 /// What the core of a shard has of its process.
 struct ShardCore {
-    /// The listeners for clients.
     address: ClientAddress,
     /// What `/readyz` of the process says of the shard.
     health: CoreHealth,
-    /// The other cores.
     others: OtherShards,
     /// The node's copy of the control plane.
     control_copy: ControlCopy,

@@ -75,7 +75,6 @@ pub(super) struct HttpListener {
     tls: Option<ServerConfig>,
     /// The certificate in use, without TLS [`None`].
     shown: Option<Arc<tls::ReloadableCertificate>>,
-    /// The bound addresses.
     addresses: Vec<SocketAddr>,
     /// The URL that the server gives to others.
     public_url: String,
@@ -83,19 +82,14 @@ pub(super) struct HttpListener {
     pub(super) nodes: Option<NodeListener>,
 }
 
-/// What a standby serves.
 pub(super) struct Standby {
-    /// What it answers itself.
     pub(super) context: StandbyContext,
-    /// What forwards the rest.
     pub(super) forwarder: Forwarder,
 }
 
 /// What a node with several shards serves.
 pub(super) struct Front {
-    /// What it answers itself.
     pub(super) context: StandbyContext,
-    /// What forwards the rest.
     pub(super) router: ShardRouter,
 }
 
@@ -339,7 +333,6 @@ impl HttpListener {
         Ok(RunningServer::start(server.run(), server_connections))
     }
 
-    /// Serves the bound sockets.
     pub(super) fn serve_sockets(
         self,
         config: &Config,
@@ -410,7 +403,15 @@ impl HttpListener {
         } else {
             "off"
         };
-        tracing::info!(url = own_url, admin_url, workers, connections, endpoints = %config.delivery, validation, "listening");
+        tracing::info!(
+            url = own_url,
+            admin_url,
+            workers,
+            connections,
+            endpoints = %config.delivery,
+            validation,
+            "listening"
+        );
         if let Some(url) = &admin_url {
             println!("the control plane is at {url}");
         }
@@ -492,13 +493,13 @@ impl NodeListener {
         };
         let publishers = services(role);
         let operators = services(ListenerRole::Operators);
-        let added = ListenerSettings { limit, ..settings }.add_nodes_to(
+        let result = ListenerSettings { limit, ..settings }.add_nodes_to(
             server,
             acceptor,
             Arc::new(publishers),
             Arc::new(operators),
         );
-        added.map_err(io_error("cannot listen"))
+        result.map_err(io_error("cannot listen"))
     }
 }
 

@@ -88,16 +88,16 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         subscription_key: SubscriptionKey,
         dead_letter: &DeadLetterEvent,
     ) -> Result<SealedChunk, String> {
-        let gone = || "its event subscription is gone".to_owned();
+        let problem = || "its event subscription is gone".to_owned();
         let topic = self
             .registry
             .topic_of_partition(subscription_key.partition)
-            .ok_or_else(gone)?
+            .ok_or_else(problem)?
             .record();
         let plan = self
             .registry
             .shared_state(subscription_key)
-            .ok_or_else(gone)?
+            .ok_or_else(problem)?
             .plan();
         let delivery = plan.record.delivery_schema;
         if !dead_letter.schema.delivery_schemas().contains(&delivery) {
@@ -120,7 +120,7 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         subscription_key: SubscriptionKey,
         page: RedrivePage,
     ) -> Pin<Box<dyn Future<Output = bool> + Send>> {
-        let taken = self.registry.redrive_page(subscription_key, page);
-        Box::pin(async move { taken.await.is_ok() })
+        let redrive = self.registry.redrive_page(subscription_key, page);
+        Box::pin(async move { redrive.await.is_ok() })
     }
 }

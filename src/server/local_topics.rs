@@ -33,7 +33,6 @@ impl NamespaceTopics {
     }
 }
 
-/// The topic `…/namespaces/NAMESPACE/topics/TOPIC`.
 pub(super) fn find_namespace_topic(
     registry: &Registry,
     resource_id: &str,
@@ -42,12 +41,12 @@ pub(super) fn find_namespace_topic(
     let topic = parts.next()?;
     let _ = parts.next()?;
     let namespace = parts.next()?;
-    let found = registry.find_topic(&key_in_namespace(namespace, topic))?;
-    found
+    let topic = registry.find_topic(&key_in_namespace(namespace, topic))?;
+    topic
         .record()
         .resource_id()
         .eq_ignore_ascii_case(resource_id)
-        .then_some(found)
+        .then_some(topic)
 }
 
 impl LocalTopics for NamespaceTopics {

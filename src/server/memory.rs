@@ -116,11 +116,11 @@ pub fn fit_budgets(config: &mut Config, limit: u64) -> Result<(), ServerError> {
         return Ok(());
     }
     let bodies = bodies_fitting.max(BODIES_FIRST).min(bodies_max);
-    let wanted = others + bodies;
+    let demand = others + bodies;
     // The memory above the minimum is shared in proportion.
     let share = |value: u64, min: u64| {
         let more = value.saturating_sub(min);
-        let all = wanted.saturating_sub(least - BASE).max(1);
+        let all = demand.saturating_sub(least - BASE).max(1);
         let share = u128::from(more) * u128::from(room - least) / u128::from(all);
         value.min(min + u64::try_from(share).unwrap_or(u64::MAX))
     };

@@ -133,8 +133,8 @@ impl Reload {
             Ok(()) => fresh.log.filter.clone(),
             Err(error) => error.to_string(),
         };
-        let configured = fresh.server.admin_token.as_ref().map(Secret::expose);
-        let admin_token = match admin_token::load_or_create(configured, &config.server.data_dir) {
+        let setting = fresh.server.admin_token.as_ref().map(Secret::expose);
+        let admin_token = match admin_token::load_or_create(setting, &config.server.data_dir) {
             Ok(token) => {
                 super::startup::share_token(&token);
                 if self.token.replace_with(&token) {

@@ -163,11 +163,11 @@ pub(super) async fn run_server(launch: &Launch, kept: &mut Kept) -> Result<Serve
         control,
         listening,
     };
-    let served = running.stop(end).await?;
+    let outcome = running.stop(end).await?;
     if launch.config.cluster.is_none() {
         kept.signals = Some(stop_signals);
     }
-    Ok(served)
+    Ok(outcome)
 }
 
 /// The addresses are bound, and something answers there.
@@ -301,11 +301,9 @@ impl Bound {
 struct OwnedStore<'a> {
     local: Arc<RocksStore>,
     target: JournalTarget,
-    /// Of a node.
     ownership: Option<Ownership<'a>>,
 }
 
-/// Where the journal writes.
 pub(super) struct JournalTarget {
     /// The local store. A node writes to the changelog before.
     pub(super) store: Arc<dyn Store>,
@@ -480,7 +478,6 @@ impl Recovered {
         ))
     }
 
-    /// Ends a start.
     async fn abandon_start(
         self,
         bound: Bound,
@@ -686,7 +683,6 @@ async fn write_first(
     }
 }
 
-/// What a SIGHUP changes.
 fn build_reload(
     launch: &Launch,
     recovered: &Recovered,

@@ -36,18 +36,17 @@ impl ServiceNotifier {
         let to = env::var_os("NOTIFY_SOCKET")
             .filter(|name| !name.is_empty())
             .and_then(|name| {
-                let opened = open(&name);
-                if let Err(error) = &opened {
+                let socket = open(&name);
+                if let Err(error) = &socket {
                     tracing::warn!(%error, socket = %name.display(), "the socket of the service \
                         manager cannot be opened");
                 }
-                opened.ok()
+                socket.ok()
             });
         let watchdog = to.as_ref().and_then(|_| watchdog_period());
         Self { to, watchdog }
     }
 
-    /// One that sends nothing.
     pub(super) fn disabled() -> Self {
         Self {
             to: None,

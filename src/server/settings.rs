@@ -285,48 +285,42 @@ pub(super) fn client_options(
     })
 }
 
-/// The services that event subscriptions deliver to besides webhooks.
-fn service_connections(config: &Config) -> Result<Connections, trust::TrustError> {
-    let connection = |service: &config::ResourceConfig| {
-        let config::ResourceConfig {
-            name,
-            url,
-            resource_ids,
-            used_by: _,
-            credentials,
-        } = service;
-        let credentials = credentials
-            .iter()
-            .map(|(name, secret)| (*name, Credential::new(secret.expose())));
-        let name = name.clone();
-        let url = url.clone();
-        let resource_ids = resource_ids.clone();
-        Connection {
-            name,
-            url,
-            resource_ids,
-            credentials: credentials.collect(),
+fn service_connection(service: &config::ResourceConfig) -> Connection {
+    let credentials = service.credentials.iter();
+    Connection {
+        name: service.name.clone(),
+        url: service.url.clone(),
+        resource_ids: service.resource_ids.clone(),
+        credentials: credentials
+            .map(|(name, secret)| (*name, Credential::new(secret.expose())))
+            .collect(),
+    }
+}
+
+/// The identity of the server; its certificate is read once, to find out whether it can be.
+fn server_identity(identity: &config::IdentityConfig) -> Result<ServerIdentity, trust::TrustError> {
+    let proof = match &identity.proof {
+        config::IdentityProofConfig::Secret(file) => IdentityProof::Secret(file.clone()),
+        config::IdentityProofConfig::Certificate { certificate, key } => {
+            let proof = IdentityCertificate {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            };
+            proof.end_entity()?;
+            IdentityProof::Certificate(proof)
         }
     };
-    let identity = |config::IdentityConfig {
-                        token_url,
-                        client_id,
-                        proof,
-                    }: &config::IdentityConfig| {
-        let proof = match proof {
-            config::IdentityProofConfig::Secret(file) => IdentityProof::Secret(file.clone()),
-            config::IdentityProofConfig::Certificate { certificate, key } => {
-                let proof = IdentityCertificate {
-                    certificate: certificate.clone(),
-                    key: key.clone(),
-                };
-                proof.end_entity()?;
-                IdentityProof::Certificate(proof)
-            }
-        };
-        Ok::<_, trust::TrustError>(ServerIdentity::new(token_url, client_id, proof))
-    };
-    let all: Vec<Connection> = config.delivery.resources.iter().map(connection).collect();
+    Ok(ServerIdentity::new(
+        &identity.token_url,
+        &identity.client_id,
+        proof,
+    ))
+}
+
+/// The services that event subscriptions deliver to besides webhooks.
+fn service_connections(config: &Config) -> Result<Connections, trust::TrustError> {
+    let services = config.delivery.resources.iter();
+    let all: Vec<Connection> = services.map(service_connection).collect();
     if let Some(proxy) = &config.delivery.proxy {
         for Connection { name, url, .. } in all.iter().filter(|one| !one.is_proxied()) {
             tracing::warn!(resource = name, url = %url, proxy, "a service is connected without the \
@@ -337,7 +331,7 @@ fn service_connections(config: &Config) -> Result<Connections, trust::TrustError
         .delivery
         .identity
         .as_ref()
-        .map(identity)
+        .map(server_identity)
         .transpose()?;
     Ok(Connections::new(
         all,
@@ -346,7 +340,6 @@ fn service_connections(config: &Config) -> Result<Connections, trust::TrustError
     ))
 }
 
-/// The metrics endpoint.
 pub(super) fn metrics_exposition(
     config: &Config,
     sources: MetricSources,

@@ -256,29 +256,29 @@ async fn serve_shard(
     let membership = nodes[0].membership.clone();
     let stop = watch::Sender::new(false);
     let mut running = start_cores(launches, nodes, stores, &stop);
-    let mut ended: Vec<EndedCore> = Vec::new();
-    while ended.len() < plan.cores {
+    let mut ends: Vec<EndedCore> = Vec::new();
+    while ends.len() < plan.cores {
         let core = tokio::select! {
             stopped = shutdown::wait_for_signal(&mut signals) => stopped.map(|()| None)?,
             core = running.recv() => core,
         };
         let Some(mut core) = core else { break };
         core.note_failure();
-        ended.push(core);
+        ends.push(core);
     }
-    let has_any = ended.len() < plan.cores;
+    let has_any = ends.len() < plan.cores;
     health.enter_phase(StartPhase::Stopping);
     ServiceNotifier::from_environment().notify_stopping();
     stop.send_replace(true);
     membership.begin_leave();
     let end = async {
         while let Some(core) = running.recv().await {
-            ended.push(core);
+            ends.push(core);
         }
     };
     // Clients are served meanwhile: by the cores until their ends, then by the next owners.
     tokio::join!(shutdown::serve_until_disconnected(&address.counters), end);
-    let nodes: Vec<ClusterNode> = ended
+    let nodes: Vec<ClusterNode> = ends
         .iter_mut()
         .filter_map(|core| core.node.take())
         .collect();
@@ -287,9 +287,7 @@ async fn serve_shard(
     drop(listener);
     responder.stop().await;
     watchdog.abort();
-    let failed = ended
-        .into_iter()
-        .filter(|core| !has_any || !core.has_failed);
+    let failed = ends.into_iter().filter(|core| !has_any || !core.has_failed);
     for EndedCore { shard, served, .. } in failed {
         served.map_err(|error| ServerError::Shard {
             shard,
@@ -314,27 +312,16 @@ fn start_cores(
         let end = end.clone();
         let signals = StopSignals::Core(stop.subscribe());
         let store = Arc::clone(store);
+        let mut state = Kept {
+            store: Some(store),
+            node: Some(node),
+            signals: Some(signals),
+            ..Kept::default()
+        };
         let run = move || {
-            let _in = tracing::error_span!("core", shard).entered();
-            let mut kept_state = Kept {
-                store: Some(store),
-                node: Some(node),
-                signals: Some(signals),
-                ..Kept::default()
-            };
-            let outcome = catch_unwind(AssertUnwindSafe(|| {
-                serve_until_stopped(&mut launch, &mut kept_state)
-            }));
-            let served = outcome
-                .unwrap_or_else(|_| Err(io_error("its thread")(io::Error::other("it panicked"))));
-            // A process that has ended needs no answer.
-            end.send(EndedCore {
-                shard,
-                served,
-                node: kept_state.node.take(),
-                has_failed: false,
-            })
-            .ok();
+            let _span = tracing::error_span!("core", shard).entered();
+            // A process that has ended does not receive it.
+            end.send(run_core(shard, &mut launch, &mut state)).ok();
         };
         let thread = std::thread::Builder::new().name(format!("shard-{shard}"));
         thread
@@ -342,6 +329,19 @@ fn start_cores(
             .expect("a process that cannot start a thread cannot start");
     }
     ended
+}
+
+/// Serves a shard to its end, which is a failure if its thread panics.
+fn run_core(shard: usize, launch: &mut Launch, state: &mut Kept) -> EndedCore {
+    let serve = AssertUnwindSafe(|| serve_until_stopped(launch, state));
+    let panic_error = || io_error("its thread")(io::Error::other("it panicked"));
+    let served = catch_unwind(serve).unwrap_or_else(|_| Err(panic_error()));
+    EndedCore {
+        shard,
+        served,
+        node: state.node.take(),
+        has_failed: false,
+    }
 }
 
 /// The part of a core: at least one.

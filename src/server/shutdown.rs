@@ -20,7 +20,6 @@ const DRAIN_POLL: Duration = Duration::from_millis(10);
 /// The longest time that publishers are served after a signal.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
-/// What stops a server.
 pub(super) enum StopSignals {
     /// SIGTERM and SIGINT. A signal that arrives while no task waits is kept.
     Process(Signal, Signal),

@@ -370,7 +370,6 @@ pub(super) fn start_service_notifier(launch: &Launch) -> Rc<ServiceNotifier> {
     notifier
 }
 
-/// Starts endpoint validation.
 pub(super) fn start_validation(core: &Core, client: ClientOptions, address: &ClientAddress) {
     let settings = settings::validation_settings(&core.config, address.public_url.clone());
     core.registry

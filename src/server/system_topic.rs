@@ -46,7 +46,6 @@ const RETRY_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct SystemTopic {
     registry: Arc<Registry>,
     journal: Journal,
-    /// The topic's name.
     name: String,
     /// Whether another shard leads it, so that this one has it only if it is spread.
     is_led_elsewhere: bool,
@@ -58,7 +57,6 @@ pub(super) struct SystemTopic {
 enum PublishError {
     /// A retry would fail again.
     Permanent(String),
-    /// A retry may succeed.
     Temporary(journal::Error),
 }
 
@@ -98,16 +96,16 @@ pub(super) fn start(
     registry.report_changes_to(events_of_registry);
     let mut watch = Watch::new(certificates, disk_free_bytes, certificate_expiry);
     let publisher = Arc::clone(&topic);
-    let watched = Arc::clone(&topic);
+    let watch_topic = Arc::clone(&topic);
     let clock = clock.clone();
     actix_rt::spawn(async move { publisher.run(waiting).await });
     actix_rt::spawn(async move {
         loop {
             watch
                 .report_changes(
-                    &watched.registry,
-                    &watched.journal,
-                    &watched.events,
+                    &watch_topic.registry,
+                    &watch_topic.journal,
+                    &watch_topic.events,
                     clock.wall_time(),
                 )
                 .await;
@@ -225,10 +223,10 @@ impl SystemTopic {
     /// The partitions with events of the system topic: its own, and those of namespace topics to
     /// which its event subscriptions deliver, directly or through another topic.
     fn fed_partitions(&self, topic: &Arc<TopicHandle>) -> HashSet<PartitionId> {
-        let mut found = HashSet::new();
+        let mut partitions = HashSet::new();
         let mut open = vec![Arc::clone(topic)];
         while let Some(topic) = open.pop() {
-            if !found.insert(topic.partition()) {
+            if !partitions.insert(topic.partition()) {
                 continue;
             }
             for subscription in topic.list_subscriptions() {
@@ -240,7 +238,7 @@ impl SystemTopic {
                 }
             }
         }
-        found
+        partitions
     }
 
     fn draft_event(

@@ -24,7 +24,6 @@ const SAVED_EVERY: u32 = 5;
 /// The boot id of the machine.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Saves the clock.
 pub(super) struct Timekeeper {
     clock: Clock,
     path: PathBuf,

@@ -35,7 +35,6 @@ use gridhook_deliver::trust::{self, load_identity};
 #[cfg(feature = "nats")]
 use gridhook_deliver::trust::{MinimumTlsVersion, TrustRoots};
 
-/// A certificate in use.
 #[derive(Debug)]
 pub(super) struct ReloadableCertificate {
     certificate: PathBuf,
@@ -238,7 +237,7 @@ pub(super) async fn keep_fresh(
     mut hangup: Option<Signal>,
 ) {
     loop {
-        let asked = async {
+        let reload_request = async {
             match &mut hangup {
                 Some(hangup) => hangup.recv().await,
                 None => std::future::pending().await,
@@ -246,7 +245,7 @@ pub(super) async fn keep_fresh(
         };
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            _ = asked => {}
+            _ = reload_request => {}
         }
         let Some(shown) = shown.upgrade() else { return };
         if tokio::task::spawn_blocking(move || shown.reload_files())

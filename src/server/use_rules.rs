@@ -85,13 +85,13 @@ fn parse_named_rules(
         let words: Vec<&str> = rule.split_whitespace().collect();
         let [name, scopes] = words[..] else {
             return Err(wrong(
-                "allowed is \"NAME SCOPE,SCOPE\", such as \"billing topics/orders\"".to_owned(),
+                "expected \"NAME SCOPE,SCOPE\", such as \"billing topics/orders\"".to_owned(),
             ));
         };
         let users = UserScopes::parse(scopes.split(',')).map_err(wrong)?;
         if rules_by_name.insert(name.to_owned(), users).is_some() {
             return Err(wrong(format!(
-                "another rule is for {name}, too; allowed is one with all scopes"
+                "another rule is for {name}, too; expected one with all scopes"
             )));
         }
     }

@@ -11,7 +11,6 @@ use gridhook_policy::record::{
     job::Job,
 };
 
-/// A subscription's records.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedStore {
     pub cursor: Cursor,

@@ -100,7 +100,6 @@ impl SimulatedEndpoint {
         }
     }
 
-    /// Whether it is up.
     pub(super) fn availability_at(&self, at: Timestamp) -> AvailabilityPeriod {
         self.model
             .availability_at(at, self.start, self.span, self.phase)

@@ -3,7 +3,7 @@
 //! Invariant: whether an endpoint is up is a function of time, so the moments of outage and
 //! recovery are known exactly, and do not depend on requests.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, ops::Range, str::FromStr, time::Duration};
 
 use humantime_serde::re::humantime::{format_duration, parse_duration};
 
@@ -40,10 +40,23 @@ pub enum EndpointModel {
 pub struct AvailabilityPeriod {
     /// Whether it is up. Its model may still reject requests.
     pub up: bool,
-    /// The start.
     pub from: Timestamp,
     /// The end, exclusive.
     pub until: Timestamp,
+}
+
+impl AvailabilityPeriod {
+    /// The period that contains `at`, of an endpoint that is down once after its start.
+    fn around_outage(at: Timestamp, start: Timestamp, outage: Range<Timestamp>) -> Self {
+        let (up, from, until) = if at < outage.start {
+            (true, start, outage.start)
+        } else if at < outage.end {
+            (false, outage.start, outage.end)
+        } else {
+            (true, outage.end, Timestamp::NEVER)
+        };
+        Self { up, from, until }
+    }
 }
 
 /// Default capacity of an overloaded endpoint as a share of the published rate: its backlog grows
@@ -76,7 +89,7 @@ const KINDS: [(&str, &str); 10] = [
     ),
     (
         "wrong-address",
-        "how long it answers 404, as wrong-address:2h",
+        "how long it returns 404, as wrong-address:2h",
     ),
     (
         "faulty",
@@ -121,7 +134,7 @@ impl EndpointModel {
             .position(|(kind, _)| *kind == name)
             .ok_or_else(|| {
                 let names = KINDS.map(|(kind, _)| kind).join(", ");
-                format!("there is no endpoint model {name:?}; allowed are {names}")
+                format!("there is no endpoint model {name:?}; expected one of {names}")
             })?;
         let (default, _) = Self::practical_mix(rate)[index];
         let Some(number) = number else {
@@ -130,8 +143,8 @@ impl EndpointModel {
         default
             .with_parameter(number)
             .ok_or_else(|| match KINDS[index].1 {
-                "" => format!("{name} has {number:?} behind it; allowed is the word alone"),
-                allowed => format!("{name} has {number:?} behind it; allowed is {allowed}"),
+                "" => format!("{name} has {number:?} behind it; expected the word alone"),
+                allowed => format!("{name} has {number:?} behind it; expected {allowed}"),
             })
     }
 
@@ -146,7 +159,7 @@ impl EndpointModel {
             .ok()
             .filter(|share| (1..=SHARE_MAX).contains(share));
         let share = share.ok_or_else(|| {
-            format!("{text:?} has no valid share; allowed is a number from 1 to {SHARE_MAX}")
+            format!("{text:?} has no valid share; expected a number from 1 to {SHARE_MAX}")
         });
         Ok((Self::parse(model, rate)?, share?))
     }
@@ -181,23 +194,7 @@ impl EndpointModel {
         span: Duration,
         phase: Duration,
     ) -> AvailabilityPeriod {
-        let period_between = |down: Timestamp, back: Timestamp| match at {
-            _ if at < down => AvailabilityPeriod {
-                up: true,
-                from: start,
-                until: down,
-            },
-            _ if at < back => AvailabilityPeriod {
-                up: false,
-                from: down,
-                until: back,
-            },
-            _ => AvailabilityPeriod {
-                up: true,
-                from: back,
-                until: Timestamp::NEVER,
-            },
-        };
+        let period_between = |down, back| AvailabilityPeriod::around_outage(at, start, down..back);
         match self {
             Self::Healthy
             | Self::Slow(_)

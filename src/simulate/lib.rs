@@ -46,7 +46,6 @@ use gridhook_policy::{
     record::EndpointId,
 };
 
-/// Far from the epoch.
 const START: Timestamp = Timestamp(1_000_000_000_000);
 
 /// 10 million events: 80 MB of log.
@@ -62,7 +61,6 @@ pub struct SimulationPlan {
     pub shares: Vec<(EndpointModel, u32)>,
     /// Number of subscriptions: at least [`SimulationPlan::subscriptions_min`].
     pub subscriptions: u32,
-    /// The simulated time.
     pub span: Duration,
     /// Events per second at random times; at most [`EVENTS_MAX`] in total.
     pub rate: f64,
@@ -241,14 +239,14 @@ impl Simulation {
 
 fn new_subscribers(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
     let settings = plan.subscription_settings();
-    let one = |number| {
+    let subscriber = |number| {
         let (model, _) = plan.shares[plan.model_of(number)];
         let mut own = jitter.fork();
         let endpoint =
             SimulatedEndpoint::new(model, START, plan.span, plan.response_timeout, &mut own);
         Subscriber::new(number as usize, settings.clone(), endpoint, own, START)
     };
-    (0..plan.subscriptions).map(one).collect()
+    (0..plan.subscriptions).map(subscriber).collect()
 }
 
 /// The time from one event to the next.

@@ -25,7 +25,6 @@ impl SimulatedLog {
         Seq::FIRST.plus(self.0.len() as u64)
     }
 
-    /// Number of events.
     pub(super) fn event_count(&self) -> u64 {
         self.0.len() as u64
     }

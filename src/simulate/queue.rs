@@ -21,9 +21,7 @@ pub(super) enum ScheduledEvent {
 /// A scheduled event of one subscription.
 #[derive(Debug)]
 pub(super) enum SubscriberEvent {
-    /// A request ends.
     Answered(Arc<OutgoingBatch>, SimulatedReply),
-    /// A write is durable.
     Durable,
     /// The deadline that the state machine returned.
     Tick,

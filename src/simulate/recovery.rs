@@ -120,7 +120,6 @@ impl RecoveryWatch {
         self.spell.up
     }
 
-    /// Notes deliveries.
     pub(super) fn record_delivered(&mut self, events: u64, now: Timestamp) {
         let Some(back) = self.open().filter(|back| back.rate_back.is_none()) else {
             return;

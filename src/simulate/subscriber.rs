@@ -35,7 +35,6 @@ const SYNC: Duration = Duration::from_millis(3);
 /// The resolution of the server's timers.
 const TIMER_MIN: Duration = Duration::from_millis(1);
 
-/// A simulated subscription.
 #[derive(Debug)]
 pub(super) struct Subscriber {
     number: usize,

@@ -159,24 +159,27 @@ fn format_ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(no_value, |ratio| format!("{ratio:.1}x"))
 }
 
+/// Formats a time in a unit, and what is left of it in a smaller one.
+fn format_units(seconds: f64, (large, unit): (f64, &str), (small, rest): (f64, &str)) -> String {
+    let small_units = (seconds / small).round();
+    let whole = (small_units * small / large).floor();
+    let rest_units = small_units - whole * large / small;
+    if rest_units > 0.0 {
+        format!("{whole}{unit} {rest_units}{rest}")
+    } else {
+        format!("{whole}{unit}")
+    }
+}
+
 /// Formats a time with at most two units.
 pub(super) fn format_seconds(seconds: f64) -> String {
-    let pair = |large: f64, unit: &str, small: f64, rest: &str| {
-        let small_units = (seconds / small).round();
-        let whole = (small_units * small / large).floor();
-        let rest_units = small_units - whole * large / small;
-        if rest_units > 0.0 {
-            format!("{whole}{unit} {rest_units}{rest}")
-        } else {
-            format!("{whole}{unit}")
-        }
-    };
+    let pair = |large, small| format_units(seconds, large, small);
     match seconds {
         0.0 => "0s".to_owned(),
         ..0.9995 => format!("{:.0}ms", seconds * 1000.0),
         ..59.5 => format!("{seconds:.0}s"),
-        ..3_599.5 => pair(60.0, "m", 1.0, "s"),
-        ..86_370.0 => pair(3600.0, "h", 60.0, "m"),
-        _ => pair(86_400.0, "d", 3600.0, "h"),
+        ..3_599.5 => pair((60.0, "m"), (1.0, "s")),
+        ..86_370.0 => pair((3600.0, "h"), (60.0, "m")),
+        _ => pair((86_400.0, "d"), (3600.0, "h")),
     }
 }

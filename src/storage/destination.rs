@@ -88,12 +88,7 @@ pub fn backup_destination(
 ) -> Result<Option<BackupDestination>, String> {
     let store = backup_store(backup, url)?;
     let key = backup.key_file.as_ref().map(|file| {
-        let refuse = |allowed| {
-            format!(
-                "backup.key_file is {}; allowed is {allowed}",
-                file.display()
-            )
-        };
+        let refuse = |allowed| format!("backup.key_file is {}; expected {allowed}", file.display());
         SealKey::read(file).map(Arc::new).map_err(refuse)
     });
     let key = key.transpose()?;

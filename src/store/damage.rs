@@ -28,7 +28,7 @@ use std::{
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{Family, Store, StoreError, Visit, layer::StoreLayer};
+use crate::{Family, Store, StoreError, Visit, keys, layer::StoreLayer};
 use gridhook_event::{PartitionId, Seq};
 
 /// The known damage, and the progress of the scrub. Clones share their state.
@@ -85,14 +85,12 @@ impl DamageSummary {
 /// The progress of the scrub since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Bytes of records read.
     pub bytes: u64,
     /// Complete passes over all tables.
     pub passes: u64,
 }
 
 impl Damage {
-    /// Returns the known damage.
     pub fn read_summary(&self) -> DamageSummary {
         let damage = self.lock_known();
         let gaps = damage
@@ -353,6 +351,22 @@ impl StoreLayer for TolerantStore {
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         self.record_damage(family, self.inner().last_apart(family, lower, upper))
     }
+}
+
+/// Visits the pages of outcomes that can be read.
+pub(crate) fn scan_readable_pages(
+    store: &dyn Store,
+    visit: &mut Visit<'_>,
+) -> Result<(), StoreError> {
+    let range = keys::outcome_pages();
+    scan_past(
+        store,
+        Family::Cursor,
+        &range.start,
+        &range.end,
+        visit,
+        &mut |_| {},
+    )
 }
 
 /// Like [`Store::scan`], but continues past unreadable blocks. Calls `missing` for each of them.

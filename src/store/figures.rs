@@ -7,7 +7,6 @@ use crate::Family;
 pub struct StoreFigures {
     /// Free bytes on its disk.
     pub free_bytes: Option<u64>,
-    /// Measurements of each family.
     pub families: Vec<(Family, FamilyFigures)>,
     /// Syncs of the write-ahead log.
     pub wal_syncs: u64,
@@ -22,9 +21,7 @@ pub struct StoreFigures {
     pub compaction_read_bytes: u64,
     pub compaction_written_bytes: u64,
     pub flush_written_bytes: u64,
-    /// Compactions running now.
     pub compactions_running: u64,
-    /// Flushes running now.
     pub flushes_running: u64,
     /// Errors of flushes and compactions.
     pub background_errors: u64,
@@ -34,20 +31,15 @@ pub struct StoreFigures {
     pub cache_capacity_bytes: u64,
     /// Blocks found in the block cache.
     pub cache_hits: u64,
-    /// Blocks read from disk.
     pub cache_misses: u64,
 }
 
-/// Measurements of a family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FamilyFigures {
-    /// Bytes in its files.
     pub table_bytes: u64,
-    /// Number of its files.
     pub tables: u64,
     /// Bytes in memory tables, not yet in a file.
     pub memtable_bytes: u64,
-    /// Estimated number of records.
     pub keys: u64,
     /// Estimated bytes that wait for compaction.
     pub pending_compaction_bytes: u64,

@@ -313,7 +313,6 @@ pub struct LineKey {
     pub lane: Lane,
     /// The first event that the line covers.
     pub first: Seq,
-    /// The time of writing.
     pub at: Timestamp,
     /// The number of the attempt; 0 if the line is not about an attempt.
     pub attempt: u32,

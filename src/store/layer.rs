@@ -9,10 +9,8 @@ use gridhook_event::{PartitionId, Seq, Timestamp};
 
 /// A store above another one. Each method of [`Store`] is passed on unless the layer has its own.
 pub trait StoreLayer: Send + Sync + 'static {
-    /// The store below.
     type Inner: Store + ?Sized;
 
-    /// The store below.
     fn inner(&self) -> &Self::Inner;
 
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {

@@ -43,7 +43,6 @@ use gridhook_event::{PartitionId, Seq, SubscriptionKey, Timestamp};
 pub enum Family {
     /// Topics, subscriptions, keys, jobs, and the floor of each partition.
     Meta,
-    /// Events, in chunks.
     Log,
     /// The read position and state of each subscription, and pages of outcomes that are not in
     /// records yet.
@@ -60,7 +59,6 @@ pub enum Family {
     Dead,
     /// The ledger: the history of each event's delivery.
     Ledger,
-    /// Excerpts of endpoints' responses.
     Excerpt,
     /// Bloom filters of the event ids in each block of the log.
     Ids,

@@ -348,7 +348,6 @@ pub fn ledger_lines(
     })
 }
 
-/// Flags of an attempt.
 const HAS_NEXT: u8 = 1;
 const HAS_EXCERPT: u8 = 2;
 

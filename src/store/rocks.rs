@@ -121,7 +121,6 @@ pub enum OpenError {
         /// The format that this program writes.
         known: u32,
     },
-    /// Acknowledged changes are missing.
     #[error(
         "the store recovered up to change {recovered}, but changes up to {acknowledged} were \
          acknowledged: {} are missing; restore the missing files or a backup, or accept the loss \
@@ -149,7 +148,6 @@ pub enum OpenError {
          --accept-loss: {0}"
     )]
     Damaged(String),
-    /// The disk is full.
     #[error("the disk of the data folder {} is full; free some space and start again", folder.display())]
     Full { folder: PathBuf },
     /// Any other error of RocksDB.

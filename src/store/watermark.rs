@@ -37,7 +37,6 @@ const MAGIC: [u8; 8] = *b"gridmark";
 #[derive(Debug)]
 pub enum WatermarkFile {
     Missing,
-    /// Neither slot is valid.
     Damaged,
     /// At least one slot is valid.
     Whole(Watermark),
@@ -48,7 +47,6 @@ pub enum WatermarkFile {
 pub enum WatermarkValue {
     /// There is no file.
     Missing,
-    /// Neither slot is valid.
     Damaged,
     /// The last acknowledged sequence number.
     Whole(u64),
@@ -66,7 +64,6 @@ pub fn read(path: &Path) -> io::Result<WatermarkValue> {
     }
 }
 
-/// An open watermark file.
 #[derive(Debug)]
 pub struct Watermark {
     file: File,

@@ -64,7 +64,6 @@ pub struct SubscriptionContext {
     pub feed: Arc<EventFeed>,
     /// Limits the bytes that all subscriptions have read and not sent.
     pub read_budget: Arc<ReadBudget>,
-    /// Makes costly transformations.
     pub compute: Compute,
 }
 
@@ -202,9 +201,9 @@ impl SubscriptionActor {
                 inputs.extend(self.perform_effect(effect, now));
             }
         }
-        let blocked = self.core.blocked(now);
-        self.wait_for_room(blocked);
-        self.wait_for_bytes(blocked);
+        let reason = self.core.blocked(now);
+        self.wait_for_room(reason);
+        self.wait_for_bytes(reason);
         if !self.awaits_write && self.core.waits_for_write() {
             self.awaits_write = true;
             self.shared.await_write();
@@ -356,7 +355,12 @@ impl SubscriptionActor {
 
     fn restart_after_failure(&self, error: &journal::Error, ctx: &mut Context<Self>) {
         let subscription = &self.plan.record.name;
-        tracing::warn!(%subscription, incarnation = self.owner.incarnation.0, %error, "subscription actor stopped after a journal error");
+        tracing::warn!(
+            %subscription,
+            incarnation = self.owner.incarnation.0,
+            %error,
+            "subscription actor stopped after a journal error"
+        );
         ctx.stop();
     }
 

@@ -77,7 +77,6 @@ struct FeedItems {
     bytes: usize,
     /// Events and lines published so far.
     published: u64,
-    /// Whether the server stops.
     is_over: bool,
 }
 
@@ -114,7 +113,6 @@ pub struct EventFeed(Arc<FeedShared>);
 struct FeedShared {
     subscribers: AtomicUsize,
     items: Mutex<FeedItems>,
-    /// Wakes all subscribers.
     changed: Notify,
 }
 
@@ -144,19 +142,7 @@ impl EventFeed {
         if !self.has_subscribers() {
             return Vec::new();
         }
-        let line = |change: &RecordChange| match change {
-            RecordChange::Note {
-                lane,
-                attempt,
-                entry,
-            } => Some(LedgerLine {
-                lane: *lane,
-                attempt: *attempt,
-                entry: entry.clone(),
-            }),
-            _ => None,
-        };
-        changes.iter().filter_map(line).collect()
+        changes.iter().filter_map(ledger_line).collect()
     }
 
     /// Subscribes. [`None`] if the maximum is reached or the server stops.
@@ -184,6 +170,21 @@ impl EventFeed {
     pub fn close(&self) {
         self.0.lock_items().is_over = true;
         self.0.changed.notify_waiters();
+    }
+}
+
+fn ledger_line(change: &RecordChange) -> Option<LedgerLine> {
+    match change {
+        RecordChange::Note {
+            lane,
+            attempt,
+            entry,
+        } => Some(LedgerLine {
+            lane: *lane,
+            attempt: *attempt,
+            entry: entry.clone(),
+        }),
+        _ => None,
     }
 }
 
@@ -244,7 +245,6 @@ impl FeedSubscriber {
     }
 }
 
-/// What a subscriber receives.
 enum NextItem {
     Item(u64, Arc<FeedEvent>),
     /// There is no item yet.

@@ -51,7 +51,6 @@ pub enum PlanError {
     Certificate {
         /// The name in the record.
         given: String,
-        /// The names that exist.
         allowed: String,
     },
     /// There is no access token for the endpoint.
@@ -74,11 +73,7 @@ pub enum PlanError {
     Transform(#[from] InvalidTransform),
     /// The proxy does not exist.
     #[error("destination.properties.proxy is \"{given}\", which does not exist; {allowed}")]
-    Proxy {
-        given: String,
-        /// The names that exist.
-        allowed: String,
-    },
+    Proxy { given: String, allowed: String },
     /// No configured service has this `resourceId`.
     #[error("destination.properties.resourceId {0}")]
     Resource(#[from] UnknownService),
@@ -129,7 +124,6 @@ pub struct DeliveryContext {
     pub ordered_events_max: u32,
     /// The client certificates that a subscription may name.
     pub client_certificates: ClientCertificates,
-    /// Destinations for dead letters.
     pub named_stores: NamedStores,
     /// The waits that endpoints requested.
     pub waits: Arc<EndpointWaits>,
@@ -140,10 +134,8 @@ pub struct DeliveryContext {
 /// Where the events of a subscription go.
 #[derive(Debug)]
 enum Target {
-    /// Nowhere: clients pull them.
     Pulled,
     Webhook(Arc<HttpTarget>),
-    /// Any other destination.
     Resource(ResourceTarget),
 }
 
@@ -169,7 +161,6 @@ impl Target {
 #[derive(Debug)]
 pub struct DeliveryPlan {
     pub record: Arc<SubscriptionRecord>,
-    /// Settings for the core.
     pub settings: Arc<SubscriptionSettings>,
     /// The wait that the endpoint requested of any subscription; [`None`] unless it is a webhook.
     pub retry_after: Option<Arc<EndpointWait>>,
@@ -183,10 +174,10 @@ const REPLAY_HEADER: &str = "aeg-replay-job";
 
 const REDRIVE_HEADER: &str = "aeg-redrive-job";
 
-/// Maximum events in the answer to one receive request.
+/// Maximum events in the response to one receive request.
 const RECEIVED_MAX: u32 = 100;
 
-/// Maximum bytes of events in such an answer, or one event that is larger.
+/// Maximum bytes of events in such a response, or one event that is larger.
 const RECEIVED_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Added to the response time limit. A request that has not reported by then is given up.
@@ -529,7 +520,7 @@ impl DeliveryPlan {
             let names = certificates.join(", ");
             let expectation = match names.as_str() {
                 "" => "there is none in the folder delivery.client_certificates_dir".to_owned(),
-                names => format!("allowed is one of {names}"),
+                names => format!("expected one of {names}"),
             };
             return Err(PlanError::Certificate {
                 given: given.clone(),
@@ -543,9 +534,9 @@ impl DeliveryPlan {
         };
         let expectation = match proxies.join(", ").as_str() {
             "" => format!(
-                "delivery.resources has no proxy; allowed is {DIRECT}, for a direct connection"
+                "delivery.resources has no proxy; expected {DIRECT}, for a direct connection"
             ),
-            known => format!("allowed are {known}, and {DIRECT} for a direct connection"),
+            known => format!("expected {known}, or {DIRECT} for a direct connection"),
         };
         Err(PlanError::Proxy {
             given: given.clone(),

@@ -46,7 +46,6 @@ pub struct ReadBudget {
 #[derive(Debug, Default)]
 struct ReadBudgetState {
     used: usize,
-    /// By member number.
     holders: IdMap<u64, BudgetHolder>,
     /// The members that wait, once each.
     turns: VecDeque<u64>,

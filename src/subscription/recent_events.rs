@@ -105,7 +105,6 @@ pub struct RecentSlice {
     pub upto: Seq,
     /// How many events were looked at.
     pub total: u64,
-    /// The events that match.
     pub events: Vec<Event>,
 }
 

@@ -150,12 +150,9 @@ pub(super) struct TakenMessages {
     pub(super) end: Seq,
     /// Whether the last write is durable, with the commands in it.
     pub(super) written: bool,
-    /// Whether sending has stopped.
     pub(super) is_closing: bool,
-    /// Whether operators' requests wait.
     pub(super) has_requests: bool,
     pub(super) reports: Vec<SharedStateMessage>,
-    /// From clients that pull.
     pub(super) pulls: VecDeque<Input>,
 }
 

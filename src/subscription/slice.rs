@@ -34,7 +34,7 @@ pub fn filter_slice(
     let mut total = 0;
     let mut upto = slice.upto;
     let mut matching = Vec::new();
-    let mut kept = 0;
+    let mut byte_count = 0;
     let is_poisoned = shared.is_poisoned();
     let batch = &plan.settings.batch;
     // These events were dead-lettered as matches. Filtering one again would panic again.
@@ -61,7 +61,7 @@ pub fn filter_slice(
             && chunk.count <= batch.events_max
             && chunk.bytes_len() as u64 <= batch.bytes_preferred;
         let before = matching.len();
-        let kept_before = kept;
+        let bytes_before = byte_count;
         matching.reserve(events.len());
         for event in events
             .into_iter()
@@ -86,16 +86,16 @@ pub fn filter_slice(
                 })
             };
             if is_match {
-                if kept > 0 && kept + event.wire_len() > share {
+                if byte_count > 0 && byte_count + event.wire_len() > share {
                     upto = event.seq;
                     break;
                 }
-                kept += event.wire_len();
+                byte_count += event.wire_len();
                 matching.push(event);
             }
             total += 1;
         }
-        if !is_shared || kept - kept_before < chunk.bytes_len() / 2 {
+        if !is_shared || byte_count - bytes_before < chunk.bytes_len() / 2 {
             // One small event must not keep a chunk in memory.
             matching[before..]
                 .iter_mut()

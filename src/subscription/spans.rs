@@ -215,7 +215,6 @@ impl SettleSpans {
         })
     }
 
-    /// The outcomes are durable.
     pub(super) fn end_spans(self, now: Timestamp) {
         for span in self.spans {
             self.tracer.record_span(Span {

@@ -27,7 +27,6 @@ use gridhook_escape as escape;
 /// The log cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is invalid.
     #[error("log.filter cannot be read: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
     /// The filter cannot be replaced.
@@ -43,7 +42,6 @@ pub enum TelemetryError {
 pub struct LogFilter(Arc<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
 
 impl LogFilter {
-    /// Replaces the filter.
     pub fn set_filter(&self, filter: &str) -> Result<(), TelemetryError> {
         Ok((self.0)(EnvFilter::try_new(filter)?)?)
     }

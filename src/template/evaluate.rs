@@ -128,7 +128,6 @@ pub(crate) struct Frame {
 pub(crate) struct Local {
     /// The loops around, with their names and iterations; the innermost is the last one.
     pub(crate) copies: Vec<(String, i64)>,
-    /// The variables of lambdas.
     pub(crate) lambdas: Vec<(String, Value)>,
 }
 
@@ -202,7 +201,7 @@ impl EvaluationScope<'_> {
                 Value::String(name) => name,
                 other => {
                     return Err(EvaluationError::invalid(format!(
-                        "a name is {}; allowed is a string",
+                        "a name is {}; expected a string",
                         kind_of(&other)
                     )));
                 }
@@ -242,10 +241,10 @@ impl EvaluationScope<'_> {
         match self.evaluate_value(count)?.as_i64() {
             Some(count) if (0..=COPIES_MAX).contains(&count) => Ok(count),
             Some(count) => Err(EvaluationError::invalid(format!(
-                "the count of a loop is {count}; allowed are 0 to {COPIES_MAX}"
+                "the count of a loop is {count}; expected 0 to {COPIES_MAX}"
             ))),
             None => Err(EvaluationError::invalid(
-                "the count of a loop is not a number; allowed is a whole number",
+                "the count of a loop is not a number; expected a whole number",
             )),
         }
     }
@@ -416,7 +415,6 @@ pub(crate) fn check_all_known(value: &Value) -> Result<(), EvaluationError> {
     }
 }
 
-/// `value.name`
 pub(crate) fn read_property(value: &Value, name: &str) -> Result<Value, EvaluationError> {
     check_is_known(value)?;
     match value {
@@ -428,13 +426,12 @@ pub(crate) fn read_property(value: &Value, name: &str) -> Result<Value, Evaluati
             ))
         }),
         other => {
-            let problem = format!("'.{name}' follows {}; allowed is an object", kind_of(other));
+            let problem = format!("'.{name}' follows {}; expected an object", kind_of(other));
             Err(EvaluationError::invalid(problem))
         }
     }
 }
 
-/// `value[index]`
 pub(crate) fn read_element(value: &Value, index: &Value) -> Result<Value, EvaluationError> {
     match (value, index) {
         (Value::Array(list), Value::Number(number)) => {
@@ -451,7 +448,7 @@ pub(crate) fn read_element(value: &Value, index: &Value) -> Result<Value, Evalua
         (Value::Object(_), Value::String(name)) => read_property(value, name),
         (value, index) => {
             let problem = format!(
-                "[{}] follows {}; allowed are the number of an element and the name of a property",
+                "[{}] follows {}; expected the number of an element or the name of a property",
                 kind_of(index),
                 kind_of(value)
             );

@@ -5,11 +5,9 @@ use super::EvaluationError;
 /// Maximum depth of an expression.
 const DEPTH_MAX: usize = 64;
 
-/// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expression {
     Text(String),
-    /// A whole number.
     Number(i64),
     /// A call; the name of a function of the template has its namespace before a dot.
     Call {

@@ -78,13 +78,11 @@ impl StateKey {
 /// The path whose GET returns what `environment()` does.
 pub const ENVIRONMENT_PATH: &str = "/metadata/endpoints?api-version=2022-09-01";
 
-/// The known states.
 pub type States = BTreeMap<StateKey, Value>;
 
 /// Where and when a template is deployed.
 #[derive(Clone, Debug)]
 pub struct DeploymentContext {
-    /// The Azure subscription.
     pub subscription: String,
     pub resource_group: String,
     /// The location of the resource group.
@@ -113,7 +111,6 @@ pub struct TemplateResource {
     pub name: String,
     /// The id of the resource that it extends, if any.
     pub scope: Option<String>,
-    /// The Azure subscription.
     pub subscription: String,
     pub resource_group: String,
     /// The body of its PUT request. Of resources of other providers only those are evaluated that
@@ -132,7 +129,6 @@ pub struct PendingValue {
     pub needs: StateKey,
 }
 
-/// An expanded template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expansion {
     /// The resources of Event Grid whose values are known, in the order of the template.

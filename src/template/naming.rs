@@ -31,7 +31,7 @@ impl Expander<'_> {
                 .collect(),
             Some(other) => {
                 let problem = format!(
-                    "resources is {}; allowed are a list and an object",
+                    "resources is {}; expected a list or an object",
                     kind_of(other)
                 );
                 return Err(EvaluationError::invalid(problem));
@@ -110,7 +110,7 @@ impl Expander<'_> {
             Some(Value::Bool(false)) => false,
             Some(other) => {
                 return Err(EvaluationError::invalid(format!(
-                    "condition is {}; allowed is a boolean",
+                    "condition is {}; expected a boolean",
                     kind_of(&other)
                 )));
             }
@@ -125,18 +125,7 @@ impl Expander<'_> {
                 "there are more than {RESOURCES_MAX} resources"
             )));
         }
-        let text = |key: &str| match resource
-            .get(key)
-            .map(|value| scope.evaluate_value(value))
-            .transpose()?
-        {
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(Value::Null) | None => Ok(None),
-            Some(other) => Err(EvaluationError::invalid(format!(
-                "{key} is {}; allowed is a string",
-                kind_of(&other)
-            ))),
-        };
+        let text = |key| evaluate_text(scope, resource, key);
         let kind = text("type")?.ok_or_else(|| EvaluationError::invalid("it has no type"))?;
         let name = text("name")?.ok_or_else(|| EvaluationError::invalid("it has no name"))?;
         let mut item = Item {
@@ -209,6 +198,23 @@ impl Expander<'_> {
             }
         }
         Ok(place)
+    }
+}
+
+/// A property of a resource that is a string; [`None`] if it is missing or null.
+fn evaluate_text(
+    scope: &EvaluationScope<'_>,
+    resource: &Map<String, Value>,
+    key: &str,
+) -> Result<Option<String>, EvaluationError> {
+    let value = resource.get(key).map(|value| scope.evaluate_value(value));
+    match value.transpose()? {
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(Value::Null) | None => Ok(None),
+        Some(other) => Err(EvaluationError::invalid(format!(
+            "{key} is {}; expected a string",
+            kind_of(&other)
+        ))),
     }
 }
 

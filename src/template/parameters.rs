@@ -30,25 +30,28 @@ pub fn parameters_of_file(
     };
     let Some(all) = all.as_object() else {
         return Err(EvaluationError::invalid(format!(
-            "the parameters are {}; allowed is an object",
+            "the parameters are {}; expected an object",
             kind_of(file)
         )));
     };
-    let read = |(name, given): (&String, &Value)| match given {
+    all.iter()
+        .map(|(name, input)| Ok((name.clone(), read_parameter(name, input)?)))
+        .collect()
+}
+
+fn read_parameter(name: &str, input: &Value) -> Result<ParameterInput, EvaluationError> {
+    let problem = match input {
         Value::Object(object) if object.contains_key("value") => {
-            Ok((name.clone(), ParameterInput::Value(object["value"].clone())))
+            return Ok(ParameterInput::Value(object["value"].clone()));
         }
         Value::Object(object) if object.contains_key("reference") => {
-            let problem = "refers to a key vault, which does not exist here; give its value";
-            Err(EvaluationError::invalid(format!(
-                "the parameter '{name}' {problem}"
-            )))
+            "refers to a key vault, which does not exist here; give its value"
         }
-        _ => Err(EvaluationError::invalid(format!(
-            "the parameter '{name}' has no value; expected {{\"value\": …}}"
-        ))),
+        _ => "has no value; expected {\"value\": …}",
     };
-    all.iter().map(read).collect()
+    Err(EvaluationError::invalid(format!(
+        "the parameter '{name}' {problem}"
+    )))
 }
 
 /// Whether values of the type must not be shown.
@@ -247,7 +250,7 @@ fn one_of_several(
                 .flatten();
             let kinds: Vec<&str> = kinds.map(|(kind, _)| kind.as_str()).collect();
             Err(EvaluationError::invalid(format!(
-                "the property '{property}' has no known value; allowed are {}",
+                "the property '{property}' has no known value; expected one of {}",
                 kinds.join(", ")
             )))
         }
@@ -268,7 +271,7 @@ pub(crate) fn check_type(declared: &Value, value: &Value) -> Result<(), Evaluati
         "" => (true, ""),
         other => {
             let problem = format!(
-                "the type {other} is not known; allowed are string, securestring, int, bool, \
+                "the type {other} is not known; expected string, securestring, int, bool, \
                  array, object and secureObject"
             );
             return Err(EvaluationError::invalid(problem));
@@ -278,7 +281,7 @@ pub(crate) fn check_type(declared: &Value, value: &Value) -> Result<(), Evaluati
         return Ok(());
     }
     Err(EvaluationError::invalid(format!(
-        "the value is {}; allowed is {allowed}",
+        "the value is {}; expected {allowed}",
         kind_of(value)
     )))
 }
@@ -294,7 +297,7 @@ fn check_limits(declared: &Value, value: &Value) -> Result<(), EvaluationError> 
         if !all_allowed {
             let shown: Vec<String> = allowed.iter().map(Value::to_string).collect();
             return Err(EvaluationError::invalid(format!(
-                "the value is not allowed; allowed are {}",
+                "the value is not allowed; expected one of {}",
                 shown.join(", ")
             )));
         }
@@ -309,7 +312,7 @@ fn check_limits(declared: &Value, value: &Value) -> Result<(), EvaluationError> 
         let most = declared["maxLength"].as_u64().unwrap_or(u64::MAX);
         if !(least..=most).contains(&length) {
             return Err(EvaluationError::invalid(format!(
-                "the length is {length}; allowed is {}",
+                "the length is {length}; expected {}",
                 format_range(least, most == u64::MAX, most)
             )));
         }
@@ -324,7 +327,7 @@ fn check_limits(declared: &Value, value: &Value) -> Result<(), EvaluationError> 
                 (least, most) => format!("{least} to {most}"),
             };
             return Err(EvaluationError::invalid(format!(
-                "the number is out of range; allowed is {allowed}"
+                "the number is out of range; expected {allowed}"
             )));
         }
     }

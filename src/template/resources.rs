@@ -155,10 +155,7 @@ pub(crate) fn require_object<'a>(
     value: &'a Value,
 ) -> Result<&'a Map<String, Value>, EvaluationError> {
     value.as_object().ok_or_else(|| {
-        EvaluationError::invalid(format!(
-            "{what} is {}; allowed is an object",
-            kind_of(value)
-        ))
+        EvaluationError::invalid(format!("{what} is {}; expected an object", kind_of(value)))
     })
 }
 
@@ -183,7 +180,7 @@ impl Expander<'_> {
         let whole = require_object("the template", template)?;
         if let Some(key) = whole.keys().find(|key| !TEMPLATE.contains(&key.as_str())) {
             let problem = format!(
-                "unknown key {key} of a template; allowed are {}",
+                "unknown key {key} of a template; expected one of {}",
                 TEMPLATE.join(", ")
             );
             return Err(EvaluationError::invalid(problem));
@@ -327,7 +324,7 @@ impl Expander<'_> {
                 );
             } else if !OF_DEPLOYMENT.contains(&key.as_str()) {
                 let problem = format!(
-                    "{key} is not supported in a resource; allowed are {}",
+                    "{key} is not supported in a resource; expected one of {}",
                     BODY.join(", ")
                 );
                 return Err(EvaluationError::invalid(problem));
@@ -367,7 +364,7 @@ impl Expander<'_> {
             .as_str()
             .is_some_and(|mode| mode.eq_ignore_ascii_case("Complete"))
         {
-            let problem = "mode is Complete; allowed is Incremental, because only the outermost \
+            let problem = "mode is Complete; expected Incremental, because only the outermost \
                 deployment deletes resources";
             return Err(EvaluationError::invalid(problem));
         }
@@ -437,11 +434,11 @@ impl Expander<'_> {
         result: &mut TemplateResult,
     ) -> Result<(), EvaluationError> {
         for (name, output) in outputs {
-            let known = output_value(scope, output).and_then(|value| {
+            let outcome = output_value(scope, output).and_then(|value| {
                 value.as_ref().map_or(Ok(()), check_all_known)?;
                 Ok(value)
             });
-            let value = match known {
+            let value = match outcome {
                 Ok(Some(value)) => value,
                 Ok(None) => continue,
                 Err(EvaluationError::Unknown(needs)) => {

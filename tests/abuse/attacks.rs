@@ -352,7 +352,7 @@ fn every_attack_gets_its_answer_and_affects_no_other_client() {
     );
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
 
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     server.publish("orders", &key, &load::body(&["good".to_owned()], "/a"));
     wait_for("the one good event", LONG, || sink.taken("/hook") == 1);
     assert!(!server.logs().contains("panicked"), "nobody panicked");
@@ -368,7 +368,7 @@ fn text_of_events_and_settings_cannot_break_a_header() {
             {"name": "x-static", "type": "Static", "properties": {"value": value, "isSecret": true}},
             {"name": "x-dynamic", "type": "Dynamic", "properties": {"sourceField": "data.way"}}]})
     };
-    let spec = SubscriptionSpec::of(&sink.url("/hook")).schema("CloudEventSchemaV1_0");
+    let spec = SubscriptionSpec::new(&sink.url("/hook")).schema("CloudEventSchemaV1_0");
     for value in ["a\r\nx-evil: 1", "a\nb", "a\0b", "a\u{7f}", "\u{e9}"] {
         let answer = server.ask_for(
             "clouds",
@@ -391,7 +391,7 @@ fn text_of_events_and_settings_cannot_break_a_header() {
         let answer = server.ask_for(
             "clouds",
             "hook",
-            &SubscriptionSpec::of(url).schema("CloudEventSchemaV1_0"),
+            &SubscriptionSpec::new(url).schema("CloudEventSchemaV1_0"),
         );
         assert_eq!(answer.status, 400, "{url:?}: {}", answer.text());
     }

@@ -131,7 +131,7 @@ fn what_callers_let_the_server_compute_is_bounded_and_delays_no_publisher_for_lo
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let key_beside = server.topic("bills", "EventGridSchema");
-    server.subscribe("orders", "sub", &SubscriptionSpec::of(&sink.url("/")));
+    server.subscribe("orders", "sub", &SubscriptionSpec::new(&sink.url("/")));
     let long = EVENT.replace("{}", &format!("\"{}\"", "x".repeat(50_000)));
     for _ in 0..40 {
         server.publish("orders", &key, long.as_bytes());

@@ -209,7 +209,7 @@ fn an_error_names_the_reached_bound_of_the_control_plane() {
     server.command("DELETE", &format!("{scope}/two"), &Value::Null);
     server.topic("three", "EventGridSchema");
 
-    let spec = crate::support::server::SubscriptionSpec::of("http://127.0.0.1:9/");
+    let spec = crate::support::server::SubscriptionSpec::new("http://127.0.0.1:9/");
     server.subscribe("one", "first", &spec);
     let second = server.ask_for("one", "second", &spec);
     let named = second.text().contains("limits.subscriptions_per_topic");

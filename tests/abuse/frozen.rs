@@ -41,7 +41,7 @@ fn a_server_that_stood_still_goes_on_and_loses_nothing() {
         server.subscribe(
             "orders",
             name,
-            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(BATCH),
+            &SubscriptionSpec::new(&sink.url(&format!("/{name}"))).batch(BATCH),
         );
     }
     sink.set("/hook", Behavior::Slow(Duration::from_millis(30), 200));

@@ -378,7 +378,7 @@ fn permission() -> Script {
 }
 
 fn spec(endpoint: &Endpoint) -> SubscriptionSpec {
-    SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0")
+    SubscriptionSpec::new(&endpoint.url()).schema("CloudEventSchemaV1_0")
 }
 
 fn start(kind: &Kind, authority: &Authority) -> (Endpoint, SubscriptionSpec) {
@@ -406,7 +406,7 @@ fn start(kind: &Kind, authority: &Authority) -> (Endpoint, SubscriptionSpec) {
             let url = format!("https://localhost:{}/hook", endpoint.address().port());
             return (
                 endpoint,
-                SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0"),
+                SubscriptionSpec::new(&url).schema("CloudEventSchemaV1_0"),
             );
         }
         Behavior::Tls => wrong(false),
@@ -454,7 +454,7 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
     server.subscribe(
         "orders",
         "neighbour",
-        &SubscriptionSpec::of(&sink.url("/neighbour")),
+        &SubscriptionSpec::new(&sink.url("/neighbour")),
     );
     let kinds: Vec<(String, Kind, Endpoint)> = heads()
         .into_iter()

@@ -53,7 +53,7 @@ impl Street {
                     server.subscribe(
                         "street",
                         &format!("{kind}-{number}"),
-                        &SubscriptionSpec::of(&sink.url(&path)).types(&[&type_of(number)]),
+                        &SubscriptionSpec::new(&sink.url(&path)).types(&[&type_of(number)]),
                     );
                 }
                 if kind == "hole" {
@@ -139,7 +139,7 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
                 .collect();
             let filter = json!({"filter": {"advancedFilters": [
                 {"operatorType": "StringContains", "key": "data.k", "values": values}]}});
-            let spec = SubscriptionSpec::of(&sink.url("/dear")).also(&json!({}), &filter);
+            let spec = SubscriptionSpec::new(&sink.url("/dear")).also(&json!({}), &filter);
             server.subscribe(name, &format!("seeker-{seeker}"), &spec);
         }
     }
@@ -150,7 +150,7 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
             server.subscribe(
                 &name,
                 "all",
-                &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+                &SubscriptionSpec::new(&sink.url(&format!("/{name}"))),
             );
             (name, key)
         })
@@ -237,7 +237,8 @@ fn name_servers_that_never_answer_delay_no_other_name() {
     let sink = Sink::start();
     let key = server.topic("names", "EventGridSchema");
     for number in 0..150 {
-        let spec = SubscriptionSpec::of(&format!("http://silent{number}.test/")).types(&["Silent"]);
+        let spec =
+            SubscriptionSpec::new(&format!("http://silent{number}.test/")).types(&["Silent"]);
         server.subscribe("names", &format!("silent-{number}"), &spec);
     }
     for number in 0..5 {
@@ -247,7 +248,7 @@ fn name_servers_that_never_answer_delay_no_other_name() {
         server.subscribe(
             "names",
             &format!("near-{number}"),
-            &SubscriptionSpec::of(&url).types(&[&format!("Near{number}")]),
+            &SubscriptionSpec::new(&url).types(&[&format!("Near{number}")]),
         );
     }
     let publish = |kind: &str| {

@@ -205,7 +205,7 @@ fn at_ten_times_its_rate_it_sheds_stays_responsive_and_keeps_its_word() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(100),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(100),
     );
     let seen = flood(&server, &key, Duration::from_secs(many(8, 120)));
     seen.print("ten times the rate");

@@ -64,7 +64,7 @@ fn a_nats_server_that_sends_without_an_end_fills_no_memory() {
         server.subscribe(
             "orders",
             "sub",
-            &SubscriptionSpec::of("").also(&json!({}), &destination),
+            &SubscriptionSpec::new("").also(&json!({}), &destination),
         );
         let before = server.resident();
         server.publish("orders", &key, &load::body(&["1".to_owned()], "/blue"));

@@ -41,7 +41,7 @@ fn everything_at_rest_is_private_also_what_was_left_open() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"),
+        &SubscriptionSpec::new(&sink.url("/hook")).dead_letters("letters"),
     );
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
     let letters = server.data_dir().join("dead-letters/letters");

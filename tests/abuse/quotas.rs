@@ -56,7 +56,7 @@ fn operations_of_one_token_do_not_push_those_of_others_out_of_the_audit_trail() 
     let mut server = Server::start(&[("JOURNAL__AUDIT_RECORDS", "40")]);
     let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "sub", &SubscriptionSpec::of(&sink.url("/")));
+    server.subscribe("orders", "sub", &SubscriptionSpec::new(&sink.url("/")));
     let busy = token(
         &server,
         &["busy", "--role", "operate", "--scope", "topics/orders"],

@@ -87,7 +87,7 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
         ("gone", Behavior::Answer(400)),
     ] {
         sink.set(&format!("/{name}?code={QUERY}"), behavior);
-        let spec = SubscriptionSpec::of(&sink.url(&format!("/{name}?code={QUERY}")))
+        let spec = SubscriptionSpec::new(&sink.url(&format!("/{name}?code={QUERY}")))
             .also(&webhook, &json!({}))
             .dead_letters("letters");
         let answer = ask(
@@ -106,7 +106,7 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
         format!("http://127.0.0.1:1/?code={QUERY}"),
         format!("nonsense:{QUERY}"),
     ] {
-        let spec = SubscriptionSpec::of(&url).also(&webhook, &json!({}));
+        let spec = SubscriptionSpec::new(&url).also(&webhook, &json!({}));
         reported += &ask(
             &server,
             "PUT",

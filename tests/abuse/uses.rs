@@ -217,7 +217,7 @@ fn what_an_operator_has_set_is_kept_and_does_not_go_elsewhere() {
     ]);
     let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
-    let spec = SubscriptionSpec::of(&sink.url("/"));
+    let spec = SubscriptionSpec::new(&sink.url("/"));
     server.subscribe(
         "orders",
         "sub",

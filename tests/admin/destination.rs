@@ -64,7 +64,16 @@ fn patched(existing: &SubscriptionRecord, body: &Value) -> Result<SubscriptionRe
 
 #[test]
 fn either_setting_alone_turns_batching_on_and_the_other_has_its_default() {
-    let _rows = crate::spec::shows(&["S000-077", "S000-078", "S000-079", "S000-088", "S003-025"]);
+    let _rows = crate::spec::shows(&[
+        "S000-077: Setting either one of the two batching settings in the event subscription JSON \
+         turns batching on.",
+        "S000-078: It is not required to give both batching settings when an event subscription is \
+         created.",
+        "S000-079: If only one batching setting is given, Event Grid uses a default value for the \
+         other.",
+        "S000-088, S003-025: An event subscription may be created with 1000 events per batch \
+         together with a preferred batch size of 512 kilobytes.",
+    ]);
     for (given, expected) in [
         (json!({}), (1, 64)),
         (
@@ -148,7 +157,14 @@ fn served(given: &Value) -> (BatchLimits, String) {
 
 #[test]
 fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_there_is_none() {
-    let _rows = crate::spec::shows(&["S000-064", "S000-077", "S000-088", "S003-015", "S003-025"]);
+    let _rows = crate::spec::shows(&[
+        "S000-064, S003-015: Preferred batch size in kilobytes is the target size of a batch, in \
+         kilobytes.",
+        "S000-077: Setting either one of the two batching settings in the event subscription JSON \
+         turns batching on.",
+        "S000-088, S003-025: An event subscription may be created with 1000 events per batch \
+         together with a preferred batch size of 512 kilobytes.",
+    ]);
     let one = "application/cloudevents+json";
     let batch = "application/cloudevents-batch+json";
     for (given, events_max, kilobytes, kind) in [
@@ -184,7 +200,10 @@ fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_
 
 #[test]
 fn the_defaults_of_batching_are_settings() {
-    let _rows = crate::spec::shows(&["S000-080"]);
+    let _rows = crate::spec::shows(&[
+        "S000-080: The default values of the batching settings are configurable and can be \
+         overridden.",
+    ]);
     let ranges = EditionRanges {
         events_where_only_kilobytes: 20,
         kilobytes_per_batch: ValueRange {
@@ -253,7 +272,12 @@ fn whole(container: &str) -> String {
 
 #[test]
 fn the_container_of_dead_letters_may_be_named_in_the_resource_id() {
-    let _rows = crate::spec::shows(&["S000-113", "S002-049", "S003-090"]);
+    let _rows = crate::spec::shows(&[
+        "S000-113, S002-049, S003-090: The dead-letter container endpoint has the format \
+         /subscriptions/<subscription-id>/resourceGroups/<resource-group-name>/providers/\
+         Microsoft.Storage/storageAccounts/<storage-name>/blobServices/default/containers/\
+         <container-name>.",
+    ]);
     let lower = whole("letters").replace("blobServices", "blobservices");
     for properties in [
         json!({"resourceId": ACCOUNT, "blobContainerName": "letters"}),

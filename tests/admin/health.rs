@@ -43,7 +43,7 @@ fn readiness_says_what_is_wrong() {
 }
 
 #[test]
-fn of_a_full_stream_the_data_folder_is_not_the_cause() {
+fn a_full_stream_is_not_explained_by_the_data_folder() {
     let full = readiness(
         StartPhase::Serving,
         &journal::JournalState::Full,

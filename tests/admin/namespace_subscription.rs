@@ -180,7 +180,17 @@ async fn a_push_subscription_is_returned_as_it_was_put_without_its_secrets() {
 
 #[actix_web::test]
 async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have_it() {
-    let _rows = crate::spec::shows(&["S001-003", "S001-100", "S001-121", "S001-124", "S001-131"]);
+    let _rows = crate::spec::shows(&[
+        "S001-003: Blob storage (Azure Blob Storage) is currently the only supported dead-letter \
+         destination, so exactly one destination type exists.",
+        "S001-100: The dead-letter retry schedule is fixed and cannot be configured by the user.",
+        "S001-121: The object deadLetterDestinationWithResourceIdentity in the template has \
+         exactly these properties in this order: deliveryRetryPeriodInDays, endpointType, \
+         StorageBlob, identity.",
+        "S001-124: The object StorageBlob in the template has exactly the properties \
+         blobContainerName and resourceId, and its key begins with a capital S.",
+        "S001-131: Dead-lettering can be enabled and configured on an existing event subscription.",
+    ]);
     let control = control().await;
     let sdk = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": {
         "endpointType": "StorageBlob", "properties": {"resourceId": "/r", "blobContainerName": "data"}}});
@@ -351,7 +361,7 @@ async fn a_pull_subscription_has_a_lock_duration_and_keeps_its_delivery_mode() {
             "queue.maxDeliveryCount",
             "1 to 10",
         ),
-        (push(&json!({})), "deliveryMode", "allowed is Queue"),
+        (push(&json!({})), "deliveryMode", "expected Queue"),
         (
             json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push"}}}),
             "push",

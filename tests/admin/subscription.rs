@@ -68,9 +68,17 @@ fn full() -> Value {
 #[test]
 fn a_body_with_an_address_only_has_every_default() {
     let _rows = crate::spec::shows(&[
-        "S000-006", "S000-007", "S000-045", "S000-047", "S000-054", "S000-057", "S000-076",
-        "S000-099", "S002-005", "S002-006", "S002-028", "S002-029", "S002-037", "S003-006",
-        "S003-007", "S003-064", "S003-065", "S003-076",
+        "S000-006: By default, Event Grid delivers one event at a time to a subscriber.",
+        "S000-007: In a default (unbatched) delivery the payload is an array that holds exactly \
+         one event.",
+        "S000-045, S002-028, S003-064: The default maximum number of delivery attempts is 30.",
+        "S000-047, S002-029, S003-065: The default event time-to-live (TTL) is 1440 minutes.",
+        "S000-054, S002-005, S003-006: By default, Event Grid sends each event to subscribers \
+         individually.",
+        "S000-057: Output batching is turned off by default.",
+        "S000-076: By default, Event Grid adds only one event to each delivery request.",
+        "S000-099, S002-037, S003-076: Dead-lettering is not turned on by default.",
+        "S002-006, S003-007: The subscriber receives an array with a single event.",
     ]);
     let record = take(Schema::EventGrid, &least()).expect("it is taken");
     expect![[r#"
@@ -106,9 +114,20 @@ fn a_body_with_an_address_only_has_every_default() {
 #[test]
 fn every_key_finds_its_place_in_the_record() {
     let _rows = crate::spec::shows(&[
-        "S000-042", "S000-055", "S000-059", "S000-100", "S000-112", "S002-024", "S002-025",
-        "S002-027", "S002-038", "S003-008", "S003-009", "S003-060", "S003-061", "S003-063",
-        "S003-077", "S003-089",
+        "S000-042, S002-024, S003-060: The retry policy can be set, when an event subscription is \
+         created, with two settings: maximum number of attempts and event time-to-live.",
+        "S000-055, S003-008: Event Grid can be configured to group events into batches for \
+         delivery.",
+        "S000-059, S003-009: Batched delivery has two settings: maximum events per batch and \
+         preferred batch size in kilobytes.",
+        "S000-100, S002-038, S003-077: To turn dead-lettering on, a storage location for \
+         undelivered events must be given when the event subscription is created.",
+        "S000-112, S003-089: The endpoint of the dead-letter container is given when the event \
+         subscription is created.",
+        "S002-025, S003-061: For deterministic behaviour, the maximum number of delivery attempts \
+         is set in the subscription's retry policy.",
+        "S002-027, S003-063: The retry policy can be customized when an event subscription is \
+         created.",
     ]);
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
     expect![[r#"
@@ -263,7 +282,11 @@ fn the_schema_pairs_that_can_be_made_are_taken() {
 #[test]
 fn both_ends_of_every_range_are_taken() {
     let _rows = crate::spec::shows(&[
-        "S000-044", "S000-046", "S000-063", "S000-084", "S003-014", "S003-023",
+        "S000-044: The maximum number of delivery attempts must be an integer from 1 to 30.",
+        "S000-046: The event time-to-live (TTL) must be an integer from 1 to 1440.",
+        "S000-063, S003-014: The maximum events per batch must be between 1 and 5000.",
+        "S000-084, S003-023: The value of preferred-batch-size-in-kilobytes must be between 1 and \
+         1024.",
     ]);
     let ends = [(1, 1, 1, 1), (30, 1440, 5000, 1024)];
     for (edition, (attempts, minutes, events, kilobytes)) in OF_DOCUMENTS
@@ -294,7 +317,11 @@ fn refusals(bodies: &[(Schema, Value)]) -> String {
 
 #[test]
 fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
-    let _rows = crate::spec::shows(&["S000-063", "S000-084", "S003-014", "S003-023"]);
+    let _rows = crate::spec::shows(&[
+        "S000-063, S003-014: The maximum events per batch must be between 1 and 5000.",
+        "S000-084, S003-023: The value of preferred-batch-size-in-kilobytes must be between 1 and \
+         1024.",
+    ]);
     let url = |url: &str| webhook(json!({"endpointUrl": url}));
     let kind = |kind: &str| json!({"properties": {"destination": {"endpointType": kind, "properties": {"resourceId": "/r"}}}});
     let also = |key: &str, value: Value| {
@@ -350,39 +377,42 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties cannot be read: missing field `destination`
         properties.destination cannot be read: missing field `properties`
         properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not
-        properties.destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
+        properties.destination.properties.resourceId is "/r"; expected an id that ends with /eventhubs/NAME
         properties.destination.properties cannot be read: missing field `queueName`
         properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`, `endpointBaseUrl`, `allowedRate`
-        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl has another scheme than http and https; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl is not a URL (empty host); allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl has another scheme than http and https; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl has a space or a control character in it; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl has a space or a control character in it; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl is not a URL (empty host); expected an absolute http or https URL
         properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
         properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
-        properties.destination.properties.endpointUrl contains a backslash; allowed is / in a path and %5C elsewhere
+        properties.destination.properties.endpointUrl contains a backslash; expected / in a path and %5C elsewhere
         properties.destination.properties.endpointUrl has no host after "://"; example: https://example.com/hook
         properties.destination.properties.endpointUrl has a fragment (#), which is never sent; leave it out
-        properties.destination.properties.maxEventsPerBatch is 0; allowed is 1 to 5000
-        properties.destination.properties.maxEventsPerBatch is 5001; allowed is 1 to 5000
+        properties.destination.properties.maxEventsPerBatch is 0; expected 1 to 5000
+        properties.destination.properties.maxEventsPerBatch is 5001; expected 1 to 5000
         properties.destination.properties.maxEventsPerBatch cannot be read: invalid type: string "10", expected a whole number
-        properties.destination.properties.preferredBatchSizeInKilobytes is 1025; allowed is 1 to 1024
-        properties.destination.properties.preferredBatchSizeInKilobytes is -1; allowed is 1 to 1024
-        properties.destination.properties.maxRequestsPerSecond is 0; allowed is 1 to 10000
-        properties.destination.properties.maxRequestsPerSecond is 10001; allowed is 1 to 10000
-        properties.destination.properties.responseTimeoutInSeconds is 0; allowed is 1 to 230
-        properties.destination.properties.responseTimeoutInSeconds is 231; allowed is 1 to 230
+        properties.destination.properties.preferredBatchSizeInKilobytes is 1025; expected 1 to 1024
+        properties.destination.properties.preferredBatchSizeInKilobytes is -1; expected 1 to 1024
+        properties.destination.properties.maxRequestsPerSecond is 0; expected 1 to 10000
+        properties.destination.properties.maxRequestsPerSecond is 10001; expected 1 to 10000
+        properties.destination.properties.responseTimeoutInSeconds is 0; expected 1 to 230
+        properties.destination.properties.responseTimeoutInSeconds is 231; expected 1 to 230
         properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is missing; azureActiveDirectoryTenantId needs it
-        properties.destination.properties.azureActiveDirectoryTenantId is "../t"; allowed are up to 256 letters, digits and -.
-        properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is "a b"; allowed are up to 256 letters, digits and -._~:/
+        properties.destination.properties.azureActiveDirectoryTenantId is "../t"; expected at most 256 letters, digits and -.
+        properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is "a b"; expected at most 256 letters, digits and -._~:/
         properties.destination.properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.0`, expected `1.2` or `1.3`
         properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`, `endpointBaseUrl`, `allowedRate`"#]].assert_eq(&text);
 }
 
 #[test]
 fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
-    let _rows = crate::spec::shows(&["S000-044", "S000-046"]);
+    let _rows = crate::spec::shows(&[
+        "S000-044: The maximum number of delivery attempts must be an integer from 1 to 30.",
+        "S000-046: The event time-to-live (TTL) must be an integer from 1 to 1440.",
+    ]);
     let blob = |kind: &str, id: &str, container: &str| {
         with(
             "deadLetterDestination",
@@ -528,7 +558,7 @@ fn names_have_three_to_sixty_four_letters() {
     for name in ["ab", &"a".repeat(65), "a b c", "a/b/c"] {
         let error = put(name).expect_err(name).to_string();
         assert!(
-            error.contains("allowed are 3 to 64 letters (a to z), digits and hyphens"),
+            error.contains("expected 3 to 64 letters (a to z), digits and hyphens"),
             "{error}"
         );
     }
@@ -731,11 +761,11 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
     expect![[r#"
         properties is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at the top
         colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`, `topic`, `provisioningState`, `endpointInService`
-        destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
+        destination.properties.resourceId is "/r"; expected an id that ends with /eventhubs/NAME
         filter.advancedFilters[0] is not an object with operatorType and key
-        retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30
+        retryPolicy.maxDeliveryAttempts is 99; expected 1 to 30
         the body cannot be read: missing field `destination`
-        the body is not a JSON object; allowed is a JSON object"#]].assert_eq(&lines.join("\n"));
+        the body is not a JSON object; expected a JSON object"#]].assert_eq(&lines.join("\n"));
 }
 
 #[test]
@@ -750,7 +780,7 @@ fn a_subscription_that_asks_for_more_does_not_fit_a_smaller_edition() {
     .expect_err("ten are more than five");
     expect![
         "properties.edition does not fit the event subscription to-shop, whose \
-         maxDeliveryAttempts is 10; allowed is 1 to 5"
+         maxDeliveryAttempts is 10; expected 1 to 5"
     ]
     .assert_eq(&error.to_string());
 }

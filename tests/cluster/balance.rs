@@ -109,7 +109,10 @@ fn counts(text: &str, alive: &[usize], strategy: Strategy) -> [usize; 3] {
 
 #[test]
 fn the_next_step_of_a_node_follows_from_the_records() {
-    let _rows = shows(&["S004-017"]);
+    let _rows = shows(&[
+        "S004-017: Requirement scale: there are several consumers, and each owns the reading of \
+         some of the partitions.",
+    ]);
     use Strategy::{Balanced, Greedy};
     for (text, alive, greedy, balanced) in [
         // Nobody has anything.
@@ -196,7 +199,10 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
 
 #[test]
 fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
-    let _rows = shows(&["S004-046"]);
+    let _rows = shows(&[
+        "S004-046: When an instance goes down in order to scale down, its partition ownership is \
+         transferred in the normal (graceful) way to other active processors.",
+    ]);
     let me = &node(0);
     let alive = &nodes(&[0, 1]);
     let leaving = &nodes(&[0]);
@@ -399,8 +405,24 @@ const STRATEGIES: [Strategy; 2] = [Strategy::Greedy, Strategy::Balanced];
 #[test]
 fn sixteen_shards_over_three_nodes_are_six_five_and_five_through_joins_and_departures() {
     let _rows = shows(&[
-        "S004-007", "S004-008", "S004-009", "S004-019", "S004-031", "S004-018", "S004-020",
-        "S004-035", "S004-036", "S004-045",
+        "S004-007: An event processor balances load with the other consumers that use the same \
+         event hub and the same consumer group.",
+        "S004-008: Scaling rests on partitioned consumers, which differ from competing consumers.",
+        "S004-009: The partitioned consumer pattern reaches high scale by removing the contention \
+         bottleneck.",
+        "S004-019: In the example the number of consumer instances is raised by a human operator \
+         when a new sensor type raises the number of events.",
+        "S004-031: Processor clients work cooperatively within the context of one consumer group \
+         for one event hub.",
+        "S004-018: Requirement load balance: the number of consumers can be raised or lowered \
+         dynamically.",
+        "S004-020: When consumers are added, the pool rebalances the number of partitions each one \
+         owns so that the load is shared with the newly added consumers.",
+        "S004-035: Partition ownership is evenly distributed among all active event processor \
+         instances associated with one combination of event hub and consumer group.",
+        "S004-036: Only active instances count in the even distribution of partitions.",
+        "S004-045: When an instance goes down because of a failure, its partition ownership is \
+         transferred in the normal (graceful) way to other active processors.",
     ]);
     let shards = stated("S004-015").as_u64().expect("a number") as usize;
     for strategy in STRATEGIES {

@@ -168,7 +168,7 @@ enum Trim {
     AsFarAsItHasSynced,
 }
 
-struct World {
+struct SimulatedCopies {
     machines: Vec<Machine>,
     streams: Vec<Stream>,
     records: MemoryRecords,
@@ -296,7 +296,7 @@ impl Machine {
     }
 }
 
-impl World {
+impl SimulatedCopies {
     fn new(trim: Trim) -> Self {
         let records = MemoryRecords::default();
         let machine = |number| Machine {
@@ -716,8 +716,8 @@ impl World {
     }
 }
 
-fn run(faults: &[Fault], trim: Trim) -> Result<World, TestCaseError> {
-    let mut world = World::new(trim);
+fn run(faults: &[Fault], trim: Trim) -> Result<SimulatedCopies, TestCaseError> {
+    let mut world = SimulatedCopies::new(trim);
     world.run_with(faults)?;
     world.settle(&[0, 1, 2, 3, 4])?;
     Ok(world)
@@ -736,7 +736,7 @@ proptest! {
         faults in vec((0..NODES, any::<u8>(), any::<u8>(), any::<u8>()), 0..16),
         rules in vec((COPIES..=NODES, 1..4u32), NODES),
     ) {
-        let mut world = World::new(Trim::AsTheRecordsSay);
+        let mut world = SimulatedCopies::new(Trim::AsTheRecordsSay);
         for (machine, (copies, times)) in world.machines.iter_mut().zip(rules) {
             machine.rules = Rules { copies, replace_after: REPLACE_AFTER * times };
         }
@@ -805,10 +805,10 @@ fn an_owner_that_waits_for_no_copy_removes_what_one_needs() {
 
 #[test]
 fn a_node_that_is_gone_for_good_is_replaced_and_the_changelog_is_not_kept_for_it() {
-    let mut world = World::new(Trim::AsTheRecordsSay);
+    let mut world = SimulatedCopies::new(Trim::AsTheRecordsSay);
     (0..4).for_each(|number| world.machines[number].start());
     world.run(40, 1).expect("they share the copies");
-    let last = |world: &World| {
+    let last = |world: &SimulatedCopies| {
         world
             .streams
             .iter()

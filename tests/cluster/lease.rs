@@ -52,7 +52,9 @@ fn a_call_may_take_a_quarter_of_the_expiry_and_no_less_than_a_renewal() {
 
 #[test]
 fn an_owner_stops_one_renewal_before_its_lease_ends() {
-    let _rows = shows(&["S004-066"]);
+    let _rows = shows(&[
+        "S004-066: At any given time at most one processor receives events from a partition.",
+    ]);
     for (now, may) in [
         (10_000, true),
         (11_499, true),
@@ -80,7 +82,11 @@ fn check(reads: &[(u64, u64, bool)]) {
 
 #[test]
 fn a_node_is_dead_when_its_record_has_not_changed_for_the_expiry_and_alive_when_it_changes() {
-    let _rows = shows(&["S004-036", "S004-063"]);
+    let _rows = shows(&[
+        "S004-036: Only active instances count in the even distribution of partitions.",
+        "S004-063: When a processor fails (its virtual machine shuts down), the other instances \
+         detect it by looking at the last modified time.",
+    ]);
     check(&[
         (0, 7, true),
         (500, 7, true),

@@ -235,7 +235,10 @@ fn block_on(future: impl Future<Output = ()>) {
 
 #[test]
 fn a_standby_takes_over_at_once_from_a_killed_owner_and_on_request_only_from_a_living_one() {
-    let _rows = shows(&["S004-061"]);
+    let _rows = shows(&[
+        "S004-061: An event processor instance that acquires ownership of a partition starts \
+         processing that partition.",
+    ]);
     block_on(async {
         let records = MemoryRecords::default();
         let mut owner = start(0, records.for_other(), long_leases());
@@ -438,8 +441,28 @@ fn a_claim_that_is_given_up_late_ends_no_newer_claim_of_the_same_node() {
 #[test]
 fn the_record_of_a_shard_has_the_six_fields_of_azure_and_changes_at_every_renewal() {
     let _rows = shows(&[
-        "S004-037", "S004-038", "S004-039", "S004-040", "S004-041", "S004-042", "S004-047",
-        "S004-048", "S004-049", "S004-050", "S004-051", "S004-052", "S004-053",
+        "S004-037: Each event processor has a unique identifier.",
+        "S004-038: An event processor claims ownership of partitions by adding an entry to the \
+         checkpoint store.",
+        "S004-039: An event processor claims ownership of partitions by updating an existing entry \
+         in the checkpoint store.",
+        "S004-040: All event processor instances communicate with the checkpoint store \
+         periodically.",
+        "S004-041: In the periodic communication each instance updates its own processing state in \
+         the store.",
+        "S004-042: In the periodic communication each instance learns about the other active \
+         instances from the store.",
+        "S004-047: A partition ownership record in the checkpoint store holds exactly six items: \
+         Event Hubs namespace, event hub name, consumer group, event processor identifier (owner), \
+         partition ID and last modified time.",
+        "S004-048: The ownership record has a field for the Event Hubs namespace, which holds the \
+         fully qualified host name.",
+        "S004-049: The ownership record has a field for the event hub name.",
+        "S004-050: The ownership record has a field for the consumer group.",
+        "S004-051: The ownership record has a field for the event processor identifier, also known \
+         as the owner.",
+        "S004-052: The ownership record has a field for the partition ID.",
+        "S004-053: The ownership record has a field for the last modified time.",
     ]);
     block_on(async {
         let records = MemoryRecords::default();
@@ -474,7 +497,7 @@ fn the_record_of_a_shard_has_the_six_fields_of_azure_and_changes_at_every_renewa
 
 #[test]
 fn an_operator_moves_a_shard_drains_a_node_and_sees_what_is_wrong() {
-    let _rows = shows(&["S004-044"]);
+    let _rows = shows(&["S004-044: New instances can join the processing pool to scale up."]);
     block_on(async {
         let records = MemoryRecords::default();
         let mut one = start(0, records.for_other(), long_leases());
@@ -1209,7 +1232,10 @@ fn the_first_node_fixes_the_number_of_shards() {
 
 #[test]
 fn records_in_memory_and_in_nats_are_written_by_revision_and_owned_by_one() {
-    let _rows = shows(&["S004-065"]);
+    let _rows = shows(&[
+        "S004-065: The checkpoint store guarantees that only one of the instances succeeds in \
+         claiming ownership of a partition.",
+    ]);
     let memory = MemoryRecords::default();
     block_on(async { keeps_the_contract(&memory, &memory.for_other()).await });
     if !has_nats() {
@@ -1264,7 +1290,22 @@ fn records_in_memory_and_in_nats_are_written_by_revision_and_owned_by_one() {
 /// A record of a shard as the example of Azure has it.
 #[test]
 fn the_example_records_of_azure_are_records_of_shards() {
-    let _rows = shows(&["S004-054", "S004-055", "S004-056", "S004-057", "S004-059"]);
+    let _rows = shows(&[
+        "S004-054: Example ownership record: mynamespace.servicebus.windows.net, myeventhub, \
+         myconsumergroup, owner 3be3f9d3-9d9e-4c50-9491-85ece8334ff6, partition 0, last modified \
+         2020-01-15T01:22:15.",
+        "S004-055: Example ownership record: mynamespace.servicebus.windows.net, myeventhub, \
+         myconsumergroup, owner f5cc5176-ce96-4bb4-bbaa-a0e3a9054ecf, partition 1, last modified \
+         2020-01-15T01:22:17.",
+        "S004-056: Example ownership record: mynamespace.servicebus.windows.net, myeventhub, \
+         myconsumergroup, owner 72b980e9-2efc-4ca7-ab1b-ffd7bece8472, partition 2, last modified \
+         2020-01-15T01:22:10.",
+        "S004-057: Example ownership record: mynamespace.servicebus.windows.net, myeventhub, \
+         myconsumergroup, owner 844bd8fb-1f3a-4580-984d-6324f9e208af, partition 15, last modified \
+         2020-01-15T01:22:00.",
+        "S004-059: The owner identifiers in the example ownership records are lower-case \
+         hyphenated GUIDs.",
+    ]);
     let shards =
         usize::try_from(stated("S004-058")["count"].as_u64().expect("a number")).expect("a number");
     let mut written = Vec::new();

@@ -332,7 +332,16 @@ const PAUSE: [Fault; 1] = [(0, PAUSED, 60, 100)];
 
 #[test]
 fn a_paused_node_loses_its_shards_and_gets_its_share_again() {
-    let _rows = shows(&["S004-021", "S004-064", "S004-065", "S004-066"]);
+    let _rows = shows(&[
+        "S004-021: Requirement recovery: when a consumer fails (for example the virtual machine \
+         hosting it stops suddenly), the other consumers take over the partitions it owned and go \
+         on.",
+        "S004-064: Other instances try to get ownership of the partitions previously owned by the \
+         inactive instance.",
+        "S004-065: The checkpoint store guarantees that only one of the instances succeeds in \
+         claiming ownership of a partition.",
+        "S004-066: At any given time at most one processor receives events from a partition.",
+    ]);
     check(&PAUSE, &[], None).expect("one owner of each shard");
 }
 
@@ -374,7 +383,10 @@ fn settle(nodes: &mut [&mut Node], from: Duration, instants: u32) -> Duration {
 
 #[test]
 fn sixteen_shards_have_records_of_partitions_0_to_15_and_the_nodes_share_them_by_these() {
-    let _rows = shows(&["S004-043"]);
+    let _rows = shows(&[
+        "S004-043: The data read from the store is then used to balance the load among the active \
+         processors.",
+    ]);
     let records = MemoryRecords::default();
     let mut nodes = [0, 1].map(|number| Node::new(number, SHARDS, &records));
     let [one, two] = &mut nodes;
@@ -467,7 +479,10 @@ fn a_node_of_the_same_name_that_starts_later_is_refused_until_the_earlier_one_is
 
 #[test]
 fn a_node_whose_process_has_ended_is_dead_until_it_renews_its_record() {
-    let _rows = shows(&["S004-045"]);
+    let _rows = shows(&[
+        "S004-045: When an instance goes down because of a failure, its partition ownership is \
+         transferred in the normal (graceful) way to other active processors.",
+    ]);
     let records = MemoryRecords::default();
     let [mut owner, mut other] = [0, 1].map(|number| Node::new(number, 1, &records));
     let now = settle(&mut [&mut owner, &mut other], Duration::ZERO, 3);
@@ -492,7 +507,10 @@ fn a_node_whose_process_has_ended_is_dead_until_it_renews_its_record() {
 
 #[test]
 fn a_node_that_leaves_gives_up_what_it_has_and_its_record_says_so_before() {
-    let _rows = shows(&["S004-046"]);
+    let _rows = shows(&[
+        "S004-046: When an instance goes down in order to scale down, its partition ownership is \
+         transferred in the normal (graceful) way to other active processors.",
+    ]);
     let records = MemoryRecords::default();
     let [mut owner, mut other] = [0, 1].map(|number| Node::new(number, 1, &records));
     let now = settle(&mut [&mut owner, &mut other], Duration::ZERO, 3);

@@ -93,12 +93,12 @@ gridhook replay pause orders billing "$ID"
 "#;
 
 /// What an example needs besides, and what is replaced in it.
-struct Scene {
+struct ExampleSetup {
     before: &'static str,
     replaced: &'static [(&'static str, &'static str)],
 }
 
-fn scene(name: &str) -> Scene {
+fn setup_for(name: &str) -> ExampleSetup {
     let (before, replaced): (&str, &[(&str, &str)]) = match name {
         "health" => ("", &[("--server http://127.0.0.1:8080 ", "")]),
         "event-types show" | "event-types delete" => (
@@ -170,7 +170,7 @@ fn scene(name: &str) -> Scene {
         "listen" => ("", &[("--port 9090", "--port 0")]),
         _ => ("", &[]),
     };
-    Scene { before, replaced }
+    ExampleSetup { before, replaced }
 }
 
 /// The commands that go on until they are stopped.
@@ -199,7 +199,7 @@ fn the_example_of_every_command_runs() {
         .into_iter()
         .filter(|(name, _)| !name.starts_with("cluster "))
     {
-        let Scene { before, replaced } = scene(&name);
+        let ExampleSetup { before, replaced } = setup_for(&name);
         let example = first_example(&command).expect("an example");
         let example = replaced
             .iter()

@@ -9,7 +9,7 @@ use crate::support::{server::Server, sink::Sink};
 fn every_list_is_an_object_with_its_items_in_value() {
     let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
     let sink = Sink::start();
-    let folder = Folder::of_server(&server);
+    let folder = Folder::with_token_from(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     folder.done(
         &server,

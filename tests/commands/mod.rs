@@ -43,7 +43,7 @@ impl Folder {
     }
 
     /// One whose commands find the token of this server.
-    fn of_server(server: &Server) -> Self {
+    fn with_token_from(server: &Server) -> Self {
         let token = fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
         Self::with_token(&token)
     }

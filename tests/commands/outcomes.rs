@@ -37,7 +37,7 @@ fn status(server: &Server, folder: &Folder, name: &str) -> Value {
 fn a_flag_for_a_subject_keeps_the_other_filters_of_a_namespace() {
     let server = Server::start(&[]);
     let sink = Sink::start();
-    let folder = Folder::of_server(&server);
+    let folder = Folder::with_token_from(&server);
     let heat = "namespaces/plant/topics/heat";
     folder.done(&server, &["topics", "create", "namespaces/plant"]);
     folder.done(&server, &["topics", "create", heat]);
@@ -120,7 +120,7 @@ fn a_flag_for_a_subject_keeps_the_other_filters_of_a_namespace() {
 fn a_flag_takes_precedence_over_both_forms_of_a_file() {
     let server = Server::start(&[]);
     let sink = Sink::start();
-    let folder = Folder::of_server(&server);
+    let folder = Folder::with_token_from(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     folder.done(
         &server,
@@ -171,7 +171,7 @@ fn a_flag_takes_precedence_over_both_forms_of_a_file() {
 fn what_exists_is_not_said_to_be_created() {
     let server = Server::start(&[]);
     let sink = Sink::start();
-    let folder = Folder::of_server(&server);
+    let folder = Folder::with_token_from(&server);
     let url = sink.url("/a");
     let subscription = [
         "subscriptions",
@@ -224,7 +224,7 @@ fn only_other_values_than_the_defaults_are_changed_settings() {
 fn a_replay_and_a_purge_ask_with_the_number_of_events() {
     let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
     let sink = Sink::start();
-    let folder = Folder::of_server(&server);
+    let folder = Folder::with_token_from(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     let flags = [
         "--endpoint",
@@ -303,7 +303,7 @@ fn a_replay_and_a_purge_ask_with_the_number_of_events() {
 fn a_dead_letter_is_shown_as_it_was_published() {
     let server = Server::start(&[]);
     let sink = Sink::start();
-    let folder = Folder::of_server(&server);
+    let folder = Folder::with_token_from(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     let flags = [
         "--endpoint",
@@ -374,7 +374,7 @@ fn a_dead_letter_is_shown_as_it_was_published() {
 fn explanations_and_histories_lead_on() {
     let server = Server::start(&[]);
     let sink = Sink::start();
-    let folder = Folder::of_server(&server);
+    let folder = Folder::with_token_from(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     folder.done(
         &server,
@@ -421,7 +421,7 @@ fn explanations_and_histories_lead_on() {
 fn blocked_order_keys_are_shown_with_what_unblocks_them() {
     let server = Server::start(&[]);
     let sink = Sink::start();
-    let folder = Folder::of_server(&server);
+    let folder = Folder::with_token_from(&server);
     folder.done(&server, &["topics", "create", "orders"]);
     let order = [
         "--ordering-key",
@@ -457,7 +457,7 @@ fn blocked_order_keys_are_shown_with_what_unblocks_them() {
 #[test]
 fn a_change_of_many_values_is_audited_in_short_lines() {
     let server = Server::start(&[]);
-    let folder = Folder::of_server(&server);
+    let folder = Folder::with_token_from(&server);
     let allow: Vec<String> = (0..64)
         .map(|number| format!("10.0.{number}.0/24"))
         .collect();

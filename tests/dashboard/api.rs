@@ -215,7 +215,7 @@ fn a_topic_shows_its_figures_and_tests_a_filter_before_there_is_an_event_subscri
     server.subscribe(
         "orders",
         "all",
-        &SubscriptionSpec::of("http://127.0.0.1:9/"),
+        &SubscriptionSpec::new("http://127.0.0.1:9/"),
     );
     assert_eq!(server.topic_status("orders")["subscriptions"], 1);
     let below = format!("{}/testFilter", subscription("orders", "all"));

@@ -105,7 +105,7 @@ fn the_page_offers_the_steps_outcomes_and_reasons_that_the_server_has() {
     server.subscribe(
         "orders",
         "billing",
-        &SubscriptionSpec::of("http://127.0.0.1:9/"),
+        &SubscriptionSpec::new("http://127.0.0.1:9/"),
     );
     let path = format!("{}/ledger", subscription("orders", "billing"));
     // The manual lists them, because an error with all of them would be too long.
@@ -248,7 +248,7 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
     );
     assert_eq!(report["models"].as_array().map(Vec::len), Some(2));
     for (body, text) in [
-        (json!({"edition": "none"}), "allowed are 2020"),
+        (json!({"edition": "none"}), "expected 2020"),
         (json!({"models": ["broken"]}), "there is no endpoint model"),
         (json!({"rate": 1000}), "allowed is a number from"),
         (json!({"subscriptions": 1001}), "from 1 to 1000"),
@@ -280,7 +280,7 @@ fn open_jobs_and_dead_letters_of_all_event_subscriptions_are_in_one_list() {
         server.subscribe(
             topic,
             "billing",
-            &SubscriptionSpec::of("http://127.0.0.1:9/"),
+            &SubscriptionSpec::new("http://127.0.0.1:9/"),
         );
         let event = json!([{"id": "1", "eventType": "Made", "subject": "/a", "dataVersion": "1",
             "eventTime": "2026-11-22T12:00:00Z", "data": {}}]);
@@ -370,7 +370,7 @@ fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after
         }
         let path = format!("/{topic}/{name}");
         sink.set(&path, Behavior::Answer(status));
-        let spec = SubscriptionSpec::of(&sink.url(&path))
+        let spec = SubscriptionSpec::new(&sink.url(&path))
             .dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": "letters"}));
         let spec = spec.also(
             &json!({}),

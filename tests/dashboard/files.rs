@@ -263,7 +263,7 @@ fn the_page_is_at_the_operators_address_only_and_can_be_removed() {
         .parse()
         .expect("an address");
     let ask = |way: &str| {
-        Client::of(at, None)
+        Client::with_tls(at, None)
             .ask("GET", way, &[], b"")
             .expect("an answer")
             .status

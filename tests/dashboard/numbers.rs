@@ -35,7 +35,7 @@ fn server_with(sink: &Sink, status: u16) -> Server {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     server.topic("orders", "EventGridSchema");
     sink.set("/legacy", Behavior::Answer(status));
-    let spec = SubscriptionSpec::of(&sink.url("/legacy"))
+    let spec = SubscriptionSpec::new(&sink.url("/legacy"))
         .dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": "letters"}));
     server.subscribe("orders", "legacy", &spec);
     server
@@ -212,7 +212,7 @@ fn a_report_is_compressed_and_not_sent_again_until_it_changes() {
         server.subscribe(
             "orders",
             &format!("other-{number}"),
-            &SubscriptionSpec::of(&sink.url("/other")),
+            &SubscriptionSpec::new(&sink.url("/other")),
         );
     }
     let token = std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
@@ -252,7 +252,7 @@ fn a_report_is_compressed_and_not_sent_again_until_it_changes() {
     server.subscribe(
         "orders",
         "one-more",
-        &SubscriptionSpec::of(&sink.url("/other")),
+        &SubscriptionSpec::new(&sink.url("/other")),
     );
     assert_eq!(ask(&list, &[("if-none-match", &before)]).status, 200);
     assert_ne!(tag(&list), before);

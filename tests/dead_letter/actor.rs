@@ -10,7 +10,7 @@ use gridhook::{
 
 use super::{
     dead, subscription_key, target,
-    world::{START, World, dead_letter_change, files, ids, in_world, run},
+    world::{DeadLetterService, START, dead_letter_change, files, ids, in_world, run},
 };
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
@@ -27,11 +27,11 @@ fn dead_letters_of_a_clock_that_was_a_year_ahead_wait_no_longer_than_new_ones() 
         ..target("letters")
     };
     run(async {
-        let ahead = World::start(&memory, folder.path(), START.after(year));
+        let ahead = DeadLetterService::start(&memory, folder.path(), START.after(year));
         let due = START.after(year).after(DELAY);
         ahead.add_dead_letters(subscription_key(1), 5, due).await;
         ahead.stop().await;
-        let world = World::start(&memory, folder.path(), START);
+        let world = DeadLetterService::start(&memory, folder.path(), START);
         let _actor = world.actor();
         let due = START.after(DELAY);
         world
@@ -55,7 +55,11 @@ fn written(count: u64) -> impl Fn(&DeadLetterTotals) -> bool {
 #[test]
 fn files_appear_after_the_delay_several_events_in_one() {
     let _rows = crate::spec::shows(&[
-        "S000-095", "S000-108", "S002-036", "S002-044", "S003-072", "S003-085",
+        "S000-095, S002-036, S003-072: When Event Grid cannot deliver an event within a certain \
+         time or after a certain number of attempts, it can send the undelivered event to a \
+         storage account (dead-lettering).",
+        "S000-108, S002-044, S003-085: There is a delay of 5 minutes between the last attempt to \
+         deliver an event and its delivery to the dead-letter location.",
     ]);
     in_world(async |world, folder| {
         let _actor = world.actor();
@@ -141,7 +145,7 @@ fn waiting_subscriptions_are_found_at_the_start() {
     let memory = MemoryStore::new();
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&memory, folder.path(), START);
+        let world = DeadLetterService::start(&memory, folder.path(), START);
         assert_eq!(world.journal.reader_pool().all_dead().expect("read"), []);
         let due = START.after(DELAY);
         world.add_dead_letters(subscription_key(1), 5, due).await;
@@ -177,7 +181,7 @@ fn a_new_incarnation_waits_for_the_turn_of_the_previous_one() {
     let memory = MemoryStore::new();
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&memory, folder.path(), START);
+        let world = DeadLetterService::start(&memory, folder.path(), START);
         world.add_dead_letters(subscription_key(1), 3, START).await;
         // The journal has no room for the removal of the dead letters, so it waits there and
         // completes late.
@@ -233,7 +237,15 @@ fn an_unreachable_folder_is_retried_and_others_do_not_wait() {
 
 #[test]
 fn a_dead_letter_outlives_its_time_to_live_for_the_whole_retry_period() {
-    let _rows = crate::spec::shows(&["S001-111", "S001-112"]);
+    let _rows = crate::spec::shows(&[
+        "S001-111: If dead-letter retries begin before the event retention time to live configured \
+         on the event subscription ends, and the remaining time to live is shorter than the \
+         configured retry period, the broker keeps the dead letter for the whole configured \
+         maximum dead-letter retry period.",
+        "S001-112: Example of keeping a dead letter past its retention: with only 4 hours of event \
+         time to live left and a dead-letter retry period of 2 days configured, the dead letter is \
+         kept for up to 2 days of retries.",
+    ]);
     in_world(async |world, folder| {
         let _actor = world.actor();
         fs::write(folder.join("broken"), b"").expect("written");
@@ -263,7 +275,14 @@ fn a_dead_letter_outlives_its_time_to_live_for_the_whole_retry_period() {
 
 #[test]
 fn after_the_outage_window_dead_letters_are_lost_and_counted() {
-    let _rows = crate::spec::shows(&["S000-110", "S001-109", "S001-110", "S002-046", "S003-087"]);
+    let _rows = crate::spec::shows(&[
+        "S000-110, S002-046, S003-087: If the dead-letter location is unavailable for 4 hours, the \
+         event is dropped.",
+        "S001-109: An event that was not stored on a blob after the maximum retry period is \
+         dropped.",
+        "S001-110: An event dropped because its dead-letter write did not succeed within the \
+         maximum retry period is reported as a failed dead-letter event.",
+    ]);
     in_world(async |world, folder| {
         let _actor = world.actor();
         fs::write(folder.join("broken"), b"").expect("written");
@@ -355,7 +374,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
     fs::write(folder.path().join("broken"), b"").expect("written");
     let hours = |hours: u64| START.after(Duration::from_secs(hours * 3600));
     run(async {
-        let world = World::start(&memory, folder.path(), START);
+        let world = DeadLetterService::start(&memory, folder.path(), START);
         let _actor = world.actor();
         world.add_dead_letters(subscription_key(1), 3, START).await;
         world.add_dead_letters(subscription_key(2), 3, START).await;
@@ -369,7 +388,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
     });
     for now in [1, 2, 3] {
         run(async {
-            let world = World::start(&memory, folder.path(), hours(now));
+            let world = DeadLetterService::start(&memory, folder.path(), hours(now));
             let _actor = world.actor();
             world.enqueue(subscription_key(1), target("broken"), START);
             actix_rt::time::sleep(Duration::from_millis(50)).await;
@@ -391,7 +410,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
         });
     }
     run(async {
-        let world = World::start(&memory, folder.path(), hours(5));
+        let world = DeadLetterService::start(&memory, folder.path(), hours(5));
         let _actor = world.actor();
         world.enqueue(subscription_key(1), target("broken"), START);
         world
@@ -427,7 +446,7 @@ fn a_container_outside_the_store_is_never_written_until_its_target_changes() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let root = folder.path().join("root");
-        let world = World::start(&MemoryStore::new(), &root, START);
+        let world = DeadLetterService::start(&MemoryStore::new(), &root, START);
         let _actor = world.actor();
         for (subscription, container) in [(1, ".."), (2, "a//b"), (3, "/a")] {
             world

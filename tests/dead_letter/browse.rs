@@ -17,7 +17,7 @@ use gridhook::{
 
 use super::{
     subscription_key, target,
-    world::{START, World, files, run},
+    world::{DeadLetterService, START, files, run},
 };
 use crate::support::memory_store::MemoryStore;
 
@@ -44,8 +44,8 @@ fn ids(page: &DeadLetterPage) -> Vec<&str> {
 }
 
 /// Seven dead letters of one subscription: six in two files, and one waiting.
-async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> World {
-    let world = World::start(memory, folder, START);
+async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> DeadLetterService {
+    let world = DeadLetterService::start(memory, folder, START);
     let _actor = world.actor();
     world.add_dead_letters(subscription_key(1), 6, START).await;
     world.enqueue(subscription_key(1), target("c"), START);
@@ -60,7 +60,7 @@ async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> Wor
 }
 
 /// All pages of this size.
-async fn all(world: &World, query: &DeadLetterQuery, top: usize) -> Vec<String> {
+async fn all(world: &DeadLetterService, query: &DeadLetterQuery, top: usize) -> Vec<String> {
     let mut found = Vec::new();
     let mut at = Some(BrowseCursor::START);
     while let Some(from) = at {
@@ -288,7 +288,7 @@ fn a_purged_dead_letter_is_removed_and_counted_once() {
 fn a_dead_letter_written_during_a_count_is_counted_once() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+        let world = DeadLetterService::start(&MemoryStore::new(), folder.path(), START);
         world.add_dead_letters(subscription_key(1), 6, START).await;
         let location = location(subscription_key(1));
         let query = DeadLetterQuery::default();
@@ -333,7 +333,7 @@ fn a_dead_letter_written_during_a_count_is_counted_once() {
 fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
     let root = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&MemoryStore::new(), root.path(), START);
+        let world = DeadLetterService::start(&MemoryStore::new(), root.path(), START);
         let location = location(subscription_key(1));
         let query = DeadLetterQuery::default();
         let _actor = world.actor();
@@ -445,7 +445,7 @@ fn a_damaged_file_is_reported_and_kept_and_hides_no_other() {
 }
 
 /// A subscription of this name in another topic.
-fn of_topic(topic: &str) -> Owner {
+fn topic_owner(topic: &str) -> Owner {
     Owner {
         source: topic.to_owned(),
         name: "MY-subscription".to_owned(),
@@ -458,7 +458,7 @@ fn of_topic(topic: &str) -> Owner {
 fn files_in_a_shared_folder_are_separated_by_owner() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+        let world = DeadLetterService::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         let topics = ["/topics/heat", "/topics/cold"];
         for (number, topic) in (1..).zip(topics) {
@@ -478,8 +478,8 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
                 .await;
         }
         let of = |number: u32, topic: usize, others: &[&str]| DeadLetterLocation {
-            owner: Some(of_topic(topics[topic])),
-            others: others.iter().map(|topic| of_topic(topic)).collect(),
+            owner: Some(topic_owner(topics[topic])),
+            others: others.iter().map(|topic| topic_owner(topic)).collect(),
             ..location(subscription_key(number))
         };
         let page = async |location: &DeadLetterLocation| {
@@ -579,18 +579,18 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
 
 #[test]
 fn the_name_of_a_file_identifies_its_subscription() {
-    let owner = of_topic("/topics/heat");
+    let owner = topic_owner("/topics/heat");
     let first = owner.new_guid([1; 8]);
     let second = owner.new_guid([2; 8]);
     assert_ne!(first, second);
     assert_eq!(first, owner.new_guid([1; 8]));
-    assert_ne!(first, of_topic("/topics/cold").new_guid([1; 8]));
+    assert_ne!(first, topic_owner("/topics/cold").new_guid([1; 8]));
     // Names and ids are compared without case; and a GUID has the usual form.
     assert_eq!(
         first,
         Owner {
             name: "my-SUBSCRIPTION".to_owned(),
-            ..of_topic("/Topics/HEAT")
+            ..topic_owner("/Topics/HEAT")
         }
         .new_guid([1; 8])
     );

@@ -6,7 +6,7 @@ use gridhook::{dead_letter::DeadLetterTotals, journal::JournalState, store::Stor
 
 use super::{
     subscription_key, target,
-    world::{START, World, files, ids, run},
+    world::{DeadLetterService, START, files, ids, run},
 };
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
@@ -21,7 +21,7 @@ fn expected() -> Vec<String> {
         .collect()
 }
 
-async fn finish(world: &World) -> DeadLetterTotals {
+async fn finish(world: &DeadLetterService) -> DeadLetterTotals {
     let _actor = world.actor();
     for (subscription_key, due) in world.journal.reader_pool().all_dead().expect("read") {
         world.enqueue(subscription_key, target("letters"), due);
@@ -53,7 +53,7 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
     } = kill;
     let memory = MemoryStore::new();
     let folder = tempfile::tempdir().expect("a folder");
-    let world = World::on(through(memory.clone()), folder.path(), START);
+    let world = DeadLetterService::on(through(memory.clone()), folder.path(), START);
     world
         .add_dead_letters(
             subscription_key(1),
@@ -82,7 +82,7 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
 
     let memory = memory.crash(kept);
     // The clock was set back: a new dead letter is due before those in the file.
-    let world = World::on(through(memory), folder.path(), START);
+    let world = DeadLetterService::on(through(memory), folder.path(), START);
     if more_meanwhile > 0 {
         world
             .add_dead_letters(subscription_key(1), more_meanwhile, START)

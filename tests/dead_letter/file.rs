@@ -66,9 +66,31 @@ fn blob_created() -> Event {
 #[test]
 fn an_event_grid_event_is_written_as_in_the_sample() {
     let _rows = crate::spec::shows(&[
-        "S000-126", "S000-128", "S000-129", "S000-130", "S000-131", "S000-132", "S000-133",
-        "S003-094", "S003-102", "S003-103", "S003-104", "S003-105", "S003-106", "S003-107",
-        "S003-108", "S003-109", "S003-110", "S003-111",
+        "S000-126, S003-103: A dead-lettered event in the Event Grid schema keeps the properties \
+         of the delivered event (id, eventTime, eventType, dataVersion, metadataVersion, topic, \
+         subject, data), unchanged.",
+        "S000-128, S003-102: A dead-lettered event in the Event Grid schema adds, at top level \
+         after data, the properties deadLetterReason, deliveryAttempts, lastDeliveryOutcome, \
+         publishTime and lastDeliveryAttemptTime.",
+        "S000-129, S003-105: In the dead-lettered Event Grid schema example, deadLetterReason is \
+         the string MaxDeliveryAttemptsExceeded.",
+        "S000-130, S003-106: In the dead-lettered Event Grid schema example, deliveryAttempts is \
+         the JSON number 1.",
+        "S000-131, S003-107: In the dead-lettered Event Grid schema example, lastDeliveryOutcome \
+         is the string NotFound.",
+        "S000-132, S003-108: In the dead-lettered Event Grid schema example, publishTime is \
+         2020-08-13T17:18:14.0265758Z (seven fractional digits), which is later than eventTime.",
+        "S000-133, S003-109: In the dead-lettered Event Grid schema example, \
+         lastDeliveryAttemptTime is 2020-08-13T17:18:14.0465788Z (seven fractional digits), which \
+         is later than publishTime.",
+        "S003-094: Events and dead-lettered events come in three delivery schema formats: Event \
+         Grid schema, CloudEvents 1.0 schema and custom schema.",
+        "S003-104: In the Event Grid schema, the dead-letter properties stand at the top level of \
+         the event, after data.",
+        "S003-110: In the dead-letter examples that have both times, lastDeliveryAttemptTime is \
+         not earlier than publishTime.",
+        "S003-111: An event can be dead-lettered with deadLetterReason \
+         MaxDeliveryAttemptsExceeded, deliveryAttempts 1 and lastDeliveryOutcome NotFound.",
     ]);
     check(
         FORM,
@@ -138,9 +160,28 @@ fn a_dead_letter_of_a_replay_names_its_job() {
 #[test]
 fn a_cloud_event_is_written_as_in_the_sample_with_names_in_lower_case() {
     let _rows = crate::spec::shows(&[
-        "S000-175", "S000-176", "S000-177", "S000-178", "S000-179", "S000-180", "S000-181",
-        "S003-094", "S003-116", "S003-117", "S003-118", "S003-119", "S003-120", "S003-121",
-        "S003-122", "S003-123", "S003-124",
+        "S000-175, S003-117: A dead-lettered event in the CloudEvents schema keeps the properties \
+         of the delivered event (id, source, dataversion, subject, type, datacontenttype, data), \
+         unchanged.",
+        "S000-176, S003-116: A dead-lettered event in the CloudEvents schema adds, at top level \
+         after data, the all-lower-case properties deadletterreason, deliveryattempts, \
+         lastdeliveryoutcome and publishtime.",
+        "S000-177, S003-120: In the dead-lettered CloudEvents example, deadletterreason is the \
+         string MaxDeliveryAttemptsExceeded.",
+        "S000-178, S003-121: In the dead-lettered CloudEvents example, deliveryattempts is the \
+         JSON number 1.",
+        "S000-179, S003-122: In the dead-lettered CloudEvents example, lastdeliveryoutcome is the \
+         string NotFound.",
+        "S000-180, S003-123: In the dead-lettered CloudEvents example, publishtime is \
+         2020-08-13T21:21:36.4018726Z (UTC, seven fractional digits).",
+        "S000-181, S003-124: The dead-lettered CloudEvents example, as printed, has no property \
+         for the time of the last delivery attempt.",
+        "S003-094: Events and dead-lettered events come in three delivery schema formats: Event \
+         Grid schema, CloudEvents 1.0 schema and custom schema.",
+        "S003-118: In the CloudEvents 1.0 schema, the dead-letter properties are spelled entirely \
+         in lower case.",
+        "S003-119: In the CloudEvents 1.0 schema, the dead-letter properties stand at the top \
+         level of the event, after data.",
     ]);
     let wire = r#"{
     "id": "caee971c-3ca0-4254-8f99-1395b394588e",
@@ -262,9 +303,36 @@ fn a_custom_event_delivered_as_a_cloud_event_is_dead_lettered_as_one() {
 #[test]
 fn the_specification_s_custom_event_is_dead_lettered_in_its_envelope() {
     let _rows = crate::spec::shows(&[
-        "S000-184", "S000-185", "S000-186", "S000-190", "S000-195", "S003-094", "S003-127",
-        "S003-128", "S003-129", "S003-130", "S003-131", "S003-132", "S003-133", "S003-134",
-        "S003-135", "S003-136", "S003-137", "S003-138",
+        "S000-184, S003-127: A dead-lettered event in the custom schema is wrapped in an Event \
+         Grid envelope with the properties id, eventTime, eventType, dataVersion, metadataVersion, \
+         topic, subject, deadLetterReason, deliveryAttempts, lastDeliveryOutcome, publishTime, \
+         lastDeliveryAttemptTime and data, in this order.",
+        "S000-185, S003-130: In the dead-lettered custom schema example, id is a GUID string \
+         (8bc07e6f-0885-4729-90e4-7c3f052bd754) that does not occur in the original event.",
+        "S000-186, S003-131: In the dead-lettered custom schema example, eventTime is equal to \
+         publishTime (2020-08-13T18:11:29.4121391Z).",
+        "S000-190, S003-135: In the dead-lettered custom schema example, topic is the resource \
+         path of the topic, of the form \
+         /subscriptions/.../resourceGroups/.../providers/Microsoft.EventGrid/topics/<topic-name>.",
+        "S000-195: In the dead-lettered custom schema example, lastDeliveryAttemptTime is \
+         2020-08-13T18:11:29.4277644Z, which is later than publishTime.",
+        "S003-094: Events and dead-lettered events come in three delivery schema formats: Event \
+         Grid schema, CloudEvents 1.0 schema and custom schema.",
+        "S003-128: In the custom schema, data of the dead-lettered event is the publisher's whole \
+         original object, unchanged.",
+        "S003-129: In the custom schema, the dead-letter properties stand at the top level of the \
+         envelope, before data.",
+        "S003-132: In the custom schema's dead-letter example, eventType is myEventType although \
+         the original object's myEventType property is fooEventType.",
+        "S003-133: In the custom schema's dead-letter example, dataVersion is \"1.0\".",
+        "S003-134: In the custom schema's dead-letter example, metadataVersion is the string \
+         \"1\".",
+        "S003-136: In the custom schema's dead-letter example, subject is subjectDefault, a value \
+         that is not in the original object.",
+        "S003-137: In the custom schema's dead-letter example, deadLetterReason is \
+         MaxDeliveryAttemptsExceeded, deliveryAttempts is 1 and lastDeliveryOutcome is NotFound.",
+        "S003-138: In the custom schema's dead-letter example, publishTime and \
+         lastDeliveryAttemptTime are UTC times with seven fractional digits and a trailing Z.",
     ]);
     let sent = include_str!("../data/my-event.custom.json");
     let default = |text: &str| {
@@ -369,7 +437,10 @@ fn data_is_byte_for_byte_what_was_published() {
 
 #[test]
 fn the_event_of_a_dead_letter_is_what_it_was_before() {
-    let _rows = crate::spec::shows(&["S000-101", "S002-039", "S003-078"]);
+    let _rows = crate::spec::shows(&[
+        "S000-101, S002-039, S003-078: Undelivered events can be pulled from the dead-letter \
+         storage so that their delivery can be resumed.",
+    ]);
     let wire = r#"{"id":"a","eventTime":"2020-08-13T17:18:13Z","eventType":"T","dataVersion":"1","metadataVersion":"1","topic":"/t","subject":"s","data":{ "a" : 1.0 }}"#;
     let cloud = r#"{"specversion":"1.0","id":"a","source":"/s","type":"T","tenant":"x","data":{ "a" : 1.0 }}"#;
     let own = r#"{ "deadLetterReason": "mine", "data": 5 }"#;

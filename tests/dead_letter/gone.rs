@@ -11,7 +11,7 @@ use object_store::{
 
 use super::{
     subscription_key, target,
-    world::{START, World, run},
+    world::{DeadLetterService, START, run},
 };
 use crate::support::memory_store::MemoryStore;
 
@@ -72,9 +72,12 @@ impl ObjectStore for Gone {
 
 #[test]
 fn without_a_destination_dead_letters_are_dropped_at_once_if_the_edition_says_so() {
-    let _rows = crate::spec::shows(&["S000-019"]);
+    let _rows = crate::spec::shows(&[
+        "S000-019: A dead-lettered event is dropped when its dead-letter destination is not found.",
+    ]);
     run(async {
-        let world = World::over(&MemoryStore::new(), Sink::over_store(Arc::new(Gone)), START);
+        let world =
+            DeadLetterService::over(&MemoryStore::new(), Sink::over_store(Arc::new(Gone)), START);
         let _actor = world.actor();
         for subscription in [1, 2] {
             world

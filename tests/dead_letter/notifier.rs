@@ -20,7 +20,7 @@ use gridhook::{
 
 use super::{
     subscription_key, target,
-    world::{START, World, files, ids, run},
+    world::{DeadLetterService, START, files, ids, run},
 };
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
@@ -79,15 +79,15 @@ fn place(filed: &FileWritten) -> PathBuf {
     url.to_file_path().expect("of a file")
 }
 
-fn world(memory: &MemoryStore, folder: &Path, notifications: &Notifications) -> World {
+fn world(memory: &MemoryStore, folder: &Path, notifications: &Notifications) -> DeadLetterService {
     let sink = Sink::in_folder(folder).expect("a folder");
-    World::with_notifier(memory, sink, START, |journal| {
+    DeadLetterService::with_notifier(memory, sink, START, |journal| {
         notifications.notifier(journal)
     })
 }
 
 /// 5 dead letters make 2 files.
-async fn five_wait(world: &World) {
+async fn five_wait(world: &DeadLetterService) {
     world
         .add_dead_letters(subscription_key(1), 5, START.after(Duration::from_secs(1)))
         .await;

@@ -92,8 +92,18 @@ fn in_the_basic_tier_a_store_is_tried_for_four_hours() {
 #[test]
 fn in_namespaces_a_store_is_tried_for_two_days_or_for_as_many_as_the_subscription_says() {
     let _rows = crate::spec::shows(&[
-        "S001-099", "S001-101", "S001-102", "S001-103", "S001-104", "S001-105", "S001-107",
-        "S001-108",
+        "S001-099: Dead-letter writes are retried so that dead-lettered events become reachable \
+         soon after an outage of the dead-letter storage ends.",
+        "S001-101: The first wait in the dead-letter retry schedule is 10 seconds.",
+        "S001-102: The second wait in the dead-letter retry schedule is 1 minute.",
+        "S001-103: The third wait in the dead-letter retry schedule is 5 minutes.",
+        "S001-104: The dead-letter retry schedule is, in order, 10 seconds, 1 minute, 5 minutes.",
+        "S001-105: After the first 5-minute retry the service retries the dead-letter write every \
+         5 minutes until the maximum retry period is reached.",
+        "S001-107: The dead-letter retry period can be configured on the event subscription with \
+         the property deliveryRetryPeriodInDays.",
+        "S001-108: Dead-letter retries end at whichever is reached first: the maximum of 2 days or \
+         the period configured in deliveryRetryPeriodInDays.",
     ]);
     assert_schedule(&tries("namespace", None), 2 * 24 * 3600);
     assert_schedule(&tries("namespace", Some(2)), 2 * 24 * 3600);

@@ -17,7 +17,7 @@ use gridhook::{
 
 use super::{
     subscription_key, target,
-    world::{OPTIONS, START, World, ids, run},
+    world::{DeadLetterService, OPTIONS, START, ids, run},
 };
 use crate::support::memory_store::MemoryStore;
 
@@ -32,7 +32,7 @@ fn at(store: &str, folder: &str) -> DeadLetterTarget {
 type Targets = Arc<Mutex<BTreeMap<SubscriptionKey, DeadLetterTarget>>>;
 
 /// The stores `a` and `b`, folders below `root`, on the journal of `world`.
-fn stores(world: &World, root: &Path, targets: &Targets) -> DeadLetterStores {
+fn stores(world: &DeadLetterService, root: &Path, targets: &Targets) -> DeadLetterStores {
     let sinks = ["a", "b"].map(|name| {
         (
             name.to_owned(),
@@ -56,7 +56,7 @@ fn break_store(root: &Path) {
 }
 
 async fn until(
-    world: &World,
+    world: &DeadLetterService,
     stores: &DeadLetterStores,
     of: SubscriptionKey,
     enough: impl Fn(&DeadLetterTotals) -> bool,
@@ -83,7 +83,8 @@ async fn until(
 fn an_unreachable_store_does_not_delay_others() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
+        let world =
+            DeadLetterService::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
         let _actors: Vec<_> = stores
             .list_stores()
@@ -127,7 +128,8 @@ fn an_unreachable_store_does_not_delay_others() {
 fn dead_letters_for_a_lost_store_can_be_redirected() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
+        let world =
+            DeadLetterService::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let targets = Targets::default();
         let stores = stores(&world, folder.path(), &targets);
         let _actors: Vec<_> = stores
@@ -186,7 +188,8 @@ fn dead_letters_for_a_lost_store_can_be_redirected() {
 fn a_missing_store_keeps_its_dead_letters_in_the_journal() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
+        let world =
+            DeadLetterService::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
         world.add_dead_letters(subscription_key(1), 1, START).await;
         assert!(!stores.queue_waiting(WaitingDeadLetters {

@@ -42,7 +42,7 @@ pub(super) const OPTIONS: WriterOptions = WriterOptions {
     bytes_max: 1 << 20,
 };
 
-pub(super) struct World {
+pub(super) struct DeadLetterService {
     pub(super) journal: Journal,
     pub(super) dead_letters: DeadLetters,
     pub(super) hand: ManualClock,
@@ -50,7 +50,7 @@ pub(super) struct World {
     writer: WriterThreads,
 }
 
-impl World {
+impl DeadLetterService {
     /// A server on the content of `memory`, its clock at `now`, writing to `folder`.
     pub(super) fn start(memory: &MemoryStore, folder: &Path, now: Timestamp) -> Self {
         Self::over(memory, Sink::in_folder(folder).expect("a folder"), now)
@@ -268,10 +268,10 @@ pub(super) fn dead_letter_change(seq: Seq, due: Timestamp, dead: DeadLetterRecor
 }
 
 /// Runs a test with a new server and its folder, and stops the server.
-pub(super) fn in_world(test: impl AsyncFnOnce(&World, &Path)) {
+pub(super) fn in_world(test: impl AsyncFnOnce(&DeadLetterService, &Path)) {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+        let world = DeadLetterService::start(&MemoryStore::new(), folder.path(), START);
         test(&world, folder.path()).await;
         world.stop().await;
     });

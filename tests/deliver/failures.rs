@@ -60,7 +60,10 @@ async fn check(
 #[actix_rt::test]
 async fn silence_in_any_phase_is_a_timeout() {
     let _rows = crate::spec::shows(&[
-        "S000-021", "S000-022", "S002-007", "S002-008", "S003-041", "S003-042",
+        "S000-021, S002-007, S003-041: Event Grid waits 30 seconds for a response after delivering \
+         a message.",
+        "S000-022, S002-008, S003-042: If the endpoint has not responded after 30 seconds, the \
+         message is queued for retry.",
     ]);
     let pause = Duration::from_millis(20);
     let slow_head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec();

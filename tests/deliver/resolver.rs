@@ -259,7 +259,7 @@ async fn addresses_are_called_ipv6_first_and_in_turns() {
     let v6 = Endpoint::start_at("::1", vec![answer(201, "", "")]);
     let four = v4.address();
     let six = v6.address();
-    let closed6 = [(); 2].map(|()| ReservedPort::of(Ipv6Addr::LOCALHOST.into()));
+    let closed6 = [(); 2].map(|()| ReservedPort::at_address(Ipv6Addr::LOCALHOST.into()));
     let closed4 = ReservedPort::new();
     let refused6 = closed6.each_ref().map(|port| port.address);
     let refused4 = closed4.address;

@@ -92,7 +92,7 @@ fn an_invalid_secret_is_refused_and_not_repeated() {
         assert_eq!(error, SigningKeyError::Secret(1), "{bad}");
         let reported = error.to_string();
         assert!(
-            reported.starts_with("signing.secrets[1] cannot be used; allowed are whsec_"),
+            reported.starts_with("signing.secrets[1] cannot be used; expected whsec_"),
             "{reported}"
         );
         assert!(bad.len() < 8 || !reported.contains(bad), "{reported}");

@@ -88,7 +88,7 @@ fn a_broker_that_accepts_connections_and_says_nothing_is_tried_again() {
     server.subscribe(
         "orders",
         "queue",
-        &SubscriptionSpec::of("").also(&json!({}), &destination),
+        &SubscriptionSpec::new("").also(&json!({}), &destination),
     );
     server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
     wait_for("the suspension", LONG, || {
@@ -121,7 +121,7 @@ fn amqp_messages_are_persistent_and_one_that_no_queue_takes_is_sent_again_until_
             "deliveryAttributeMappings": mappings});
         let destination =
             json!({"destination": {"endpointType": "Amqp", "properties": properties}});
-        SubscriptionSpec::of("").also(&json!({}), &destination)
+        SubscriptionSpec::new("").also(&json!({}), &destination)
     };
     for (exchange, routing_key) in [("", "missing"), ("missing", "orders")] {
         let answer = server.ask_for("orders", "missing", &spec(exchange, routing_key));
@@ -195,7 +195,7 @@ fn an_event_waits_for_a_login_that_the_broker_accepts() {
     server.subscribe(
         "orders",
         "queue",
-        &SubscriptionSpec::of("").also(&json!({}), &destination),
+        &SubscriptionSpec::new("").also(&json!({}), &destination),
     );
     let ids: Vec<String> = (0..10).map(|id| id.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));

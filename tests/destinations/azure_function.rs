@@ -117,7 +117,7 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
     });
     let destination =
         json!({"destination": {"endpointType": "AzureFunction", "properties": properties}});
-    let spec = SubscriptionSpec::of("").also(&json!({}), &destination);
+    let spec = SubscriptionSpec::new("").also(&json!({}), &destination);
     server.subscribe("orders", "function", &spec);
     let view = server.get_subscription("orders", "function").json();
     let shown = &view["properties"]["destination"];
@@ -160,7 +160,7 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
     );
     // A subscription of the same name and destination has its own secret.
     let other = server.topic("bills", "EventGridSchema");
-    let spec = SubscriptionSpec::of("").also(&json!({}), &change(&destination));
+    let spec = SubscriptionSpec::new("").also(&json!({}), &change(&destination));
     server.subscribe("bills", "function", &spec);
     server.publish("bills", &other, &load::body(&["green".to_owned()], "/load"));
     wait_for("its secret", LONG, || {
@@ -188,10 +188,10 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
 
     for (id, says) in [
         ("app", "/functions/NAME"),
-        ("other/functions/bill", "allowed is one of app"),
+        ("other/functions/bill", "expected one of app"),
     ] {
         let properties = json!({"endpointType": "AzureFunction", "properties": {"resourceId": id}});
-        let spec = SubscriptionSpec::of("").also(&json!({}), &json!({"destination": properties}));
+        let spec = SubscriptionSpec::new("").also(&json!({}), &json!({"destination": properties}));
         let answer = server.ask_for("orders", "wrong", &spec);
         assert!(
             answer.status == 400 && answer.text().contains(says),

@@ -91,7 +91,7 @@ fn an_event_waits_for_credentials_that_a_service_accepts() {
         server.subscribe(
             "orders",
             "hook",
-            &SubscriptionSpec::of("").also(&json!({}), &destination),
+            &SubscriptionSpec::new("").also(&json!({}), &destination),
         );
         server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
 

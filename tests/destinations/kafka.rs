@@ -135,7 +135,7 @@ fn records_whose_answer_was_lost_are_there_once() {
     server.subscribe(
         "orders",
         "queue",
-        &SubscriptionSpec::of("").also(&json!({}), &destination),
+        &SubscriptionSpec::new("").also(&json!({}), &destination),
     );
     let delivered = |count: u64| {
         wait_for("the answer", LONG, || {
@@ -188,7 +188,7 @@ fn a_broker_that_is_killed_in_the_middle_of_deliveries_has_each_event_once() {
     server.subscribe(
         "orders",
         "queue",
-        &SubscriptionSpec::of("").also(&json!({}), &destination),
+        &SubscriptionSpec::new("").also(&json!({}), &destination),
     );
     let pause = Duration::from_millis(5);
     let rate = Rate {
@@ -258,7 +258,7 @@ fn properties_become_keys_and_headers_of_records() {
         ),
     ] {
         let destination = json!({"destination": {"endpointType": kind, "properties": properties}});
-        let spec = SubscriptionSpec::of("")
+        let spec = SubscriptionSpec::new("")
             .also(&json!({}), &destination)
             .schema("CloudEventSchemaV1_0");
         server.subscribe("orders", name, &spec);
@@ -269,7 +269,7 @@ fn properties_become_keys_and_headers_of_records() {
     let answer = server.ask_for(
         "orders",
         "missing",
-        &SubscriptionSpec::of("").also(&json!({}), &missing),
+        &SubscriptionSpec::new("").also(&json!({}), &missing),
     );
     assert!(
         answer.status == 400 && answer.text().contains("the topic missing does not exist"),
@@ -348,7 +348,7 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
     let url = format!("kafkas://{}", kafka.address());
     let destination = json!({"destination": {"endpointType": "Kafka",
         "properties": {"resourceId": "service", "topicName": "orders"}}});
-    let spec = SubscriptionSpec::of("").also(&json!({}), &destination);
+    let spec = SubscriptionSpec::new("").also(&json!({}), &destination);
     let start = |roots: &str, password: &str| {
         Server::start(&[
             ("DELIVERY__RESOURCES__SERVICE__URL", &url),
@@ -449,7 +449,7 @@ fn connections_are_made_anew_with_each_access_token_before_the_broker_closes_the
     ]);
     let key = server.topic("orders", "EventGridSchema");
     let destination = json!({"destination": {"endpointType": "Kafka", "properties": cluster.properties("orders")}});
-    let spec = SubscriptionSpec::of("").also(&json!({}), &destination);
+    let spec = SubscriptionSpec::new("").also(&json!({}), &destination);
     let refused = server.ask_for("orders", "queue", &spec);
     assert!(
         refused.status == 400 && refused.text().contains("cannot be reached"),

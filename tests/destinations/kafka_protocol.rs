@@ -113,7 +113,7 @@ fn refusal(broker: SocketAddr, credentials: &[(&str, &str)]) -> String {
     let response = server.ask_for(
         "orders",
         "queue",
-        &SubscriptionSpec::of("").also(&json!({}), &destination),
+        &SubscriptionSpec::new("").also(&json!({}), &destination),
     );
     assert_eq!(response.status, 400, "{}", response.text());
     response.text().replace(&broker.to_string(), "BROKER")

@@ -67,7 +67,7 @@ trait Service {
 /// A subscription that delivers to `name`. What is given up goes to the container `letters`.
 fn spec<S: Service>(service: &S, name: &str) -> SubscriptionSpec {
     let destination = json!({"endpointType": S::KIND, "properties": service.properties(name)});
-    SubscriptionSpec::of("")
+    SubscriptionSpec::new("")
         .also(&json!({}), &json!({"destination": destination}))
         .dead_letters("letters")
 }
@@ -191,12 +191,12 @@ fn names_are_checked<S: Service>(server: &Server, service: &S) {
     let answer = server.ask_for(
         "orders",
         "wrong",
-        &SubscriptionSpec::of("").also(&json!({}), &elsewhere),
+        &SubscriptionSpec::new("").also(&json!({}), &elsewhere),
     );
     let text = answer.text();
     assert_eq!(answer.status, 400, "{text}");
     assert!(
-        text.contains("elsewhere") && text.contains("allowed is one of service"),
+        text.contains("elsewhere") && text.contains("expected one of service"),
         "{text}"
     );
     let mut unknown = spec(service, "orders").properties();
@@ -204,7 +204,7 @@ fn names_are_checked<S: Service>(server: &Server, service: &S) {
     let answer = server.ask_for(
         "orders",
         "wrong",
-        &SubscriptionSpec::of("").also(&json!({}), &unknown),
+        &SubscriptionSpec::new("").also(&json!({}), &unknown),
     );
     let text = answer.text();
     assert_eq!(answer.status, 400, "{text}");

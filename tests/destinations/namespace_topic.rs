@@ -22,7 +22,7 @@ fn spec(name: &str, schema: &str) -> SubscriptionSpec {
     let properties = json!({"resourceId": format!("{NAMESPACES}/plant/topics/{name}")});
     let destination =
         json!({"destination": {"endpointType": "NamespaceTopic", "properties": properties}});
-    SubscriptionSpec::of("")
+    SubscriptionSpec::new("")
         .also(&json!({}), &destination)
         .schema(schema)
 }

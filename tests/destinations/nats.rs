@@ -94,7 +94,7 @@ fn properties_become_headers_of_nats_messages_and_each_subscription_has_its_ids(
     let properties = json!({"resourceId": "service", "subject": "orders", "deliveryAttributeMappings": mappings});
     let destination = json!({"destination": {"endpointType": "Nats", "properties": properties}});
     for name in ["first", "second"] {
-        let spec = SubscriptionSpec::of("")
+        let spec = SubscriptionSpec::new("")
             .also(&json!({}), &destination)
             .schema("CloudEventSchemaV1_0");
         server.subscribe("orders", name, &spec);
@@ -104,7 +104,7 @@ fn properties_become_headers_of_nats_messages_and_each_subscription_has_its_ids(
     let answer = server.ask_for(
         "orders",
         "missing",
-        &SubscriptionSpec::of("").also(&json!({}), &missing),
+        &SubscriptionSpec::new("").also(&json!({}), &missing),
     );
     assert!(
         answer.status == 400 && answer.text().contains("no stream takes the subject"),
@@ -156,7 +156,7 @@ fn an_event_whose_subject_no_stream_takes_is_sent_again_until_one_does() {
     server.subscribe(
         "orders",
         "queue",
-        &SubscriptionSpec::of("").also(&json!({}), &destination),
+        &SubscriptionSpec::new("").also(&json!({}), &destination),
     );
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
     wait_for("the attempt", LONG, || {

@@ -32,7 +32,7 @@ fn start(endpoint: &Endpoint) -> Server {
 
 fn spec(kind: &str, resource_id: &str) -> SubscriptionSpec {
     let destination = json!({"endpointType": kind, "properties": {"resourceId": resource_id}});
-    SubscriptionSpec::of("")
+    SubscriptionSpec::new("")
         .also(&json!({}), &json!({"destination": destination}))
         .dead_letters("letters")
 }

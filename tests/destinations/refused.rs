@@ -12,14 +12,14 @@ fn destinations_that_cannot_be_are_refused_by_name() {
         ("HybridConnection", "Azure Relay"),
         ("PartnerDestination", "no partners"),
         ("MonitorAlert", "no Azure Monitor"),
-        ("Pigeon", "allowed are WebHook, Amqp"),
+        ("Pigeon", "expected WebHook, Amqp"),
     ] {
         let destination =
             json!({"destination": {"endpointType": kind, "properties": {"resourceId": "r"}}});
         let answer = server.ask_for(
             "orders",
             "none",
-            &SubscriptionSpec::of("").also(&json!({}), &destination),
+            &SubscriptionSpec::new("").also(&json!({}), &destination),
         );
         let status = answer.status;
         let text = answer.text();

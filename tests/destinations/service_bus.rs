@@ -214,7 +214,7 @@ fn delivery_properties_become_broker_properties_of_a_service_bus_topic() {
         json!({"resourceId": "service/topics/orders", "deliveryAttributeMappings": mappings});
     let destination =
         json!({"destination": {"endpointType": "ServiceBusTopic", "properties": properties}});
-    let spec = SubscriptionSpec::of("")
+    let spec = SubscriptionSpec::new("")
         .also(&json!({}), &destination)
         .schema("CloudEventSchemaV1_0");
     server.subscribe("orders", "topic", &spec);
@@ -256,7 +256,7 @@ fn delivery_properties_become_broker_properties_of_a_service_bus_topic() {
     let answer = server.ask_for(
         "orders",
         "wrong",
-        &SubscriptionSpec::of("").also(&json!({}), &wrong),
+        &SubscriptionSpec::new("").also(&json!({}), &wrong),
     );
     assert!(
         answer.status == 400 && answer.text().contains("/topics/NAME"),

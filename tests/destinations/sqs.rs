@@ -200,7 +200,7 @@ fn delivery_properties_become_attributes_and_groups_of_sqs_messages() {
     server.subscribe(
         "orders",
         "queue",
-        &SubscriptionSpec::of("").also(&json!({}), &destination),
+        &SubscriptionSpec::new("").also(&json!({}), &destination),
     );
     let ids: Vec<String> = (0..25).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "blue"));
@@ -289,7 +289,7 @@ fn a_request_to_sqs_has_the_signature_that_aws_computes() {
     server.subscribe(
         "orders",
         "queue",
-        &SubscriptionSpec::of("").also(&json!({}), &destination),
+        &SubscriptionSpec::new("").also(&json!({}), &destination),
     );
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
     wait_for("the delivery", LONG, || {
@@ -331,7 +331,7 @@ fn each_message_of_a_request_to_sqs_has_a_result_of_its_own() {
         server.subscribe(
             "orders",
             "queue",
-            &SubscriptionSpec::of("").also(&json!({}), &destination),
+            &SubscriptionSpec::new("").also(&json!({}), &destination),
         );
         server.operate("orders", "queue", "hold");
         let ids = ["stored", "bad", "again"].map(str::to_owned);

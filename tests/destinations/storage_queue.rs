@@ -128,7 +128,7 @@ fn a_shared_access_signature_adds_messages_that_live_as_long_as_the_subscription
     server.subscribe(
         "orders",
         "queue",
-        &SubscriptionSpec::of("").also(&json!({}), &destination),
+        &SubscriptionSpec::new("").also(&json!({}), &destination),
     );
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
     wait_for("the delivery", LONG, || {

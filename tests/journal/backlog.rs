@@ -32,13 +32,13 @@ const SLOW: SubscriptionKey = SubscriptionKey {
 /// Slightly more than ten requests of a kilobyte each.
 const BOUND: u64 = 10_500;
 
-struct Fixture {
+struct BoundedJournal {
     journal: Journal,
     writer: WriterThreads,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Fixture {
+impl BoundedJournal {
     fn start(store: &Arc<dyn Store>, when_full: BacklogFullPolicy) -> Self {
         let limits = BacklogLimits {
             backlog: Some(BacklogBound {
@@ -143,7 +143,7 @@ fn check(rule: impl Fn(&Arc<dyn Store>)) {
 #[test]
 fn a_part_of_a_spread_topic_has_its_part_of_the_bound() {
     check(|store| {
-        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
+        let queue = BoundedJournal::start(store, BacklogFullPolicy::Refuse);
         // Before the partition is there, as at the creation of a topic.
         queue.journal.divide_backlog(PARTITION, 4);
         queue.found();
@@ -158,7 +158,7 @@ fn a_part_of_a_spread_topic_has_its_part_of_the_bound() {
 #[test]
 fn at_the_bound_one_partition_is_refused_until_its_laggard_has_read_on() {
     check(|store| {
-        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
+        let queue = BoundedJournal::start(store, BacklogFullPolicy::Refuse);
         queue.found();
         assert_eq!(
             queue.fill(),
@@ -191,7 +191,7 @@ fn at_the_bound_one_partition_is_refused_until_its_laggard_has_read_on() {
 #[test]
 fn a_bound_holds_after_a_restart_and_a_log_that_all_subscriptions_passed_does_not_count() {
     check(|store| {
-        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
+        let queue = BoundedJournal::start(store, BacklogFullPolicy::Refuse);
         queue.found();
         for _ in 0..5 {
             let end = Seq(queue.journal.log_end(PARTITION).expect("founded").next.0);
@@ -201,7 +201,7 @@ fn a_bound_holds_after_a_restart_and_a_log_that_all_subscriptions_passed_does_no
         }
         queue.fill();
         queue.stop();
-        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
+        let queue = BoundedJournal::start(store, BacklogFullPolicy::Refuse);
         assert_eq!(queue.fill().0, 0, "still full");
         let end = queue.journal.log_end(PARTITION).expect("founded").next.0;
         queue.read(QUICK, end);
@@ -214,7 +214,7 @@ fn a_bound_holds_after_a_restart_and_a_log_that_all_subscriptions_passed_does_no
 #[test]
 fn without_subscriptions_there_is_no_backlog_and_a_deleted_one_holds_up_no_publisher() {
     check(|store| {
-        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
+        let queue = BoundedJournal::start(store, BacklogFullPolicy::Refuse);
         queue.found();
         for _ in 0..50 {
             queue.publish(OTHER).expect("nobody lags behind");
@@ -235,7 +235,7 @@ fn without_subscriptions_there_is_no_backlog_and_a_deleted_one_holds_up_no_publi
 #[test]
 fn with_the_oldest_given_up_the_overflow_is_reported_before_the_bound_and_with_its_end() {
     check(|store| {
-        let queue = Fixture::start(store, BacklogFullPolicy::Expire);
+        let queue = BoundedJournal::start(store, BacklogFullPolicy::Expire);
         queue.found();
         queue.read(QUICK, 1);
         for _ in 0..9 {

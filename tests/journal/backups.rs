@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use super::{copy_folder, keys_in, put};
 
 /// A store in a data folder, with a folder for backups next to it.
-struct Fixture {
+struct StoreWithBackups {
     folder: TempDir,
     store: Arc<RocksStore>,
     backups: Backups,
@@ -36,7 +36,7 @@ fn go_on(_: BackupProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-impl Fixture {
+impl StoreWithBackups {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
@@ -116,7 +116,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
-    let queue = Fixture::new();
+    let queue = StoreWithBackups::new();
     for (round, name) in ["one", "two", "three"].iter().enumerate() {
         queue.fill(round as u32 * 50, (round as u32 + 1) * 50);
         if round == 1 {
@@ -144,7 +144,7 @@ fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
 
 #[test]
 fn other_users_can_read_neither_a_backup_nor_what_was_restored() {
-    let queue = Fixture::new();
+    let queue = StoreWithBackups::new();
     queue.fill(0, 5);
     queue.back_up("backup");
     queue.restore("backup", "back").expect("restored");
@@ -178,7 +178,7 @@ fn other_users_can_read_neither_a_backup_nor_what_was_restored() {
 
 #[test]
 fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
-    let queue = Fixture::new();
+    let queue = StoreWithBackups::new();
     queue.fill(0, 50);
     queue.store.compact_log().expect("compacted");
     queue.fill(50, 60);
@@ -230,7 +230,7 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
 
 #[test]
 fn a_restore_reads_regular_files_and_no_more_than_the_manifest_names() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithBackups::new();
     fixture.fill(0, 10);
     let made = fixture.back_up("backup");
     let token = fixture.path("backup").join("admin-token");
@@ -274,7 +274,7 @@ fn a_restore_reads_regular_files_and_no_more_than_the_manifest_names() {
 
 #[test]
 fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by_its_watermark() {
-    let queue = Fixture::new();
+    let queue = StoreWithBackups::new();
     queue.fill(0, 50);
     let mut manifest = queue.back_up("backup").manifest;
     let logs = manifest
@@ -306,7 +306,7 @@ fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by
 
 #[test]
 fn a_folder_that_is_no_backup_or_unfinished_or_newer_is_refused() {
-    let queue = Fixture::new();
+    let queue = StoreWithBackups::new();
     queue.fill(0, 5);
     let error = queue
         .restore("data", "back")
@@ -361,7 +361,7 @@ fn a_folder_that_is_no_backup_or_unfinished_or_newer_is_refused() {
 
 #[test]
 fn nothing_that_is_there_is_written_over() {
-    let queue = Fixture::new();
+    let queue = StoreWithBackups::new();
     queue.fill(0, 5);
     let turn = queue.backups.acquire_permit().expect("nobody else");
     let refusal = |path: &Path| {
@@ -427,7 +427,7 @@ fn nothing_that_is_there_is_written_over() {
 
 #[test]
 fn a_cancelled_backup_leaves_nothing_and_the_next_one_may_begin() {
-    let queue = Fixture::new();
+    let queue = StoreWithBackups::new();
     queue.fill(0, 600);
     let folder = queue.path("backup");
     for pieces in 0..100 {
@@ -466,7 +466,7 @@ fn a_cancelled_backup_leaves_nothing_and_the_next_one_may_begin() {
 
 #[test]
 fn files_of_a_killed_check_are_gone_after_the_next_start() {
-    let queue = Fixture::new();
+    let queue = StoreWithBackups::new();
     queue.fill(0, 5);
     queue
         .store
@@ -481,7 +481,7 @@ fn files_of_a_killed_check_are_gone_after_the_next_start() {
 
 #[test]
 fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
-    let queue = Fixture::new();
+    let queue = StoreWithBackups::new();
     queue.fill(0, 600);
     let turn = queue.backups.acquire_permit().expect("nobody else");
     let mut between = 600;

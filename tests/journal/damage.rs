@@ -48,7 +48,7 @@ const KINDS: [FileKind; 6] = [
 ];
 
 impl FileKind {
-    fn of(path: &Path) -> Option<Self> {
+    fn from_path(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         match name {
             "CURRENT" => Some(Self::Current),
@@ -340,11 +340,11 @@ fn judge(used: &Used, folder: &Path, read: Reader) -> Verdict {
         Some(place) if place == used.later.len() => Verdict::Harmless,
         Some(_) => Verdict::Tail,
         None => {
-            let missing = of_families(expected.keys().filter(|key| !records.contains_key(*key)));
+            let missing = count_families(expected.keys().filter(|key| !records.contains_key(*key)));
             let strange = records
                 .iter()
                 .filter(|(key, value)| expected.get(*key) != Some(*value));
-            let strange = of_families(strange.map(|(key, _)| key));
+            let strange = count_families(strange.map(|(key, _)| key));
             Verdict::Lost(format!(
                 "of {} records are missing {missing:?}, strange {strange:?}",
                 expected.len()
@@ -354,7 +354,9 @@ fn judge(used: &Used, folder: &Path, read: Reader) -> Verdict {
 }
 
 /// How many records of each family these are.
-fn of_families<'a>(keys: impl Iterator<Item = &'a (Family, Vec<u8>)>) -> BTreeMap<Family, usize> {
+fn count_families<'a>(
+    keys: impl Iterator<Item = &'a (Family, Vec<u8>)>,
+) -> BTreeMap<Family, usize> {
     let mut counts = BTreeMap::new();
     for (family, _) in keys {
         *counts.entry(*family).or_default() += 1;
@@ -371,7 +373,7 @@ fn files(folder: &Path, kind: FileKind) -> Vec<PathBuf> {
         .flatten()
         .map(|entry| entry.expect("an entry").path())
         .collect();
-    files.retain(|path| FileKind::of(path) == Some(kind));
+    files.retain(|path| FileKind::from_path(path) == Some(kind));
     files.sort();
     files
 }

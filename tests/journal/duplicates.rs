@@ -42,7 +42,7 @@ const WINDOW: Duration = Duration::from_secs(20);
 const START: Timestamp = Timestamp(1_000_000_000);
 const MICRO: Duration = Duration::from_micros(1);
 
-struct Fixture {
+struct ClockedJournal {
     journal: Journal,
     writer: WriterThreads,
     hand: ManualClock,
@@ -50,7 +50,7 @@ struct Fixture {
     runtime: tokio::runtime::Runtime,
 }
 
-impl Fixture {
+impl ClockedJournal {
     fn at(store: Arc<dyn Store>, now: Timestamp) -> Self {
         let (clock, hand) = Clock::new_manual(now);
         let limits = BacklogLimits::default();
@@ -245,7 +245,7 @@ proptest! {
     #[test]
     fn every_id_is_stored_once_in_each_window_whatever_fails(steps in prop::collection::vec(step(), 1..24)) {
         let mut store = MemoryStore::new();
-        let mut queue = Fixture::founded(&store, true);
+        let mut queue = ClockedJournal::founded(&store, true);
         let mut model = Model::default();
         for step in &steps {
             let now = queue.clock.now();
@@ -270,7 +270,7 @@ proptest! {
                     if *kept {
                         model.publish(ids, now);
                     }
-                    queue = Fixture::at(Arc::new(store.clone()), now);
+                    queue = ClockedJournal::at(Arc::new(store.clone()), now);
                     prop_assert_eq!(queue.publish(ids), model.publish(ids, now), "the same request \
                         again");
                 }
@@ -282,7 +282,7 @@ proptest! {
                 }
                 Step::Restart => {
                     queue.stop();
-                    queue = Fixture::at(Arc::new(store.clone()), now);
+                    queue = ClockedJournal::at(Arc::new(store.clone()), now);
                 }
                 Step::Wait(wait) => {
                     queue.hand.advance(*wait);
@@ -298,7 +298,7 @@ proptest! {
 #[test]
 fn two_copies_in_a_request_and_in_one_group_are_stored_once() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store, true);
+    let queue = ClockedJournal::founded(&store, true);
     assert_eq!(queue.publish(&[1, 2, 1, 1]), 2);
     let before = store.writes();
     let hold = store.hold();
@@ -330,9 +330,9 @@ fn two_copies_in_a_request_and_in_one_group_are_stored_once() {
 #[test]
 fn the_thread_that_syncs_does_not_look_ids_up() {
     let store = MemoryStore::new();
-    Fixture::founded(&store, true).stop();
+    ClockedJournal::founded(&store, true).stop();
     let recorded = RecordedStore::new(&store);
-    let queue = Fixture::at(Arc::new(recorded.clone()), START);
+    let queue = ClockedJournal::at(Arc::new(recorded.clone()), START);
     for id in 0..100 {
         assert_eq!(queue.publish(&[id, id + 1]), u32::from(id > 0));
     }
@@ -347,7 +347,7 @@ fn the_thread_that_syncs_does_not_look_ids_up() {
 #[test]
 fn ids_that_were_written_since_a_lookup_are_known_however_many_they_are() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store, true);
+    let queue = ClockedJournal::founded(&store, true);
     let window = Some(WINDOW);
     let many = 1_000..41_000;
     let ids = |of: std::ops::Range<u32>| sealed_of(of.map(|id| id.to_string()), 0);
@@ -379,7 +379,7 @@ fn ids_that_were_written_since_a_lookup_are_known_however_many_they_are() {
 #[test]
 fn the_window_ends_on_the_microsecond_and_a_duplicate_does_not_extend_it() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store, true);
+    let queue = ClockedJournal::founded(&store, true);
     assert_eq!(queue.publish(&[1]), 0);
     queue.hand.advance(WINDOW - MICRO);
     assert_eq!(queue.publish(&[1]), 1, "the last moment of the window");
@@ -392,7 +392,7 @@ fn the_window_ends_on_the_microsecond_and_a_duplicate_does_not_extend_it() {
 #[test]
 fn a_changed_window_counts_from_the_acceptance_and_a_longer_one_for_later_events() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store, true);
+    let queue = ClockedJournal::founded(&store, true);
     let publish = |id, window| {
         let asked = queue
             .journal
@@ -416,7 +416,7 @@ fn a_changed_window_counts_from_the_acceptance_and_a_longer_one_for_later_events
 #[test]
 fn ids_are_known_after_their_log_is_trimmed_and_forgotten_after_the_window() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store, false);
+    let queue = ClockedJournal::founded(&store, false);
     let ids: Vec<u8> = (0..200).collect();
     assert_eq!(queue.publish(&ids), 0);
     queue.hand.advance(Duration::from_secs(2));
@@ -461,7 +461,7 @@ fn ids_are_known_after_their_log_is_trimmed_and_forgotten_after_the_window() {
 #[test]
 fn a_topic_without_detection_writes_no_ids() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store, true);
+    let queue = ClockedJournal::founded(&store, true);
     for _ in 0..2 {
         let asked = queue
             .journal
@@ -482,7 +482,7 @@ fn a_topic_without_detection_writes_no_ids() {
 #[test]
 fn a_record_that_cannot_be_read_costs_no_event_and_is_reported() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store, true);
+    let queue = ClockedJournal::founded(&store, true);
     queue.publish(&[1]);
     let key = keys_in(&store, Family::PublishedIds, &[0], &[255]).remove(0);
     super::put(&store, Family::PublishedIds, key, vec![9, 9]);
@@ -510,7 +510,7 @@ fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
     let folder = scratch();
     let store =
         Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
-    let queue = Fixture::at(store.clone(), START);
+    let queue = ClockedJournal::at(store.clone(), START);
     queue
         .runtime
         .block_on(
@@ -551,14 +551,15 @@ fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
 #[test]
 fn times_and_windows_follow_a_clock_that_was_a_year_ahead_and_is_corrected() {
     let store = MemoryStore::new();
-    Fixture::founded(&store, true).stop();
+    ClockedJournal::founded(&store, true).stop();
     let year = Duration::from_secs(365 * 24 * 3_600);
-    let ahead = Fixture::at(Arc::new(store.clone()), START.after(year));
+    let ahead = ClockedJournal::at(Arc::new(store.clone()), START.after(year));
     assert_eq!(ahead.publish(&[1]), 0);
     ahead.stop();
     // Killed at once, and at another start.
     for start in 0..2 {
-        let corrected = Fixture::at(Arc::new(store.clone()), START.after(WINDOW * 10 * start));
+        let corrected =
+            ClockedJournal::at(Arc::new(store.clone()), START.after(WINDOW * 10 * start));
         for _ in 0..3 {
             let now = corrected.clock.now();
             let receipt = corrected.try_publish(&[1, 2]).expect("there is room");

@@ -64,7 +64,7 @@ fn bytes(record: &str) -> Vec<u8> {
 }
 
 /// The lines of a kind.
-fn of_kind(kind: &str) -> Vec<Vec<u8>> {
+fn fixtures_with_kind(kind: &str) -> Vec<Vec<u8>> {
     let lines = STORED
         .lines()
         .filter_map(|line| line.split_once(' '))
@@ -197,7 +197,7 @@ fn every_kind_of_record_is_stored_here_and_read_and_one_that_is_longer_or_of_no_
         "each kind has a line, and each line is of a kind"
     );
     for (kind, reads) in kinds {
-        for record in of_kind(kind) {
+        for record in fixtures_with_kind(kind) {
             assert!(reads(&record), "{kind} {} cannot be read", hex(&record));
             if record.starts_with(b"{") {
                 let unknown =
@@ -225,7 +225,7 @@ fn every_kind_of_record_is_stored_here_and_read_and_one_that_is_longer_or_of_no_
 
 #[test]
 fn a_cursor_of_version_5_says_from_when_on_its_endpoint_takes_requests() {
-    let cursors = of_kind("cursor");
+    let cursors = fixtures_with_kind("cursor");
     let not_before = |bytes: &[u8]| Cursor::decode(bytes).expect("readable").pace.not_before;
     let reported = cursors
         .iter()
@@ -364,7 +364,7 @@ fn an_unreadable_version_of_a_filter_is_reported_and_not_taken_for_an_earlier_on
     };
     let store = MemoryStore::new();
     let mut batch = Batch::default();
-    let good = of_kind("filter").remove(0);
+    let good = fixtures_with_kind("filter").remove(0);
     let newer = [&good[..good.len() - 1], br#","of_a_later_version":1}"#].concat();
     for (version, record) in [(1, good.clone()), (2, newer), (3, good)] {
         let name = keys::filter_name(subscription_key, version);

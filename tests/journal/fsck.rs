@@ -47,14 +47,14 @@ const DUE: Timestamp = Timestamp(2_000_000_000);
 const FILE_DUE: Timestamp = Timestamp(3_000_000_000);
 
 /// A journal on a store in memory, with a virtual clock.
-struct Fixture {
+struct ClockedJournal {
     journal: Journal,
     writer: WriterThreads,
     hand: ManualClock,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Fixture {
+impl ClockedJournal {
     fn at(store: &MemoryStore) -> Self {
         let (clock, hand) = Clock::new_manual(START);
         let options = JournalOptions {
@@ -165,9 +165,9 @@ fn note(seq: u64) -> RecordChange {
 /// For events 1 to 8, the first subscription has pending deliveries of 3 and 5, dead letters of 4
 /// and 6, of which 6 is written, and received 1 and 2. The second subscription received all. The
 /// floor has passed them, so needed events are carried. Events 9 to 16 are in three chunks.
-fn used() -> (MemoryStore, Fixture) {
+fn used() -> (MemoryStore, ClockedJournal) {
     let store = MemoryStore::new();
-    let queue = Fixture::at(&store);
+    let queue = ClockedJournal::at(&store);
     queue.wait(queue.journal.write_meta_changes(vec![
         MetaChange::CreatePartition(PARTITION),
         MetaChange::Subscribe(ONE, None),

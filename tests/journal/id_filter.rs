@@ -31,14 +31,14 @@ const ONE: SubscriptionKey = SubscriptionKey {
 };
 const BLOCK: u64 = 4096;
 
-struct Fixture {
+struct FilteringJournal {
     journal: Journal,
     writer: WriterThreads,
     hand: gridhook::clock::ManualClock,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Fixture {
+impl FilteringJournal {
     fn at(store: &MemoryStore) -> Self {
         Self::at_store(Arc::new(store.clone()))
     }
@@ -197,13 +197,13 @@ fn a_full_block_takes_few_others_for_its_own_and_each_block_takes_others() {
 #[test]
 fn the_thread_that_syncs_does_not_read_the_log_for_a_block_that_was_open_at_the_start() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = FilteringJournal::founded(&store);
     let ids: Vec<String> = (0..2 * BLOCK).map(|id| format!("id-{id}")).collect();
     let (before, after) = ids.split_at(BLOCK as usize - 100);
     queue.publish(before).expect("there is room");
     queue.stop();
     let recorded = RecordedStore::new(&store);
-    let queue = Fixture::at_store(Arc::new(recorded.clone()));
+    let queue = FilteringJournal::at_store(Arc::new(recorded.clone()));
     queue.publish(after).expect("there is room");
     queue.complete_filters();
     assert_eq!(ids_of(&store), [0, 1]);
@@ -225,7 +225,7 @@ fn the_thread_that_syncs_does_not_read_the_log_for_a_block_that_was_open_at_the_
 #[test]
 fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     let mut store = MemoryStore::new();
-    let mut queue = Fixture::founded(&store);
+    let mut queue = FilteringJournal::founded(&store);
     let mut published: Vec<String> = Vec::new();
     let mut next = 0;
     for round in 0u64..60 {
@@ -252,13 +252,13 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         match round % 10 {
             4 => {
                 queue.stop();
-                queue = Fixture::at(&store);
+                queue = FilteringJournal::at(&store);
             }
             8 => {
                 let crashed = store.crash(0);
                 queue.stop();
                 store = crashed;
-                queue = Fixture::at(&store);
+                queue = FilteringJournal::at(&store);
             }
             _ => {}
         }

@@ -46,12 +46,12 @@ const ALL: BackupRetention = BackupRetention {
 };
 
 /// A store, and a folder as the destination of its backups.
-struct Fixture {
+struct StoreWithDestination {
     folder: TempDir,
     store: Arc<RocksStore>,
 }
 
-impl Fixture {
+impl StoreWithDestination {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
@@ -296,8 +296,8 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
 /// contents.
 #[test]
 fn what_a_former_owner_still_removes_is_in_no_backup_of_the_next_one() {
-    let fixture = Fixture::new();
-    let other = Fixture::new();
+    let fixture = StoreWithDestination::new();
+    let other = StoreWithDestination::new();
     fixture.fill(0, 200);
     other.fill(200, 300);
     let newest = BackupRetention {
@@ -327,7 +327,7 @@ fn what_a_former_owner_still_removes_is_in_no_backup_of_the_next_one() {
     }
     .with_fence(fence(5));
     let next = plain.clone().with_fence(fence(9));
-    let back_up = |fixture: &Fixture, destination: &BackupDestination| {
+    let back_up = |fixture: &StoreWithDestination, destination: &BackupDestination| {
         let backups = fixture.backups(destination).owned_by(Some("c".to_owned()));
         let turn = backups.acquire_permit().expect("nobody else");
         let made = backups.make_at_destination(&turn, &mut |_| ControlFlow::Continue(()));
@@ -357,7 +357,7 @@ fn what_a_former_owner_still_removes_is_in_no_backup_of_the_next_one() {
 
 #[test]
 fn backups_share_what_did_not_change_and_each_comes_back() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     for key in [None, Some(fixture.key(1))] {
         let destination = fixture.destination(ALL, key.clone());
         let known = if key.is_some() {
@@ -425,7 +425,7 @@ fn backups_share_what_did_not_change_and_each_comes_back() {
 
 #[test]
 fn without_the_right_key_nothing_of_an_encrypted_backup_is_read() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     fixture.fill(0, 20);
     let sealed = fixture.destination(ALL, Some(fixture.key(1)));
     fixture.back_up(&sealed);
@@ -474,7 +474,7 @@ fn without_the_right_key_nothing_of_an_encrypted_backup_is_read() {
 
 #[test]
 fn a_damaged_piece_or_manifest_is_named_and_other_backups_are_restored() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     fixture.fill(0, 50);
     fixture
         .store
@@ -558,7 +558,7 @@ fn a_damaged_piece_or_manifest_is_named_and_other_backups_are_restored() {
 
 #[test]
 fn a_damaged_manifest_hides_no_other_backup_and_is_named() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     let destination = fixture.destination(ALL, None);
     for round in 0..3 {
         fixture.fill(round, round + 1);
@@ -620,7 +620,7 @@ fn a_damaged_manifest_hides_no_other_backup_and_is_named() {
 fn a_named_pipe_in_the_place_of_a_file_holds_up_no_backup() {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let fixture = Fixture::new();
+        let fixture = StoreWithDestination::new();
         let destination = fixture.destination(ALL, None);
         fixture.back_up(&destination);
         let owner = fixture.path("destination").join("server.json");
@@ -664,7 +664,7 @@ fn long_ago() -> SystemTime {
 /// Fifteen backups whose pieces seem to be unread for long, and the one that is unread for longest
 /// damaged: the first piece of a table that the newest backup names.
 struct DamagedPiece {
-    fixture: Fixture,
+    fixture: StoreWithDestination,
     destination: BackupDestination,
     pieces: BTreeSet<PathBuf>,
     newest: String,
@@ -672,7 +672,7 @@ struct DamagedPiece {
 
 impl DamagedPiece {
     fn new() -> Self {
-        let fixture = Fixture::new();
+        let fixture = StoreWithDestination::new();
         let destination = fixture.destination(ALL, None);
         for round in 0..15 {
             fixture.fill(round, round + 1);
@@ -788,7 +788,7 @@ fn a_damaged_piece_that_a_canceled_backup_found_is_found_again() {
 
 #[test]
 fn a_piece_that_cannot_be_read_is_written_again() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     fixture.fill(0, 50);
     fixture
         .store
@@ -840,7 +840,7 @@ fn a_piece_that_cannot_be_read_is_written_again() {
 
 #[test]
 fn the_readable_part_of_a_damaged_backup_is_copied_next_to_the_data_folder() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     fixture.fill(0, 20);
     let destination = fixture.destination(ALL, None);
     fixture.back_up(&destination);
@@ -883,7 +883,7 @@ fn the_readable_part_of_a_damaged_backup_is_copied_next_to_the_data_folder() {
 
 #[test]
 fn a_destination_belongs_to_the_server_that_wrote_to_it_first() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     fixture.fill(0, 10);
     for key in [None, Some(fixture.key(4))] {
         let destination = fixture.destination(ALL, key);
@@ -939,7 +939,7 @@ fn a_destination_belongs_to_the_server_that_wrote_to_it_first() {
 
 #[test]
 fn retention_removes_expired_backups_and_only_the_pieces_that_no_backup_has() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     let few = fixture.destination(
         BackupRetention {
             count: 2,
@@ -993,7 +993,7 @@ fn retention_removes_expired_backups_and_only_the_pieces_that_no_backup_has() {
 
 #[test]
 fn an_interrupted_backup_leaves_the_others_and_its_pieces_are_used_by_the_next() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     let destination = fixture.destination(ALL, None);
     fixture.fill(0, 100);
     fixture
@@ -1059,7 +1059,7 @@ fn an_interrupted_backup_leaves_the_others_and_its_pieces_are_used_by_the_next()
 
 #[test]
 fn a_missing_destination_is_reported_and_not_created() {
-    let fixture = Fixture::new();
+    let fixture = StoreWithDestination::new();
     fixture.fill(0, 5);
     let mut destination = fixture.destination(ALL, None);
     let error = fixture

@@ -123,7 +123,10 @@ fn a_store_that_is_closed_and_opened_again_has_everything() {
 
 #[test]
 fn acknowledged_writes_are_there_after_a_kill_at_any_moment() {
-    let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
+    let _rows = crate::spec::shows(&[
+        "S000-001: Event Grid provides durable delivery.",
+        "S002-001, S003-001: Events are delivered durably.",
+    ]);
     let folder = folder();
     let store_before = 40;
     let store = open(folder.path());

@@ -40,7 +40,7 @@ fn keys_in(store: &MemoryStore, family: Family) -> Vec<Vec<u8>> {
     keys_between(store, family, &all.start, &all.end)
 }
 
-struct Fixture {
+struct ShardedJournal {
     journal: Journal,
     writers: WriterThreads,
     hand: ManualClock,
@@ -54,7 +54,7 @@ fn key(partition: u32, subscription: u32) -> SubscriptionKey {
     }
 }
 
-impl Fixture {
+impl ShardedJournal {
     fn start(store: &MemoryStore, shards: u16) -> Self {
         Self::on(Arc::new(store.clone()), shards)
     }
@@ -175,7 +175,7 @@ proptest! {
 #[test]
 fn a_store_is_the_same_for_any_number_of_shards() {
     let store = MemoryStore::new();
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     journal.found();
     for partition in 1..=8 {
         for round in 0..3 {
@@ -205,7 +205,7 @@ fn a_store_is_the_same_for_any_number_of_shards() {
     let mut store = store.crash(0);
     drop(journal);
     for shards in [1, 3, SHARDS] {
-        let journal = Fixture::start(&store, shards);
+        let journal = ShardedJournal::start(&store, shards);
         assert_eq!(journal.ends(), ends, "{shards} shards");
         for partition in 1..=8 {
             let opened = journal
@@ -225,7 +225,7 @@ fn a_store_is_the_same_for_any_number_of_shards() {
 #[test]
 fn a_clean_stop_writes_the_queues_of_all_shards() {
     let store = MemoryStore::new();
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     journal.found();
     let published: Vec<_> = (1..=8)
         .map(|id| {
@@ -234,7 +234,7 @@ fn a_clean_stop_writes_the_queues_of_all_shards() {
                 .append_events(PartitionId(id), sealed(&[("yes", 10)]), None)
         })
         .collect();
-    let Fixture {
+    let ShardedJournal {
         journal,
         writers,
         runtime,
@@ -253,7 +253,7 @@ fn a_clean_stop_writes_the_queues_of_all_shards() {
 #[test]
 fn a_deleted_subscription_is_removed_by_the_writer_of_its_shard() {
     let store = MemoryStore::new();
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     journal.found();
     for partition in 1..=4 {
         let changes = vec![
@@ -286,7 +286,7 @@ fn a_deleted_subscription_is_removed_by_the_writer_of_its_shard() {
 #[test]
 fn a_change_that_one_writer_refuses_leaves_nothing_in_other_shards() {
     let store = MemoryStore::new();
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     journal.found();
     let before = keys_in(&store, Family::Cursor);
     // The subscription is written, the record that names it is not.
@@ -317,7 +317,7 @@ fn a_change_that_one_writer_refuses_leaves_nothing_in_other_shards() {
 #[test]
 fn a_deletion_is_answered_when_its_part_of_each_shard_is_written() {
     let store = MemoryStore::new();
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     journal.found();
     // The record is deleted, and the cursor waits for space.
     let writes = store.writes();
@@ -337,7 +337,7 @@ fn a_deletion_is_answered_when_its_part_of_each_shard_is_written() {
 fn a_start_deletes_what_an_interrupted_change_has_created() {
     for shards in [SHARDS, 1] {
         let store = MemoryStore::new();
-        let journal = Fixture::start(&store, SHARDS);
+        let journal = ShardedJournal::start(&store, SHARDS);
         assert_eq!(
             journal.recover(async |registry| make_topic(&registry, "orders").await),
             Some(PartitionId(1))
@@ -352,7 +352,7 @@ fn a_start_deletes_what_an_interrupted_change_has_created() {
             .expect("created");
         let store = store.crash(0);
         drop(journal);
-        let journal = Fixture::start(&store, shards);
+        let journal = ShardedJournal::start(&store, shards);
         let made = journal.recover(async |registry| make_topic(&registry, "others").await);
         assert_eq!(made, Some(PartitionId(3)), "a number is assigned once");
         journal.housekeep();
@@ -373,11 +373,11 @@ fn a_start_deletes_what_an_interrupted_change_has_created() {
 #[test]
 fn a_topic_after_an_interrupted_creation_keeps_its_events() {
     let folder = tempfile::tempdir().expect("a folder");
-    let run = |test: &dyn Fn(&Fixture, &RocksStore)| {
+    let run = |test: &dyn Fn(&ShardedJournal, &RocksStore)| {
         let store = Arc::new(
             RocksStore::open(folder.path(), &RocksOptions::default()).expect("a sound store"),
         );
-        let journal = Fixture::on(Arc::clone(&store) as Arc<dyn Store>, SHARDS);
+        let journal = ShardedJournal::on(Arc::clone(&store) as Arc<dyn Store>, SHARDS);
         test(&journal, &store);
         journal.stop();
         wait_for("the store to be let go", Duration::from_secs(60), || {
@@ -411,7 +411,7 @@ fn a_topic_after_an_interrupted_creation_keeps_its_events() {
 #[test]
 fn a_number_of_a_refused_topic_is_not_assigned_again() {
     let store = MemoryStore::new();
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     // The partition is written, the record that names it is not.
     let writes = store.writes();
     store.fail(writes + 1..writes + 2, WriteFault::Full);
@@ -423,7 +423,7 @@ fn a_number_of_a_refused_topic_is_not_assigned_again() {
     assert_eq!(journal.journal.log_end(PartitionId(1)), None);
     let store = store.crash(0);
     drop(journal);
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     assert_eq!(
         journal.recover(async |registry| make_topic(&registry, "orders").await),
         Some(PartitionId(2))
@@ -434,7 +434,7 @@ fn a_number_of_a_refused_topic_is_not_assigned_again() {
 #[test]
 fn a_number_of_a_subscription_that_is_being_removed_is_not_assigned_again() {
     let store = MemoryStore::new();
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     journal
         .recover(async |registry| make_topic(&registry, "orders").await)
         .expect("a topic");
@@ -448,7 +448,7 @@ fn a_number_of_a_subscription_that_is_being_removed_is_not_assigned_again() {
         .expect("created");
     let store = store.crash(0);
     drop(journal);
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     journal.recover(async |_| ());
     assert!(
         journal.wait(journal.journal.open(key(1, 1))).is_err(),
@@ -457,7 +457,7 @@ fn a_number_of_a_subscription_that_is_being_removed_is_not_assigned_again() {
     let store = store.crash(0);
     drop(journal);
     assert!(keys_in(&store, Family::Meta).contains(&keys::reap_key(key(1, 1))));
-    let journal = Fixture::start(&store, SHARDS);
+    let journal = ShardedJournal::start(&store, SHARDS);
     let record = serde_json::json!({
         "number": 0, "version": 0, "name": "audit", "filter": {}, "delivery_schema": "EventGridSchema", "dead_letter": null,
         "webhook": {

@@ -22,12 +22,12 @@ use super::{keys_in, put};
 const APPLIED: u64 = 700;
 
 /// A store that was sent, and the folder of another one.
-struct Fixture {
+struct StoreTransfer {
     folder: TempDir,
     sent: Vec<u8>,
 }
 
-impl Fixture {
+impl StoreTransfer {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("sender");
@@ -106,7 +106,7 @@ fn topics(data: &Path) -> usize {
 
 #[test]
 fn a_store_that_was_received_takes_the_place_of_the_one_before_once_it_is_accepted() {
-    let fixture = Fixture::new();
+    let fixture = StoreTransfer::new();
     let data = fixture.data();
     fs::write(data.join("spared"), "meta\n").expect("a file");
     let mut progress = Vec::new();
@@ -151,7 +151,7 @@ fn a_replacement_that_was_killed_at_any_step_is_completed_by_the_next_start() {
         &|data| fs::rename(data.join("received/rocksdb"), data.join("rocksdb")).expect("a folder"),
     ];
     for killed in 0..steps.len() {
-        let fixture = Fixture::new();
+        let fixture = StoreTransfer::new();
         let data = fixture.data();
         fixture.receive(&fixture.sent).expect("it is whole");
         received::accept_arrived(&data).expect("it is accepted");
@@ -165,7 +165,7 @@ fn a_replacement_that_was_killed_at_any_step_is_completed_by_the_next_start() {
 
 #[test]
 fn a_transfer_that_was_cut_or_altered_is_refused_and_leaves_nothing() {
-    let fixture = Fixture::new();
+    let fixture = StoreTransfer::new();
     let refused = |sent: &[u8], what: &str| {
         let error = fixture.receive(sent).expect_err(what);
         assert!(
@@ -193,7 +193,7 @@ fn a_transfer_that_was_cut_or_altered_is_refused_and_leaves_nothing() {
 
 #[test]
 fn a_transfer_that_the_receiver_does_not_want_changes_nothing() {
-    let fixture = Fixture::new();
+    let fixture = StoreTransfer::new();
     let options = RocksOptions::default();
     let mut begin = |_: &SentStore| Err(TransferError::Refused("not wanted".to_owned()));
     let received = backup::receive_store(

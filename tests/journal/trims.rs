@@ -22,7 +22,7 @@ use proptest::{
 
 use super::{
     log_in,
-    writer::{DUE, Fixture, PARTITION, count, dead, held, pending},
+    writer::{DUE, ListenedJournal, PARTITION, count, dead, held, pending},
 };
 use crate::support::memory_store::MemoryStore;
 use crate::support::trims::wait_for_looks;
@@ -72,7 +72,7 @@ impl Gate {
     }
 
     /// Waits until a lookup waits, or none is in progress.
-    fn until_a_look_waits(&self, queue: &Fixture) {
+    fn until_a_look_waits(&self, queue: &ListenedJournal) {
         let mut reads = self.lock();
         while !reads.is_waiting && queue.journal.trimming_count() > 0 {
             (reads, _) = self
@@ -190,8 +190,8 @@ struct Known {
 }
 
 /// The journal and its expected state.
-struct Scene {
-    queue: Fixture,
+struct ModeledJournal {
+    queue: ListenedJournal,
     store: MemoryStore,
     gate: Arc<Gate>,
     next: u64,
@@ -203,11 +203,11 @@ fn pick<T: Copy>(all: &[T], which: u8) -> Option<T> {
     all.get(usize::from(which) % all.len().max(1)).copied()
 }
 
-impl Scene {
+impl ModeledJournal {
     fn new() -> Self {
         let store = MemoryStore::new();
         let gate = Arc::<Gate>::default();
-        let queue = Fixture::at(
+        let queue = ListenedJournal::at(
             Arc::new(Gated(store.clone(), Arc::clone(&gate))),
             Duration::ZERO,
         );
@@ -287,14 +287,14 @@ impl Scene {
                 }
                 self.write(who, changes);
             }
-            Act::Retry(who, which) => self.of_pending(who, which, |known, seq, due| {
+            Act::Retry(who, which) => self.change_pending(who, which, |known, seq, due| {
                 vec![pend(known, seq, Some(due))]
             }),
             Act::Settle(who, which) => {
-                self.of_pending(who, which, |known, seq, due| vec![settle(known, seq, due)])
+                self.change_pending(who, which, |known, seq, due| vec![settle(known, seq, due)])
             }
             Act::PutAside(who, which) => {
-                self.of_pending(who, which, |known, seq, due| {
+                self.change_pending(who, which, |known, seq, due| {
                     vec![settle(known, seq, due), bear(known, seq)]
                 });
             }
@@ -349,7 +349,7 @@ impl Scene {
         self.check();
     }
 
-    fn of_pending(
+    fn change_pending(
         &mut self,
         who: u8,
         which: u8,
@@ -497,7 +497,7 @@ fn bear(known: &mut Known, seq: u64) -> RecordChange {
 }
 
 fn play(acts: impl IntoIterator<Item = Act>) {
-    let mut scene = Scene::new();
+    let mut scene = ModeledJournal::new();
     acts.into_iter().for_each(|act| scene.act(act));
     scene.end();
 }

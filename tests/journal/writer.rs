@@ -58,7 +58,7 @@ pub(super) const START: Timestamp = Timestamp(1_000_000_000);
 pub(super) const DUE: Timestamp = Timestamp(2_000_000_000);
 
 /// A journal with its store, clock and listener.
-pub(super) struct Fixture {
+pub(super) struct ListenedJournal {
     pub(super) journal: Journal,
     writer: WriterThreads,
     pub(super) hand: ManualClock,
@@ -69,7 +69,7 @@ pub(super) struct Fixture {
     fatal: Arc<AtomicU32>,
 }
 
-impl Fixture {
+impl ListenedJournal {
     pub(super) fn at(store: Arc<dyn Store>, outcome_delay: Duration) -> Self {
         let (clock, hand) = Clock::new_manual(START);
         let options = JournalOptions {
@@ -305,7 +305,7 @@ pub(super) fn count(store: &impl Store, family: Family) -> usize {
 #[test]
 fn publishers_that_wait_together_share_a_sync_and_are_answered_after_it() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     let before = store.writes();
     let hold = store.hold();
     let mut first = queue.ask_publish(1);
@@ -331,7 +331,7 @@ fn publishers_that_wait_together_share_a_sync_and_are_answered_after_it() {
 #[test]
 fn answers_and_calls_of_the_listener_come_in_the_order_of_the_queue() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     let hold = store.hold();
     let (order, answered) = mpsc::channel();
@@ -365,7 +365,7 @@ fn answers_and_calls_of_the_listener_come_in_the_order_of_the_queue() {
 #[test]
 fn a_group_of_outcomes_waits_for_company_and_an_urgent_one_does_not() {
     let store = MemoryStore::new();
-    let queue = Fixture::at(Arc::new(store.clone()), Duration::from_secs(60));
+    let queue = ListenedJournal::at(Arc::new(store.clone()), Duration::from_secs(60));
     queue.found();
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     let before = store.writes();
@@ -381,7 +381,7 @@ fn a_group_of_outcomes_waits_for_company_and_an_urgent_one_does_not() {
 #[test]
 fn outcomes_that_need_not_wait_for_company_are_written_alone() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     let owner = queue.open(ONE).owner;
     queue
         .append(owner, vec![cursor(1)], false)
@@ -394,7 +394,7 @@ fn outcomes_that_need_not_wait_for_company_are_written_alone() {
 #[test]
 fn outcomes_behind_a_publish_are_written_although_they_wake_no_actor() {
     let store = MemoryStore::new();
-    let queue = Fixture::at(Arc::new(store.clone()), Duration::from_millis(10));
+    let queue = ListenedJournal::at(Arc::new(store.clone()), Duration::from_millis(10));
     queue.found();
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     for round in 1..=5 {
@@ -413,7 +413,7 @@ fn outcomes_behind_a_publish_are_written_although_they_wake_no_actor() {
 #[test]
 fn where_events_come_seldom_outcomes_share_their_sync() {
     let store = MemoryStore::new();
-    let queue = Fixture::at(Arc::new(store.clone()), Duration::from_secs(60));
+    let queue = ListenedJournal::at(Arc::new(store.clone()), Duration::from_secs(60));
     queue.found();
     let owner = queue.open(ONE).owner;
     for read in 1..=3 {
@@ -447,7 +447,7 @@ fn where_events_come_seldom_outcomes_share_their_sync() {
 fn outcomes_that_nothing_waits_for_wait_several_times_as_long() {
     let store = MemoryStore::new();
     let delay = Duration::from_secs(60);
-    let queue = Fixture::at(Arc::new(store.clone()), delay);
+    let queue = ListenedJournal::at(Arc::new(store.clone()), delay);
     queue.found();
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     // The writer has taken what was queued before a publish that has an answer.
@@ -489,7 +489,7 @@ fn outcomes_that_nothing_waits_for_wait_several_times_as_long() {
 fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else() {
     let store = MemoryStore::new();
     let wait = Duration::from_secs(60);
-    let queue = Fixture::at(Arc::new(store.clone()), wait);
+    let queue = ListenedJournal::at(Arc::new(store.clone()), wait);
     queue.found();
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     let outcome = |owner: usize, read| queue.append(owners[owner], vec![cursor(read)], false);
@@ -530,7 +530,7 @@ fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else
 #[test]
 fn an_append_of_an_older_incarnation_is_fenced_and_not_written_also_in_the_group_of_the_opening() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     queue.publish(9);
     let old = queue.open(ONE).owner;
     let hold = store.hold();
@@ -556,7 +556,7 @@ fn an_append_of_an_older_incarnation_is_fenced_and_not_written_also_in_the_group
 
 #[test]
 fn a_missing_subscription_is_unknown() {
-    let queue = Fixture::founded(&MemoryStore::new());
+    let queue = ListenedJournal::founded(&MemoryStore::new());
     let nobody = SubscriptionKey {
         partition: PARTITION,
         subscription: SubscriptionId(9),
@@ -577,7 +577,7 @@ fn a_missing_subscription_is_unknown() {
 #[test]
 fn on_a_full_disk_publishes_are_refused_and_appends_wait_in_their_order() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     let old = queue.open(ONE).owner;
     assert_eq!(
         (queue.publish(3), queue.journal.writer_state()),
@@ -618,7 +618,7 @@ fn on_a_full_disk_publishes_are_refused_and_appends_wait_in_their_order() {
 #[test]
 fn an_end_that_a_full_disk_refused_leaves_the_subscription_as_it_was() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     let owner = queue.open(ONE).owner;
     store.fail(store.writes()..store.writes() + 1, WriteFault::Full);
     let ended = queue.journal.write_meta_changes(vec![
@@ -636,7 +636,7 @@ fn an_end_that_a_full_disk_refused_leaves_the_subscription_as_it_was() {
 #[test]
 fn after_a_failed_sync_the_process_ends_and_nothing_is_acknowledged() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     let owner = queue.open(ONE).owner;
     store.fail(store.writes()..store.writes() + 1, WriteFault::Failed);
     let hold = store.hold();
@@ -648,7 +648,7 @@ fn after_a_failed_sync_the_process_ends_and_nothing_is_acknowledged() {
     assert!(matches!(failing.recv(), Ok(Err(Error::Closed))));
     assert!(matches!(behind.recv(), Ok(Err(Error::Closed))));
     assert!(matches!(queue.wait(publish), Err(Error::Closed)));
-    let Fixture {
+    let ListenedJournal {
         journal,
         writer,
         runtime,
@@ -671,7 +671,7 @@ fn after_a_failed_sync_the_process_ends_and_nothing_is_acknowledged() {
 #[test]
 fn the_floor_follows_the_slowest_and_carries_what_is_pending_or_a_dead_letter() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     for _ in 0..6 {
         queue.publish(1);
     }
@@ -749,7 +749,7 @@ fn the_floor_follows_the_slowest_and_carries_what_is_pending_or_a_dead_letter() 
 #[test]
 fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     for _ in 0..3000 {
         drop(queue.ask_publish(1));
@@ -768,7 +768,7 @@ fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
     queue.stop();
 }
 
-fn retained(store: Arc<dyn Store>) -> Fixture {
+fn retained(store: Arc<dyn Store>) -> ListenedJournal {
     let (clock, hand) = Clock::new_manual(START);
     let limits = BacklogLimits {
         retention: Duration::from_secs(60),
@@ -793,7 +793,7 @@ fn retained(store: Arc<dyn Store>) -> Fixture {
         .expect("a runtime");
     let received = Arc::default();
     let fatal = Arc::default();
-    Fixture {
+    ListenedJournal {
         journal,
         writer,
         hand,
@@ -925,7 +925,7 @@ fn logs_without_anything_to_trim_are_not_looked_at_and_others_never_by_the_threa
 fn the_more_logs_there_are_to_trim_the_less_often_each_is_looked_at() {
     const TOPICS: u32 = 1_000;
     let store = MemoryStore::new();
-    let queue = Fixture::at(Arc::new(store.clone()), Duration::ZERO);
+    let queue = ListenedJournal::at(Arc::new(store.clone()), Duration::ZERO);
     let found: Vec<MetaChange> = (1..=TOPICS)
         .map(|id| MetaChange::CreatePartition(PartitionId(id)))
         .collect();
@@ -961,7 +961,7 @@ fn the_more_logs_there_are_to_trim_the_less_often_each_is_looked_at() {
 #[test]
 fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     queue.publish(3);
     let owner = queue.open(ONE).owner;
     queue.write(owner, vec![defer(1, None), dead_letter(2), cursor(4)]);
@@ -993,7 +993,7 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
         assert_eq!(count(&store, family), 0, "{family:?}");
     }
     queue.stop();
-    let again = Fixture::at(Arc::new(store.crash(0)), Duration::ZERO);
+    let again = ListenedJournal::at(Arc::new(store.crash(0)), Duration::ZERO);
     assert_eq!(again.journal.log_end(PARTITION), None);
     assert!(matches!(
         again.wait(again.ask_publish(1)),
@@ -1006,9 +1006,12 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
 
 #[test]
 fn a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by_bit() {
-    let _rows = crate::spec::shows(&["S000-147"]);
+    let _rows = crate::spec::shows(&[
+        "S000-147: The lastDeliveryOutcome value Canceled means that the delivery operation was \
+         cancelled.",
+    ]);
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     queue.publish(2000);
     let [one, two] = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     let mut changes: Vec<RecordChange> = (1..=1990).map(|seq| defer(seq, None)).collect();
@@ -1037,7 +1040,7 @@ fn a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by
     // The rest is removed after a crash in between.
     queue.stop();
     let store = store.crash(0);
-    let queue = Fixture::at(Arc::new(store.clone()), Duration::ZERO);
+    let queue = ListenedJournal::at(Arc::new(store.clone()), Duration::ZERO);
     for _ in 0..6 {
         queue.housekeep();
     }
@@ -1073,7 +1076,7 @@ fn a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by
 #[test]
 fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
     let store = MemoryStore::new();
-    let queue = Fixture::founded(&store);
+    let queue = ListenedJournal::founded(&store);
     let owner = queue.open(ONE).owner;
     let totals = |of: SubscriptionKey| DeadLetterWrite {
         totals: Some((keys::dead_letters_name(of), Bytes::from_static(b"totals"))),
@@ -1119,7 +1122,7 @@ fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
 
 #[test]
 fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
-    let queue = Fixture::at(
+    let queue = ListenedJournal::at(
         Arc::new(RecordedStore::panicking_at(Family::Carried)),
         Duration::ZERO,
     );
@@ -1139,7 +1142,7 @@ fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
 // --- recovery ---
 
 /// The end and the totals of the log are recovered, even if the whole log was passed.
-fn check_recovery(queue: &Fixture, again: impl FnOnce() -> Fixture) {
+fn check_recovery(queue: &ListenedJournal, again: impl FnOnce() -> ListenedJournal) {
     queue.found();
     queue.publish(3);
     queue.publish(2);
@@ -1162,9 +1165,9 @@ fn check_recovery(queue: &Fixture, again: impl FnOnce() -> Fixture) {
 #[test]
 fn a_journal_is_found_again_after_a_crash() {
     let store = MemoryStore::new();
-    let queue = Fixture::at(Arc::new(store.clone()), Duration::ZERO);
+    let queue = ListenedJournal::at(Arc::new(store.clone()), Duration::ZERO);
     check_recovery(&queue, || {
-        Fixture::at(Arc::new(store.crash(0)), Duration::ZERO)
+        ListenedJournal::at(Arc::new(store.crash(0)), Duration::ZERO)
     });
 }
 
@@ -1174,10 +1177,10 @@ fn a_journal_is_found_again_on_disk() {
     let copy = tempfile::tempdir().expect("a folder");
     let open =
         |path| Arc::new(RocksStore::open(path, &RocksOptions::default()).expect("a sound store"));
-    let queue = Fixture::at(open(folder.path()), Duration::ZERO);
+    let queue = ListenedJournal::at(open(folder.path()), Duration::ZERO);
     check_recovery(&queue, || {
         super::copy_folder(folder.path(), copy.path()).expect("a copy");
-        Fixture::at(open(copy.path()), Duration::ZERO)
+        ListenedJournal::at(open(copy.path()), Duration::ZERO)
     });
     queue.stop();
 }

@@ -122,14 +122,14 @@ fn the_server_exports_every_series_that_rules_and_dashboard_use() {
     server.subscribe(
         "orders",
         "buried",
-        &SubscriptionSpec::of(&sink.url("/refusing")).dead_letters("letters"),
+        &SubscriptionSpec::new(&sink.url("/refusing")).dead_letters("letters"),
     );
     server.subscribe(
         "orders",
         "dropped",
-        &SubscriptionSpec::of(&sink.url("/refusing")),
+        &SubscriptionSpec::new(&sink.url("/refusing")),
     );
-    server.subscribe("orders", "down", &SubscriptionSpec::of(&sink.url("/down")));
+    server.subscribe("orders", "down", &SubscriptionSpec::new(&sink.url("/down")));
     publish(&server, "orders", &key, &["1", "2", "3"]);
     assert_eq!(
         server.open("POST", "/topics/orders/api/events", &[]).status,

@@ -94,22 +94,22 @@ fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill
     server.subscribe(
         "orders",
         "buried",
-        &SubscriptionSpec::of(&sink.url("/refusing")).dead_letters("letters"),
+        &SubscriptionSpec::new(&sink.url("/refusing")).dead_letters("letters"),
     );
     server.subscribe(
         "orders",
         "dropped",
-        &SubscriptionSpec::of(&sink.url("/refusing")),
+        &SubscriptionSpec::new(&sink.url("/refusing")),
     );
     server.subscribe(
         "orders",
         "flaky",
-        &SubscriptionSpec::of(&flaky_sink.url("/flaky")),
+        &SubscriptionSpec::new(&flaky_sink.url("/flaky")),
     );
     server.subscribe(
         "orders",
         "picky",
-        &SubscriptionSpec::of(&sink.url("/good")).types(&["Other"]),
+        &SubscriptionSpec::new(&sink.url("/good")).types(&["Other"]),
     );
     publish(&server, "orders", &key, &["1", "2", "3"]);
     for name in ["buried", "dropped", "flaky", "picky"] {
@@ -227,7 +227,7 @@ fn beyond_the_bounds_series_are_summed_up_and_no_sum_falls() {
     for topic in ["one", "two"] {
         let key = server.topic(topic, "EventGridSchema");
         for name in ["first", "second", "third"] {
-            server.subscribe(topic, name, &SubscriptionSpec::of(&sink.url("/good")));
+            server.subscribe(topic, name, &SubscriptionSpec::new(&sink.url("/good")));
         }
         publish(&server, topic, &key, &["1", "2"]);
         for name in ["first", "second", "third"] {

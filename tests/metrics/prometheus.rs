@@ -104,7 +104,7 @@ fn a_real_prometheus_collects_what_happened() {
     server.subscribe(
         "orders",
         "billing",
-        &SubscriptionSpec::of(&sink.url("/good")),
+        &SubscriptionSpec::new(&sink.url("/good")),
     );
     publish(&server, "orders", &key, &["1", "2", "3"]);
     wait_until_passed(&server, "orders", "billing", 3);
@@ -153,7 +153,7 @@ fn promtool_finds_nothing_to_complain_of() {
     server.subscribe(
         "orders",
         "billing",
-        &SubscriptionSpec::of(&sink.url("/good")),
+        &SubscriptionSpec::new(&sink.url("/good")),
     );
     publish(&server, "orders", &key, &["1"]);
     wait_until_passed(&server, "orders", "billing", 1);

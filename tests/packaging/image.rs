@@ -23,7 +23,7 @@ fn instructions() -> Vec<(String, String)> {
         .collect()
 }
 
-fn of(name: &str) -> Vec<String> {
+fn arguments_of(name: &str) -> Vec<String> {
     instructions()
         .into_iter()
         .filter(|(found, _)| found == name)
@@ -40,7 +40,7 @@ fn list(words: &str) -> Vec<String> {
 fn every_path_that_the_image_copies_is_there_and_goes_into_the_build() {
     let ignored = fs::read_to_string(root().join(".dockerignore")).expect("what stays outside");
     let mut copied = 0;
-    for words in of("COPY")
+    for words in arguments_of("COPY")
         .iter()
         .filter(|words| !words.starts_with("--from"))
     {
@@ -70,17 +70,17 @@ fn every_path_that_the_image_copies_is_there_and_goes_into_the_build() {
 
 #[test]
 fn the_image_runs_as_nobody_and_starts_and_checks_with_existing_commands() {
-    let user = of("USER").pop().expect("a user");
+    let user = arguments_of("USER").pop().expect("a user");
     assert!(!["root", "0"].contains(&user.as_str()), "{user}");
-    let last = of("FROM").pop().expect("a base");
+    let last = arguments_of("FROM").pop().expect("a base");
     assert!(
         last.ends_with(":nonroot") && user == "nonroot",
         "{last} knows {user}"
     );
-    let health = of("HEALTHCHECK").pop().expect("a health check");
+    let health = arguments_of("HEALTHCHECK").pop().expect("a health check");
     let (_, health) = health.split_once("CMD ").expect("a command");
-    let entry = list(&of("ENTRYPOINT").pop().expect("an entry"));
-    let started = [entry, list(&of("CMD").pop().expect("arguments"))].concat();
+    let entry = list(&arguments_of("ENTRYPOINT").pop().expect("an entry"));
+    let started = [entry, list(&arguments_of("CMD").pop().expect("arguments"))].concat();
     for command in [started, list(health)] {
         assert_eq!(command[0], "/usr/bin/gridhook");
         Cli::command()
@@ -91,7 +91,7 @@ fn the_image_runs_as_nobody_and_starts_and_checks_with_existing_commands() {
 
 #[test]
 fn the_settings_of_the_image_can_be_used_and_its_volume_is_where_the_data_goes() {
-    let variables: Vec<_> = of("ENV")
+    let variables: Vec<_> = arguments_of("ENV")
         .iter()
         .flat_map(|words| {
             words
@@ -114,7 +114,10 @@ fn the_settings_of_the_image_can_be_used_and_its_volume_is_where_the_data_goes()
         config.server.listen.ip().is_unspecified(),
         "a published port is reachable"
     );
-    assert_eq!(of("VOLUME"), [config.server.data_dir.display().to_string()]);
+    assert_eq!(
+        arguments_of("VOLUME"),
+        [config.server.data_dir.display().to_string()]
+    );
     // Nobody else may look into it: COPY gives the folder that it names mode 755, and keeps that of
     // those below.
     let folder = config
@@ -132,11 +135,16 @@ fn the_settings_of_the_image_can_be_used_and_its_volume_is_where_the_data_goes()
         .display()
         .to_string();
     let copied = format!("--from=build --chown=nonroot:nonroot /store {parent}");
-    assert!(of("COPY").contains(&copied), "{copied}");
+    assert!(arguments_of("COPY").contains(&copied), "{copied}");
     let made = format!("install -d -m 0700 /store/{folder}");
     assert!(
-        of("RUN").iter().any(|words| words.ends_with(&made)),
+        arguments_of("RUN")
+            .iter()
+            .any(|words| words.ends_with(&made)),
         "{made}"
     );
-    assert_eq!(of("EXPOSE"), [config.server.listen.port().to_string()]);
+    assert_eq!(
+        arguments_of("EXPOSE"),
+        [config.server.listen.port().to_string()]
+    );
 }

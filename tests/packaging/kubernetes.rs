@@ -141,7 +141,7 @@ fn documents(yaml: &str) -> Vec<Value> {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
+fn documents_with_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
     documents
         .iter()
         .filter(|document| document["kind"] == kind)
@@ -149,7 +149,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 fn only<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
-    let [document] = of_kind(documents, kind)[..] else {
+    let [document] = documents_with_kind(documents, kind)[..] else {
         panic!("{kind}: not exactly one")
     };
     document
@@ -365,7 +365,7 @@ fn the_pod_is_confined_and_its_parts_fit_together() {
         let labels = set["template"]["metadata"]["labels"]
             .as_object()
             .expect("labels");
-        let services = of_kind(&documents, "Service");
+        let services = documents_with_kind(&documents, "Service");
         assert!(
             services
                 .iter()
@@ -423,7 +423,7 @@ fn the_nodes_of_a_cluster_reach_each_other_and_are_on_machines_of_their_own() {
             .and_then(|at| at.split_once(':'))
             .expect("host and port");
         assert_eq!(host, "gridhook-0.gridhook-headless.gridhook.svc");
-        let services = of_kind(&documents, "Service");
+        let services = documents_with_kind(&documents, "Service");
         let headless = services
             .iter()
             .find(|service| service["metadata"]["name"] == set["serviceName"]);
@@ -603,7 +603,7 @@ fn prometheus_finds_the_operators_port_and_the_rules_of_the_repository() {
     let selector = monitor["selector"]["matchLabels"]
         .as_object()
         .expect("a selector");
-    let services = of_kind(&documents, "Service");
+    let services = documents_with_kind(&documents, "Service");
     let is_selected = |service: &&&Value| {
         selector
             .iter()
@@ -649,7 +649,7 @@ fn values_that_cannot_work_are_refused() {
     );
     let error = refused("ingress: {enabled: true}");
     assert!(
-        error.contains("ingress.host is empty; allowed is the host name of the ingress"),
+        error.contains("ingress.host is empty; expected the host name of the ingress"),
         "{error}"
     );
     let error = refused("cluster: {enabled: true}");

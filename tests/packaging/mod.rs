@@ -11,6 +11,7 @@ mod optimized;
 mod shell;
 mod systemd;
 mod unit;
+mod workflows;
 
 use std::{
     fs,

@@ -128,7 +128,7 @@ fn a_service_manager_receives_ready_watchdog_and_stopping() {
         .next()
         .and_then(|at| at.parse().ok())
         .unwrap_or_else(|| panic!("{ready}"));
-    let answer = Client::of(at, None)
+    let answer = Client::with_tls(at, None)
         .ask("GET", "/readyz", &[], b"")
         .expect("an answer");
     assert_eq!(answer.status, 200, "{ready}");

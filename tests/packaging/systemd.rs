@@ -180,7 +180,7 @@ impl Machine {
     }
 
     fn client(&self) -> Client {
-        Client::of(self.listen.parse().expect("an address"), None)
+        Client::with_tls(self.listen.parse().expect("an address"), None)
     }
 
     fn admin(&self, method: &str, path: &str, body: &Value) -> Value {
@@ -248,7 +248,7 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
     // Publish, and deliver.
     let sink = Sink::start();
     machine.admin("PUT", TOPIC, &json!({"properties": {}}));
-    let spec = SubscriptionSpec::of(&sink.url("/hook"));
+    let spec = SubscriptionSpec::new(&sink.url("/hook"));
     machine.admin(
         "PUT",
         &subscription_of(),

@@ -142,7 +142,7 @@ fn all_that_the_server_calls_passes_the_units_filter() {
     server.under(&["strace", "-f", "-qqq", "-c", "-U", "name", "-o", &file]);
     server.restart();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     server.publish(
         "orders",
         &key,

@@ -17,7 +17,7 @@ fn at(seconds: u64) -> Timestamp {
 
 fn schedule(text: &str) -> BackupSchedule {
     text.parse()
-        .unwrap_or_else(|allowed| panic!("{text} is refused; allowed is {allowed}"))
+        .unwrap_or_else(|allowed| panic!("{text} is refused; expected {allowed}"))
 }
 
 #[test]

@@ -86,21 +86,21 @@ fn an_invalid_destination_is_rejected_with_what_is_allowed() {
         &places,
         "s3://bucket/kept",
         expect![[
-            r#"is "s3://bucket/kept", which is in no store of dead_letter.stores; allowed is one of file:///srv/letters, s3://bucket/kept/here, gs://, https://account1.blob.core.windows.net/letters, https://account1.blob.core.windows.net/letters/inner"#
+            r#"is "s3://bucket/kept", which is in no store of dead_letter.stores; expected one of file:///srv/letters, s3://bucket/kept/here, gs://, https://account1.blob.core.windows.net/letters, https://account1.blob.core.windows.net/letters/inner"#
         ]],
     );
     refuses(
         &places,
         "gs://",
         expect![[
-            r#"is "gs://", which names no bucket; allowed is one behind it, or as blobContainerName"#
+            r#"is "gs://", which names no bucket; expected one behind it, or as blobContainerName"#
         ]],
     );
     refuses(
         &NamedStores::default(),
         ACCOUNT,
         expect![[
-            r#"is "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/Archive1", a storage account that no store of dead_letter.stores has among its accounts; allowed is none, as there are no stores"#
+            r#"is "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/Archive1", a storage account that no store of dead_letter.stores has among its accounts; expected none, as there are no stores"#
         ]],
     );
     for address in [

@@ -77,7 +77,10 @@ fn is_retried(name: &str, destination: EndpointKind, code: u16) -> bool {
 
 #[test]
 fn the_probation_of_each_outcome_lasts_as_its_row_says() {
-    let _rows = shows(&["S000-158"]);
+    let _rows = shows(&[
+        "S000-158: The length of probation differs for different errors returned by the \
+         destination endpoint.",
+    ]);
     let rows = [
         ("S000-160", status(503)),
         ("S000-161", status(404)),
@@ -185,7 +188,11 @@ fn a_pushed_event_of_a_namespace_whose_retention_is_over_is_a_dead_letter() {
 #[test]
 fn in_a_probation_for_a_clients_error_events_end_without_an_attempt_where_the_subscription_says_so()
 {
-    let _rows = shows(&["S000-159"]);
+    let _rows = shows(&[
+        "S000-159: While an event subscription is in probation, events may be dead-lettered or \
+         dropped without a delivery attempt, depending on the error code that caused the \
+         probation.",
+    ]);
     for (answer, ends) in [(status(404), true), (status(503), false)] {
         let edition = edition("2023");
         let suspend_after = edition.probation.after_failures;

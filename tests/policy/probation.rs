@@ -101,7 +101,7 @@ fn nine_failures_and_a_success_begin_the_count_again() {
 
 #[test]
 fn a_suspended_subscription_reads_nothing() {
-    let _rows = crate::spec::shows(&["S000-146"]);
+    let _rows = crate::spec::shows(&["S000-146: No delivery is attempted during probation."]);
     let mut driver = check(
         vec![status(404)],
         Duration::from_secs(5),

@@ -47,7 +47,10 @@ fn attempts(driver: &Driver) -> Vec<Duration> {
 
 #[test]
 fn by_default_undelivered_events_expire_after_a_day() {
-    let _rows = crate::spec::shows(&["S000-035", "S002-019", "S002-026", "S003-055", "S003-062"]);
+    let _rows = crate::spec::shows(&[
+        "S000-035, S002-019, S003-055: The 12-hour retries of the schedule go on up to 24 hours.",
+        "S002-026, S003-062: By default, all events that are not delivered within 24 hours expire.",
+    ]);
     for name in EDITIONS {
         // Nobody answers: so each attempt takes the response timeout, and the thirtieth would come
         // after a day.
@@ -86,7 +89,10 @@ fn by_default_undelivered_events_expire_after_a_day() {
 
 #[test]
 fn a_dead_letter_is_due_five_minutes_after_the_last_attempt() {
-    let _rows = crate::spec::shows(&["S000-108", "S002-044", "S003-085"]);
+    let _rows = crate::spec::shows(&[
+        "S000-108, S002-044, S003-085: There is a delay of 5 minutes between the last attempt to \
+         deliver an event and its delivery to the dead-letter location.",
+    ]);
     for name in EDITIONS {
         for (attempts_max, last) in [(1, 0), (2, 10)] {
             let mut driver = Driver::new(
@@ -106,7 +112,9 @@ fn a_dead_letter_is_due_five_minutes_after_the_last_attempt() {
 
 #[test]
 fn a_little_by_chance_is_added_to_every_step() {
-    let _rows = crate::spec::shows(&["S000-038", "S002-022", "S003-058"]);
+    let _rows = crate::spec::shows(&[
+        "S000-038, S002-022, S003-058: Event Grid adds a small randomization to all retry steps.",
+    ]);
     for name in EDITIONS {
         let waits = |jitter| {
             let mut driver = Driver::new(by_default(name), answers(vec![status(500)]));
@@ -134,7 +142,9 @@ fn a_little_by_chance_is_added_to_every_step() {
 
 #[test]
 fn delayed_delivery_lasts_up_to_hours() {
-    let _rows = crate::spec::shows(&["S000-093", "S002-033", "S003-069"]);
+    let _rows = crate::spec::shows(&[
+        "S000-093, S002-033, S003-069: Delayed delivery lasts, in some cases, up to several hours.",
+    ]);
     for name in EDITIONS {
         let suspend_after = edition(name).probation.after_failures;
         let settings = SubscriptionSettings {
@@ -162,8 +172,14 @@ fn delayed_delivery_lasts_up_to_hours() {
 #[test]
 fn where_four_kilobytes_are_preferred_an_event_of_ten_goes_in_a_batch_of_its_own() {
     let _rows = crate::spec::shows(&[
-        "S000-064", "S000-065", "S000-066", "S000-067", "S003-015", "S003-016", "S003-017",
-        "S003-018",
+        "S000-064, S003-015: Preferred batch size in kilobytes is the target size of a batch, in \
+         kilobytes.",
+        "S000-065, S003-016: A batch may be smaller than the preferred size if no more events are \
+         available at the time of publishing.",
+        "S000-066, S003-017: A batch may be larger than the preferred batch size if a single event \
+         is larger than the preferred size.",
+        "S000-067, S003-018: With a preferred batch size of 4 KB, a 10 KB event is delivered in a \
+         batch of its own and is not dropped.",
     ]);
     for name in ["2021", "2023", "current"] {
         let batch = BatchLimits {
@@ -196,8 +212,16 @@ fn where_four_kilobytes_are_preferred_an_event_of_ten_goes_in_a_batch_of_its_own
 #[test]
 fn a_batch_has_available_events_and_never_more_than_requested() {
     let _rows = crate::spec::shows(&[
-        "S000-055", "S000-060", "S000-061", "S000-062", "S000-075", "S003-008", "S003-010",
-        "S003-011", "S003-012", "S003-013",
+        "S000-055, S003-008: Event Grid can be configured to group events into batches for \
+         delivery.",
+        "S000-060, S003-010: The configured maximum number of events per batch is never exceeded.",
+        "S000-061, S003-012: A batch may hold fewer events than the configured maximum if no other \
+         events are available at the time of publishing.",
+        "S000-062, S003-013: Event Grid does not delay events to fill a batch when fewer events \
+         are available than the setting asks for.",
+        "S000-075: At low event rates, the batch size is often smaller than the requested maximum \
+         events per batch.",
+        "S003-011: The max events per batch setting is never exceeded.",
     ]);
     for name in ["2021", "2023", "current"] {
         let batch = BatchLimits {

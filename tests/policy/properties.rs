@@ -73,7 +73,7 @@ fn property_names_are_valid_http_headers_and_not_reserved() {
         is "ce-x", which is not allowed: names that begin with ce- are attributes of a CloudEvent
         is "webhook-x", which is not allowed: names that begin with WebHook- are for the handshake with the endpoint
         is "Host", which is not allowed: it says how the request is transferred, which is decided for each request
-        is "a\r\nb"; allowed are 1 to 128 letters, digits and any of !#$%&'*+-.^_`|~"#]]
+        is "a\r\nb"; expected 1 to 128 letters, digits and any of !#$%&'*+-.^_`|~"#]]
     .assert_eq(&message.join("\n"));
 }
 

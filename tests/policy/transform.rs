@@ -41,7 +41,7 @@ fn event(wire: &str) -> Event {
     )
 }
 
-fn of_body(body: &str) -> Transform {
+fn body_transform(body: &str) -> Transform {
     Transform {
         body: Some(body.to_owned()),
         ..Transform::default()
@@ -57,7 +57,7 @@ fn applied(transform: &Transform) -> Result<Transformed, String> {
 }
 
 fn body(expression: &str) -> String {
-    match applied(&of_body(expression)) {
+    match applied(&body_transform(expression)) {
         Ok(made) => {
             String::from_utf8(made.body.expect("there is an expression").to_vec()).expect("UTF-8")
         }
@@ -81,7 +81,7 @@ fn a_body_is_the_json_that_its_expression_makes() {
         ("sort_by(data.list[?@], &@) | [-1]", "2"),
         (
             "join(', ', data.list)",
-            "transform.body: line 1, column 5: argument 2 of join is an array; allowed is an array \
+            "transform.body: line 1, column 5: argument 2 of join is an array; expected an array \
              of strings",
         ),
     ] {
@@ -92,8 +92,8 @@ fn a_body_is_the_json_that_its_expression_makes() {
 #[test]
 fn numbers_are_exact() {
     let of = |data: &str, expression: &str| {
-        let program =
-            Program::new(&of_body(expression), false, Schema::EventGrid).expect("it is sound");
+        let program = Program::new(&body_transform(expression), false, Schema::EventGrid)
+            .expect("it is sound");
         match program.apply(&event(&format!(r#"{{"data":{data}}}"#)), Schema::EventGrid) {
             Ok(made) => String::from_utf8(made.body.expect("there is an expression").to_vec())
                 .expect("UTF-8"),
@@ -266,7 +266,7 @@ fn a_header_is_left_out_where_a_delivery_property_is() {
 fn a_batch_is_measured_by_what_is_sent() {
     let text = "x".repeat(500);
     let program = Program::new(
-        &of_body(&format!("[id, '{text}']")),
+        &body_transform(&format!("[id, '{text}']")),
         true,
         Schema::EventGrid,
     )
@@ -331,46 +331,50 @@ fn a_program_that_cannot_run_is_refused_with_its_place() {
         (
             Transform::default(),
             false,
-            "transform is empty; allowed are expressions in body, pathSuffix and headers, and a \
+            "transform is empty; expected expressions in body, pathSuffix and headers, and a \
              method",
         ),
-        (of_body("data.\n  list["), false, "body line 2, column 8: "),
         (
-            of_body("shout(id)"),
+            body_transform("data.\n  list["),
+            false,
+            "body line 2, column 8: ",
+        ),
+        (
+            body_transform("shout(id)"),
             false,
             "body line 1, column 6: the function shout is unknown",
         ),
         (
-            of_body("[&id]"),
+            body_transform("[&id]"),
             false,
             "body line 1, column 2: & is allowed only in arguments of map, sort_by, min_by and \
              max_by",
         ),
         (
-            of_body("join(id, data.list)"),
+            body_transform("join(id, data.list)"),
             false,
             "body line 1, column 5: the first argument of join is not a literal",
         ),
         (
-            of_body("data[::0]"),
+            body_transform("data[::0]"),
             false,
-            "body line 1, column 9: the step of the slice is 0; allowed are 1 to 1000000, or \
+            "body line 1, column 9: the step of the slice is 0; expected 1 to 1000000, or \
              negative",
         ),
         (
-            of_body(&"x".repeat(SOURCE_BYTES_MAX + 1)),
+            body_transform(&"x".repeat(SOURCE_BYTES_MAX + 1)),
             false,
-            "body has 16385 bytes; allowed are 16384",
+            "body has 16385 bytes; expected at most 16384",
         ),
         (
-            of_body(&"!".repeat(513)),
+            body_transform(&"!".repeat(513)),
             false,
-            "body has 513 brackets and operators; allowed are 512",
+            "body has 513 brackets and operators; expected at most 512",
         ),
         (
             by_get,
             false,
-            r#"method is "GET"; allowed are PATCH, POST, PUT"#,
+            r#"method is "GET"; expected one of PATCH, POST, PUT"#,
         ),
         (
             named("aeg-x"),
@@ -380,7 +384,7 @@ fn a_program_that_cannot_run_is_refused_with_its_place() {
         (
             named("x"),
             true,
-            "headers is set, but a request may have several events; allowed is it with a \
+            "headers is set, but a request may have several events; expected it with a \
              maxEventsPerBatch of 1",
         ),
     ] {
@@ -399,7 +403,7 @@ fn time_memory_and_output_of_a_program_are_bounded() {
     let escaped = format!("{}data{}", "to_string(".repeat(60), ")".repeat(60));
     let mapped = format!("{}data{}", "map(&[@, @, @], ".repeat(30), ")".repeat(30));
     for expression in [doubled, flattened, texts, escaped, mapped] {
-        let error = Program::new(&of_body(&expression), false, Schema::EventGrid)
+        let error = Program::new(&body_transform(&expression), false, Schema::EventGrid)
             .expect_err("it is refused");
         assert!(
             error.problem.starts_with("could make too much of an event"),
@@ -412,7 +416,8 @@ fn time_memory_and_output_of_a_program_are_bounded() {
         format!("{}id{}", "(".repeat(500), ")".repeat(500)),
         ["@"; 512].join("|"),
     ] {
-        let program = Program::new(&of_body(&deep), false, Schema::EventGrid).expect("it is sound");
+        let program =
+            Program::new(&body_transform(&deep), false, Schema::EventGrid).expect("it is sound");
         program
             .apply(&event(WIRE), Schema::EventGrid)
             .expect("it is within the bounds");
@@ -420,8 +425,8 @@ fn time_memory_and_output_of_a_program_are_bounded() {
     // The largest event can be sent whole, and not thirty-two times.
     let wire = format!(r#"{{"data":"{}"}}"#, "x".repeat(RESULT_BYTES_MAX - 100));
     let of_largest = |expression: &str| {
-        let program =
-            Program::new(&of_body(expression), false, Schema::EventGrid).expect("it is sound");
+        let program = Program::new(&body_transform(expression), false, Schema::EventGrid)
+            .expect("it is sound");
         program
             .apply(&event(&wire), Schema::EventGrid)
             .map_err(|error| error.to_string())
@@ -437,14 +442,14 @@ fn time_memory_and_output_of_a_program_are_bounded() {
     assert_eq!(
         twice,
         format!(
-            "transform.body: the result has {} bytes; allowed are 1048576",
+            "transform.body: the result has {} bytes; expected at most 1048576",
             2 * wire.len() + 3
         )
     );
     let often = of_largest(&format!("length([{}])", ["@"; 40].join(",")))
         .expect_err("it could be too large");
     assert!(
-        often.contains("bytes of this event; allowed are 33554432"),
+        often.contains("bytes of this event; expected at most 33554432"),
         "{often}"
     );
 }
@@ -484,7 +489,7 @@ proptest! {
         data in r#"(\[(0|\{\}|\[\]|"\\u0001"|\{"a":\[0,0,0\]\}){1}(,(0|\{\}|\[\]|""|\{"a":1\})){0,20}\]|\{"a":[0-9]{1,9}\}|null)"#,
     ) {
         let wire = format!(r#"{{"data":{data}}}"#);
-        if let Ok(program) = Program::new(&of_body(&expression), false, Schema::EventGrid) {
+        if let Ok(program) = Program::new(&body_transform(&expression), false, Schema::EventGrid) {
             let [once, again] = [(); 2].map(|()| program.apply(&event(&wire), Schema::EventGrid));
             prop_assert_eq!(&once, &again);
             if let Ok(made) = once {
@@ -499,7 +504,8 @@ proptest! {
 
 #[test]
 fn an_event_that_cannot_be_transformed_is_given_up_without_a_request() {
-    let program = Program::new(&of_body("id"), true, Schema::EventGrid).expect("it is sound");
+    let program =
+        Program::new(&body_transform("id"), true, Schema::EventGrid).expect("it is sound");
     let batch = BatchLimits {
         events_max: 10,
         ..plain().batch

@@ -121,10 +121,10 @@ fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
         200 Some("EventGrid.Azure.Net") Some("*"): granted
         200 Some("*") None: granted
         404 Some("*") Some(" 60 "): granted, 60 a minute
-        200 Some("elsewhere.example") Some("*"): OriginNotAllowed: WebHook-Allowed-Origin is "elsewhere.example"; allowed is the origin that was asked for, or *
-        200 Some("") Some("*"): OriginNotAllowed: WebHook-Allowed-Origin is ""; allowed is the origin that was asked for, or *
-        200 Some("*") Some("0"): RateNotUnderstood: WebHook-Allowed-Rate is "0"; allowed is a whole number of requests per minute, 1 or more, or *
-        200 Some("*") Some("fast\u{1b}"): RateNotUnderstood: WebHook-Allowed-Rate is "fast\u{1b}"; allowed is a whole number of requests per minute, 1 or more, or *
+        200 Some("elsewhere.example") Some("*"): OriginNotAllowed: WebHook-Allowed-Origin is "elsewhere.example"; expected the origin that was asked for, or *
+        200 Some("") Some("*"): OriginNotAllowed: WebHook-Allowed-Origin is ""; expected the origin that was asked for, or *
+        200 Some("*") Some("0"): RateNotUnderstood: WebHook-Allowed-Rate is "0"; expected a whole number of requests per minute, 1 or more, or *
+        200 Some("*") Some("fast\u{1b}"): RateNotUnderstood: WebHook-Allowed-Rate is "fast\u{1b}"; expected a whole number of requests per minute, 1 or more, or *
         200 None None: manual
         204 None Some("*"): manual
         405 None None: UnexpectedStatus: the endpoint returned 405; expected a response to OPTIONS with WebHook-Allowed-Origin, or 2xx without it for manual validation

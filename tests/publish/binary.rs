@@ -212,7 +212,7 @@ fn the_body_is_json() {
             "" => "415 InvalidContentType: The Content-Type header is either missing".to_owned(),
             given => format!(
                 "415 InvalidContentType: The Content-Type header of an event in binary mode is \
-                 '{given}'; allowed is application/json. A topic of a namespace takes data of any \
+                 '{given}'; expected application/json. A topic of a namespace takes data of any \
                  type; here, send it as data_base64 in structured mode \
                  (application/cloudevents+json)."
             ),

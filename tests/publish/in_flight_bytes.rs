@@ -18,7 +18,7 @@ fn address(number: u8) -> Option<IpAddr> {
     Some(Ipv4Addr::new(10, 0, 0, number).into())
 }
 
-fn of(topic: u32, from: u8) -> Request {
+fn new_request(topic: u32, from: u8) -> Request {
     Request::new(None, PartitionId(topic), address(from))
 }
 
@@ -37,20 +37,20 @@ fn held(room: &InFlightBytes, permits: &[Permit]) -> usize {
 #[test]
 fn a_topic_leaves_half_and_an_address_a_quarter_of_that() {
     let room = InFlightBytes::new(BYTES, REQUEST);
-    let of_one = fill(&room, &of(1, 1), MIB);
+    let of_one = fill(&room, &new_request(1, 1), MIB);
     assert_eq!(held(&room, &of_one), 24, "three quarters of a half");
     // The same topic from other addresses, and then no more of it from anywhere.
-    let of_two = fill(&room, &of(1, 2), MIB);
-    let of_three = fill(&room, &of(1, 3), MIB);
+    let of_two = fill(&room, &new_request(1, 2), MIB);
+    let of_three = fill(&room, &new_request(1, 3), MIB);
     assert!(!of_two.is_empty() && !of_three.is_empty());
     assert!(of_one.len() + of_two.len() + of_three.len() <= 32);
     // Another topic, from an address that has much already.
-    let other = fill(&room, &of(2, 1), MIB);
+    let other = fill(&room, &new_request(2, 1), MIB);
     assert!(other.len() >= 8, "{}", other.len());
     // All of it comes back.
     drop((of_one, of_two, of_three, other));
     assert_eq!(room.bytes_in_flight(), 0);
-    assert_eq!(fill(&room, &of(2, 1), MIB).len(), 24);
+    assert_eq!(fill(&room, &new_request(2, 1), MIB).len(), 24);
 }
 
 #[test]
@@ -77,16 +77,19 @@ fn a_publisher_without_requests_may_send_one_of_the_largest_size() {
     // The room is no larger than one.
     let room = InFlightBytes::new(REQUEST, REQUEST);
     let alone = room
-        .reserve_bytes(of(1, 1), REQUEST)
+        .reserve_bytes(new_request(1, 1), REQUEST)
         .expect("there is room for one");
-    assert_eq!(room.reserve_bytes(of(2, 2), 1).map(drop), Err(Full));
+    assert_eq!(
+        room.reserve_bytes(new_request(2, 2), 1).map(drop),
+        Err(Full)
+    );
     drop(alone);
     assert!(
         room.reserve_bytes(Request::new(Some("n"), PartitionId(1), None), REQUEST)
             .is_ok()
     );
     assert_eq!(
-        room.reserve_bytes(of(1, 1), REQUEST + 1).map(drop),
+        room.reserve_bytes(new_request(1, 1), REQUEST + 1).map(drop),
         Err(Full)
     );
 }
@@ -94,7 +97,9 @@ fn a_publisher_without_requests_may_send_one_of_the_largest_size() {
 #[test]
 fn a_permit_grows_with_what_comes_and_gives_back_the_rest() {
     let room = InFlightBytes::new(BYTES, REQUEST);
-    let mut permit = room.reserve_bytes(of(1, 1), 1_000).expect("there is room");
+    let mut permit = room
+        .reserve_bytes(new_request(1, 1), 1_000)
+        .expect("there is room");
     permit.grow_to(500).expect("it has them");
     permit.grow_to(5_000).expect("there is room");
     assert_eq!(room.bytes_in_flight(), 5_000);
@@ -106,7 +111,7 @@ fn a_permit_grows_with_what_comes_and_gives_back_the_rest() {
     );
     permit.shrink_to(10);
     let other = room
-        .reserve_bytes(of(1, 1), 0)
+        .reserve_bytes(new_request(1, 1), 0)
         .expect("nothing is reserved");
     assert_eq!(
         (
@@ -130,11 +135,11 @@ proptest! {
         let room = InFlightBytes::new(BYTES, REQUEST);
         let mut permits = Vec::new();
         for (topic, from, bytes) in requests {
-            permits.extend(room.reserve_bytes(of(topic, from), bytes));
+            permits.extend(room.reserve_bytes(new_request(topic, from), bytes));
             prop_assert!(room.bytes_in_flight() <= BYTES);
         }
         // Four topics leave at least a sixteenth, for any publisher.
-        prop_assert!(room.reserve_bytes(of(100, 1), REQUEST).is_ok());
+        prop_assert!(room.reserve_bytes(new_request(100, 1), REQUEST).is_ok());
         permits.clear();
         prop_assert_eq!(room.bytes_in_flight(), 0);
     }

@@ -98,7 +98,14 @@ fn the_body_says_whether_it_is_one_event_or_several_whatever_the_header_says() {
 
 #[test]
 fn data_that_is_not_called_json_is_kept_in_base64() {
-    let _rows = crate::spec::shows(&["S001-079", "S001-080", "S001-081"]);
+    let _rows = crate::spec::shows(&[
+        "S001-079: The context attribute data_base64 is used in the blob when the HTTP \
+         content-type or datacontenttype refers to a binary media type.",
+        "S001-080: The attribute data is used in the blob in place of data_base64 when the \
+         content-type or datacontenttype refers to JSON-formatted content.",
+        "S001-081: A media type counts as JSON-formatted only when it is of the form */json or \
+         */*+json.",
+    ]);
     binary(
         Some("application/vnd.apache.thrift.binary"),
         &[("comexampleothervalue", b"5")],

@@ -88,7 +88,7 @@ fn no_answer_is_other_than_described() {
             .command("PUT", &format!("{PROVIDER}/{resource}"), body);
     };
     let subscription =
-        json!({"properties": SubscriptionSpec::of("http://127.0.0.1:9/nobody").properties()});
+        json!({"properties": SubscriptionSpec::new("http://127.0.0.1:9/nobody").properties()});
     for resource in [
         "topics/orders",
         "domains/shops",

@@ -33,10 +33,10 @@ fn fullest_wal(data_dir: &Path) -> PathBuf {
 fn killed(sink: &Sink) -> (Server, String) {
     let mut server = Server::start(&[]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "held", &SubscriptionSpec::of(&sink.url("/held")));
+    server.subscribe("orders", "held", &SubscriptionSpec::new(&sink.url("/held")));
     server.operate("orders", "held", "hold");
     sink.set("/ill", Behavior::Answer(503));
-    server.subscribe("orders", "ill", &SubscriptionSpec::of(&sink.url("/ill")));
+    server.subscribe("orders", "ill", &SubscriptionSpec::new(&sink.url("/ill")));
     for id in 1..=EVENTS {
         server.publish("orders", &key, &load::body(&[id.to_string()], "/a"));
     }
@@ -166,7 +166,7 @@ fn accept_loss_takes_what_is_left_of_a_damaged_backup_at_a_destination() {
     let url = format!("file://{}", destination.display());
     let mut server = Server::start(&[("BACKUP__STORE__URL", &url)]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "held", &SubscriptionSpec::of(&sink.url("/held")));
+    server.subscribe("orders", "held", &SubscriptionSpec::new(&sink.url("/held")));
     server.operate("orders", "held", "hold");
     for id in 1..=EVENTS {
         server.publish("orders", &key, &load::body(&[id.to_string()], "/a"));

@@ -68,7 +68,7 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
     let key = server.topic("orders", "EventGridSchema");
     server.command("PATCH", TOPIC, &json!({"tags": {"team": "shop"}}));
     let url = format!("{}?code=hidden-code", sink.url("/hook"));
-    let spec = SubscriptionSpec::of(&url).webhook(
+    let spec = SubscriptionSpec::new(&url).webhook(
         "deliveryAttributeMappings",
         json!([{"name": "x-secret", "type": "Static", "properties": {"value": "hidden-value", "isSecret": true}}]),
     );

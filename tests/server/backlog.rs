@@ -39,7 +39,7 @@ fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(100),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(100),
     );
     sink.set("/hook", Behavior::Dead);
     let count = many(200_000, 2_000_000);
@@ -89,7 +89,10 @@ fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
 
 #[test]
 fn a_server_whose_endpoint_hangs_waits_without_spinning() {
-    let _rows = crate::spec::shows(&["S004-103"]);
+    let _rows = crate::spec::shows(&[
+        "S004-103: The event pump goes on running in the background on other threads while the \
+         event function runs.",
+    ]);
     for batch in [1, 7] {
         let server = Server::start(&[("DELIVERY__CONCURRENCY", "4")]);
         let sink = Sink::start();
@@ -97,7 +100,7 @@ fn a_server_whose_endpoint_hangs_waits_without_spinning() {
         server.subscribe(
             "orders",
             "hook",
-            &SubscriptionSpec::of(&sink.url("/hook")).batch(batch),
+            &SubscriptionSpec::new(&sink.url("/hook")).batch(batch),
         );
         // Never ten failures in a row, nor every second one.
         sink.set(
@@ -143,7 +146,7 @@ fn a_held_subscription_waits_for_its_operator_across_a_restart() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(10),
     );
     publish(&server, &key, 0..10);
     wait_for("the first events", LONG, || sink.taken("/hook") == 10);

@@ -19,15 +19,15 @@ use crate::support::{
 fn busy(sink: &Sink) -> (Server, Load) {
     let server = Server::start(&[]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "well", &SubscriptionSpec::of(&sink.url("/well")));
+    server.subscribe("orders", "well", &SubscriptionSpec::new(&sink.url("/well")));
     server.subscribe(
         "orders",
         "ill",
-        &SubscriptionSpec::of(&sink.url("/ill"))
+        &SubscriptionSpec::new(&sink.url("/ill"))
             .attempts(3)
             .dead_letters("ill"),
     );
-    server.subscribe("orders", "held", &SubscriptionSpec::of(&sink.url("/held")));
+    server.subscribe("orders", "held", &SubscriptionSpec::new(&sink.url("/held")));
     server.operate("orders", "held", "hold");
     sink.set("/ill", Behavior::Answer(503));
     let pause = Duration::from_millis(5);
@@ -251,7 +251,7 @@ fn scheduled_backups_survive_kills_in_their_middle_and_the_last_one_has_what_was
     let config = settings_file(beside.path(), &settings);
     let mut server = start_with(&settings);
     let publisher = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "well", &SubscriptionSpec::of(&sink.url("/well")));
+    server.subscribe("orders", "well", &SubscriptionSpec::new(&sink.url("/well")));
     wait_for("the first backup", LONG, || {
         metric(&server, "gridhook_backup_duration_seconds") > 0.0
     });
@@ -386,7 +386,7 @@ fn azure_blob_storage_has_backups_that_come_back() {
     sink.set("/well", Behavior::Answer(503));
     let mut server = start_with(&all);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "well", &SubscriptionSpec::of(&sink.url("/well")));
+    server.subscribe("orders", "well", &SubscriptionSpec::new(&sink.url("/well")));
     let mut acknowledged = Vec::new();
     for round in 0..2 {
         let ids: Vec<_> = (0..50).map(|event| format!("{round}-{event}")).collect();

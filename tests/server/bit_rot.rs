@@ -92,7 +92,7 @@ fn series(server: &Server, name: &str) -> u64 {
 fn stopped(sink: &Sink) -> (Server, String) {
     let mut server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "held", &SubscriptionSpec::of(&sink.url("/held")));
+    server.subscribe("orders", "held", &SubscriptionSpec::new(&sink.url("/held")));
     server.operate("orders", "held", "hold");
     for id in 1..=EVENTS {
         server.publish("orders", &key, &load::body(&[id.to_string()], &subject(id)));

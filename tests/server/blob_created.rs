@@ -36,7 +36,12 @@ fn guids(server: &Server) -> BTreeSet<String> {
 #[test]
 fn each_file_of_dead_letters_is_an_event_for_subscribers_of_the_system_topic() {
     let _rows = crate::spec::shows(&[
-        "S000-114", "S000-115", "S002-050", "S002-051", "S003-091", "S003-092",
+        "S000-114: An event subscription on the dead-letter blob storage lets Event Grid be used \
+         to respond to undelivered events.",
+        "S000-115, S002-051, S003-092: Each time the dead-letter blob storage receives an \
+         undelivered event, Event Grid notifies the handler subscribed to that storage.",
+        "S002-050, S003-091: To be notified when an event has been sent to the dead-letter \
+         location, an event subscription is created for the dead-letter blob storage.",
     ]);
     let mut server = Server::start(&[NOTICES, UNASKED]);
     let reported = Endpoint::start(vec![answer(200, "", "")]);
@@ -46,20 +51,20 @@ fn each_file_of_dead_letters_is_an_event_for_subscribers_of_the_system_topic() {
     server.subscribe(
         "storage",
         "files",
-        &SubscriptionSpec::of(&reported.url()).types(FILES),
+        &SubscriptionSpec::new(&reported.url()).types(FILES),
     );
     // The notices' own dead letters are written, and are no notices.
     server.subscribe(
         "storage",
         "deaf",
-        &SubscriptionSpec::of(&refusing.url())
+        &SubscriptionSpec::new(&refusing.url())
             .types(FILES)
             .dead_letters("unheard"),
     );
     server.subscribe(
         "orders",
         "Hook",
-        &SubscriptionSpec::of(&refusing.url())
+        &SubscriptionSpec::new(&refusing.url())
             .batch(10)
             .dead_letters("letters"),
     );
@@ -128,7 +133,7 @@ fn a_system_topic_that_is_missing_or_takes_no_such_event_costs_no_dead_letter() 
     server.subscribe(
         "orders",
         "Hook",
-        &SubscriptionSpec::of(&sink.url("/hook"))
+        &SubscriptionSpec::new(&sink.url("/hook"))
             .batch(10)
             .dead_letters("letters"),
     );
@@ -156,7 +161,10 @@ fn a_system_topic_that_is_missing_or_takes_no_such_event_costs_no_dead_letter() 
 
 #[test]
 fn after_a_kill_each_written_file_has_its_event_at_least_once() {
-    let _rows = crate::spec::shows(&["S000-115", "S002-051", "S003-092"]);
+    let _rows = crate::spec::shows(&[
+        "S000-115, S002-051, S003-092: Each time the dead-letter blob storage receives an \
+         undelivered event, Event Grid notifies the handler subscribed to that storage.",
+    ]);
     let mut server = Server::start(&[NOTICES]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
@@ -164,12 +172,12 @@ fn after_a_kill_each_written_file_has_its_event_at_least_once() {
     server.subscribe(
         "storage",
         "files",
-        &SubscriptionSpec::of(&sink.url("/files")).types(FILES),
+        &SubscriptionSpec::new(&sink.url("/files")).types(FILES),
     );
     server.subscribe(
         "orders",
         "Hook",
-        &SubscriptionSpec::of(&sink.url("/hook"))
+        &SubscriptionSpec::new(&sink.url("/hook"))
             .batch(10)
             .dead_letters("letters"),
     );

@@ -17,7 +17,7 @@ fn a_subscription_that_is_deleted_and_made_anew_gets_new_events_only() {
     let publish = |id: String| server.publish("orders", &key, &load::body(&[id], "/a"));
     sink.set("/hook", Behavior::Answer(503));
     for round in 0..many(10, 200) {
-        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+        server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
         sink.set("/hook", Behavior::Answer(503));
         publish(format!("old-{round}"));
         wait_for("an attempt", LONG, || {
@@ -27,7 +27,7 @@ fn a_subscription_that_is_deleted_and_made_anew_gets_new_events_only() {
         // Nobody asks for it.
         publish(format!("nobody-{round}"));
         sink.set("/hook", Behavior::Answer(200));
-        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+        server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
         publish(format!("new-{round}"));
         wait_for("the new event", LONG, || {
             sink.look("/hook", |ledger| {
@@ -77,7 +77,7 @@ fn a_subscription_that_is_made_under_load_gets_everything_after_it() {
         server.subscribe(
             "orders",
             &name,
-            &SubscriptionSpec::of(&sink.url(&path)).batch(100),
+            &SubscriptionSpec::new(&sink.url(&path)).batch(100),
         );
         let before = load.acknowledged();
         wait_for("more load", LONG, || load.acknowledged() > before + 10);
@@ -115,7 +115,7 @@ fn a_change_of_filter_or_endpoint_under_load_loses_nothing() {
             "/odd"
         };
         // Every filter lets all events of the load through.
-        let spec = SubscriptionSpec::of(&sink.url(path)).batch(1 + number as u32 % 7);
+        let spec = SubscriptionSpec::new(&sink.url(path)).batch(1 + number as u32 % 7);
         if number.is_multiple_of(3) {
             spec.types(&[load::TYPE, "Other"])
         } else {

@@ -22,14 +22,14 @@ const GAP: usize = 350;
 /// machine can do.
 const MEASURE: &str = "/measure";
 
-struct Scene {
+struct ServerUnderLoad {
     server: Server,
     sink: Sink,
     load: Load,
     measure: Load,
 }
 
-impl Scene {
+impl ServerUnderLoad {
     /// Two subscriptions under load, with an endpoint slow enough that there is always something in
     /// flight.
     fn start() -> Self {
@@ -40,7 +40,7 @@ impl Scene {
             server.subscribe(
                 "orders",
                 name,
-                &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(5),
+                &SubscriptionSpec::new(&sink.url(&format!("/{name}"))).batch(5),
             );
             sink.set(
                 &format!("/{name}"),
@@ -51,7 +51,7 @@ impl Scene {
         server.subscribe(
             "measure",
             "measure",
-            &SubscriptionSpec::of(&sink.url(MEASURE)).batch(5),
+            &SubscriptionSpec::new(&sink.url(MEASURE)).batch(5),
         );
         sink.set(MEASURE, Behavior::Slow(Duration::from_millis(20), 200));
         let pause = Duration::from_millis(10);
@@ -122,7 +122,7 @@ impl Scene {
             );
             assert!(
                 repeated <= most,
-                "{name}: {repeated} events were repeated, allowed are {most}"
+                "{name}: {repeated} events were repeated, expected {most}"
             );
             assert_eq!(
                 server.counter("orders", name, "delivered"),
@@ -172,7 +172,7 @@ fn assert_steady(sink: &Sink) {
 
 #[test]
 fn a_killed_subscription_actor_comes_back_and_repeats_nothing() {
-    let scene = Scene::start();
+    let scene = ServerUnderLoad::start();
     let kills = many(10, 500);
     for kill in 0..kills {
         scene.kill("subscription", if kill % 2 == 0 { "panic" } else { "stop" });
@@ -188,7 +188,7 @@ fn a_killed_subscription_actor_comes_back_and_repeats_nothing() {
 
 #[test]
 fn a_killed_topic_actor_comes_back_with_its_subscriptions_and_repeats_nothing() {
-    let scene = Scene::start();
+    let scene = ServerUnderLoad::start();
     for kill in 0..many(10, 500) {
         scene.kill("topic", if kill % 2 == 0 { "panic" } else { "stop" });
         scene.wait_for_deliveries();
@@ -200,7 +200,7 @@ fn a_killed_topic_actor_comes_back_with_its_subscriptions_and_repeats_nothing() 
 
 #[test]
 fn a_killed_delivery_task_is_tried_again_and_disturbs_no_other() {
-    let scene = Scene::start();
+    let scene = ServerUnderLoad::start();
     let kills = many(10, 500);
     for kill in 0..kills {
         scene.kill("delivery", if kill % 2 == 0 { "panic" } else { "stop" });
@@ -218,7 +218,7 @@ fn a_killed_delivery_task_is_tried_again_and_disturbs_no_other() {
 
 #[test]
 fn an_event_that_kills_again_and_again_is_quarantined_and_the_others_flow() {
-    let scene = Scene::start();
+    let scene = ServerUnderLoad::start();
     let poison =
         json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100});
     scene.server.command("POST", "/chaos/poison", &poison);
@@ -235,7 +235,7 @@ fn an_event_that_kills_again_and_again_is_quarantined_and_the_others_flow() {
         scene.server.counter("orders", "victim", "dropped") == 1
     });
     scene.wait_for_deliveries();
-    let Scene {
+    let ServerUnderLoad {
         server,
         sink,
         load,
@@ -263,7 +263,7 @@ fn an_event_that_kills_again_and_again_is_quarantined_and_the_others_flow() {
 
 #[test]
 fn a_subscription_that_is_killed_while_its_endpoint_fails_repeats_nothing_that_was_taken() {
-    let scene = Scene::start();
+    let scene = ServerUnderLoad::start();
     for kill in 0..many(12, 300) {
         scene.sink.set(
             "/victim",

@@ -94,7 +94,7 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_an_operator_confir
         server.subscribe(
             "orders",
             hook,
-            &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))),
+            &SubscriptionSpec::new(&sink.url(&format!("/{hook}"))),
         );
     }
     sink.set("/held", Behavior::Hang);
@@ -148,7 +148,7 @@ fn a_clock_that_was_ahead_and_is_right_again_lets_nothing_wait() {
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     server.terminate();
     publish_at(&server, Clock::system().now().after(DAY * 3), "early");
     server.restart();
@@ -197,7 +197,7 @@ fn a_confirmed_clock_that_is_behind_is_followed_at_once_by_stamps_ends_and_windo
         "orders",
         &json!({"inputSchema": "EventGridSchema", "duplicateDetectionHistoryTimeWindow": "PT20S"}),
     );
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Dead);
     let publish = |id: &str| server.publish("orders", &key, &load::body(&[id.to_owned()], "/a"));
     let step = |step: &str| {
@@ -217,7 +217,7 @@ fn a_confirmed_clock_that_is_behind_is_followed_at_once_by_stamps_ends_and_windo
     server.subscribe(
         "orders",
         "short",
-        &SubscriptionSpec::of(&sink.url("/short")).also(&json!({}), &lived),
+        &SubscriptionSpec::new(&sink.url("/short")).also(&json!({}), &lived),
     );
     sink.set("/short", Behavior::Dead);
     publish("one");
@@ -308,7 +308,7 @@ fn signatures_follow_the_wall_clock_at_once() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&endpoint.url()).webhook("signing", signing),
+        &SubscriptionSpec::new(&endpoint.url()).webhook("signing", signing),
     );
     for (name, kind, properties) in [
         (
@@ -326,7 +326,7 @@ fn signatures_follow_the_wall_clock_at_once() {
         server.subscribe(
             "orders",
             name,
-            &SubscriptionSpec::of("").also(&json!({}), &destination),
+            &SubscriptionSpec::new("").also(&json!({}), &destination),
         );
     }
     server.command(
@@ -404,7 +404,7 @@ fn pending_across_wrong_clocks(wrong: &str) {
         server.restart();
         if start == 0 {
             key = server.topic("orders", "EventGridSchema");
-            server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+            server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
         }
         let clock = server.command("GET", "/clock", &Value::Null).json();
         let wall: jiff::Timestamp = clock["wallClock"]

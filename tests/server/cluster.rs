@@ -380,7 +380,7 @@ impl ChangelogReader {
 
 /// The sequences of the records that an owner of the only shard wrote behind the fence of the next
 /// one.
-fn of_former_owners(nats: &NatsCluster) -> Vec<u64> {
+fn records_by_former_owners(nats: &NatsCluster) -> Vec<u64> {
     let mut changelog = ChangelogReader::new(0);
     changelog.read(nats);
     changelog.of_former
@@ -409,7 +409,33 @@ fn assert_all_arrive(owner: &Server, sink: &Sink, subscriptions: &[&str], acknow
 #[test]
 fn another_node_delivers_what_a_killed_owner_left() {
     let _rows = shows(&[
-        "S004-005", "S004-030", "S004-067", "S004-076", "S004-078", "S004-084",
+        "S004-005: Events are received by registering an event handler for the events of interest.",
+        "S004-021: Requirement recovery: when a consumer fails (for example the virtual machine \
+         hosting it stops suddenly), the other consumers take over the partitions it owned and go \
+         on.",
+        "S004-022: After a takeover, the continuation point is exactly the point at which the \
+         failed consumer failed, or slightly before it.",
+        "S004-030: The processor offers a way to checkpoint its progress.",
+        "S004-045: When an instance goes down because of a failure, its partition ownership is \
+         transferred in the normal (graceful) way to other active processors.",
+        "S004-062: A new owner starts processing a partition from its last known checkpoint.",
+        "S004-064: Other instances try to get ownership of the partitions previously owned by the \
+         inactive instance.",
+        "S004-067: When an event processor is created, a function that processes events is \
+         specified.",
+        "S004-072: To make sure that the consumer processes every message at least once, the user \
+         must write code with retry logic.",
+        "S004-075: If both writing to storage and routing are needed, it is advised to use two \
+         consumer groups and two event processors.",
+        "S004-076: Checkpointing is the process by which an event processor marks or commits the \
+         position of the last successfully processed event within a partition.",
+        "S004-078: Checkpointing takes place per partition within a consumer group.",
+        "S004-079: If an event processor disconnects from a partition, another instance can resume \
+         processing the partition at the checkpoint previously committed by the last processor of \
+         that partition in that consumer group.",
+        "S004-082: Checkpointing provides resilience when an event processor goes down.",
+        "S004-084: When a checkpoint marks an event as processed, an entry is added or updated in \
+         the checkpoint store.",
     ]);
     if !has_nats() {
         return;
@@ -421,12 +447,12 @@ fn another_node_delivers_what_a_killed_owner_left() {
     cluster.nodes[0].subscribe(
         "orders",
         "taken",
-        &SubscriptionSpec::of(&sink.url("/taken")),
+        &SubscriptionSpec::new(&sink.url("/taken")),
     );
     cluster.nodes[0].subscribe(
         "orders",
         "later",
-        &SubscriptionSpec::of(&sink.url("/later")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/later")).batch(10),
     );
     sink.set("/later", Behavior::Answer(503));
     let mut ids = publish(&cluster.nodes[0], &key, 0..50);
@@ -454,36 +480,14 @@ fn another_node_delivers_what_a_killed_owner_left() {
     assert_all_arrive(&cluster.nodes[owner], &sink, &["taken", "later"], &ids);
     // Nothing was in flight there: each owner began exactly where the killed one had ended.
     assert!(assert_arrived(&sink, "/taken", &ids).is_empty());
-    for (row, found) in [
-        ("S004-021", json!({"on": "crash", "action": "takeover"})),
-        ("S004-022", json!({"resume": "<= failure point"})),
-        ("S004-045", json!({"on": "failure", "action": "transfer"})),
-        ("S004-062", json!({"start": "last checkpoint"})),
-        ("S004-064", json!({"on": "stale", "action": "claim"})),
-        ("S004-079", json!({"resume": "last committed checkpoint"})),
-        ("S004-082", json!({"use": "resilience"})),
-    ] {
-        fact(row, &found);
-    }
     let most = sink.look("/taken", |ledger| {
         ledger.values().flatten().map(|arrival| arrival.batch).max()
     });
     fact("S004-069", &json!(most));
-    let all = ["/taken", "/later"]
-        .into_iter()
-        .filter(|path| sink.taken(path) == ids.len())
-        .count();
-    fact(
-        "S004-075",
-        &json!({"consumer_groups": all, "processors": all}),
-    );
     let is_retried = sink.look("/later", |ledger| {
         ledger.values().any(|arrivals| arrivals.len() > 1)
     });
-    fact(
-        "S004-072",
-        &json!({"guarantee": "at least once", "needs": if is_retried { "retry" } else { "nothing" }}),
-    );
+    assert!(is_retried);
     for node in &mut cluster.nodes {
         node.kill_9();
         node.assert_sound();
@@ -503,7 +507,7 @@ fn a_paused_owner_neither_writes_nor_delivers_when_it_resumes() {
     cluster.nodes[0].subscribe(
         "orders",
         "failing",
-        &SubscriptionSpec::of(&sink.url("/failing")).attempts(30),
+        &SubscriptionSpec::new(&sink.url("/failing")).attempts(30),
     );
     publish(&cluster.nodes[0], &key, 0..50);
     wait_for("attempts", LONG, || sink.ledger("/failing").len() == 50);
@@ -529,7 +533,7 @@ fn a_paused_owner_neither_writes_nor_delivers_when_it_resumes() {
         "the former owner has delivered"
     );
     publish(&cluster.nodes[next], &key, 50..60);
-    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+    assert_eq!(records_by_former_owners(&cluster.nats), Vec::<u64>::new());
 }
 
 #[test]
@@ -540,7 +544,7 @@ fn nodes_that_were_all_stopped_serve_and_deliver_again() {
     let mut cluster = Cluster::start(1, &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
     for node in &mut cluster.nodes {
         node.terminate();
@@ -595,7 +599,7 @@ fn acknowledged_events_survive_kills_of_one_and_of_all_servers_of_nats() {
     cluster.nodes[0].subscribe(
         "orders",
         "batched",
-        &SubscriptionSpec::of(&sink.url("/batched")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/batched")).batch(10),
     );
     let pause = Duration::from_millis(20);
     let rate = Rate {

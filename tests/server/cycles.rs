@@ -34,7 +34,7 @@ const SMALL: [(&str, &str); 3] = [
 /// The last response of the control plane for a subscription; none while a request is open.
 type Word = Option<Option<&'static str>>;
 
-struct Shared {
+struct OperatorState {
     at: Mutex<SocketAddr>,
     words: Mutex<BTreeMap<String, Word>>,
     answered: Mutex<usize>,
@@ -44,7 +44,7 @@ struct Shared {
 /// An operator that creates, changes and deletes event subscriptions all the time and remembers
 /// each response.
 struct Operator {
-    shared: Arc<Shared>,
+    shared: Arc<OperatorState>,
     at_work: JoinHandle<()>,
 }
 
@@ -52,7 +52,7 @@ const PREFIXES: [&str; 3] = ["/a", "/b", "/c"];
 
 impl Operator {
     fn start(server: &Server, url: &str) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(OperatorState {
             at: Mutex::new(server.at()),
             words: Mutex::default(),
             answered: Mutex::default(),
@@ -77,7 +77,7 @@ impl Operator {
     }
 }
 
-impl Shared {
+impl OperatorState {
     fn work(&self, token: &str, url: &str) {
         let mut jitter = fastrand::Rng::with_seed(7);
         while !self.stop.load(Ordering::SeqCst) {
@@ -85,7 +85,7 @@ impl Shared {
             let name = format!("temp-{}", jitter.u8(..6));
             let prefix = PREFIXES[jitter.usize(..PREFIXES.len())];
             let path = subscription("orders", &name);
-            let spec = SubscriptionSpec::of(url).prefix(prefix).properties();
+            let spec = SubscriptionSpec::new(url).prefix(prefix).properties();
             let (method, path, body, word) = match jitter.u8(..10) {
                 0..5 => (
                     "PUT",
@@ -157,16 +157,16 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
     server.subscribe(
         "orders",
         "alone",
-        &SubscriptionSpec::of(&sink.url("/alone")),
+        &SubscriptionSpec::new(&sink.url("/alone")),
     );
     server.subscribe(
         "orders",
         "batched",
-        &SubscriptionSpec::of(&sink.url("/batched")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/batched")).batch(10),
     );
     // What falls due while its endpoint is left alone is put aside too, so that dead letters are
     // written all the time.
-    let doomed = SubscriptionSpec::of(&sink.url("/doomed"))
+    let doomed = SubscriptionSpec::new(&sink.url("/doomed"))
         .batch(50)
         .attempts(2)
         .dead_letters("letters");

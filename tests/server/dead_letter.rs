@@ -92,7 +92,7 @@ fn start(
     server.subscribe(
         "orders",
         "Hook",
-        &spec(SubscriptionSpec::of(&sink.url("/hook")).batch(10)),
+        &spec(SubscriptionSpec::new(&sink.url("/hook")).batch(10)),
     );
     sink.set("/hook", Behavior::Answer(status));
     (server, sink, key)
@@ -100,7 +100,10 @@ fn start(
 
 #[test]
 fn events_that_an_endpoint_refuses_are_in_one_file_byte_for_byte() {
-    let _rows = crate::spec::shows(&["S002-048"]);
+    let _rows = crate::spec::shows(&[
+        "S002-048: The endpoint of the dead-letter container is provided when the event \
+         subscription is created.",
+    ]);
     let (mut server, sink, key) = start(400, |spec| spec.dead_letters(CONTAINER));
     let data = [
         r#"{ "a" : 1.0,  "big":12345678901234567890.10 }"#,
@@ -192,7 +195,11 @@ fn events_that_an_endpoint_refuses_are_in_one_file_byte_for_byte() {
 #[test]
 fn events_whose_attempts_are_exhausted_are_dead_lettered() {
     let _rows = crate::spec::shows(&[
-        "S000-095", "S000-102", "S002-036", "S002-040", "S003-072", "S003-079",
+        "S000-095, S002-036, S003-072: When Event Grid cannot deliver an event within a certain \
+         time or after a certain number of attempts, it can send the undelivered event to a \
+         storage account (dead-lettering).",
+        "S000-102, S002-040, S003-079: Event Grid sends an event to the dead-letter location when \
+         all of its retry attempts have been made.",
     ]);
     let (mut server, sink, key) = start(503, |spec| spec.attempts(3).dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
@@ -215,7 +222,10 @@ fn events_whose_attempts_are_exhausted_are_dead_lettered() {
 
 #[test]
 fn dead_letters_are_published_again_from_their_files_and_delivered() {
-    let _rows = crate::spec::shows(&["S000-101", "S002-039", "S003-078"]);
+    let _rows = crate::spec::shows(&[
+        "S000-101, S002-039, S003-078: Undelivered events can be pulled from the dead-letter \
+         storage so that their delivery can be resumed.",
+    ]);
     let (mut server, sink, key) = start(400, |spec| spec.dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("their files", LONG, || ids_in_files(&server) == ids(5));

@@ -118,7 +118,7 @@ fn with_few_files_slow_endpoints_wait_and_the_store_goes_on() {
         server.subscribe(
             "orders",
             &format!("hook{number}"),
-            &SubscriptionSpec::of(&sink.url(&path)),
+            &SubscriptionSpec::new(&sink.url(&path)),
         );
     }
     let mut most = 0;
@@ -202,7 +202,7 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
     ];
     let mut server = Server::start(&small);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Answer(503));
     let mut publisher = server.client();
     let path = events_path("orders");

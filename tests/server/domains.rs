@@ -39,7 +39,7 @@ fn make(server: &Server, properties: &Value) -> String {
 
 fn subscribe_all(server: &Server, sink: &Sink) {
     for (place, _) in SUBSCRIPTIONS {
-        let spec = SubscriptionSpec::of(&sink.url(place));
+        let spec = SubscriptionSpec::new(&sink.url(place));
         let spec = if place.contains("batched") {
             spec.batch(20)
         } else {
@@ -193,7 +193,7 @@ fn a_subscription_that_expires_while_the_server_is_down_sends_nothing_more() {
     let clock = Clock::system();
     let expires = clock.now().after(Duration::from_secs(2));
     let path = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders/eventSubscriptions";
-    let mut properties = SubscriptionSpec::of(&sink.url("/brief")).properties();
+    let mut properties = SubscriptionSpec::new(&sink.url("/brief")).properties();
     properties["expirationTimeUtc"] = expires.to_string().into();
     server.command(
         "PUT",
@@ -203,7 +203,7 @@ fn a_subscription_that_expires_while_the_server_is_down_sends_nothing_more() {
     server.subscribe(
         "orders",
         "lasting",
-        &SubscriptionSpec::of(&sink.url("/lasting")),
+        &SubscriptionSpec::new(&sink.url("/lasting")),
     );
     sink.set("/brief", Behavior::Answer(503));
     sink.set("/lasting", Behavior::Answer(503));
@@ -239,7 +239,7 @@ fn a_subscription_expires_while_the_server_runs() {
     let server = Server::start(&[]);
     let sink = Sink::start();
     make(&server, &json!({}));
-    let mut properties = SubscriptionSpec::of(&sink.url("/brief")).properties();
+    let mut properties = SubscriptionSpec::new(&sink.url("/brief")).properties();
     properties["expirationTimeUtc"] = Clock::system()
         .now()
         .after(Duration::from_millis(500))

@@ -31,7 +31,7 @@ fn events_that_are_sent_again_after_kill_9_are_stored_once_counted_and_shown() {
     let mut server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
     let sink = Sink::start();
     let key = server.topic_of("orders", &json!({"inputSchema": "EventGridSchema"}));
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     // An id from before the detection is not known.
     publish(&server, &key, &["old"]);
     let (status, text) = server.say(&["topics", "update", TOPIC, "--duplicate-window", "PT12H"]);

@@ -33,14 +33,14 @@ enum Mode {
     Hang,
 }
 
-struct Shared {
+struct ProxyState {
     mode: Mutex<Mode>,
     heads: Mutex<Vec<String>>,
 }
 
 /// A proxy on loopback.
 struct Proxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     acceptor: Acceptor,
 }
 
@@ -48,7 +48,7 @@ impl Proxy {
     fn start() -> Self {
         let mode = Mutex::new(Mode::Connect);
         let heads = Mutex::default();
-        let shared = Arc::new(Shared { mode, heads });
+        let shared = Arc::new(ProxyState { mode, heads });
         let serving = Arc::clone(&shared);
         Self {
             shared,
@@ -73,7 +73,7 @@ impl Proxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let head = read_head(&mut std::io::BufReader::with_capacity(1, &stream))?;
         let to = head.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -144,7 +144,7 @@ fn password(folder: &TempDir) -> std::path::PathBuf {
 }
 
 fn cloud(url: &str) -> SubscriptionSpec {
-    SubscriptionSpec::of(url).schema("CloudEventSchemaV1_0")
+    SubscriptionSpec::new(url).schema("CloudEventSchemaV1_0")
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
         &cloud(&plain.url()).webhook("proxy", json!("elsewhere")),
     );
     let expected = "destination.properties.proxy is \\\"elsewhere\\\", which does not exist; \
-        allowed are egress, and none for a direct connection";
+        expected egress, and none for a direct connection";
     assert!(
         unknown.status == 400 && unknown.text().contains(expected),
         "{}",

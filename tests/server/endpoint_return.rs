@@ -28,7 +28,7 @@ fn first_fresh(
     server.subscribe(
         "orders",
         &name,
-        &SubscriptionSpec::of(&format!("http://{}/hook", port.address)),
+        &SubscriptionSpec::new(&format!("http://{}/hook", port.address)),
     );
     for part in 0..events / 500 {
         let ids: Vec<String> = (0..500)
@@ -108,7 +108,11 @@ fn another_address_ends_the_suspension_that_the_old_one_caused() {
         "orders",
         &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
     );
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/wrong")));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::new(&sink.url("/wrong")),
+    );
     sink.set("/wrong", Behavior::Answer(404));
     let publish = |id: &str| server.publish("orders", &key, &load::body(&[id.to_owned()], "/a"));
     let state = || server.status("orders", "hook")["health"]["state"].clone();
@@ -142,7 +146,7 @@ fn the_heads_of_a_failed_request_are_in_the_ledger_without_secrets() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&format!("{}?code=hidden-query", endpoint.url()))
+        &SubscriptionSpec::new(&format!("{}?code=hidden-query", endpoint.url()))
             .webhook("deliveryAttributeMappings", properties),
     );
     server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));

@@ -42,7 +42,7 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook"))
+        &SubscriptionSpec::new(&sink.url("/hook"))
             .prefix("/a")
             .attempts(20)
             .dead_letters("dead"),

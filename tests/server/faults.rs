@@ -14,13 +14,13 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-struct Scene {
+struct ServerWithTwoSubscriptions {
     server: Server,
     sink: Sink,
     key: String,
 }
 
-impl Scene {
+impl ServerWithTwoSubscriptions {
     /// One topic, two subscriptions, an endpoint that takes everything.
     fn start(settings: &[(&str, &str)]) -> Self {
         let settings = [&[("CHAOS__ENABLED", "true")], settings].concat();
@@ -31,7 +31,7 @@ impl Scene {
             server.subscribe(
                 "orders",
                 name,
-                &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(5),
+                &SubscriptionSpec::new(&sink.url(&format!("/{name}"))).batch(5),
             );
         }
         Self { server, sink, key }
@@ -109,7 +109,7 @@ impl Scene {
 
 #[test]
 fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds() {
-    let scene = Scene::start(&[]);
+    let scene = ServerWithTwoSubscriptions::start(&[]);
     let load = scene.load(4, 10);
     let kills = many(250, 3_000);
     let started = scene.sink.now();
@@ -158,7 +158,7 @@ fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds
 
 #[test]
 fn while_writes_stall_publishers_wait_and_then_everything_goes_on() {
-    let scene = Scene::start(&[]);
+    let scene = ServerWithTwoSubscriptions::start(&[]);
     let load = scene.load(2, 5);
     let stall = Duration::from_millis(700);
     // Before the stall begins: whatever the machine does meanwhile, the answer comes after its end.
@@ -186,7 +186,7 @@ fn while_writes_stall_publishers_wait_and_then_everything_goes_on() {
 
 #[test]
 fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
-    let scene = Scene::start(&[]);
+    let scene = ServerWithTwoSubscriptions::start(&[]);
     let load = scene.load(2, 5);
     let on = scene.chaos("writes", &json!({"fail": 4, "duration": "30s"}));
     assert_eq!(on["fault"], "failWrites");
@@ -242,7 +242,7 @@ fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
 
 #[test]
 fn an_actor_that_stalls_delays_no_other_and_goes_on_when_the_fault_ends() {
-    let scene = Scene::start(&[]);
+    let scene = ServerWithTwoSubscriptions::start(&[]);
     let load = scene.load(2, 5);
     scene.chaos(
         "stall",
@@ -280,7 +280,7 @@ fn an_actor_that_stalls_delays_no_other_and_goes_on_when_the_fault_ends() {
 
 #[test]
 fn responses_that_are_lost_or_damaged_are_tried_again_and_one_that_is_late_is_not() {
-    let scene = Scene::start(&[]);
+    let scene = ServerWithTwoSubscriptions::start(&[]);
     let load = scene.load(2, 5);
     for (fault, name) in [
         ("drop", "responsesDropped"),
@@ -319,7 +319,7 @@ fn responses_that_are_lost_or_damaged_are_tried_again_and_one_that_is_late_is_no
 
 #[test]
 fn a_response_that_comes_after_the_wait_settles_its_events_when_it_comes() {
-    let scene = Scene::start(&[
+    let scene = ServerWithTwoSubscriptions::start(&[
         ("DELIVERY__RESPONSE_TIMEOUT", "300ms"),
         ("DELIVERY__LATE_TIMEOUT", "30s"),
     ]);
@@ -352,8 +352,8 @@ fn a_response_that_comes_after_the_wait_settles_its_events_when_it_comes() {
 #[test]
 fn a_wall_clock_that_is_set_makes_no_event_expire_and_no_retry_come_early_or_late() {
     for step in ["1h", "-1h"] {
-        let scene = Scene::start(&[]);
-        let spec = SubscriptionSpec::of(&scene.sink.url("/victim")).also(
+        let scene = ServerWithTwoSubscriptions::start(&[]);
+        let spec = SubscriptionSpec::new(&scene.sink.url("/victim")).also(
             &json!({}),
             &json!({"retryPolicy": {"eventTimeToLiveInMinutes": 1}}),
         );
@@ -400,7 +400,7 @@ fn a_wall_clock_that_is_set_makes_no_event_expire_and_no_retry_come_early_or_lat
 
 #[test]
 fn a_quarantined_event_ends_no_actor_when_it_is_read_again_from_the_log() {
-    let scene = Scene::start(&[]);
+    let scene = ServerWithTwoSubscriptions::start(&[]);
     // A first event stays open, so that the cursor does not pass the one that kills.
     let gate = Gate::default();
     scene
@@ -456,7 +456,7 @@ fn a_quarantined_event_ends_no_actor_when_it_is_read_again_from_the_log() {
 
 #[test]
 fn panics_and_quarantined_events_are_reported_by_name() {
-    let scene = Scene::start(&[]);
+    let scene = ServerWithTwoSubscriptions::start(&[]);
     let poison =
         json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100});
     scene.chaos("poison", &poison);

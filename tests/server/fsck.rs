@@ -20,7 +20,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     let ids: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     wait_for("all events", LONG, || sink.taken("/hook") == ids.len());

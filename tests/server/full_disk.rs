@@ -17,7 +17,7 @@ use crate::support::{
 const EX_IOERR: i32 = 74;
 
 /// A server on a small disk, with one subscription.
-struct Scene {
+struct ServerOnSmallDisk {
     server: Server,
     disk: Mount,
     sink: Sink,
@@ -26,7 +26,7 @@ struct Scene {
     published: usize,
 }
 
-impl Scene {
+impl ServerOnSmallDisk {
     fn start() -> Option<Self> {
         let disk = Mount::tmpfs(160)?;
         let mut server = Server::on(&disk.path().join("data"), &[]);
@@ -36,9 +36,9 @@ impl Scene {
         server.subscribe(
             "orders",
             "hook",
-            &SubscriptionSpec::of(&sink.url("/hook")).batch(10),
+            &SubscriptionSpec::new(&sink.url("/hook")).batch(10),
         );
-        let doomed = SubscriptionSpec::of(&sink.url("/doomed"))
+        let doomed = SubscriptionSpec::new(&sink.url("/doomed"))
             .batch(10)
             .dead_letters("letters");
         server.subscribe(
@@ -127,7 +127,7 @@ impl Scene {
         let answer = self.server.ask_for(
             "orders",
             name,
-            &SubscriptionSpec::of(&self.sink.url("/late")),
+            &SubscriptionSpec::new(&self.sink.url("/late")),
         );
         assert_eq!(answer.status, 503, "{}", answer.text());
         assert!(
@@ -168,7 +168,7 @@ impl Scene {
 
 #[test]
 fn a_full_disk_refuses_publishers_goes_on_delivering_and_heals() {
-    let Some(mut scene) = Scene::start() else {
+    let Some(mut scene) = ServerOnSmallDisk::start() else {
         return;
     };
     for round in 0..many(1, 5) {
@@ -194,7 +194,7 @@ fn a_full_disk_refuses_publishers_goes_on_delivering_and_heals() {
         scene.server.subscribe(
             "orders",
             &late,
-            &SubscriptionSpec::of(&scene.sink.url("/late")),
+            &SubscriptionSpec::new(&scene.sink.url("/late")),
         );
     }
     scene.assert_healed();
@@ -239,7 +239,7 @@ fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
 #[test]
 fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals() {
     for left in [0, 300 << 10, 2 << 20] {
-        let Some(mut scene) = Scene::start() else {
+        let Some(mut scene) = ServerOnSmallDisk::start() else {
             return;
         };
         scene.sink.set("/hook", Behavior::Answer(503));
@@ -275,7 +275,7 @@ fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals
 
 #[test]
 fn a_read_only_disk_is_reported_at_the_start_and_loses_nothing() {
-    let Some(mut scene) = Scene::start() else {
+    let Some(mut scene) = ServerOnSmallDisk::start() else {
         return;
     };
     scene.sink.set("/hook", Behavior::Answer(503));
@@ -319,7 +319,7 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
         server.subscribe(
             "orders",
             name,
-            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(10),
+            &SubscriptionSpec::new(&sink.url(&format!("/{name}"))).batch(10),
         );
     }
     sink.set("/pending", Behavior::Answer(503));
@@ -382,7 +382,7 @@ fn a_failed_sync(error: &str, number: u32) {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(10),
     );
     server.terminate();
     let inject = format!("-einject=fdatasync:error={error}:when={number}");

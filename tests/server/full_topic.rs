@@ -35,9 +35,9 @@ fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_lag
     server.subscribe(
         "orders",
         "quick",
-        &SubscriptionSpec::of(&sink.url("/quick")),
+        &SubscriptionSpec::new(&sink.url("/quick")),
     );
-    server.subscribe("orders", "slow", &SubscriptionSpec::of(&sink.url("/slow")));
+    server.subscribe("orders", "slow", &SubscriptionSpec::new(&sink.url("/slow")));
     server.operate("orders", "slow", "hold");
     let (taken, refused) = fill(&server, &orders, 0);
     let message = refused.text();
@@ -111,7 +111,7 @@ fn where_the_operator_says_so_the_oldest_unread_events_go_instead() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(10),
     );
     sink.set("/hook", Behavior::Answer(503));
     publish(&server, "orders", &orders, 0);

@@ -104,7 +104,7 @@ fn garbage_is_refused_with_the_documented_error_and_nothing_of_it_is_stored() {
     let sink = Sink::start();
     let server = Server::start(&[("PUBLISH__BODY_TIMEOUT", "300ms")]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     let publisher = Publisher { server, key };
     for (what, body, status, code, detail) in bodies() {
         publisher.refuses(what, &body, status, code, detail);

@@ -81,7 +81,7 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, &key, "before");
-    let spec = SubscriptionSpec::of(&sink.url("/hook"));
+    let spec = SubscriptionSpec::new(&sink.url("/hook"));
     let saved = server.ask_for("orders", "hook", &spec);
     assert_eq!(
         (saved.status, state(&saved.json()).as_str()),
@@ -127,7 +127,7 @@ fn an_allowed_rate_is_obeyed() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).schema(CLOUD_EVENTS),
+        &SubscriptionSpec::new(&sink.url("/hook")).schema(CLOUD_EVENTS),
     );
     let ids: Vec<String> = (0..35).map(|id| id.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
@@ -166,11 +166,11 @@ fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_
     let gone = port.address;
     let mut lines = Vec::new();
     for spec in [
-        SubscriptionSpec::of(&sink.url("/no")),
-        SubscriptionSpec::of(&sink.url("/no")).schema(CLOUD_EVENTS),
-        SubscriptionSpec::of(&silent.url()),
-        SubscriptionSpec::of(&format!("http://{gone}/?code=secret")),
-        SubscriptionSpec::of("http://10.0.0.1/"),
+        SubscriptionSpec::new(&sink.url("/no")),
+        SubscriptionSpec::new(&sink.url("/no")).schema(CLOUD_EVENTS),
+        SubscriptionSpec::new(&silent.url()),
+        SubscriptionSpec::new(&format!("http://{gone}/?code=secret")),
+        SubscriptionSpec::new("http://10.0.0.1/"),
     ] {
         let answer = server.ask_for("orders", "hook", &spec);
         let (status, code, detail) = answer.codes();
@@ -210,7 +210,7 @@ fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
         let saved = server.ask_for(
             "orders",
             "hook",
-            &SubscriptionSpec::of(&sink.url(path)).schema(schema),
+            &SubscriptionSpec::new(&sink.url(path)).schema(schema),
         );
         assert_eq!(saved.status, 201);
         assert!(
@@ -279,7 +279,7 @@ fn a_subscription_is_found_all_the_time_while_its_endpoint_is_confirmed() {
         sink.greet(&path, HandshakeReply::Defer);
         assert_eq!(
             server
-                .ask_for("orders", &name, &SubscriptionSpec::of(&sink.url(&path)))
+                .ask_for("orders", &name, &SubscriptionSpec::new(&sink.url(&path)))
                 .status,
             201
         );
@@ -323,17 +323,17 @@ fn a_validation_that_is_not_given_in_time_fails_and_the_version_in_force_goes_on
         })
     };
 
-    server.ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url("/new")));
+    server.ask_for("orders", "hook", &SubscriptionSpec::new(&sink.url("/new")));
     failed();
     shown("Failed, none in service, configured new");
     let late = server.open("GET", &sink.handshakes("/new")[0].validation_path(), &[]);
     assert_eq!(late.codes().0, 410, "{}", late.text());
 
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/old")));
     shown("Succeeded, none in service, configured old");
     assert_eq!(
         server
-            .ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url("/new")))
+            .ask_for("orders", "hook", &SubscriptionSpec::new(&sink.url("/new")))
             .status,
         201
     );
@@ -344,7 +344,7 @@ fn a_validation_that_is_not_given_in_time_fails_and_the_version_in_force_goes_on
     publish(&server, &key, "two");
     wait_until_taken(&server, &sink, "/old", &["one", "two"]);
     assert!(sink.ledger("/new").is_empty());
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/old")));
     shown("Succeeded, none in service, configured old");
 }
 
@@ -353,7 +353,7 @@ fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
     let server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/old")));
     sink.greet("/new", HandshakeReply::Refuse(500));
     let change = json!({"destination": {"properties": {"endpointUrl": sink.url("/new")}}});
     let refused = server.patch("orders", "hook", &change);
@@ -393,7 +393,7 @@ fn the_endpoint_receives_an_event_for_a_deletion_which_does_not_wait_for_it() {
         server.subscribe(
             "orders",
             "hook",
-            &SubscriptionSpec::of(&sink.url(path)).schema(schema),
+            &SubscriptionSpec::new(&sink.url(path)).schema(schema),
         );
         server.unsubscribe("orders", "hook");
         wait_for("a farewell", LONG, || {
@@ -402,7 +402,7 @@ fn the_endpoint_receives_an_event_for_a_deletion_which_does_not_wait_for_it() {
         server.subscribe(
             "orders",
             "other",
-            &SubscriptionSpec::of(&sink.url(path)).schema(schema),
+            &SubscriptionSpec::new(&sink.url(path)).schema(schema),
         );
         server.command("DELETE", TOPIC, &Value::Null);
         wait_for("another farewell", LONG, || {
@@ -426,7 +426,7 @@ fn without_validation_an_endpoint_that_hangs_delays_neither_creation_nor_deletio
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
     let clock = gridhook::clock::Clock::system();
     let start = clock.now();
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&endpoint.url()));
     server.unsubscribe("orders", "hook");
     let took = clock.now().since(start);
     // A response that is waited for takes 30 s.
@@ -443,7 +443,7 @@ fn while_an_endpoint_is_asked_others_are_served_and_an_outdated_change_is_refuse
     let server = Server::start(&[("DELIVERY__VALIDATE_TIMEOUT", "20s")]);
     let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/old")));
     let permission = "HTTP/1.1 200 OK\r\nwebhook-allowed-origin: *\r\ncontent-length: 0\r\n\r\n";
     let slow = vec![
         Step::Pause(Duration::from_millis(1500)),

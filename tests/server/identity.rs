@@ -71,7 +71,7 @@ fn server(issuer: &Endpoint, folder: &TempDir) -> Server {
 }
 
 fn spec(endpoint: &Endpoint) -> SubscriptionSpec {
-    SubscriptionSpec::of(&endpoint.url())
+    SubscriptionSpec::new(&endpoint.url())
         .schema("CloudEventSchemaV1_0")
         .webhook("azureActiveDirectoryTenantId", json!("contoso.example"))
         .webhook(
@@ -223,7 +223,7 @@ fn a_function_gets_a_token_for_the_audience_of_its_service() {
     ]);
     let key = server.topic("orders", "EventGridSchema");
     let properties = json!({"endpointType": "AzureFunction", "properties": {"resourceId": "app/functions/bill"}});
-    let spec = SubscriptionSpec::of("").also(&json!({}), &json!({"destination": properties}));
+    let spec = SubscriptionSpec::new("").also(&json!({}), &json!({"destination": properties}));
     server.subscribe("orders", "function", &spec);
     for (id, delivered) in [("a", 1), ("b", 2)] {
         server.publish("orders", &key, &load::body(&[id.to_owned()], "/a"));

@@ -27,7 +27,10 @@ const CONCURRENCY: usize = 16;
 
 #[test]
 fn every_acknowledged_event_survives_twenty_kills_under_load() {
-    let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
+    let _rows = crate::spec::shows(&[
+        "S000-001: Event Grid provides durable delivery.",
+        "S002-001, S003-001: Events are delivered durably.",
+    ]);
     let concurrency = CONCURRENCY.to_string();
     let mut server = Server::start(&[("DELIVERY__CONCURRENCY", concurrency.as_str())]);
     let sink = Sink::start();
@@ -35,12 +38,12 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
     server.subscribe(
         "orders",
         "alone",
-        &SubscriptionSpec::of(&sink.url("/alone")),
+        &SubscriptionSpec::new(&sink.url("/alone")),
     );
     server.subscribe(
         "orders",
         "batched",
-        &SubscriptionSpec::of(&sink.url("/batched")).batch(BATCH),
+        &SubscriptionSpec::new(&sink.url("/batched")).batch(BATCH),
     );
     let pause = Duration::from_millis(15);
     let rate = Rate {
@@ -132,7 +135,15 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
 
 #[test]
 fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
-    let _rows = crate::spec::shows(&["S004-006", "S004-010", "S004-028", "S004-070", "S004-104"]);
+    let _rows = crate::spec::shows(&[
+        "S004-006: An event processor receives events from several partitions at the same time.",
+        "S004-010: The partitioned consumer pattern supports end-to-end parallelism.",
+        "S004-028: The processor is designed to process the events of all partitions of an event \
+         hub.",
+        "S004-070: Each call to the function that processes events delivers from one specific \
+         partition.",
+        "S004-104: Events of different partitions can be processed concurrently.",
+    ]);
     let mut server = Server::start(&[("JOURNAL__SHARDS", "4")]);
     let sink = Sink::start();
     let topics = ["one", "two", "three", "four", "five"];
@@ -141,7 +152,7 @@ fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
         server.subscribe(
             topic,
             "hook",
-            &SubscriptionSpec::of(&sink.url(&format!("/{topic}"))).batch(BATCH),
+            &SubscriptionSpec::new(&sink.url(&format!("/{topic}"))).batch(BATCH),
         );
         let pause = Duration::from_millis(15);
         let rate = Rate {
@@ -213,14 +224,17 @@ fn in_flight(sink: &Sink, path: &str, kills: &[(Timestamp, Timestamp)]) -> usize
 
 #[test]
 fn events_published_while_the_endpoint_was_down_survive_kills_and_arrive_once() {
-    let _rows = crate::spec::shows(&["S004-102"]);
+    let _rows = crate::spec::shows(&[
+        "S004-102: Further events and calls from the same partition queue up in the background \
+         while the event function runs.",
+    ]);
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(BATCH),
     );
     sink.set("/hook", Behavior::Dead);
     let pause = Duration::from_millis(10);

@@ -41,7 +41,7 @@ fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
         server.subscribe(
             "orders",
             &format!("hook-{number}"),
-            &SubscriptionSpec::of(&sink.url(&path(number))),
+            &SubscriptionSpec::new(&sink.url(&path(number))),
         );
         sink.set(&path(number), Behavior::Hang);
         server.operate("orders", &format!("hook-{number}"), "hold");

@@ -38,14 +38,17 @@ fn ids(count: usize) -> Vec<String> {
 
 #[test]
 fn a_success_after_the_response_timeout_takes_the_events_out_of_the_retry_queue() {
-    let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
+    let _rows = crate::spec::shows(&[
+        "S000-036, S002-020, S003-056: If the endpoint responds within 3 minutes, Event Grid \
+         tries, on a best-effort basis, to remove the event from the retry queue.",
+    ]);
     let mut server = Server::start(&[WAIT, LATE, PATIENT]);
     let sink = Sink::start();
     let key = patient_topic(&server);
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(5),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(5),
     );
     let gate = Gate::default();
     sink.set("/hook", Behavior::Gated(gate.clone(), 200));
@@ -89,7 +92,7 @@ fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
     sink.set("/short", Behavior::Slow(Duration::from_secs(6), 200));
     sink.set("/long", Behavior::Slow(Duration::from_secs(2), 200));
     let limited = |path: &str, seconds: u32| {
-        SubscriptionSpec::of(&sink.url(path)).webhook("responseTimeoutInSeconds", json!(seconds))
+        SubscriptionSpec::new(&sink.url(path)).webhook("responseTimeoutInSeconds", json!(seconds))
     };
     server.subscribe("orders", "short", &limited("/short", 1));
     server.subscribe("orders", "long", &limited("/long", 230));
@@ -131,7 +134,7 @@ fn a_killed_actor_leaves_its_lingering_requests_to_the_next_incarnation() {
     let mut server = Server::start(&[WAIT, LATE, PATIENT, ("CHAOS__ENABLED", "true")]);
     let sink = Sink::start();
     let key = patient_topic(&server);
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     let gate = Gate::default();
     sink.set("/hook", Behavior::Gated(gate.clone(), 200));
     server.publish("orders", &key, &load::body(&ids(10), "/a"));
@@ -172,7 +175,7 @@ fn late_responses_are_bounded_take_no_request_slot_and_delay_no_stop() {
     let mut server = Server::start(&[WAIT, LATE, PATIENT]);
     let sink = Sink::start();
     let key = patient_topic(&server);
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     // More are accepted than time out, because the endpoint would be suspended otherwise.
     server.publish("orders", &key, &load::body(&ids(100), "/a"));
     wait_for("all to be taken", LONG, || {
@@ -202,7 +205,7 @@ fn a_deleted_subscription_takes_its_lingering_requests_along() {
     let server = Server::start(&[WAIT, LATE, PATIENT, brief]);
     let sink = Sink::start();
     let key = patient_topic(&server);
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Hang);
     server.publish("orders", &key, &load::body(&ids(1), "/a"));
     wait_for("a timeout", LONG, || {

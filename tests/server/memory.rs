@@ -205,7 +205,7 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
         server.subscribe(
             "orders",
             hook,
-            &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))),
+            &SubscriptionSpec::new(&sink.url(&format!("/{hook}"))),
         );
     }
     sink.set("/hang", Behavior::Hang);
@@ -312,7 +312,7 @@ fn with_all_budgets_full_memory_stays_below_their_sum() {
     for hook in &hooks {
         // Each sends other bodies, of which none can be shared.
         let transform = json!({"body": format!("['{hook}', @]")});
-        let spec = SubscriptionSpec::of(&format!("http://{endpoint}/{hook}"));
+        let spec = SubscriptionSpec::new(&format!("http://{endpoint}/{hook}"));
         server.subscribe(
             "orders",
             hook,

@@ -530,8 +530,23 @@ fn letters(server: &Server) -> (Vec<Value>, Vec<String>) {
 #[test]
 fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
     let _rows = crate::spec::shows(&[
-        "S001-001", "S001-002", "S001-012", "S001-032", "S001-090", "S001-114", "S001-118",
-        "S001-120", "S001-130",
+        "S001-001: Dead-lettering exists for event subscriptions of namespace topics.",
+        "S001-002: Dead-lettering moves events of an event subscription that could not be \
+         delivered or processed to a supported dead-letter destination.",
+        "S001-012: The listed causes (poison message, lock or retention expiry, attempts or retry \
+         time used up) are introduced as some of the cases in which dead-lettering happens, so the \
+         list is not stated to be complete.",
+        "S001-032: Custom delivery properties are headers configured on the event subscription \
+         that go out with every outgoing HTTP push delivery request.",
+        "S001-090: A dead-letter blob is a JSON file whose file name is a globally unique \
+         identifier (GUID).",
+        "S001-114: Dead-lettering is configured per event subscription.",
+        "S001-118: Configuration step 3 for dead-lettering is to configure the dead-letter \
+         destination on the event subscription.",
+        "S001-120: In the configuration template the dead-letter destination is the object \
+         deadLetterDestinationWithResourceIdentity.",
+        "S001-130: Dead-lettering can be enabled and configured while an event subscription is \
+         being created.",
     ]);
     let (server, key) = plant();
     let sink = Sink::start();
@@ -637,7 +652,11 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
 
 #[test]
 fn an_event_at_its_last_push_attempt_is_a_dead_letter_and_so_is_a_poison_message() {
-    let _rows = crate::spec::shows(&["S001-005", "S001-010"]);
+    let _rows = crate::spec::shows(&[
+        "S001-005: A poison message is a cause of dead-lettering in push delivery.",
+        "S001-010: In push delivery, an event that has reached the maximum number of delivery \
+         attempts is dead-lettered.",
+    ]);
     let (server, key) = plant();
     let sink = Sink::start();
     sink.set("/alarm", Behavior::Answer(503));
@@ -732,9 +751,43 @@ const SOME_EVENT: &str = include_str!("../data/someevent.cloud-event.json");
 #[test]
 fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either_mode() {
     let _rows = crate::spec::shows(&[
-        "S001-028", "S001-058", "S001-060", "S001-061", "S001-062", "S001-071", "S001-073",
-        "S001-074", "S001-075", "S001-076", "S001-078", "S001-082", "S001-083", "S001-084",
-        "S001-087",
+        "S001-028: HTTP 200 OK is given as the example of the response by which the broker accepts \
+         a published event, and publishutc is the UTC time of that acceptance.",
+        "S001-058: The structured-mode publish example addresses the topic as /topics/mytopic1 \
+         (form /topics/<topic_name>), written after the host name on the HOST line.",
+        "S001-060: The structured-mode publish example uses the request header content-type: \
+         application/cloudevents+json.",
+        "S001-061: The body of the structured-mode publish example is one JSON object with exactly \
+         these properties: specversion, type, source, id, time, comexampleextension1, \
+         comexampleothervalue, datacontenttype, data.",
+        "S001-062: The body of the structured-mode publish example has specversion \"1.0\", type \
+         \"com.example.someevent\", source \"/mycontext\", id \"A234-1234-1234\", time \
+         \"2018-04-05T17:31:00Z\", comexampleextension1 \"value\", comexampleothervalue 5, \
+         datacontenttype \"application/json\" and an object as data.",
+        "S001-071: The binary-mode publish example addresses the topic as /topics/mytopic1 (form \
+         /topics/<topic_name>), written after the host name on the HOST line.",
+        "S001-073: The binary-mode publish example carries the context attributes as request \
+         headers: ce-specversion: 1.0, ce-type: com.example.someevent, ce-source: /mycontext, \
+         ce-id: A234-1234-1234, ce-time: 2018-04-05T17:31:00Z.",
+        "S001-074: The binary-mode publish example carries extension attributes as request headers \
+         with the same ce- prefix: ce-comexampleextension1: value and ce-comexampleothervalue: 5.",
+        "S001-075: The binary-mode publish example has the request header content-type: \
+         application/vnd.apache.thrift.binary and no datacontenttype header.",
+        "S001-076: The body of the binary-mode publish example is the raw binary data, encoded by \
+         the rules of the media type application/vnd.apache.thrift.binary.",
+        "S001-078: The blob for an event published in binary mode is written in JSON, in the same \
+         format as for structured mode.",
+        "S001-082: The blob of the binary-mode example has exactly three root properties in this \
+         order: event, customDeliveryProperties, deadletterProperties.",
+        "S001-083: The event object in the blob of the binary-mode example has exactly these \
+         properties: specversion, type, source, id, time, comexampleextension1, \
+         comexampleothervalue, datacontenttype, data_base64, and no data property.",
+        "S001-084: In the blob of the binary-mode example the ce- header values become attributes \
+         without the ce- prefix: specversion \"1.0\", type \"com.example.someevent\", source \
+         \"/mycontext\", id \"A234-1234-1234\", time \"2018-04-05T17:31:00Z\", \
+         comexampleextension1 \"value\".",
+        "S001-087: In the blob of the binary-mode example data_base64 is a JSON string holding the \
+         base64 encoding of the published binary body.",
     ]);
     let server = Server::start(&[]);
     let sink = Sink::start();
@@ -833,7 +886,14 @@ fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either
 
 #[test]
 fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
-    let _rows = crate::spec::shows(&["S001-015", "S001-016", "S001-017"]);
+    let _rows = crate::spec::shows(&[
+        "S001-015: A dead-lettered event may be rehydrated: sent back into the event broker so \
+         that it is then delivered as first intended or in the way now judged fitting.",
+        "S001-016: Rehydration is a choice of the user per event: dead-lettered events judged not \
+         business critical may be left in the dead-letter store and not put back.",
+        "S001-017: Dead-lettered events may serve as an archive that is read and analysed later, \
+         for example for audit.",
+    ]);
     let (server, key) = plant();
     let sink = Sink::start();
     sink.set("/alarm", Behavior::Answer(401));
@@ -881,7 +941,11 @@ fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
 
 #[test]
 fn an_event_that_clients_reject_or_release_too_often_is_a_dead_letter() {
-    let _rows = crate::spec::shows(&["S001-004", "S001-009"]);
+    let _rows = crate::spec::shows(&[
+        "S001-004: A poison message is a cause of dead-lettering in pull delivery.",
+        "S001-009: In pull delivery, an event that has reached the maximum number of delivery \
+         attempts is dead-lettered.",
+    ]);
     let (server, key) = plant();
     let queue = json!({
         "maxDeliveryCount": 1,

@@ -41,7 +41,10 @@ fn disorder(sink: &Sink, path: &str, published: usize) -> usize {
 
 #[test]
 fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed() {
-    let _rows = crate::spec::shows(&["S004-101"]);
+    let _rows = crate::spec::shows(&[
+        "S004-101: By default the function that processes events is called sequentially for a \
+         given partition.",
+    ]);
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
@@ -49,12 +52,12 @@ fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed
     server.subscribe(
         "orders",
         "alone",
-        &SubscriptionSpec::of(&sink.url("/alone")).also(&json!({}), &ordered),
+        &SubscriptionSpec::new(&sink.url("/alone")).also(&json!({}), &ordered),
     );
     server.subscribe(
         "orders",
         "batched",
-        &SubscriptionSpec::of(&sink.url("/batched"))
+        &SubscriptionSpec::new(&sink.url("/batched"))
             .batch(5)
             .also(&json!({}), &ordered),
     );
@@ -63,7 +66,7 @@ fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed
     server.subscribe(
         "orders",
         "unordered",
-        &SubscriptionSpec::of(&sink.url("/unordered")).also(&json!({}), &slow),
+        &SubscriptionSpec::new(&sink.url("/unordered")).also(&json!({}), &slow),
     );
     let mut dice = fastrand::Rng::with_seed(19);
     let mut published = 0;
@@ -124,7 +127,7 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let ordered = json!({"ordering": {"key": "subject", "onFailure": "block"}});
-    let spec = SubscriptionSpec::of(&sink.url("/hook"))
+    let spec = SubscriptionSpec::new(&sink.url("/hook"))
         .dead_letters("letters")
         .also(&json!({}), &ordered);
     let path = subscription("orders", "hook");

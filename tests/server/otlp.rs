@@ -128,7 +128,7 @@ fn the_whole_way_of_an_event_is_one_trace_that_its_publisher_began() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0"),
+        &SubscriptionSpec::new(&endpoint.url()).schema("CloudEventSchemaV1_0"),
     );
     let parent = format!("00-{TRACE}-{PUBLISHER}-01");
     publish(
@@ -215,7 +215,7 @@ fn an_attempt_after_a_kill_is_in_the_trace_of_the_request_that_published() {
     let endpoint = Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]);
     let mut server = server(&collector);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&endpoint.url()));
     server.operate("orders", "hook", "hold");
     // Such an event has no attributes of its own: its place stands beside it in the log.
     let event = json!([{"id": "one", "eventType": "T", "subject": "s", "dataVersion": "1",
@@ -277,7 +277,7 @@ fn a_request_with_events_of_several_traces_is_linked_to_each() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&endpoint.url())
+        &SubscriptionSpec::new(&endpoint.url())
             .schema("CloudEventSchemaV1_0")
             .batch(10),
     );
@@ -317,7 +317,7 @@ fn a_trace_that_its_publisher_does_not_record_is_passed_on_and_not_recorded() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0"),
+        &SubscriptionSpec::new(&endpoint.url()).schema("CloudEventSchemaV1_0"),
     );
     let parent = format!("00-{TRACE}-{PUBLISHER}-00");
     publish(
@@ -351,7 +351,7 @@ fn a_collector_that_does_not_answer_delays_no_event_and_where_there_is_none_noth
         server.subscribe(
             "orders",
             "hook",
-            &SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0"),
+            &SubscriptionSpec::new(&endpoint.url()).schema("CloudEventSchemaV1_0"),
         );
         let before = endpoint.requests().len();
         let parent = json!({"traceparent": format!("00-{TRACE}-{PUBLISHER}-01")});

@@ -184,11 +184,11 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
     let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
     let secret = json!([{"name": "x-key", "type": "Static", "properties": {"value": "s3cret", "isSecret": true}}]);
-    server.subscribe("orders", "plain", &SubscriptionSpec::of(&sink.url("/")));
+    server.subscribe("orders", "plain", &SubscriptionSpec::new(&sink.url("/")));
     server.subscribe(
         "orders",
         "secret",
-        &SubscriptionSpec::of(&sink.url("/")).webhook("deliveryAttributeMappings", secret),
+        &SubscriptionSpec::new(&sink.url("/")).webhook("deliveryAttributeMappings", secret),
     );
     let created = operator(
         &server,
@@ -436,7 +436,7 @@ fn lists_and_the_tail_have_what_the_scopes_of_a_token_cover() {
         } else {
             json!([])
         };
-        let spec = SubscriptionSpec::of(&sink.url("/"))
+        let spec = SubscriptionSpec::new(&sink.url("/"))
             .dead_letters("letters")
             .also(&json!({}), &json!({"labels": labels}));
         server.subscribe(topic, name, &spec);
@@ -565,7 +565,7 @@ fn a_client_of_the_operators_listener_does_not_choose_the_host_of_links() {
         ("forwarded", "host=evil.example;proto=https"),
     ];
     let ask = |method: &str, path: &str, body: &str| {
-        Client::of(at, None)
+        Client::with_tls(at, None)
             .ask(method, path, &headers, body.as_bytes())
             .expect("a response")
             .json()

@@ -55,7 +55,7 @@ enum Found {
 }
 
 /// A server under load on a device.
-struct Scene {
+struct ServerOnDevice {
     // Ends before its disk goes.
     server: Server,
     device: Device,
@@ -63,7 +63,7 @@ struct Scene {
     load: Load,
 }
 
-impl Scene {
+impl ServerOnDevice {
     /// One subscription takes everything, and one is held, so that the log keeps everything.
     fn start(under: &[&str]) -> Option<Self> {
         let device = Device::new(768)?;
@@ -75,12 +75,12 @@ impl Scene {
         server.subscribe(
             "orders",
             "taker",
-            &SubscriptionSpec::of(&sink.url("/taker")).batch(20),
+            &SubscriptionSpec::new(&sink.url("/taker")).batch(20),
         );
         server.subscribe(
             "orders",
             "keeper",
-            &SubscriptionSpec::of(&sink.url("/keeper")).batch(500),
+            &SubscriptionSpec::new(&sink.url("/keeper")).batch(500),
         );
         server.operate("orders", "keeper", "hold");
         let pause = Duration::from_millis(5);
@@ -153,7 +153,7 @@ fn look(clone: &Mount, acknowledged: &[String]) -> Found {
 
 #[test]
 fn acknowledged_events_survive_power_cuts_under_load() {
-    let Some(scene) = Scene::start(&[]) else {
+    let Some(scene) = ServerOnDevice::start(&[]) else {
         return;
     };
     let found = scene.cut(many(8, 200));
@@ -173,7 +173,7 @@ fn acknowledged_events_survive_power_cuts_under_load() {
         );
     }
     // Behind the last one a real server begins, and delivers all of it.
-    let Scene {
+    let ServerOnDevice {
         mut server,
         device,
         sink,
@@ -204,7 +204,7 @@ fn on_a_disk_that_lies_about_syncs_the_same_cuts_find_losses() {
     if !has_strace() {
         return;
     }
-    let Some(scene) = Scene::start(&LYING) else {
+    let Some(scene) = ServerOnDevice::start(&LYING) else {
         return;
     };
     let found = scene.cut(many(4, 20));

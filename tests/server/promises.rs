@@ -55,7 +55,7 @@ fn every_file_is_private_with_any_umask_also_in_a_backup() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"),
+        &SubscriptionSpec::new(&sink.url("/hook")).dead_letters("letters"),
     );
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
     let letters = data.join("dead-letters/letters");

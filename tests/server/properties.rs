@@ -35,7 +35,11 @@ fn texts(folder: &Path, found: &mut String) {
 
 #[test]
 fn matching_events_arrive_grouped_by_their_headers_and_the_secret_is_nowhere_else() {
-    let _rows = crate::spec::shows(&["S000-217", "S000-220"]);
+    let _rows = crate::spec::shows(&[
+        "S000-217: An event subscription can be given HTTP headers that are included in the \
+         delivered events.",
+        "S000-220: Custom delivery headers can be set for events delivered to webhooks.",
+    ]);
     let server = Server::start(&[("LOG__FILTER", "debug"), UNASKED]);
     // The first two requests fail, so that the groups are seen to stay together.
     let mut script = vec![answer(503, "", "no"); 2];
@@ -51,11 +55,11 @@ fn matching_events_arrive_grouped_by_their_headers_and_the_secret_is_nowhere_els
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&endpoint.url())
+        &SubscriptionSpec::new(&endpoint.url())
             .batch(10)
             .also(&mappings, &filter),
     );
-    let lost = SubscriptionSpec::of(&refusing.url())
+    let lost = SubscriptionSpec::new(&refusing.url())
         .batch(10)
         .dead_letters("letters")
         .also(&mappings, &filter);
@@ -145,7 +149,7 @@ fn a_filter_can_be_tried_on_the_newest_events_of_the_log() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&endpoint.url()).types(&["None"]),
+        &SubscriptionSpec::new(&endpoint.url()).types(&["None"]),
     );
     server.publish(
         "orders",
@@ -180,7 +184,10 @@ fn a_filter_can_be_tried_on_the_newest_events_of_the_log() {
 
 #[test]
 fn the_defaults_of_batching_come_from_the_settings_of_the_server() {
-    let _rows = crate::spec::shows(&["S000-080"]);
+    let _rows = crate::spec::shows(&[
+        "S000-080: The default values of the batching settings are configurable and can be \
+         overridden.",
+    ]);
     let server = Server::start(&[
         UNASKED,
         ("DELIVERY__BATCH_EVENTS", "20"),
@@ -196,7 +203,7 @@ fn the_defaults_of_batching_come_from_the_settings_of_the_server() {
         server.subscribe(
             "orders",
             name,
-            &SubscriptionSpec::of(&endpoint.url()).also(&webhook, &json!({})),
+            &SubscriptionSpec::new(&endpoint.url()).also(&webhook, &json!({})),
         );
         let reported = server.get_subscription("orders", name).json();
         let reported = &reported["properties"]["destination"]["properties"];

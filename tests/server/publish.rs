@@ -61,7 +61,7 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
         server.subscribe(
             "custom",
             schema.trim_end_matches("V1_0"),
-            &SubscriptionSpec::of(&endpoint.url()).delivered_in(schema),
+            &SubscriptionSpec::new(&endpoint.url()).delivered_in(schema),
         );
         endpoint
     });

@@ -118,7 +118,7 @@ impl Consumer {
         let answer = self.try_post(&path, b"")?;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let value = answer.json()["value"].as_array().expect("a list").clone();
-        Ok(value.into_iter().map(Received::of).collect())
+        Ok(value.into_iter().map(Received::from_value).collect())
     }
 
     /// Receives until there is something.
@@ -154,7 +154,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    fn of(value: Value) -> Self {
+    fn from_value(value: Value) -> Self {
         let broker = &value["brokerProperties"];
         Self {
             token: broker["lockToken"].as_str().expect("a token").to_owned(),
@@ -399,7 +399,10 @@ fn locked_events_stay_locked_across_a_kill_and_others_come_back() {
 
 #[test]
 fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
-    let _rows = crate::spec::shows(&["S004-081"]);
+    let _rows = crate::spec::shows(&[
+        "S004-081: Checkpointing can be used to mark events as complete by downstream \
+         applications.",
+    ]);
     let events = many(600, 20_000);
     let (mut server, shown) = start(&[], &[("work", 10, 100)]);
     for from in (0..events).step_by(100) {

@@ -69,7 +69,7 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
         server.subscribe(
             "orders",
             name,
-            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+            &SubscriptionSpec::new(&sink.url(&format!("/{name}"))),
         );
     }
     let pause = Duration::from_millis(10);
@@ -166,7 +166,7 @@ fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
     let server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     for verb in ["probe", "release"] {
         sink.set("/hook", Behavior::Answer(503));
         let ids: Vec<String> = (0..40).map(|number| format!("{verb}-{number}")).collect();

@@ -34,12 +34,12 @@ fn start(spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec) -> (Server, Si
     server.subscribe(
         "orders",
         "Hook",
-        &spec(SubscriptionSpec::of(&sink.url("/hook")).dead_letters(CONTAINER)),
+        &spec(SubscriptionSpec::new(&sink.url("/hook")).dead_letters(CONTAINER)),
     );
     server.subscribe(
         "orders",
         "other",
-        &SubscriptionSpec::of(&sink.url("/other")),
+        &SubscriptionSpec::new(&sink.url("/other")),
     );
     sink.set("/hook", Behavior::Answer(400));
     (server, sink, key)
@@ -178,7 +178,10 @@ fn they_arrive_once_and_marked_wherever_they_were_and_their_neighbours_get_nothi
 
 #[test]
 fn an_event_that_fails_again_is_a_dead_letter_again_and_is_redriven_once() {
-    let _rows = crate::spec::shows(&["S004-073"]);
+    let _rows = crate::spec::shows(&[
+        "S004-073: Care is needed with poison messages (messages that cannot be processed) when \
+         retrying.",
+    ]);
     let (mut server, sink, key) = start(|spec| spec);
     give_up(&server, &key, &ids(4), 0);
     wait_for("their files", LONG, || ids_in_files(&server) == ids(4));
@@ -340,7 +343,7 @@ fn files_of_all_five_shapes_are_sent_again_and_damaged_ones_stay() {
         ("customs", "CustomInputSchema", of("custom", own)),
     ];
     for (topic, schema, letters) in table {
-        let spec = SubscriptionSpec::of(&sink.url(&format!("/{topic}"))).dead_letters(CONTAINER);
+        let spec = SubscriptionSpec::new(&sink.url(&format!("/{topic}"))).dead_letters(CONTAINER);
         server.subscribe(
             topic,
             "Hook",
@@ -434,7 +437,7 @@ fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_
         server.subscribe(
             topic,
             "Hook",
-            &SubscriptionSpec::of(&sink.url(&path)).dead_letters(CONTAINER),
+            &SubscriptionSpec::new(&sink.url(&path)).dead_letters(CONTAINER),
         );
         sink.set(&path, Behavior::Answer(400));
         let all: Vec<String> = ids(4).iter().map(|id| format!("{topic}-{id}")).collect();
@@ -510,7 +513,7 @@ fn a_custom_event_that_was_to_be_delivered_as_a_cloud_event_comes_back_as_the_sa
         "customs",
         &json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping}),
     );
-    let spec = SubscriptionSpec::of(&sink.url("/hook"))
+    let spec = SubscriptionSpec::new(&sink.url("/hook"))
         .dead_letters(CONTAINER)
         .schema("CloudEventSchemaV1_0");
     server.subscribe("customs", "Hook", &spec);

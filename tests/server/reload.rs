@@ -176,7 +176,7 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
     let script = answer(200, "webhook-allowed-origin: *\r\n", "");
     let endpoint = Endpoint::start_tls(vec![script], authority.demanding("localhost"));
     let url = format!("https://localhost:{}/hook", endpoint.address().port());
-    let spec = SubscriptionSpec::of(&url)
+    let spec = SubscriptionSpec::new(&url)
         .schema("CloudEventSchemaV1_0")
         .webhook("clientCertificate", json!("shop"));
     let refused = server.ask_for("orders", "hook", &spec);

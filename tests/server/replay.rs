@@ -104,21 +104,24 @@ fn taken_again(sink: &Sink, path: &str, ids: &[String]) -> (usize, usize, usize)
 
 #[test]
 fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
-    let _rows = crate::spec::shows(&["S004-083"]);
+    let _rows = crate::spec::shows(&[
+        "S004-083: It is possible to return to older data by specifying a lower offset than the \
+         checkpoint.",
+    ]);
     let mut server = Server::start(&[KEPT, FEW]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe(
         "orders",
         "past",
-        &SubscriptionSpec::of(&sink.url("/past"))
+        &SubscriptionSpec::new(&sink.url("/past"))
             .batch(BATCH)
             .prefix("/past"),
     );
     server.subscribe(
         "orders",
         "live",
-        &SubscriptionSpec::of(&sink.url("/live")).prefix("/load"),
+        &SubscriptionSpec::new(&sink.url("/live")).prefix("/load"),
     );
     let count = many(3_000, 1_000_000);
     let ids = publish(&server, &key, 0..count, "/past");
@@ -218,7 +221,11 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
 
 #[test]
 fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_comes() {
-    let _rows = crate::spec::shows(&["S004-080", "S004-086"]);
+    let _rows = crate::spec::shows(&[
+        "S004-080: When the processor connects, it passes the offset to the event hub to specify \
+         the position at which to start reading.",
+        "S004-086: A checkpoint entry holds the sequence number of the event.",
+    ]);
     let mut server = Server::start(&[KEPT, FEW]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
@@ -237,7 +244,7 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
     let traffic = Load::start(server.at(), &rate);
     wait_for("some traffic", LONG, || traffic.acknowledged() > 100);
     let past = |at: Timestamp| {
-        SubscriptionSpec::of(&sink.url("/late"))
+        SubscriptionSpec::new(&sink.url("/late"))
             .batch(BATCH)
             .also(&json!({}), &json!({"startsFrom": at.to_string()}))
     };
@@ -310,7 +317,7 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(BATCH),
     );
     let refused = |body: Value| {
         let answer = server.admin("POST", &replays("orders", "hook", ""), &body);
@@ -433,7 +440,7 @@ fn a_replay_from_below_the_floor_reports_the_events_that_are_gone() {
     let server = Server::start(&[("JOURNAL__RETENTION", "1s")]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     publish(&server, &key, 0..10, "/a");
     wait_until_settled(&server, "orders", "hook");
     // A dry run holds the log while it reads: one after the other would keep it from being trimmed.
@@ -460,7 +467,7 @@ fn an_event_that_a_replay_gives_up_is_a_dead_letter_that_names_the_replay() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook"))
+        &SubscriptionSpec::new(&sink.url("/hook"))
             .attempts(1)
             .dead_letters("aside"),
     );
@@ -506,7 +513,7 @@ fn the_command_starts_shows_and_lists_replays() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(BATCH),
     );
     publish(&server, &key, 0..100, "/a");
     wait_for("the first delivery", LONG, || sink.taken("/hook") == 100);

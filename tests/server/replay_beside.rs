@@ -55,14 +55,14 @@ fn live_events_hardly_wait_for_a_replay_to_their_neighbour() {
     server.subscribe(
         "orders",
         "past",
-        &SubscriptionSpec::of(&sink.url("/past"))
+        &SubscriptionSpec::new(&sink.url("/past"))
             .batch(100)
             .prefix("/past"),
     );
     server.subscribe(
         "orders",
         "live",
-        &SubscriptionSpec::of(&sink.url("/live")).prefix("/live"),
+        &SubscriptionSpec::new(&sink.url("/live")).prefix("/live"),
     );
     let count = many(5_000, 1_000_000);
     replay::publish(&server, &key, 0..count, "/past");

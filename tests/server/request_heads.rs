@@ -137,7 +137,7 @@ fn an_offer_of_another_protocol_is_ignored_and_its_connection_is_kept() {
     let sink = Sink::start();
     let server = Server::start(&[]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    server.subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let count = check_offers(&server, &key, None, "plain");
     wait_for("every event", LONG, || {
         server.counter("orders", "all", "delivered") == count as u64

@@ -22,7 +22,7 @@ fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_e
     let server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Statuses(VecDeque::from([503, 503, 503])));
     server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
     wait_for("the event", LONG, || sink.taken("/hook") == 1);
@@ -101,18 +101,18 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
     sink.set("/hook", Behavior::Answer(503));
     let spec = |schedule: &Value| {
         let retry = json!({"retryPolicy": {"maxDeliveryAttempts": 30, "schedule": schedule}});
-        SubscriptionSpec::of(&sink.url("/hook")).also(&json!({}), &retry)
+        SubscriptionSpec::new(&sink.url("/hook")).also(&json!({}), &retry)
     };
     for (schedule, problem) in [
         (
             json!([]),
-            "retryPolicy.schedule has 0 waits; allowed are 1 to 50",
+            "retryPolicy.schedule has 0 waits; expected 1 to 50",
         ),
         (
             json!(["1m", "soon"]),
-            r#"retryPolicy.schedule[1] is "soon"; allowed is a wait from 1s to 7d, such as 30s"#,
+            r#"retryPolicy.schedule[1] is "soon"; expected a wait from 1s to 7d, such as 30s"#,
         ),
-        (json!(["999ms"]), "allowed is a wait from 1s to 7d"),
+        (json!(["999ms"]), "expected a wait from 1s to 7d"),
         (json!(vec!["1s"; 51]), "has 51 waits"),
         (
             json!("1999"),
@@ -120,7 +120,7 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
         ),
         (
             json!(5),
-            "allowed is the name of an edition, or a list of waits",
+            "expected the name of an edition, or a list of waits",
         ),
     ] {
         let refused = server.ask_for("orders", "wrong", &spec(&schedule));
@@ -203,7 +203,7 @@ fn a_schedule_that_is_shorter_than_minimum_waits_is_warned_of_with_the_real_wait
         topic's edition: after 503 it is 30s, 40s, 10m; after 408 it is 2m, 2m, 10m; after 404, \
         410 it is 5m, 5m, 10m";
     let retry = |schedule: Value| json!({"retryPolicy": {"schedule": schedule}});
-    let spec = SubscriptionSpec::of(&sink.url("/hook"));
+    let spec = SubscriptionSpec::new(&sink.url("/hook"));
     let spec = spec.also(&json!({}), &retry(json!(["10s", "40s", "10m"])));
     let path = subscription("orders", "own");
     let body = json!({"properties": spec.properties()});
@@ -236,7 +236,7 @@ fn an_endpoint_that_only_fails_is_held_until_it_is_resumed_also_after_a_crash() 
     let mut server = Server::start(&[("DELIVERY__HOLD_AFTER_FAILING", "1s")]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Answer(503));
     let mut published = 0;
     wait_for("the hold", LONG, || {
@@ -272,7 +272,7 @@ fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
     let server = Server::start(&[("DELIVERY__CONCURRENCY", "1")]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Answer(503));
     let ids: Vec<String> = (0..50).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
@@ -297,7 +297,7 @@ fn an_endpoint_that_says_retry_after_gets_no_request_before_new_events_included(
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::RetryAfter(429, 3));
     server.publish("orders", &key, &load::body(&["first".to_owned()], "/a"));
     wait_for("its outcome", LONG, || {
@@ -336,12 +336,16 @@ fn retry_after_holds_all_subscriptions_with_the_url_back_and_no_others_of_the_ho
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let [orders, bills] = ["orders", "bills"].map(|topic| server.topic(topic, "EventGridSchema"));
-    server.subscribe("orders", "asked", &SubscriptionSpec::of(&sink.url("/hook")));
-    server.subscribe("bills", "other", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe(
+        "orders",
+        "asked",
+        &SubscriptionSpec::new(&sink.url("/hook")),
+    );
+    server.subscribe("bills", "other", &SubscriptionSpec::new(&sink.url("/hook")));
     server.subscribe(
         "bills",
         "neighbour",
-        &SubscriptionSpec::of(&sink.url("/neighbour")),
+        &SubscriptionSpec::new(&sink.url("/neighbour")),
     );
     sink.set("/hook", Behavior::RetryAfter(503, 3600));
     server.publish("orders", &orders, &load::body(&["first".to_owned()], "/a"));
@@ -391,7 +395,7 @@ fn a_changed_url_does_not_keep_the_retry_after_of_the_old_one_and_the_old_one_do
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    let to = |path: &str| SubscriptionSpec::of(&sink.url(path));
+    let to = |path: &str| SubscriptionSpec::new(&sink.url(path));
     server.subscribe("orders", "moved", &to("/old"));
     server.subscribe("orders", "stays", &to("/old").prefix("/stays"));
     sink.set("/old", Behavior::RetryAfter(503, 3600));
@@ -447,7 +451,7 @@ fn an_answer_of_the_old_url_after_the_change_holds_nothing_back() {
     let sink = Sink::start();
     let gate = Gate::default();
     let key = server.topic("orders", "EventGridSchema");
-    let to = |path: &str| SubscriptionSpec::of(&sink.url(path));
+    let to = |path: &str| SubscriptionSpec::new(&sink.url(path));
     server.subscribe("orders", "moved", &to("/old"));
     server.subscribe("orders", "other", &to("/new").prefix("/other"));
     sink.set("/old", Behavior::GatedRetryAfter(gate.clone(), 3600));
@@ -491,7 +495,7 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    let spec = SubscriptionSpec::of(&sink.url("/hook"))
+    let spec = SubscriptionSpec::new(&sink.url("/hook"))
         .also(&json!({}), &json!({"retryPolicy": {"schedule": ["1h"]}}));
     server.subscribe("orders", "hook", &spec);
     sink.set(
@@ -577,7 +581,7 @@ fn events_that_an_endpoint_refuses_do_not_suspend_it() {
     let server = Server::start(&[("DELIVERY__CONCURRENCY", "1")]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Statuses(VecDeque::from([400; 30])));
     let ids: Vec<String> = (0..40).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));

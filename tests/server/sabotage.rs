@@ -227,14 +227,14 @@ fn changed(store: &RocksStore, family: Family, leave: fn(&mut Records)) -> Batch
 }
 
 /// A server that was killed with work of every kind on its hands.
-struct Scene {
+struct KilledServer {
     folder: tempfile::TempDir,
     sink: Sink,
     acknowledged: Vec<String>,
     taken: Ledger,
 }
 
-impl Scene {
+impl KilledServer {
     fn start() -> Self {
         let mut server = Server::start(&[]);
         let sink = Sink::start();
@@ -242,9 +242,9 @@ impl Scene {
         server.subscribe(
             "orders",
             "hook",
-            &SubscriptionSpec::of(&sink.url("/hook")).batch(10),
+            &SubscriptionSpec::new(&sink.url("/hook")).batch(10),
         );
-        let doomed = SubscriptionSpec::of(&sink.url("/doomed"))
+        let doomed = SubscriptionSpec::new(&sink.url("/doomed"))
             .batch(10)
             .dead_letters("letters");
         server.subscribe("orders", "doomed", &doomed);
@@ -332,7 +332,7 @@ impl Scene {
 
 #[test]
 fn the_checks_of_the_kill_tests_detect_every_seeded_bug_of_an_incarnation() {
-    let scene = Scene::start();
+    let scene = KilledServer::start();
     assert_eq!(
         scene.check(None),
         Ok(()),
@@ -371,7 +371,7 @@ fn the_check_of_the_chaos_tests_detects_an_incarnation_without_its_requests_in_f
     server.subscribe(
         "orders",
         "victim",
-        &SubscriptionSpec::of(&sink.url("/victim")).batch(5),
+        &SubscriptionSpec::new(&sink.url("/victim")).batch(5),
     );
     sink.set("/victim", Behavior::Slow(Duration::from_millis(50), 200));
     let pause = Duration::from_millis(10);

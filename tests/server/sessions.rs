@@ -207,6 +207,6 @@ fn the_page_reaches_the_api_at_the_operators_address_only() {
             .expect("it")
             .status
     };
-    assert_eq!(ask(Client::of(address, None)), 200);
+    assert_eq!(ask(Client::with_tls(address, None)), 200);
     assert_eq!(ask(server.client()), 404);
 }

@@ -44,7 +44,7 @@ fn every_attempt_is_signed_under_the_same_id_and_a_secret_is_changed_without_a_g
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&endpoint.url()).webhook("signing", signing(&[OLD])),
+        &SubscriptionSpec::new(&endpoint.url()).webhook("signing", signing(&[OLD])),
     );
     let publish = |id: &str| {
         let before = endpoint.requests().len();
@@ -99,7 +99,7 @@ fn a_rotated_secret_is_dropped_by_its_fingerprint() {
     let key = server.topic("orders", "EventGridSchema");
     let secrets = |secrets: &[&str]| json!({"destination": {"properties": {"signing": {"secrets": secrets}}}});
     let both =
-        SubscriptionSpec::of(&endpoint.url()).webhook("signing", json!({"secrets": [OLD, OTHER]}));
+        SubscriptionSpec::new(&endpoint.url()).webhook("signing", json!({"secrets": [OLD, OTHER]}));
     server.subscribe("orders", "hook", &both);
     // Without the fingerprint it could be either, and an unknown one is none.
     for (given, reason) in [
@@ -140,7 +140,7 @@ fn secrets_are_accepted_and_never_shown() {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false"), ("LOG__FILTER", "debug")]);
     server.topic("orders", "EventGridSchema");
     let spec = |secrets: &[&str]| {
-        SubscriptionSpec::of("http://127.0.0.1:1/").webhook("signing", json!({"secrets": secrets}))
+        SubscriptionSpec::new("http://127.0.0.1:1/").webhook("signing", json!({"secrets": secrets}))
     };
     let saved = server.ask_for("orders", "hook", &spec(&[NEW, OLD]));
     for reported in [
@@ -198,7 +198,7 @@ fn handshakes_and_deletion_notices_are_signed_like_deliveries() {
         server.subscribe(
             topic,
             "hook",
-            &SubscriptionSpec::of(&sink.url(path)).webhook("signing", signing.clone()),
+            &SubscriptionSpec::new(&sink.url(path)).webhook("signing", signing.clone()),
         );
         let [handshake] = &sink.handshakes(path)[..] else {
             panic!("one handshake: {:?}", sink.handshakes(path))

@@ -37,7 +37,7 @@ fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_lose
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/hook")).batch(10),
     );
     sink.set("/hook", Behavior::Slow(Duration::from_millis(100), 200));
     let load = Load::start(server.at(), &rate(key));
@@ -70,7 +70,7 @@ fn a_stop_waits_for_an_endpoint_that_hangs_up_to_its_timeout() {
     let mut server = Server::start(&[("SERVER__SHUTDOWN_TIMEOUT", "3s")]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Hang);
     let load = Load::start(server.at(), &rate(key));
     wait_for("requests that hang", LONG, || {
@@ -167,7 +167,7 @@ fn a_second_signal_ends_the_server_at_once() {
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     sink.set("/hook", Behavior::Hang);
     server.publish(
         "orders",

@@ -29,7 +29,7 @@ fn events(endpoint: &Endpoint) -> Vec<Value> {
 }
 
 /// The events with this type.
-fn of_type(endpoint: &Endpoint, event_type: &str) -> Vec<Value> {
+fn events_with_type(endpoint: &Endpoint, event_type: &str) -> Vec<Value> {
     events(endpoint)
         .into_iter()
         .filter(|event| event["type"] == event_type)
@@ -38,9 +38,9 @@ fn of_type(endpoint: &Endpoint, event_type: &str) -> Vec<Value> {
 
 fn wait_for_type(endpoint: &Endpoint, event_type: &str) -> Value {
     wait_for(event_type, LONG, || {
-        !of_type(endpoint, event_type).is_empty()
+        !events_with_type(endpoint, event_type).is_empty()
     });
-    of_type(endpoint, event_type).swap_remove(0)
+    events_with_type(endpoint, event_type).swap_remove(0)
 }
 
 fn counted(server: &Server, result: &str) -> u64 {
@@ -52,7 +52,7 @@ fn counted(server: &Server, result: &str) -> u64 {
 }
 
 fn cloud_spec(endpoint: &Endpoint) -> SubscriptionSpec {
-    SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0")
+    SubscriptionSpec::new(&endpoint.url()).schema("CloudEventSchemaV1_0")
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"),
+        &SubscriptionSpec::new(&sink.url("/hook")).dead_letters("letters"),
     );
     let created = wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionCreated");
     let path = subscription("orders", "hook");
@@ -130,7 +130,7 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
     sink.set("/hook", Behavior::Answer(503));
     server.restart();
     wait_for("the state again", LONG, || {
-        of_type(&subscriber, "Gridhook.SubscriptionSuspended").len() == 2
+        events_with_type(&subscriber, "Gridhook.SubscriptionSuspended").len() == 2
     });
 
     server.unsubscribe("orders", "hook");
@@ -139,7 +139,7 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
     // It is recorded behind the change.
     let is_deletion = |event: &Value| event["data"]["method"] == "DELETE";
     let deletion = || {
-        of_type(&subscriber, "Gridhook.OperatorAction")
+        events_with_type(&subscriber, "Gridhook.OperatorAction")
             .into_iter()
             .find(is_deletion)
     };
@@ -204,7 +204,7 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
         ]),
     );
     let deaf = || {
-        SubscriptionSpec::of(&sink.url("/deaf"))
+        SubscriptionSpec::new(&sink.url("/deaf"))
             .schema("CloudEventSchemaV1_0")
             .dead_letters("letters")
     };
@@ -233,10 +233,10 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
     wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionCreated");
     let destination =
         json!({"endpointType": "NamespaceTopic", "properties": {"resourceId": relayed}});
-    let chain = SubscriptionSpec::of("").also(&json!({}), &json!({"destination": destination}));
+    let chain = SubscriptionSpec::new("").also(&json!({}), &json!({"destination": destination}));
     server.subscribe("server", "chain", &chain.schema("CloudEventSchemaV1_0"));
 
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     server.operate("orders", "hook", "hold");
     wait_for_type(&subscriber, "Gridhook.SubscriptionHeld");
     wait_until_settled(&server, "server", "deaf");
@@ -318,7 +318,7 @@ fn a_full_disk_and_certificates_that_end_are_reported_once() {
     assert!(server.logs().contains("the topic does not exist"));
     let subscriber = Endpoint::start(vec![answer(200, "", "")]);
     server.topic("server", "EventGridSchema");
-    server.subscribe("server", "all", &SubscriptionSpec::of(&subscriber.url()));
+    server.subscribe("server", "all", &SubscriptionSpec::new(&subscriber.url()));
     let mut server = server;
     server.terminate();
     server.restart();

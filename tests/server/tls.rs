@@ -119,7 +119,7 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
     let endpoint = Endpoint::start_tls(vec![script], authority.demanding("localhost"));
     let url = format!("https://localhost:{}/hook", endpoint.address().port());
     let spec = |name: &str| {
-        SubscriptionSpec::of(&url)
+        SubscriptionSpec::new(&url)
             .schema("CloudEventSchemaV1_0")
             .webhook("clientCertificate", json!(name))
     };
@@ -127,7 +127,7 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
     let without = server.ask_for(
         "orders",
         "hook",
-        &SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0"),
+        &SubscriptionSpec::new(&url).schema("CloudEventSchemaV1_0"),
     );
     assert_eq!(
         without.codes(),
@@ -142,7 +142,7 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
         unknown.status == 400
             && message.contains(
                 "clientCertificate is \\\"elsewhere\\\", which does not exist; \
-                 allowed is one of shop"
+                 expected one of shop"
             ),
         "{message}"
     );
@@ -191,7 +191,7 @@ fn a_subscription_that_demands_tls_1_3_refuses_an_endpoint_with_tls_1_2() {
     );
     let spec = |endpoint: &Endpoint, version: &str| {
         let url = format!("https://localhost:{}/hook", endpoint.address().port());
-        let spec = SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0");
+        let spec = SubscriptionSpec::new(&url).schema("CloudEventSchemaV1_0");
         spec.webhook("minimumTlsVersionAllowed", json!(version))
     };
     // A connection that another subscription opened is not used either.

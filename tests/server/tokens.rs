@@ -73,7 +73,7 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         server.topic(topic, "EventGridSchema");
     }
     for topic in ["orders", "bills"] {
-        server.subscribe(topic, "billing", &SubscriptionSpec::of(&sink.url("/")));
+        server.subscribe(topic, "billing", &SubscriptionSpec::new(&sink.url("/")));
     }
     let [orders, bills, bills_eu] = ["orders", "bills", "bills-eu"].map(events_path);
     let billing = subscription("orders", "billing");
@@ -184,14 +184,14 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         (&["p1", "--role", "read"][..], "exists"),
         (&["P1", "--role", "read"], "exists"),
         (&["admin", "--role", "read"], "reserved"),
-        (&["x y", "--role", "read"], "allowed are 1 to 64 letters"),
+        (&["x y", "--role", "read"], "expected 1 to 64 letters"),
         (
             &["x", "--role", "reader"],
             "allowed are publish, consume, portal, read, operate, admin",
         ),
         (
             &["x", "--role", "read", "--scope", "orders"],
-            "allowed is a path that begins with topics",
+            "expected a path that begins with topics",
         ),
         (
             &["x", "--role", "read", "--scope", "topics/orders\n"],
@@ -511,7 +511,7 @@ fn claims_of_the_issuer_have_roles_and_scopes() {
             "roles=A writer",
             "the role is \"writer\"; allowed are publish",
         ),
-        ("roles publish", "allowed is \"CLAIM=VALUE ROLE\""),
+        ("roles publish", "expected \"CLAIM=VALUE ROLE\""),
         ("roles=A publish orders", "a scope is \"orders\""),
         // Not the whole server.
         ("roles=A admin ,", "a scope is \"\""),
@@ -665,7 +665,7 @@ pub(super) fn one_of_each_kind(server: &Server, sink: &Sink, names: &[&str]) {
         &json!({}),
     );
     for name in names {
-        let spec = SubscriptionSpec::of(&sink.url(&format!("/{name}"))).dead_letters("letters");
+        let spec = SubscriptionSpec::new(&sink.url(&format!("/{name}"))).dead_letters("letters");
         let webhook = json!({"properties": spec.also(&json!({}), &json!({"labels": [format!("team={name}")]})).properties()});
         for at in [
             "topics/orders",

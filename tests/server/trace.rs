@@ -95,28 +95,28 @@ fn the_story_of_an_event_reads_like_this() {
     ]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::new(&sink.url("/hook")));
     server.subscribe(
         "orders",
         "dead-letters",
-        &SubscriptionSpec::of(&sink.url("/dead-letters"))
+        &SubscriptionSpec::new(&sink.url("/dead-letters"))
             .attempts(2)
             .dead_letters("dead"),
     );
     server.subscribe(
         "orders",
         "gone",
-        &SubscriptionSpec::of(&sink.url("/gone")).attempts(1),
+        &SubscriptionSpec::new(&sink.url("/gone")).attempts(1),
     );
     server.subscribe(
         "orders",
         "narrow",
-        &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/b"),
+        &SubscriptionSpec::new(&sink.url("/narrow")).prefix("/b"),
     );
     server.subscribe(
         "orders",
         "short",
-        &SubscriptionSpec::of(&sink.url("/short")),
+        &SubscriptionSpec::new(&sink.url("/short")),
     );
     let busy = (503, "{\"error\": \"busy\u{1b}[31m, come back\"}");
     sink.set("/hook", Behavior::StatusesAndBodies([busy, busy].into()));
@@ -133,13 +133,13 @@ fn the_story_of_an_event_reads_like_this() {
     server.subscribe(
         "orders",
         "narrow",
-        &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/a"),
+        &SubscriptionSpec::new(&sink.url("/narrow")).prefix("/a"),
     );
     server.unsubscribe("orders", "short");
     server.subscribe(
         "orders",
         "later",
-        &SubscriptionSpec::of(&sink.url("/later")),
+        &SubscriptionSpec::new(&sink.url("/later")),
     );
     server.kill_9();
     server.restart();
@@ -243,7 +243,7 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
         server.subscribe(
             "orders",
             name,
-            &SubscriptionSpec::of(&sink.url(&path))
+            &SubscriptionSpec::new(&sink.url(&path))
                 .prefix("/b")
                 .attempts(attempts),
         );
@@ -263,7 +263,7 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
             if jitter.bool() {
                 let prefix = prefixes[jitter.usize(..prefixes.len())];
                 let attempts = if *name == "two" { 2 } else { 30 };
-                let spec = SubscriptionSpec::of(&sink.url(&format!("/{name}")))
+                let spec = SubscriptionSpec::new(&sink.url(&format!("/{name}")))
                     .prefix(prefix)
                     .attempts(attempts);
                 server.subscribe("orders", name, &spec);

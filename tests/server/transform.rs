@@ -34,7 +34,7 @@ fn every_attempt_has_the_transformed_body_signed_and_trace_has_its_digest() {
         "headers": {"x-kind": "eventType"},
     });
     let spec =
-        SubscriptionSpec::of(&endpoint.url()).webhook("signing", json!({"secrets": [SECRET]}));
+        SubscriptionSpec::new(&endpoint.url()).webhook("signing", json!({"secrets": [SECRET]}));
     server.subscribe(
         "orders",
         "hook",
@@ -106,7 +106,7 @@ fn a_failing_transformation_gives_up_its_event_only_also_across_a_kill() {
     let mut server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     let key = server.topic("orders", "EventGridSchema");
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
-    let spec = SubscriptionSpec::of(&endpoint.url())
+    let spec = SubscriptionSpec::new(&endpoint.url())
         .batch(10)
         .dead_letters("letters");
     let transform = json!({"transform": {"body": "abs(data.n)"}});
@@ -153,7 +153,7 @@ fn a_transformation_is_tested_before_it_is_put_and_refused_with_its_place() {
     server.subscribe(
         "orders",
         "hook",
-        &SubscriptionSpec::of("http://127.0.0.1:1/").types(&["None"]),
+        &SubscriptionSpec::new("http://127.0.0.1:1/").types(&["None"]),
     );
     publish(
         &server,

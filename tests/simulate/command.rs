@@ -41,31 +41,29 @@ fn an_invalid_option_is_refused_with_what_is_allowed() {
     check(
         &["--model", "angry"],
         expect![[
-            r#"gridhook: flag --model: there is no endpoint model "angry"; allowed are healthy, slow, black-hole, flapping, outage, overloaded, small-batches, wrong-address, faulty, bad-events"#
+            r#"gridhook: flag --model: there is no endpoint model "angry"; expected one of healthy, slow, black-hole, flapping, outage, overloaded, small-batches, wrong-address, faulty, bad-events"#
         ]],
     );
     check(
         &["--model", "healthy:3"],
-        expect![[
-            r#"gridhook: flag --model: healthy has "3" behind it; allowed is the word alone"#
-        ]],
+        expect![[r#"gridhook: flag --model: healthy has "3" behind it; expected the word alone"#]],
     );
     check(
         &["--model", "outage:5"],
         expect![[
-            r#"gridhook: flag --model: outage has "5" behind it; allowed is how long it is down, as outage:5h"#
+            r#"gridhook: flag --model: outage has "5" behind it; expected how long it is down, as outage:5h"#
         ]],
     );
     check(
         &["--model", "faulty:1.5=2"],
         expect![[
-            r#"gridhook: flag --model: faulty has "1.5" behind it; allowed is the share of requests that fail, from 0 to 1, as faulty:0.1"#
+            r#"gridhook: flag --model: faulty has "1.5" behind it; expected the share of requests that fail, from 0 to 1, as faulty:0.1"#
         ]],
     );
     check(
         &["--model", "faulty=none"],
         expect![[
-            r#"gridhook: flag --model: "faulty=none" has no valid share; allowed is a number from 1 to 10000"#
+            r#"gridhook: flag --model: "faulty=none" has no valid share; expected a number from 1 to 10000"#
         ]],
     );
     check(
@@ -158,7 +156,7 @@ fn an_edition_of_ones_own_is_tried_against_the_one_that_there_is() {
     let output = simulate(&["--edition", file.to_str().expect("UTF-8")]);
     let printed = String::from_utf8_lossy(&output.stderr)
         .replace(&*folder.path().to_string_lossy(), "FOLDER");
-    expect!["gridhook: FOLDER/patient.toml: probation.after_failures is 0; allowed is 1 or more"]
+    expect!["gridhook: FOLDER/patient.toml: probation.after_failures is 0; expected 1 or more"]
         .assert_eq(printed.trim_end());
 }
 

@@ -63,18 +63,30 @@ fn rows(seed: &str) -> Vec<Row> {
 }
 
 /// The rows that the test around it shows, if it runs to its end.
-pub(crate) struct Shown(&'static [&'static str]);
+pub(crate) struct ShownRows(Vec<&'static str>);
 
-/// The test that calls this shows these rows.
+/// The test that calls this shows these facts. Each is the ids of its rows and the statement of the
+/// first row, `S000-001, S002-001: Event Grid provides durable delivery.`; the other rows say the
+/// same in another document.
 #[must_use]
-pub(crate) fn shows(rows: &'static [&'static str]) -> Shown {
-    let unknown: Vec<&&str> = rows.iter().filter(|id| !ROWS.contains_key(**id)).collect();
-    assert!(unknown.is_empty(), "{unknown:?} are no rows");
+pub(crate) fn shows(facts: &[&'static str]) -> ShownRows {
     needs::begin();
-    Shown(rows)
+    ShownRows(facts.iter().flat_map(|fact| parse_fact(fact)).collect())
 }
 
-impl Drop for Shown {
+/// The ids of a fact whose words are those of its first row.
+fn parse_fact(fact: &'static str) -> Vec<&'static str> {
+    let (ids, statement) = fact.split_once(": ").expect("ids, a colon and a statement");
+    let ids: Vec<&str> = ids.split(", ").collect();
+    for id in &ids {
+        assert!(ROWS.contains_key(*id), "{id} is no row");
+    }
+    let row = &ROWS[ids[0]];
+    assert_eq!(statement, row.statement, "{}", row.id);
+    ids
+}
+
+impl Drop for ShownRows {
     fn drop(&mut self) {
         if !thread::panicking() && !needs::was_skipped() {
             self.0.iter().for_each(|id| note(id));
@@ -139,7 +151,7 @@ fn wrong_with<'a>(
         .split(", ")
         .filter_map(move |name| match known.get(name) {
             None => Some(format!("{id}: there is no test \"{name}\"")),
-            Some(body) if !body.contains(&format!("\"{id}\"")) => {
+            Some(body) if !body.contains(id) => {
                 Some(format!("{id}: \"{name}\" does not have this row's id"))
             }
             Some(_) => None,
@@ -207,7 +219,7 @@ fn every_row_that_applies_has_a_test_or_a_reason() {
 
 #[test]
 fn a_test_without_the_rows_id_is_detected() {
-    let body = "() {\n    let _rows = shows(&[\"S000-001\"]);";
+    let body = "() {\n    let _rows = shows(&[\"S000-001: Events are delivered durably.\"]);";
     let known = BTreeMap::from([("there".to_owned(), body.to_owned())]);
     let wrong = |id: &'static str, names| wrong_with(id, names, &known).collect::<Vec<_>>();
     assert_eq!(wrong("S000-001", "there"), Vec::<String>::new());
@@ -219,6 +231,12 @@ fn a_test_without_the_rows_id_is_detected() {
         wrong("S000-001", "there, gone"),
         ["S000-001: there is no test \"gone\""]
     );
+}
+
+#[test]
+#[should_panic(expected = "S000-001")]
+fn a_fact_in_other_words_than_its_row_is_refused() {
+    parse_fact("S000-001, S002-001: Event Grid provides fast delivery.");
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl Received {
     }
 }
 
-struct Shared {
+struct EndpointState {
     scripts: Vec<Script>,
     connections: AtomicUsize,
     requests: Mutex<Vec<Received>>,
@@ -117,7 +117,7 @@ struct Wrong {
 /// A scripted endpoint.
 pub(crate) struct Endpoint {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<EndpointState>,
 }
 
 impl Endpoint {
@@ -184,7 +184,7 @@ impl Endpoint {
     ) -> Self {
         let listener = TcpListener::bind((host, 0)).expect("loopback has a free port");
         let address = listener.local_addr().expect("a listener has an address");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(EndpointState {
             scripts,
             connections: AtomicUsize::new(0),
             requests: Mutex::default(),
@@ -250,7 +250,7 @@ impl Drop for Endpoint {
     }
 }
 
-impl Shared {
+impl EndpointState {
     fn welcome(&self, mut stream: TcpStream, number: usize) {
         stream.set_nodelay(true).expect("a stream takes its option");
         let wrong = self

@@ -117,11 +117,11 @@ impl Write for Stream {
 
 impl Client {
     pub(crate) fn new(at: SocketAddr) -> Self {
-        Self::of(at, None)
+        Self::with_tls(at, None)
     }
 
     /// The same, with TLS where there is a way of it.
-    pub(crate) fn of(at: SocketAddr, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+    pub(crate) fn with_tls(at: SocketAddr, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         Self {
             at,
             tls,

@@ -28,7 +28,7 @@ pub(crate) struct Rate {
     pub(crate) pause: Duration,
 }
 
-struct Shared {
+struct LoadState {
     at: Mutex<SocketAddr>,
     acknowledged: Mutex<Vec<String>>,
     stop: AtomicBool,
@@ -36,7 +36,7 @@ struct Shared {
 
 /// Publishers at work.
 pub(crate) struct Load {
-    shared: Arc<Shared>,
+    shared: Arc<LoadState>,
     publishers: Vec<JoinHandle<()>>,
 }
 
@@ -44,7 +44,7 @@ impl Load {
     /// Sets publishers to work on the server at `at`. A request that was not answered well is never
     /// repeated: its events may arrive or not, and nothing is asked of them.
     pub(crate) fn start(at: SocketAddr, rate: &Rate) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LoadState {
             at: Mutex::new(at),
             acknowledged: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -85,7 +85,7 @@ impl Load {
     }
 }
 
-impl Shared {
+impl LoadState {
     fn publish(&self, publisher: usize, rate: &Rate) {
         let path = events_path(&rate.topic);
         let mut client = Client::new(*lock(&self.at));

@@ -14,7 +14,7 @@ use gridhook::cluster::records::{RecordError, RecordStore, StoredRecord};
 /// The records. Clones share them, and each has faults of its own.
 #[derive(Clone, Default)]
 pub(crate) struct MemoryRecords {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<StoredRecords>>,
     pub(crate) faults: Arc<Faults>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Faults {
 }
 
 #[derive(Default)]
-struct Shared {
+struct StoredRecords {
     records: BTreeMap<String, (Bytes, u64)>,
     /// What a server that fell behind still shows.
     old: Option<BTreeMap<String, (Bytes, u64)>>,

@@ -204,7 +204,7 @@ impl Store for MemoryStore {
         Ok(self
             .state()
             .current
-            .of(family)
+            .table(family)
             .records
             .get(key)
             .map(|record| record.value.clone()))
@@ -219,7 +219,7 @@ impl Store for MemoryStore {
     ) -> Result<(), StoreError> {
         // A snapshot, without the lock: the visitor may call the store.
         let tables = self.tables();
-        for (key, value) in tables.of(family).range(from, upper) {
+        for (key, value) in tables.table(family).range(from, upper) {
             if visit(key, value) == ControlFlow::Break(()) {
                 break;
             }
@@ -234,7 +234,7 @@ impl Store for MemoryStore {
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         let tables = self.tables();
-        let last = tables.of(family).range(lower, upper).next_back();
+        let last = tables.table(family).range(lower, upper).next_back();
         Ok(last.map(|(key, value)| (key.to_vec(), value.clone())))
     }
 
@@ -289,7 +289,7 @@ enum RangeRemoval {
 }
 
 impl MemoryTables {
-    fn of(&self, family: Family) -> &MemoryTable {
+    fn table(&self, family: Family) -> &MemoryTable {
         &self.0[family as usize]
     }
 

@@ -15,7 +15,8 @@ use std::{
 };
 
 /// The names that `GRIDHOOK_SKIP` may have, and what is needed.
-const NEEDS: [(&str, &str); 17] = [
+const NEEDS: [(&str, &str); 18] = [
+    ("actionlint", "actionlint, which checks the workflows"),
     (
         "buildah",
         "buildah, which builds the image, and the namespaces that it needs",
@@ -191,7 +192,7 @@ fn skipped(need: &str, why: &str, skip: &str) -> Result<String, String> {
     if let Some(unknown) = names(skip).find(|name| NEEDS.iter().all(|(known, _)| known != name)) {
         let known: Vec<&str> = NEEDS.iter().map(|(name, _)| *name).collect();
         return Err(format!(
-            "GRIDHOOK_SKIP has \"{unknown}\"; allowed are {}",
+            "GRIDHOOK_SKIP has \"{unknown}\"; expected one of {}",
             known.join(", ")
         ));
     }
@@ -245,7 +246,7 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
     let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
     assert!(
         error.starts_with(
-            "GRIDHOOK_SKIP has \"strase\"; allowed are buildah, cargo-deb, chromium, faketime, \
+            "GRIDHOOK_SKIP has \"strase\"; expected one of actionlint, buildah, cargo-deb, chromium, faketime, \
              fish, go, java, "
         ),
         "{error}"

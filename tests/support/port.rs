@@ -22,11 +22,11 @@ pub(crate) struct ReservedPort {
 impl ReservedPort {
     /// A port of 127.0.0.1.
     pub(crate) fn new() -> Self {
-        Self::of(Ipv4Addr::LOCALHOST.into())
+        Self::at_address(Ipv4Addr::LOCALHOST.into())
     }
 
     /// A port of this address.
-    pub(crate) fn of(address: IpAddr) -> Self {
+    pub(crate) fn at_address(address: IpAddr) -> Self {
         Self::at(SocketAddr::new(address, 0)).expect("loopback has a free port")
     }
 

@@ -29,7 +29,7 @@ pub(crate) enum Act {
 /// Which requests carry events; the others are passed on.
 pub(crate) type Carries = fn(&str) -> bool;
 
-struct Shared {
+struct ProxyState {
     to: SocketAddr,
     act: Act,
     carries: Carries,
@@ -38,7 +38,7 @@ struct Shared {
 
 /// A proxy on loopback.
 pub(crate) struct CorruptingProxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     acceptor: Acceptor,
 }
 
@@ -48,7 +48,7 @@ const VICTIM: usize = 20;
 impl CorruptingProxy {
     /// In front of `to`; does `act` to one of the requests that carry events.
     pub(crate) fn start(to: SocketAddr, act: Act, carries: Carries) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             to,
             act,
             carries,
@@ -72,7 +72,7 @@ impl CorruptingProxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
         let mut stream = BufReader::new(stream);
         let mut onward = Client::new(self.to);

@@ -51,7 +51,7 @@ pub(crate) struct SubscriptionSpec {
 
 impl SubscriptionSpec {
     /// Everything, to this address, each event alone.
-    pub(crate) fn of(url: &str) -> Self {
+    pub(crate) fn new(url: &str) -> Self {
         let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
         Self {
             properties: json!({"destination": webhook}),
@@ -261,7 +261,7 @@ impl Server {
 
     /// A client of its own for each question.
     pub(crate) fn client(&self) -> Client {
-        Client::of(self.at, self.tls.clone())
+        Client::with_tls(self.at, self.tls.clone())
     }
 
     /// Where its data is.

@@ -134,7 +134,7 @@ pub(crate) fn hash(data: &str) -> u64 {
 pub(crate) type Ledger = HashMap<String, Vec<Arrival>>;
 
 #[derive(Default)]
-struct Shared {
+struct SinkState {
     behaviors: Mutex<HashMap<String, Behavior>>,
     ledgers: Mutex<HashMap<String, Ledger>>,
     heads: Mutex<HashMap<String, VecDeque<String>>>,
@@ -149,7 +149,7 @@ struct Shared {
 pub(crate) struct Sink {
     at: SocketAddr,
     clock: Clock,
-    shared: Arc<Shared>,
+    shared: Arc<SinkState>,
 }
 
 impl Sink {
@@ -284,7 +284,7 @@ struct Body<'a> {
     data: &'a RawValue,
 }
 
-impl Shared {
+impl SinkState {
     fn serve(&self, stream: TcpStream, clock: &Clock) -> std::io::Result<()> {
         stream.set_nodelay(true)?;
         let mut stream = BufReader::new(stream);

@@ -43,7 +43,7 @@ pub(crate) enum Cut {
 /// Each of these is replaced by the other one, which is as long.
 type Replaced = Option<(Direction, &'static str, &'static str)>;
 
-struct Shared {
+struct TcpProxyState {
     servers: Mutex<Vec<SocketAddr>>,
     next: AtomicUsize,
     connections: AtomicUsize,
@@ -61,7 +61,7 @@ struct Shared {
 
 /// A proxy on loopback.
 pub(crate) struct TcpProxy {
-    shared: Arc<Shared>,
+    shared: Arc<TcpProxyState>,
     acceptor: Acceptor,
 }
 
@@ -69,7 +69,7 @@ impl TcpProxy {
     /// Passes each connection on to one of these servers, in turn, or to the next one that accepts
     /// it.
     pub(crate) fn start(servers: &[SocketAddr]) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TcpProxyState {
             servers: Mutex::new(servers.to_vec()),
             next: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
@@ -147,7 +147,7 @@ impl Drop for TcpProxy {
     }
 }
 
-impl Shared {
+impl TcpProxyState {
     fn serve(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
         let server = self.connect()?;
         self.connections.fetch_add(1, Ordering::SeqCst);

@@ -432,7 +432,7 @@ fn errors_say_where_they_are() {
         ),
         (
             json!({"resources": [{"type": "Microsoft.EventGrid/topics", "name": "a", "condition": "yes"}]}),
-            "a: condition is a string; allowed is a boolean",
+            "a: condition is a string; expected a boolean",
         ),
         (
             json!({"resources": [{"type": "Microsoft.EventGrid/topics", "name": "a", "tags": {"b": "[c()]"}}]}),
@@ -441,11 +441,11 @@ fn errors_say_where_they_are() {
         (
             json!({"resources": [{"type": "Microsoft.Resources/deployments", "name": "a",
                 "properties": {"mode": "Complete", "template": {"resources": []}}}]}),
-            "a: mode is Complete; allowed is Incremental",
+            "a: mode is Complete; expected Incremental",
         ),
         (
             json!({"resources": 1}),
-            "resources is a number; allowed are a list and an object",
+            "resources is a number; expected a list or an object",
         ),
     ] {
         let error = expand_with(&template, &json!({}), &States::new())

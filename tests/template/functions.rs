@@ -244,13 +244,13 @@ fn errors_name_the_function_and_what_is_allowed_and_no_value() {
     for (expression, part) in [
         (
             "toLower(5)",
-            "toLower: the argument 1 is a number; allowed is a string",
+            "toLower: the argument 1 is a number; expected a string",
         ),
         (
             "padLeft('a', 'b')",
-            "padLeft: the argument 2 is a string; allowed is a whole number",
+            "padLeft: the argument 2 is a string; expected a whole number",
         ),
-        ("add(1)", "add has 1 arguments; allowed are 2"),
+        ("add(1)", "add has 1 arguments; expected 2"),
         ("div(1, 0)", "div: the result is no whole number of 64 bits"),
         (
             "format('{1}', 'a')",
@@ -258,7 +258,7 @@ fn errors_name_the_function_and_what_is_allowed_and_no_value() {
         ),
         (
             "frobnicate('a')",
-            "the function frobnicate is not known; allowed are add, and, array",
+            "the function frobnicate is not known; expected add, and, array",
         ),
         (
             "toLogicalZone('a')",
@@ -290,7 +290,7 @@ fn errors_name_the_function_and_what_is_allowed_and_no_value() {
             "the template has no resource 'orders'",
         ),
         ("map(createArray(1), 'x')", "an argument is no lambda"),
-        ("false().x", "'.x' follows a boolean; allowed is an object"),
+        ("false().x", "'.x' follows a boolean; expected an object"),
     ] {
         let error = evaluate(expression).expect_err(expression);
         assert!(error.contains(part), "{expression}: {error}");

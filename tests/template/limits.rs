@@ -54,7 +54,7 @@ fn depth_size_calls_loops_and_resources_are_bounded() {
     assert!(
         evaluate("range(0, 10001)")
             .expect_err("large")
-            .contains("allowed are 0 to 10000")
+            .contains("expected 0 to 10000")
     );
 
     let nested = "map(range(0, 10000), lambda('a', length(map(range(0, 10000), lambda('b', 1)))))";
@@ -69,8 +69,8 @@ fn depth_size_calls_loops_and_resources_are_bounded() {
             copyIndex())]",
         "copy": {"name": "topics", "count": count}}]})
     };
-    assert!(error(&many(json!(801))).contains("the count of a loop is 801; allowed are 0 to 800"));
-    assert!(error(&many(json!(-1))).contains("allowed are 0 to 800"));
+    assert!(error(&many(json!(801))).contains("the count of a loop is 801; expected 0 to 800"));
+    assert!(error(&many(json!(-1))).contains("expected 0 to 800"));
     let twice =
         json!({"resources": [many(json!(800))["resources"][0], many(json!(1))["resources"][0]]});
     assert!(error(&twice).contains("more than 800 resources"));

@@ -25,37 +25,37 @@ fn values_have_the_type_and_the_limits_of_their_declaration() {
             json!({"type": "string"}),
             json!("a"),
             json!(1),
-            "the value is a number; allowed is a string",
+            "the value is a number; expected a string",
         ),
         (
             json!({"type": "int"}),
             json!(1),
             json!("1"),
-            "allowed is a whole number",
+            "expected a whole number",
         ),
         (
             json!({"type": "bool"}),
             json!(true),
             json!("true"),
-            "allowed is a boolean",
+            "expected a boolean",
         ),
         (
             json!({"type": "array"}),
             json!([]),
             json!({}),
-            "allowed is an array",
+            "expected an array",
         ),
         (
             json!({"type": "object"}),
             json!({}),
             json!([]),
-            "allowed is an object",
+            "expected an object",
         ),
         (
             json!({"type": "securestring"}),
             json!("x"),
             json!(["swordfish"]),
-            "allowed is a string",
+            "expected a string",
         ),
         (
             json!({"type": "what"}),
@@ -67,49 +67,49 @@ fn values_have_the_type_and_the_limits_of_their_declaration() {
             json!({"type": "string", "allowedValues": ["a", "b"]}),
             json!("A"),
             json!("c"),
-            "allowed are \"a\", \"b\"",
+            "expected \"a\", \"b\"",
         ),
         (
             json!({"type": "array", "allowedValues": ["a", "b"]}),
             json!(["b"]),
             json!(["c"]),
-            "allowed are \"a\", \"b\"",
+            "expected \"a\", \"b\"",
         ),
         (
             json!({"type": "string", "minLength": 2, "maxLength": 3}),
             json!("ab"),
             json!("a"),
-            "the length is 1; allowed is 2 to 3",
+            "the length is 1; expected 2 to 3",
         ),
         (
             json!({"type": "array", "minLength": 1}),
             json!([1]),
             json!([]),
-            "the length is 0; allowed is 1 or more",
+            "the length is 0; expected 1 or more",
         ),
         (
             json!({"type": "int", "minValue": 1, "maxValue": 5}),
             json!(5),
             json!(6),
-            "allowed is 1 to 5",
+            "expected 1 to 5",
         ),
         (
             json!({"type": "int", "minValue": 1}),
             json!(1),
             json!(0),
-            "allowed is 1 or more",
+            "expected 1 or more",
         ),
         (
             json!({"type": "int", "maxValue": 1}),
             json!(1),
             json!(2),
-            "allowed is up to 1",
+            "expected up to 1",
         ),
         (
             json!({"$ref": "#/definitions/color"}),
             json!("green"),
             json!("blue"),
-            "allowed are \"red\", \"green\"",
+            "expected \"red\", \"green\"",
         ),
         (
             json!({"type": "array", "items": {"$ref": "#/definitions/color"}}),
@@ -151,7 +151,7 @@ fn values_have_the_type_and_the_limits_of_their_declaration() {
             json!({"$ref": "#/definitions/shape"}),
             json!({"kind": "dot"}),
             json!({"kind": "line"}),
-            "allowed are circle, dot",
+            "expected circle, dot",
         ),
         (
             json!({"$ref": "#/definitions/none"}),
@@ -198,7 +198,7 @@ fn a_missing_parameter_has_its_default_or_is_named() {
         .to_string();
     assert_eq!(
         error,
-        "the default value of the parameter 'a': the number is out of range; allowed is up to 2"
+        "the default value of the parameter 'a': the number is out of range; expected up to 2"
     );
 }
 
@@ -229,10 +229,7 @@ fn a_parameter_file_has_a_value_for_each_parameter() {
             json!({"parameters": {"a": 1}}),
             "'a' has no value; expected {\"value\": …}",
         ),
-        (
-            json!([]),
-            "the parameters are an array; allowed is an object",
-        ),
+        (json!([]), "the parameters are an array; expected an object"),
     ] {
         let error = parameters_of_file(&file)
             .expect_err("a refusal")

@@ -56,7 +56,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
 
 /// What a server takes once and for all when it begins to work is not the backlog's.
 fn warm_up(endpoint: &Endpoint, stage: &Stage, target: &Target) {
-    Cost::of(stage.server.id(), endpoint, 1, || {
+    Cost::measure(stage.server.id(), endpoint, 1, || {
         closed(
             std::slice::from_ref(target),
             LYING,
@@ -179,7 +179,7 @@ fn lateness(bench: &Bench, endpoint: &Endpoint, stage: &Stage, retries: &Target)
     for _ in 0..scale.runs {
         endpoint.take();
         let time = Duration::from_secs_f64(per_run / PROBED);
-        Cost::of(stage.server.id(), endpoint, 1, || {
+        Cost::measure(stage.server.id(), endpoint, 1, || {
             open(
                 std::slice::from_ref(retries),
                 timed,
@@ -225,7 +225,7 @@ fn trimming(bench: &Bench, endpoint: &Endpoint, stage: &Stage, orders: &Target) 
                 bench.scale.time * 2,
             )
         };
-        Cost::of(stage.server.id(), endpoint, 1, load);
+        Cost::measure(stage.server.id(), endpoint, 1, load);
         milliseconds(&endpoint.take().0, 0.99)
     };
     p99();

@@ -139,17 +139,17 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
             beside: last.cluster.beside().into_iter().chain(beside).collect(),
         }
     });
-    let of_shards = of_shards(bench, &mut stage, &endpoint);
+    let of_shards = measure_shards(bench, &mut stage, &endpoint);
     let of_polls = polls::rows(bench, &stage);
     rows.into_iter()
-        .chain([of_shards, of_idle_shards(bench, &mut stage)])
+        .chain([of_shards, measure_idle_shards(bench, &mut stage)])
         .chain(of_polls)
         .collect()
 }
 
 /// Six topics, each in a shard of its own or all in one, published to all nodes in turn, as by a
 /// load balancer.
-fn of_shards(bench: &Bench, stage: &mut ClusterStage, endpoint: &Endpoint) -> Row {
+fn measure_shards(bench: &Bench, stage: &mut ClusterStage, endpoint: &Endpoint) -> Row {
     stage.run_all(SHARDED, SHARDS);
     let named = |shard| {
         (0..)
@@ -196,7 +196,7 @@ fn of_shards(bench: &Bench, stage: &mut ClusterStage, endpoint: &Endpoint) -> Ro
 }
 
 /// What shards cost a node that has nothing to do.
-fn of_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
+fn measure_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
     for (node, shards) in IDLING.zip([1, MANY_SHARDS]) {
         stage.run_all(node..node + 1, shards);
     }
@@ -373,7 +373,7 @@ impl ClusterStage {
             name,
             &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
         );
-        let usual = SubscriptionSpec::of(&endpoint.url(&format!("/{name}")))
+        let usual = SubscriptionSpec::new(&endpoint.url(&format!("/{name}")))
             .types(&[TYPE])
             .prefix(SUBJECT);
         server.subscribe(name, "billing", &usual.batch(events));
@@ -405,7 +405,7 @@ impl ClusterStage {
             .chain(nats)
             .collect();
         let load = || closed(targets, shape, connections, Amount::For(time));
-        Cost::of_all(&processes, endpoint, 1, load)
+        Cost::measure_all(&processes, endpoint, 1, load)
     }
 
     /// What NATS costs alone, the client with it.

@@ -106,7 +106,7 @@ fn queue(bench: &Bench) -> Option<Row> {
 }
 
 fn row(number: &'static str, what: &'static str, floor_is: &'static str) -> Row {
-    Row::of_processor(number, what, floor_is, (2.0, 1.5), (Vec::new(), Vec::new()))
+    Row::from_processor_time(number, what, floor_is, (2.0, 1.5), (Vec::new(), Vec::new()))
 }
 
 fn measure(bench: &Bench, service: Service) -> Row {

@@ -34,7 +34,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
                 Amount::For(time),
             )
         };
-        Cost::of(stage.server.id(), &endpoint, 1, load)
+        Cost::measure(stage.server.id(), &endpoint, 1, load)
     };
     let pair = |time| (cost(&plain, time), cost(&detecting, time));
     pair(bench.scale.time / 4);

@@ -38,7 +38,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     );
     let mut called = || {
         let requests = endpoints as u64;
-        Cost::of(floor.id(), &endpoint, 1, || {
+        Cost::measure(floor.id(), &endpoint, 1, || {
             floor.call(requests);
             Sent {
                 events: requests,
@@ -49,7 +49,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let time = scale.time.max(Duration::from_secs(1));
     let delivered = || {
         let load = || open(&targets, Shape::ONE, PUBLISHERS, targets.len() as f64, time);
-        Cost::of(stage.server.id(), &endpoint, scale.square as u64, load)
+        Cost::measure(stage.server.id(), &endpoint, scale.square as u64, load)
     };
     // Both open their connections.
     called();

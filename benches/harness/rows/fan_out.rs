@@ -29,7 +29,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let called = |caller: &mut Floor, events: u64| {
         let id = caller.id();
         let requests = events * scale.fan_out;
-        Cost::of(id, &endpoint, 1, || {
+        Cost::measure(id, &endpoint, 1, || {
             caller.call(requests);
             Sent {
                 events: requests,
@@ -47,7 +47,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
                 Amount::Requests(events),
             )
         };
-        Cost::of(stage.server.id(), &endpoint, scale.fan_out, load)
+        Cost::measure(stage.server.id(), &endpoint, scale.fan_out, load)
     };
     called(&mut caller, scale.fanned / 4);
     let others = endpoint.connections();

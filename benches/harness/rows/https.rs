@@ -40,7 +40,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
                 Amount::For(time),
             )
         };
-        Cost::of(stage.server.id(), endpoint, 1, load)
+        Cost::measure(stage.server.id(), endpoint, 1, load)
     };
     let run = |time| {
         [

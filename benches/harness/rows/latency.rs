@@ -34,7 +34,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let target = stage.topic("orders", "current");
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let targets = std::slice::from_ref(&target);
-    let most = Cost::of(stage.server.id(), &endpoint, 1, || {
+    let most = Cost::measure(stage.server.id(), &endpoint, 1, || {
         closed(
             targets,
             Shape::ONE,
@@ -58,7 +58,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
             stamp: None,
             ..Shape::ONE
         };
-        let cost = Cost::of(stage.server.id(), &endpoint, 1, || {
+        let cost = Cost::measure(stage.server.id(), &endpoint, 1, || {
             open(targets, timed, scale.connections, half, scale.time)
         });
         let (ways, _) = endpoint.take();
@@ -71,7 +71,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
                 scale.time,
             )
         };
-        Cost::of(relay.id(), &endpoint, 1, of_relay);
+        Cost::measure(relay.id(), &endpoint, 1, of_relay);
         let (relayed_ways, _) = endpoint.take();
         let tail = |ways: &Histogram<u64>| milliseconds(ways, 0.99) - milliseconds(ways, 0.5);
         syncs.push(milliseconds(&probe.stop().took, 0.5));

@@ -41,7 +41,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
                 scale.time.max(Duration::from_secs(1)),
             )
         };
-        let cost = Cost::of(stage.server.id(), &endpoint, scale.square as u64, load);
+        let cost = Cost::measure(stage.server.id(), &endpoint, scale.square as u64, load);
         busy.push(resident());
         beside = cost.beside();
         beside.push(("µs CPU a delivery".to_owned(), cost.each()));

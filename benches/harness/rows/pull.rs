@@ -87,7 +87,7 @@ fn throughput(bench: &Bench) -> Vec<Row> {
                 Amount::For(time),
             )
         };
-        Cost::of(stage.server.id(), &endpoint, 1, load)
+        Cost::measure(stage.server.id(), &endpoint, 1, load)
     };
     let mut left = 0;
     let mut pulled = |consumers: usize, most: usize, time: Duration| {

@@ -102,7 +102,7 @@ pub(super) fn pairs(
                 Amount::For(time),
             )
         };
-        Cost::of(process, endpoint, 1, load)
+        Cost::measure(process, endpoint, 1, load)
     };
     let pair = |time| {
         (

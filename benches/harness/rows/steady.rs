@@ -41,7 +41,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
                 time,
             )
         };
-        Cost::of(process, &endpoint, 1, load)
+        Cost::measure(process, &endpoint, 1, load)
     };
     let pair = |time| {
         (

@@ -54,7 +54,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         });
         (stage, vec![target])
     });
-    let row = Row::of_processor;
+    let row = Row::from_processor_time;
     vec![
         row(
             "15",
@@ -91,7 +91,7 @@ fn pairs(
                 Amount::For(time),
             )
         };
-        Cost::of(stage.server.id(), endpoint, 1, load).each()
+        Cost::measure(stage.server.id(), endpoint, 1, load).each()
     };
     let pair = |time| (each(&few, time), each(&many, time));
     pair(bench.scale.time / 2);

@@ -45,8 +45,16 @@ impl fmt::Display for DeadLetterId {
 
 /// The text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not the key of a dead letter; allowed is a key from the list of dead letters")]
+#[error("is not the key of a dead letter; expected a key from the list of dead letters")]
 pub struct InvalidDeadLetterId;
+
+fn parse_waiting_key(due: &str, seq: &str, lane: &str) -> Option<DeadLetterKey> {
+    Some(DeadLetterKey {
+        due: Timestamp(due.parse().ok()?),
+        seq: Seq(seq.parse().ok()?),
+        lane: Lane(lane.parse().ok()?),
+    })
+}
 
 impl FromStr for DeadLetterId {
     type Err = InvalidDeadLetterId;
@@ -54,16 +62,8 @@ impl FromStr for DeadLetterId {
     fn from_str(text: &str) -> Result<Self, InvalidDeadLetterId> {
         let parts: Vec<&str> = text.split(SLASH).collect();
         if let ["waiting", due, seq, lane] = parts[..] {
-            let key = || {
-                let due = Timestamp(due.parse().ok()?);
-                let seq = Seq(seq.parse().ok()?);
-                Some(DeadLetterKey {
-                    due,
-                    seq,
-                    lane: Lane(lane.parse().ok()?),
-                })
-            };
-            return key().map(Self::Waiting).ok_or(InvalidDeadLetterId);
+            let key = parse_waiting_key(due, seq, lane).ok_or(InvalidDeadLetterId)?;
+            return Ok(Self::Waiting(key));
         }
         let (index, file) = parts.split_last().ok_or(InvalidDeadLetterId)?;
         let is_path = !file.is_empty() && file.iter().all(|part| check_part(part).is_ok());
@@ -89,7 +89,6 @@ pub enum BrowseCursor {
 }
 
 impl BrowseCursor {
-    /// The beginning.
     pub const START: Self = Self::Waiting(None);
 
     pub fn behind_key(key: &DeadLetterId) -> Self {

@@ -16,10 +16,9 @@ use crate::{
 use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_journal::DeadLetterKey;
 
-/// Maximum waiting dead letters per step …
+/// Maximum waiting dead letters per step.
 const SLICE: usize = 512;
 
-/// … and their bytes.
 const SLICE_BYTES: usize = 4 << 20;
 
 /// Four times the maximum that this server writes into a file. A larger file is reported instead of

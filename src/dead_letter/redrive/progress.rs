@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use crate::browse::{BrowseCursor, DeadLetterId, DeadLetterQuery, DeadLetterStage};
 use gridhook_event::Timestamp;
 
-/// An operator's request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedriveRequest {
     pub query: DeadLetterQuery,
@@ -43,7 +42,6 @@ pub(super) struct FileBatch {
     /// Number of dead letters in the file.
     #[serde(rename = "letters")]
     pub(super) dead_letters: u32,
-    /// Those of the page.
     pub(super) indexes: Vec<(u32, u32)>,
     /// Events that the job had dropped and canceled before this page.
     pub(super) lost_before: u64,

@@ -77,7 +77,6 @@ impl FolderSink {
         run_blocking(sync).await.map_err(SinkError::Sync)
     }
 
-    /// Reads a regular file.
     pub(super) async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
         let path = self.root.join(name);
         let read = tokio::task::spawn_blocking(move || read_file(&path, bytes_max)).await;

@@ -40,7 +40,7 @@ impl Kind for AzureFunction {
             _ => Err(InvalidProperty {
                 key: "resourceId",
                 problem: format!(
-                    "is \"{}\"; allowed is an id that ends with /functions/NAME",
+                    "is \"{}\"; expected an id that ends with /functions/NAME",
                     self.resource_id.escape_debug()
                 ),
             }),
@@ -105,7 +105,7 @@ impl Encode for Invocation {
         Ok(outgoing)
     }
 
-    /// The app answers 404 where it has no such function, and 405 where its trigger is of another
+    /// The app returns 404 where it has no such function, and 405 where its trigger is of another
     /// kind.
     fn correct_result(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         match result.status {

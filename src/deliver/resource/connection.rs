@@ -56,19 +56,23 @@ impl Connection {
     /// Whether `resource_id` is this service or below it.
     fn stands_for(&self, resource_id: &str) -> bool {
         let id = resource_id.trim_start_matches('/');
-        let is_above = |known: &str| {
-            let name = known.trim_matches('/');
-            let rest = id
-                .get(name.len()..)
-                .filter(|_| id.is_char_boundary(name.len()));
-            !name.is_empty()
-                && id
-                    .get(..name.len())
-                    .is_some_and(|head| head.eq_ignore_ascii_case(name))
-                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        is_above(&self.name) || self.resource_ids.iter().any(|known| is_above(known))
+        is_same_or_above(&self.name, id)
+            || self
+                .resource_ids
+                .iter()
+                .any(|known| is_same_or_above(known, id))
     }
+}
+
+/// Whether `id` is `name` or begins with it and a slash. Resource ids are equal without case.
+fn is_same_or_above(name: &str, id: &str) -> bool {
+    let name = name.trim_matches('/');
+    let Some((head, rest)) = id.split_at_checked(name.len()) else {
+        return false;
+    };
+    !name.is_empty()
+        && head.eq_ignore_ascii_case(name)
+        && (rest.is_empty() || rest.starts_with('/'))
 }
 
 /// All configured services, and the identity of the server.
@@ -138,7 +142,7 @@ impl Connections {
             .collect();
         let expectation = match names.as_slice() {
             [] => format!("there is none with a URL of {}", schemes.join(", ")),
-            names => format!("allowed is one of {}", names.join(", ")),
+            names => format!("expected one of {}", names.join(", ")),
         };
         Err(UnknownService {
             given: id.escape_debug().to_string(),

@@ -25,10 +25,8 @@ pub struct Kafka {
     /// Name of a table of `delivery.resources`, or a resource id that it stands for
     #[schema(example = "cluster")]
     pub resource_id: String,
-    /// Name of the topic
     #[schema(example = "orders")]
     pub topic_name: String,
-    /// Form of CloudEvents
     #[serde(default, skip_serializing_if = "ContentMode::is_default")]
     pub content_mode: ContentMode,
 }
@@ -37,7 +35,6 @@ pub struct Kafka {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = KafkaContentMode)]
 pub enum ContentMode {
-    /// The whole event
     #[default]
     Structured,
     /// Its data, with the attributes as headers
@@ -50,7 +47,6 @@ impl ContentMode {
     }
 }
 
-/// An event hub
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventHubDestinationProperties)]
@@ -93,7 +89,7 @@ impl Kind for EventHub {
             return check_topic("resourceId", last_segment(&self.resource_id));
         }
         let shown_id = self.resource_id.escape_debug();
-        let problem = format!("is \"{shown_id}\"; allowed is an id that ends with /eventhubs/NAME");
+        let problem = format!("is \"{shown_id}\"; expected an id that ends with /eventhubs/NAME");
         Err(InvalidProperty {
             key: "resourceId",
             problem,

@@ -185,7 +185,6 @@ macro_rules! kinds {
         #[serde(tag = "endpointType", content = "properties")]
         pub enum Resource {
             $(
-                /// Properties of the destination
                 $kind($kind),
             )+
         }
@@ -201,7 +200,6 @@ macro_rules! kinds {
                 }
             }
 
-            /// `resourceId`.
             pub fn resource_id(&self) -> &str {
                 match self {
                     $(Self::$kind(kind) => &kind.resource_id,)+
@@ -260,7 +258,7 @@ macro_rules! kinds {
             pub fn check(&self, delivery: Schema) -> Result<(), InvalidProperty> {
                 let key = "resourceId";
                 if self.resource_id().is_empty() || self.resource_id().len() > RESOURCE_ID_BYTES_MAX {
-                    let problem = format!("has {} bytes; allowed are 1 to \
+                    let problem = format!("has {} bytes; expected 1 to \
                         {RESOURCE_ID_BYTES_MAX}", self.resource_id().len());
                     return Err(InvalidProperty { key, problem });
                 }
@@ -311,7 +309,6 @@ const RESOURCE_ID_BYTES_MAX: usize = 1024;
 /// A destination and what a subscription says of its events.
 #[derive(Clone, Debug)]
 pub struct ResourceTarget {
-    /// The destination.
     pub resource: Resource,
     pub subscription_name: String,
     /// The schema of stored events.
@@ -522,7 +519,7 @@ fn not_allowed(
     let min = lengths.start();
     let max = lengths.end();
     let problem = format!(
-        "is \"{}\"; allowed are {min} to {max} {allowed}",
+        "is \"{}\"; expected {min} to {max} {allowed}",
         text.escape_debug()
     );
     InvalidProperty { key, problem }

@@ -60,7 +60,7 @@ impl Kind for NamespaceTopic {
             Schema::CloudEvents => Ok(()),
             Schema::EventGrid | Schema::Custom => Err(InvalidProperty {
                 key: "resourceId",
-                problem: "names a topic of a namespace, which takes CloudEvents only; allowed is \
+                problem: "names a topic of a namespace, which takes CloudEvents only; expected \
                     this with the eventDeliverySchema CloudEventSchemaV1_0"
                     .to_owned(),
             }),

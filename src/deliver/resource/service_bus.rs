@@ -30,7 +30,6 @@ use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
 /// The standard tier takes 256 KiB, with the properties.
 const BATCH_BYTES_MAX: u64 = 192 * 1024;
 
-/// Messages of a request.
 const BATCH_EVENTS_MAX: u32 = 100;
 
 /// How long a signature is valid.
@@ -113,8 +112,7 @@ fn check_parts(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
         }
         _ => {
             let shown_id = resource_id.escape_debug();
-            let problem =
-                format!("is \"{shown_id}\"; allowed is an id that ends with /{part}/NAME");
+            let problem = format!("is \"{shown_id}\"; expected an id that ends with /{part}/NAME");
             Err(InvalidProperty { key, problem })
         }
     }
@@ -171,7 +169,6 @@ fn new_entity_sender(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, S
 enum Authorization {
     /// An access token, which the sender adds.
     Token,
-    /// A shared access signature.
     Signature(String),
     /// The key of a shared access policy.
     Key {

@@ -10,7 +10,6 @@ use std::{
 pub(super) struct Shared<T: ?Sized>(RefCell<BTreeMap<String, Weak<T>>>);
 
 impl<T: ?Sized> Shared<T> {
-    /// No values.
     pub(super) const fn new() -> Self {
         Self(RefCell::new(BTreeMap::new()))
     }

@@ -26,7 +26,6 @@ use crate::{
 use gridhook_event::{Event, Seq};
 use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
 
-/// Messages of a request.
 const BATCH_EVENTS_MAX: u32 = 10;
 
 /// A request and a message have at most 256 KiB, with the attributes.
@@ -49,7 +48,6 @@ const CREDENTIAL_PROBLEMS: [&str; 9] = [
     "UnrecognizedClient",
 ];
 
-/// Attributes of a message.
 const ATTRIBUTES_MAX: usize = 10;
 
 /// The delivery property that is the group of a message.
@@ -63,7 +61,6 @@ pub struct Sqs {
     /// Name of a table of `delivery.resources`, or a resource id that it stands for
     #[schema(example = "aws")]
     pub resource_id: String,
-    /// Name of the queue
     #[schema(example = "orders")]
     pub queue_name: String,
 }
@@ -284,10 +281,10 @@ impl Encode for Messages {
         if result.outcome == Outcome::Delivered {
             let list = |name: &str| body[name].as_array().map(Vec::as_slice).unwrap_or_default();
             let successful = list("Successful");
-            let failed = list("Failed");
+            let failures = list("Failed");
             let events = events.iter().enumerate();
             let events = events.map(|(index, seq)| {
-                self.event_result(*seq, &index.to_string(), successful, failed)
+                self.event_result(*seq, &index.to_string(), successful, failures)
             });
             return result.with_events(events.collect());
         }
@@ -320,7 +317,7 @@ impl Encode for Messages {
 }
 
 impl Messages {
-    /// The result of the message `id`, of a request that was answered with 200.
+    /// The result of the message `id`, of a request that returned 200.
     fn event_result(
         &self,
         seq: Seq,

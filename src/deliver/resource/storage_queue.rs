@@ -34,7 +34,6 @@ pub struct StorageQueue {
     /// Resource id of the storage account, or name of a table of `delivery.resources`
     #[schema(example = "archive")]
     pub resource_id: String,
-    /// Name of the queue
     #[schema(example = "orders")]
     pub queue_name: String,
     /// Seconds for which the service keeps a message, or -1 for ever; without it 7 days
@@ -64,7 +63,7 @@ impl Kind for StorageQueue {
             None | Some(-1 | 1..) => Ok(()),
             Some(given) => Err(InvalidProperty {
                 key: "queueMessageTimeToLiveInSeconds",
-                problem: format!("is {given}; allowed is 1 or more, or -1 for ever"),
+                problem: format!("is {given}; expected 1 or more, or -1 for ever"),
             }),
         }
     }
@@ -127,7 +126,6 @@ impl Kind for StorageQueue {
 }
 
 impl Opening<'_> {
-    /// A destination at `url`.
     pub(super) fn new_destination(&self, url: &str) -> Result<Destination, SenderError> {
         let ResourceTarget {
             subscription_name,

@@ -42,7 +42,6 @@ pub struct Matching {
     matched: Vec<u32>,
     /// How far that event is matched.
     progress: EventProgress,
-    /// Matched events.
     done: usize,
     /// Matched events that no filter passed.
     unmatched: u64,

@@ -24,9 +24,7 @@ pub struct TopicMeter {
 /// Why a publish request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PublishRefusal {
-    /// The HTTP status.
     pub status: u16,
-    /// The specific error code.
     pub code: &'static str,
 }
 
@@ -39,9 +37,7 @@ pub struct PublishCounts {
     pub duplicates: u64,
     /// Events that were stored although their data does not match its schema.
     pub nonconforming: u64,
-    /// Durations of accepted requests.
     pub latency: HistogramCounts,
-    /// Refused requests by reason.
     pub refused: BTreeMap<PublishRefusal, u64>,
 }
 
@@ -66,7 +62,6 @@ impl TopicMeter {
             .observe_duration(after);
     }
 
-    /// A request was refused.
     pub fn count_refused(&self, why: PublishRefusal) {
         *self.lock_refusals().entry(why).or_default() += 1;
     }

@@ -37,7 +37,6 @@ const PASSED_EVENTS: u64 = 4_096;
 /// The event that is searched for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSelector {
-    /// By sequence.
     Seq(Seq),
     Id(String),
 }
@@ -45,7 +44,6 @@ pub enum EventSelector {
 /// What is known of an event.
 #[derive(Clone, Debug)]
 pub struct EventReport {
-    /// Its sequence.
     pub seq: Seq,
     /// Its id, if the store has it.
     pub id: Option<String>,
@@ -63,9 +61,9 @@ pub struct SearchedRange {
     pub in_flight: usize,
     /// Number of pending events, in order of their due time.
     pub pending: usize,
-    /// First sequence of the searched log …
+    /// The first searched sequence.
     pub from: Seq,
-    /// … and its end.
+    /// The sequence after the last searched one.
     pub upto: Seq,
 }
 

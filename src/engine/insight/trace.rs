@@ -57,11 +57,9 @@ pub struct SubscriptionTrace {
 /// memory.
 #[derive(Clone, Debug)]
 pub struct TransformedSummary {
-    /// Its length.
     pub bytes: usize,
     /// Its SHA-256 digest in hexadecimal digits.
     pub sha256: String,
-    /// Its beginning.
     pub excerpt: String,
     /// What is appended to the path of the endpoint.
     pub path_suffix: Option<String>,
@@ -85,7 +83,6 @@ impl TransformedSummary {
     }
 }
 
-/// What is searched up.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceQuery<'a> {
     pub subscription_key: SubscriptionKey,

@@ -30,9 +30,7 @@ const OPEN_WAIT: Duration = Duration::from_secs(1);
 /// The arbiters that actors run on, and the services that they use.
 #[derive(Clone)]
 pub struct ActorHosts {
-    /// One for each core.
     pub arbiters: Arc<Vec<ArbiterHandle>>,
-    /// Shared by all subscriptions.
     pub context: Arc<SubscriptionContext>,
     /// Interval of a topic's periodic check; usually
     /// [`CHECK_INTERVAL`](crate::fanout::CHECK_INTERVAL).

@@ -26,10 +26,10 @@ use gridhook_chaos::IntendedStop;
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
 
-/// The delay after the second failure in a row, doubled for each further one …
+/// The delay after the second failure in a row, doubled for each further one up to
+/// [`DELAY_MAX`].
 const DELAY: Duration = Duration::from_millis(10);
 
-/// … up to this.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// What a parent has: its children end when it is cut or dropped.
@@ -50,7 +50,6 @@ impl Lifeline {
         self.0.cancel();
     }
 
-    /// The child's side.
     pub fn new_watch(&self) -> LifelineWatch {
         LifelineWatch(self.0.clone())
     }
@@ -97,7 +96,6 @@ pub enum IncarnationEnd {
     Killed,
     /// It stopped because of an error.
     Stopped,
-    /// With its parent.
     Orphaned,
 }
 
@@ -154,11 +152,9 @@ pub struct Supervision {
     /// Number of the current incarnation.
     pub incarnation: u64,
     pub restarts: u64,
-    /// Ended incarnations, by cause.
     pub ends: IncarnationEnds,
     /// How and when the last one ended.
     pub last: Option<(IncarnationEnd, Timestamp)>,
-    /// How long recoveries took.
     pub recoveries: RecoveryTimes,
 }
 
@@ -188,7 +184,6 @@ impl SupervisionHistory {
         }
     }
 
-    /// Ended incarnations, by cause.
     pub fn incarnation_ends(&self) -> IncarnationEnds {
         self.lock_history()
             .as_deref()
@@ -290,7 +285,6 @@ pub trait Supervised: 'static {
     /// Its name in the log.
     fn name(&self) -> String;
 
-    /// Its restarts.
     fn supervision_history(&self) -> &SupervisionHistory;
 
     fn clock(&self) -> &Clock;
@@ -298,7 +292,6 @@ pub trait Supervised: 'static {
     /// Builds a new incarnation. [`None`] ends supervision: there is nothing left to do.
     fn build(&self) -> impl Future<Output = Option<Self::Actor>>;
 
-    /// Called when it runs.
     fn started(&self, _address: Addr<Self::Actor>) {}
 
     /// Called when it has ended.

@@ -30,10 +30,7 @@ pub enum FollowError {
     #[error(
         "the changelog does not exist, but the local store has applied {applied} of its records"
     )]
-    Missing {
-        /// The local position.
-        applied: u64,
-    },
+    Missing { applied: u64 },
     /// The log ends before the local store.
     #[error(
         "the changelog ends at record {last}, but the local store has applied records up to \
@@ -42,7 +39,6 @@ pub enum FollowError {
     Shorter {
         /// The last sequence of the log.
         last: u64,
-        /// The local position.
         applied: u64,
     },
     /// The log ends before a record that it has acknowledged.
@@ -54,7 +50,6 @@ pub enum FollowError {
     RolledBack {
         /// The last sequence of the log.
         last: u64,
-        /// The record.
         mark: StreamMark,
     },
     /// The log was continued below a record that it has acknowledged.
@@ -64,10 +59,7 @@ pub enum FollowError {
         position = .marks[0].position, epoch = .marks[0].epoch,
         other = .marks[1].position, began = .marks[1].epoch
     )]
-    Forked {
-        /// The two records.
-        marks: [StreamMark; 2],
-    },
+    Forked { marks: [StreamMark; 2] },
     /// The log begins behind the local store.
     #[error(
         "the changelog begins at record {first}, but the local store has applied records up to \
@@ -76,7 +68,6 @@ pub enum FollowError {
     Trimmed {
         /// The first sequence of the log.
         first: u64,
-        /// The local position.
         applied: u64,
     },
     /// A record does not continue the log.
@@ -212,9 +203,12 @@ impl ShardCopy {
     /// Applies what the log has now. Returns the position.
     pub fn catch_up(&mut self) -> Result<AppliedPosition, FollowError> {
         let last = self.ask_until_answered(|log| log.bounds())?.last;
-        let applied = self.applied.sequence;
-        if last < applied {
-            return Err(FollowError::Shorter { last, applied });
+        let position = self.applied.sequence;
+        if last < position {
+            return Err(FollowError::Shorter {
+                last,
+                applied: position,
+            });
         }
         self.check_marks(last)?;
         self.apply_through(last)?;

@@ -48,7 +48,6 @@ pub struct ReplicationOptions {
     pub record_bytes_max: usize,
     /// The pause after the first failed attempt. It doubles with each further one.
     pub pause: Duration,
-    /// The longest pause.
     pub pause_max: Duration,
     /// How many attempts may find the log shorter than the local store, or find no answer while a
     /// store is opened, before that is an error.
@@ -78,7 +77,6 @@ pub enum OwnershipEnd {
     /// The owner gave the shard up.
     #[error("the shard was given up")]
     Released,
-    /// The server stops.
     #[error("the server stops; a write that waited for the changelog may or may not be in it")]
     Stopped,
     /// The log does not exist any more.
@@ -97,11 +95,7 @@ pub enum OwnershipEnd {
     },
     /// The log acknowledged a record at another place than it was sent for.
     #[error("the changelog stored a record at {sequence} instead of {expected}")]
-    Misplaced {
-        sequence: u64,
-        /// Where it should be.
-        expected: u64,
-    },
+    Misplaced { sequence: u64, expected: u64 },
     /// The log does not take a record.
     #[error("the changelog refused a record: {0}")]
     Refused(String),
@@ -125,7 +119,6 @@ enum OnFull {
     Refuse,
     /// It fails: nothing follows the record, so its fate does not matter.
     GiveUp,
-    /// It waits for space.
     Wait,
 }
 
@@ -392,24 +385,24 @@ impl ReplicatedStore {
             return Err(NotWritten::Ended(OwnershipEnd::Stopped));
         }
         let bytes = record.encode();
-        let expected = position.sequence;
+        let last_sequence = position.sequence;
         let mut tries = Tries::new(self.options);
         let confirmation = loop {
             let send_time = self.clock.now();
-            let result = self.log.append(&bytes, Some(expected));
+            let result = self.log.append(&bytes, Some(last_sequence));
             self.is_full.store(
                 matches!(result, Err(ChangelogError::Full)),
                 Ordering::Release,
             );
             match result {
-                Ok(sequence) if sequence == expected + 1 => break send_time,
+                Ok(sequence) if sequence == last_sequence + 1 => break send_time,
                 Ok(sequence) => {
                     return Err(NotWritten::Ended(OwnershipEnd::Misplaced {
                         sequence,
-                        expected: expected + 1,
+                        expected: last_sequence + 1,
                     }));
                 }
-                Err(ChangelogError::WrongLast) => match self.log.read(expected + 1, 1) {
+                Err(ChangelogError::WrongLast) => match self.log.read(last_sequence + 1, 1) {
                     // An earlier attempt arrived. Another owner may have come since then.
                     Ok(found) if found.first() == Some(&bytes) => break began,
                     Ok(found) if !found.is_empty() => {
@@ -436,11 +429,11 @@ impl ReplicatedStore {
                     return Err(NotWritten::Ended(OwnershipEnd::Missing));
                 }
                 // A server that has just become the leader may not have the newest records yet.
-                Ok(ChangelogBounds { last, .. }) if last < expected => {
+                Ok(ChangelogBounds { last, .. }) if last < last_sequence => {
                     if tries.left == 0 {
                         let end = OwnershipEnd::Shorter {
                             last,
-                            acknowledged: expected,
+                            acknowledged: last_sequence,
                         };
                         return Err(NotWritten::Ended(end));
                     }

@@ -95,11 +95,11 @@ impl GroupWriter {
         // While the clock may be wrong, nothing ends by age, and no record is removed.
         let is_paused = self.clock.expiry_is_paused();
         let mut next = partition.next;
-        let mut found = GroupIds::new();
+        let mut group_ids = GroupIds::new();
         let mut keep = Vec::with_capacity(check.ids.len());
         for (index, digest) in check.ids.iter().enumerate() {
             let key = (id, *digest);
-            let previous = match found.get(&key).or_else(|| group.ids.get(&key)) {
+            let previous = match group_ids.get(&key).or_else(|| group.ids.get(&key)) {
                 Some(known) => Some(*known),
                 None => self.find_published(&key, check, index)?,
             };
@@ -115,7 +115,7 @@ impl GroupWriter {
                 None => PublishedId::new(next, now, check.window),
             };
             next = next.plus(previous.is_none().into());
-            found.insert(key, record);
+            group_ids.insert(key, record);
         }
         let duplicates = keep.iter().filter(|keep| !**keep).count() as u32;
         let mut rest = chunks;
@@ -133,7 +133,7 @@ impl GroupWriter {
             }
             rest = kept;
         }
-        group.ids.extend(found);
+        group.ids.extend(group_ids);
         Ok((rest, duplicates))
     }
 

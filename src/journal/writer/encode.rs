@@ -291,19 +291,17 @@ impl GroupWriter {
         }
         self.trims
             .note_changes(group.pin_changes.keys().map(|(id, seq, _, _)| (*id, *seq)));
-        let events = |is_needed| {
-            let changed_entries = group
-                .pin_changes
-                .iter()
-                .filter(move |(_, needed)| **needed == is_needed);
-            changed_entries
-                .map(|((id, seq, _, _), _)| (*id, *seq))
-                .collect::<HashSet<_>>()
-        };
-        let mut unneeded_events = events(false);
-        for event in events(true) {
-            unneeded_events.remove(&event);
+        let mut needed_events = HashSet::new();
+        let mut unneeded_events = HashSet::new();
+        for ((id, seq, _, _), is_needed) in &group.pin_changes {
+            let events = if *is_needed {
+                &mut needed_events
+            } else {
+                &mut unneeded_events
+            };
+            events.insert((*id, *seq));
         }
+        unneeded_events.retain(|event| !needed_events.contains(event));
         unneeded_events.retain(|(id, seq)| {
             seq.is_apart()
                 || self

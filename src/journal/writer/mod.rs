@@ -151,19 +151,18 @@ pub(super) fn spawn_writer(
     };
     let fatal = Arc::clone(&resources.fatal);
     let span = tracing::Span::current();
-    let run = move || {
-        let _in = span.entered();
-        let status = Arc::clone(&writer.status);
-        let _closed = ThreadGuard(status);
-        if let Err(error) = writer.run() {
-            tracing::error!(%error, "the journal failed");
-            fatal(&error);
-        }
-    };
     std::thread::Builder::new()
         .name("journal".to_owned())
-        .spawn(run)
+        .spawn(move || span.in_scope(|| run_writer(writer, &*fatal)))
         .expect("a process that cannot start a thread cannot start")
+}
+
+fn run_writer(writer: GroupWriter, fatal: &FatalHandler) {
+    let _guard = ThreadGuard(Arc::clone(&writer.status));
+    if let Err(error) = writer.run() {
+        tracing::error!(%error, "the journal failed");
+        fatal(&error);
+    }
 }
 
 /// Sets the state when the thread has ended. After a panic, memory and disk may differ, so the

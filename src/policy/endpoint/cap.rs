@@ -5,10 +5,11 @@
 //! batch is rejected again, the next try waits for twice as many batches. Probing thus costs one
 //! request in fifty at first, and almost none in the long run.
 
-/// Full batches in a row before a larger one is tried …
+/// Full batches in a row before a larger one is tried.
 const PATIENCE: u32 = 50;
 
-/// … and at most this many, if every try fails: days for an endpoint that accepts one per minute.
+/// The number doubles with each try that fails, up to this: days for an endpoint that accepts one
+/// batch a minute.
 const PATIENCE_MAX: u32 = 50 << 7;
 
 #[derive(Debug, Default)]

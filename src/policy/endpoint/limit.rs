@@ -21,22 +21,22 @@ use gridhook_event::Timestamp;
 /// The limit for a new endpoint, if the setting allows: a new endpoint is neither slow nor flooded.
 const START: u32 = 16;
 
-/// A failure reduces the limit to this share …
+/// A failure reduces the limit to this share.
 const AFTER_FAILURE: f64 = 0.7;
 
-/// … and a latency increase to this one, because it is a weaker sign.
+/// Slowness reduces the limit to this share. It is a weaker sign than a failure.
 const AFTER_SLOWNESS: f64 = 0.9;
 
-/// Latency has risen if the last responses took this many times the usual latency …
+/// Latency has risen if the last responses took this many times the usual latency.
 const SLOW_TIMES: f32 = 2.0;
 
-/// … and this much longer: short latencies vary by noise.
+/// Latency has risen only if it is this much longer, too: short latencies vary by noise.
 const SLOW_MICROS: f32 = 10_000.0;
 
-/// The usual latency is a moving average of about this many responses …
+/// The usual latency is a moving average of about this many responses.
 const USUAL: f32 = 64.0;
 
-/// … and the last latency of about this many.
+/// The last latency is a moving average of about this many responses.
 const LAST: f32 = 8.0;
 
 /// Minimum responses before the usual latency is known.
@@ -72,7 +72,6 @@ pub fn limit_of_new(max: u32) -> u32 {
 }
 
 impl AdaptiveLimit {
-    /// For a new endpoint.
     pub(super) fn new(max: u32) -> Self {
         Self {
             max: max.max(1),
@@ -96,7 +95,6 @@ impl AdaptiveLimit {
         self.cut = now;
     }
 
-    /// The present limit.
     pub(super) fn get(&self) -> u32 {
         // Between one and `max`.
         self.limit as u32

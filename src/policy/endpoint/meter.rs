@@ -20,10 +20,8 @@ const SLOTS: usize = 12;
 /// second.
 const SPAN_MIN: Duration = Duration::from_secs(1);
 
-/// Numbers of finished requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestCounts {
-    /// Succeeded.
     pub(super) accepted: u32,
     pub(super) failed: u32,
 }
@@ -51,7 +49,6 @@ pub(super) struct RequestWindow {
 }
 
 impl RequestWindow {
-    /// An empty window.
     pub(super) fn new(window: Duration) -> Self {
         let micros = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
         Self {

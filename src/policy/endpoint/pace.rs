@@ -54,7 +54,6 @@ struct RecoveryCourse {
     cut: Timestamp,
 }
 
-/// Outcomes in one second.
 #[derive(Debug)]
 struct SecondCounts {
     began: Timestamp,

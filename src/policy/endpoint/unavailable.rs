@@ -102,11 +102,11 @@ impl Endpoint {
 
     /// Why it may not be called, whatever its health: it is held, or the server stops.
     pub fn shut(&self) -> Option<Unavailable> {
-        let held = self.held.map(|by| Unavailable::Held { by });
+        let hold = self.held.map(|by| Unavailable::Held { by });
         if self.closed {
             Some(Unavailable::Closed)
         } else {
-            held
+            hold
         }
     }
 

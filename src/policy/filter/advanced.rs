@@ -147,7 +147,7 @@ impl AdvancedFilter {
 }
 
 impl Operator {
-    /// Its name in ARM.
+    /// The `operatorType`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NumberIn { .. } => "NumberIn",

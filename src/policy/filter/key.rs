@@ -19,13 +19,13 @@ use gridhook_event::Schema;
 pub enum FilterKeyError {
     /// A name between two dots, or the whole key, is empty.
     #[error(
-        "is \"{0}\", in which a name is empty; allowed are names joined by single dots, such as \
+        "is \"{0}\", in which a name is empty; expected names joined by single dots, such as \
          data.order.total"
     )]
     Empty(String),
     /// It is in the language JSONPath.
     #[error(
-        "is \"{0}\", which is JSONPath; allowed are names joined by single dots, such as \
+        "is \"{0}\", which is JSONPath; expected names joined by single dots, such as \
          data.order.total, without $ and without [ and ] for the elements of an array"
     )]
     JsonPath(String),

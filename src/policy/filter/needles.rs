@@ -19,7 +19,6 @@ const BLOCK: usize = 64 * 1024;
 /// text.
 pub(super) const BUILD_COST: usize = 16;
 
-/// The strings to search.
 #[derive(Debug, Default)]
 pub(super) struct Needles {
     blocks: Vec<Arc<Block>>,
@@ -64,28 +63,18 @@ impl Needles {
             }
         }
         let mut strings = Vec::new();
-        let mut close = |strings: &mut Vec<&str>| {
-            let same_block = self.blocks.iter().find(|block| {
-                block
-                    .strings
-                    .iter()
-                    .map(|string| &**string)
-                    .eq(strings.iter().copied())
-            });
-            blocks.push(same_block.map_or_else(|| Arc::new(Block::new(strings)), Arc::clone));
-            strings.clear();
-        };
         let mut bytes = 0;
         for string in missing {
             strings.push(string);
             bytes += string.len() + 1;
             if bytes >= BLOCK {
-                close(&mut strings);
+                blocks.push(self.block_with(&strings));
+                strings.clear();
                 bytes = 0;
             }
         }
         if !strings.is_empty() {
-            close(&mut strings);
+            blocks.push(self.block_with(&strings));
         }
         let mut positions = HashMap::new();
         for (position, block) in blocks.iter().enumerate() {
@@ -98,6 +87,16 @@ impl Needles {
             );
         }
         Self { blocks, positions }
+    }
+
+    /// The block with these strings, which is shared if there is one.
+    fn block_with(&self, strings: &[&str]) -> Arc<Block> {
+        let mut blocks = self.blocks.iter();
+        let same_block = blocks.find(|block| {
+            let block_strings = block.strings.iter().map(|string| &**string);
+            block_strings.eq(strings.iter().copied())
+        });
+        same_block.map_or_else(|| Arc::new(Block::new(strings)), Arc::clone)
     }
 
     pub(super) fn block_count(&self) -> usize {
@@ -135,7 +134,6 @@ impl Needles {
         Some(found.0[block][number / 64] & 1 << (number % 64) != 0)
     }
 
-    /// All strings found.
     pub(super) fn matching_strings<'f>(
         &'f self,
         found: &'f Found,

@@ -123,7 +123,7 @@ pub fn rounding_problem(number: &str) -> Option<String> {
     let read: serde_json::Number = serde_json::from_str(number).ok()?;
     (ExactNumber::from(&read) != ExactNumber::new(number)).then(|| {
         format!(
-            "is {number}, which would be rounded; allowed are integers of 64 bits and numbers \
+            "is {number}, which would be rounded; expected an integer of 64 bits or a number \
              of 17 digits"
         )
     })

@@ -19,12 +19,10 @@ impl FoldedText {
         &self.given
     }
 
-    /// Case-folded.
     pub(super) fn as_folded(&self) -> &str {
         &self.folded
     }
 
-    /// Case-folded, by value.
     pub(super) fn into_folded(self) -> String {
         self.folded
     }

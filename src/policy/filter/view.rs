@@ -162,7 +162,6 @@ impl<'e> EventView<'e> {
             .expect("it was made of a text")
     }
 
-    /// The subject, likewise.
     pub(super) fn subject(&self) -> &FoldedText {
         self.subject_node()
             .folded_text()
@@ -239,9 +238,9 @@ impl<'e> EventView<'e> {
                 .any(|string| texts.iter().any(|text| text.contains(string.as_folded())))
         };
         let search = |needles: &Needles| {
-            let found = node.found.get_or_init(|| needles.search_texts(texts));
+            let matches = node.found.get_or_init(|| needles.search_texts(texts));
             strings.iter().try_fold(false, |any, string| {
-                Some(any || needles.contains_match(found, string.as_folded())?)
+                Some(any || needles.contains_match(matches, string.as_folded())?)
             })
         };
         Some(match self.needles.and_then(search) {

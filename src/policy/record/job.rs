@@ -37,9 +37,9 @@ pub struct Job {
 pub enum JobKind {
     /// Sends a part of the log again.
     Replay {
-        /// From this event …
+        /// The first event.
         from: Seq,
-        /// … up to and not including this one.
+        /// The event after the last one.
         end: Seq,
     },
     /// Sends dead letters again, which are added a page at a time.

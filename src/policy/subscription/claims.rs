@@ -92,13 +92,12 @@ pub(super) fn on_leases_read(
         if entry == WindowEntry::Pending(pending.due) || entry == WindowEntry::Nothing {
             let attempt = pending.attempts;
             let until = pending.due;
-            let tried = pending.tried;
-            let first_lock = pending.received.unwrap_or(tried);
+            let first_lock = pending.received.unwrap_or(pending.tried);
             let lock = HeldLock {
                 attempt,
                 until,
                 received: first_lock,
-                tried,
+                tried: pending.tried,
             };
             settlement.locks_mut().recover_lock(key, lock);
         }

@@ -65,7 +65,6 @@ impl PullClients {
         self.0.get_or_insert_default()
     }
 
-    /// Whether a client waits.
     pub(super) fn is_wanted(&self) -> bool {
         self.0
             .as_ref()
@@ -276,7 +275,7 @@ impl PullClients {
 
     /// Fetches idle events if a client waits, and those that expired.
     pub(super) fn wake_idle(&self, settlement: &mut Settlement, now: Timestamp) {
-        let wanted = settlement.is_pulled() && self.is_wanted();
+        let has_demand = settlement.is_pulled() && self.is_wanted();
         let max = self.wanted_by_all().max(1);
         // Nothing expires while expiry is suspended.
         let expired_by = if settlement.is_expiry_paused() {
@@ -287,7 +286,7 @@ impl PullClients {
         settlement
             .queues_mut()
             .live_mut()
-            .wake_idle(expired_by, wanted, max);
+            .wake_idle(expired_by, has_demand, max);
     }
 
     /// Takes a due event: its lock expired, or the delay of its release is over.

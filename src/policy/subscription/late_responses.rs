@@ -42,7 +42,6 @@ pub(super) struct LateResponses {
 }
 
 impl LateResponses {
-    /// The lookup in progress.
     pub(super) fn lookup(&self) -> &Lookup {
         &self.lookup
     }
@@ -152,7 +151,7 @@ fn settle_response(
 ) {
     let mut active = take_back(settlement, &request.items);
     let mut settled = Vec::new();
-    let mut ended = Vec::new();
+    let mut end_seqs = Vec::new();
     for item in &request.items {
         match active
             .remove(&item.key())
@@ -162,7 +161,7 @@ fn settle_response(
                 settlement.mark_delivered(pending);
                 settled.push(item.seq);
             }
-            None => ended.push(item.seq),
+            None => end_seqs.push(item.seq),
         }
     }
     settlement
@@ -172,7 +171,7 @@ fn settle_response(
         return;
     };
     settlement.update_counters(first.lane, |counters| counters.late += 1);
-    for (seqs, settled) in [(settled, true), (ended, false)] {
+    for (seqs, settled) in [(settled, true), (end_seqs, false)] {
         if !seqs.is_empty() {
             let entry = LedgerEntry {
                 at: now,

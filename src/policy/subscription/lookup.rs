@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use crate::{Effect, record::PendingDelivery};
 use gridhook_event::{Lane, Seq};
 
-/// The question.
 #[derive(Debug, Default)]
 pub(super) enum Lookup {
     #[default]
@@ -36,7 +35,6 @@ pub(super) enum LookupResult {
 }
 
 impl Lookup {
-    /// Sets the next question.
     pub(super) fn set_keys(&mut self, keys: Vec<(Lane, Seq)>) {
         *self = Self::Ready(keys);
     }

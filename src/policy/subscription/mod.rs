@@ -7,7 +7,7 @@
 //!
 //! | part | what it owns |
 //! | --- | --- |
-//! | `settlement` | what is known of events, by the components below, and their transitions: delivered, pending again, given up |
+//! | `settlement` | the state of events, by the components below, and their transitions |
 //! | `log` | the lanes: how far the log is read |
 //! | `queues`, `queue`, `idle` | pending deliveries on the way from the disk to a request |
 //! | `in_flight` | the requests in flight, and resources for others |

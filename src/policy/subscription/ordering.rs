@@ -147,12 +147,12 @@ impl Ordering {
             tracked_max,
             ..
         } = *self;
-        let blocked = self.blocking.len();
+        let key_count = self.blocking.len();
         let first_blocking = self.blocking.first_seq();
         OrderView {
             keys,
             events,
-            blocked,
+            blocked: key_count,
             first_blocking,
             tracked: self.tracked.len(),
             tracked_max,
@@ -321,8 +321,8 @@ impl Ordering {
         if let Some(event) = held_back {
             return event.due;
         }
-        let mut released = self.released.iter();
-        let (_, event) = released.find(|(released, _)| *released == seq)?;
+        let mut events = self.released.iter();
+        let (_, event) = events.find(|(number, _)| *number == seq)?;
         event.due
     }
 

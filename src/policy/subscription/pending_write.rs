@@ -42,10 +42,10 @@ const CHANGES_MAX: usize = 8192;
 /// for a wave of failures: with the largest batch behind them about 20,000 records.
 const WRITE_CHANGES_MAX: usize = 4096;
 
-/// A cursor that only passed filtered events is written after this many …
+/// A cursor that only passed filtered events is written after this many.
 const FILTERED_MAX: u64 = 4096;
 
-/// … or after this time. A crash before only means that they are filtered again.
+/// A cursor that only passed filtered events is written after this time at the latest. A crash before only means that they are filtered again.
 const FILTERED_WAIT: Duration = Duration::from_secs(5);
 
 /// Maximum events given up by ranges in one write. Batches sent meanwhile wait for this write at

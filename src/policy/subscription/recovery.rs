@@ -22,7 +22,6 @@ use crate::{
 };
 use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 
-/// Events of lanes.
 type LaneEvents = Vec<(Lane, Seq)>;
 
 pub(super) fn recover_endpoint(

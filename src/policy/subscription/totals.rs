@@ -56,7 +56,6 @@ impl Totals {
         }
     }
 
-    /// The outcomes by cause.
     pub(super) fn outcomes_mut(&mut self) -> &mut OutcomeCounts {
         &mut self.outcomes
     }

@@ -110,9 +110,7 @@ pub(super) fn output_size(expression: &str, node: &Ast) -> Result<Size, (usize, 
         {
             return Err((
                 *offset,
-                format!(
-                    "the step of the slice is {step}; allowed are 1 to {STEP_MAX}, or negative"
-                ),
+                format!("the step of the slice is {step}; expected 1 to {STEP_MAX}, or negative"),
             ));
         }
         Ast::Slice { .. } => part,

@@ -21,7 +21,6 @@ use super::{
 pub(super) struct EvaluationError {
     /// Where in the expression it happened.
     pub(super) offset: usize,
-    /// What happened.
     pub(super) error: FunctionError,
 }
 

@@ -7,21 +7,21 @@ use super::value::Value;
 /// Why a function has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FunctionError {
-    #[error("argument {position} of {function} is {actual}; allowed is {allowed}")]
+    #[error("argument {position} of {function} is {actual}; expected {allowed}")]
     Argument {
         function: String,
         position: usize,
         actual: String,
         allowed: &'static str,
     },
-    #[error("{function} has {actual} arguments; allowed are {allowed}")]
+    #[error("{function} has {actual} arguments; expected {allowed}")]
     Arity {
         function: String,
         actual: usize,
         allowed: String,
     },
     #[error(
-        "the values that {function} compares are {actual}; allowed are numbers only or strings only"
+        "the values that {function} compares are {actual}; expected numbers only or strings only"
     )]
     Mixed { function: String, actual: String },
     #[error("the result of {function} is not a number that JSON can have")]

@@ -43,7 +43,6 @@ const TOKEN_BYTES_MAX: usize = 16 * 1024;
 /// Whether a text is the admin token, in constant time.
 pub type AdminTokenCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// The accepted bearer tokens.
 #[derive(Clone, Default)]
 pub struct BearerAuth {
     /// The admin token, if it may publish.
@@ -60,7 +59,6 @@ pub struct ClaimRule {
     pub claim: String,
     /// The value that the claim must have or contain.
     pub value: String,
-    /// What is permitted.
     pub grant: Grant,
 }
 
@@ -81,7 +79,6 @@ pub struct TokenIssuer {
     pub name: String,
     /// The values of the claim `aud` of tokens for this server.
     pub audiences: Vec<String>,
-    /// Its public keys.
     pub keys: Arc<Keyring>,
     /// What its tokens permit; without a rule they may publish and consume.
     pub rules: Vec<ClaimRule>,
@@ -146,17 +143,7 @@ impl BearerAuth {
         {
             return Ok(None);
         }
-        let permits = |grants: &[Grant]| {
-            let has_role = |grant: &Grant| grant.role == role || grant.role == TokenRole::Admin;
-            let is_permitted = grants
-                .iter()
-                .any(|grant| has_role(grant) && grant.covers_resource(Some(resource)));
-            if is_permitted {
-                Ok(())
-            } else {
-                Err(BearerProblem::Forbidden(role))
-            }
-        };
+        let permits = |grants: &[Grant]| check_grants(grants, role, resource);
         if token.starts_with(tokens::PREFIX) {
             let named_token = match (forwarded, &self.tokens) {
                 (Some(forwarded), _) => Some(forwarded.verify_text(token, wall)?),
@@ -177,6 +164,20 @@ impl BearerAuth {
             });
         };
         permits(&issuer.read_grants(token, wall)?.1).map(|()| None)
+    }
+}
+
+fn check_grants(
+    grants: &[Grant],
+    role: TokenRole,
+    resource: &ScopedResource,
+) -> Result<(), BearerProblem> {
+    let has_role = |grant: &Grant| grant.role == role || grant.role == TokenRole::Admin;
+    let mut grants = grants.iter().filter(|grant| has_role(grant));
+    if grants.any(|grant| grant.covers_resource(Some(resource))) {
+        Ok(())
+    } else {
+        Err(BearerProblem::Forbidden(role))
     }
 }
 
@@ -323,9 +324,9 @@ pub enum UnusableKeySet {
     #[error("it is not a JSON Web Key Set: {0}")]
     NotKeys(#[from] serde_json::Error),
     /// It has no key for signatures.
-    #[error("it has no signing key; allowed are RSA, P-256, P-384 and Ed25519")]
+    #[error("it has no signing key; expected RSA, P-256, P-384 or Ed25519")]
     Empty,
-    #[error("it has {0} keys; allowed are up to {KEYS_MAX}")]
+    #[error("it has {0} keys; expected at most {KEYS_MAX}")]
     TooMany(usize),
 }
 

@@ -51,7 +51,6 @@ impl Default for FailedAuthLimits {
     }
 }
 
-/// The addresses that failed.
 #[derive(Debug)]
 pub struct FailedAuthLimiter {
     limits: FailedAuthLimits,

@@ -42,16 +42,21 @@ pub(super) fn find_one<'a>(element: &'a [(String, String)], name: &str) -> Optio
 fn split_unquoted(text: &str, separator: char) -> Option<Vec<&str>> {
     let mut is_quoted = false;
     let mut is_escaped = false;
-    let separates = |c: char| {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for (at, c) in text.char_indices() {
         match c {
             _ if is_escaped => is_escaped = false,
             '\\' => is_escaped = is_quoted,
             '"' => is_quoted = !is_quoted,
-            _ => return c == separator && !is_quoted,
+            _ if c == separator && !is_quoted => {
+                parts.push(&text[start..at]);
+                start = at + c.len_utf8();
+            }
+            _ => {}
         }
-        false
-    };
-    let parts: Vec<&str> = text.split(separates).collect();
+    }
+    parts.push(&text[start..]);
     (!is_quoted).then_some(parts)
 }
 

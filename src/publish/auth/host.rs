@@ -1,8 +1,8 @@
 //! The host that a request was sent to, and whether it is a name of this server.
 //!
 //! A client can send any `Host`. `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded` count only
-//! from a trusted proxy. Each must be a host with an optional port; anything else is answered
-//! with 400.
+//! from a trusted proxy. Each must be a host with an optional port; the server returns 400 for
+//! anything else.
 //!
 //! Of several forwarded values the last counts: the nearest proxy wrote it, and a client may have
 //! sent the others.
@@ -260,7 +260,6 @@ pub fn label_of(request: &HttpRequest, proxies: &[IpNet]) -> Option<String> {
 /// The configured names of the server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNames {
-    /// The server's public URL.
     pub public_url: Option<Url>,
     /// Further hosts; a leading `*.` matches one label.
     pub others: Vec<String>,

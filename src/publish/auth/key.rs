@@ -29,19 +29,19 @@ pub(super) fn check_access_key(
     keys: &[&AccessKeys],
     called: &RequestAuthority,
 ) -> Result<(), Refusal> {
-    let given = given.trim_ascii();
-    if given.is_empty() {
+    let credential = given.trim_ascii();
+    if credential.is_empty() {
         return Err(Refusal::EmptyKey);
     }
     let is = |key: &str| -> Choice {
-        are_equal(given, key.as_bytes()) & Choice::from(u8::from(!key.is_empty()))
+        are_equal(credential, key.as_bytes()) & Choice::from(u8::from(!key.is_empty()))
     };
     if bool::from(keys.iter().fold(Choice::from(0), |fits, keys| {
         fits | is(&keys.key1) | is(&keys.key2)
     })) {
         return Ok(());
     }
-    let why = match STANDARD.decode(given) {
+    let why = match STANDARD.decode(credential) {
         Ok(_) => "The key is not one of the topic's keys",
         Err(_) => NOT_BASE64,
     };

@@ -105,7 +105,6 @@ impl<'a> SasToken<'a> {
         })
     }
 
-    /// Compares in constant time.
     fn is_signed_by(&self, key: &str) -> bool {
         let Some(key) = STANDARD.decode(key).ok().filter(|key| !key.is_empty()) else {
             return false;

@@ -16,11 +16,9 @@ use gridhook_record::{
 
 /// The resource that a request authenticates for.
 pub(crate) struct KeyScope<'a> {
-    /// The name in refusals.
     pub(super) name: &'a Name,
     /// The address rules and the authentication settings.
     pub(super) ingress: &'a IngressSettings,
-    /// The valid keys.
     pub(super) keys: Vec<&'a AccessKeys>,
     kind: TopicKind,
     /// The namespace of the topic, if any.

@@ -28,7 +28,6 @@ pub enum Refusal {
     /// The body is not JSON.
     #[error("{} It is not JSON: {why}.", BodyMismatch(.schema))]
     NotJson {
-        /// The topic's input schema.
         schema: Schema,
         /// The position and the error.
         why: String,
@@ -36,32 +35,20 @@ pub enum Refusal {
     /// A JSON value of the wrong kind stands in place of an event or a list of events.
     #[error("{} Token Expected: {expected:?}, Actual Token Received: {actual:?}.", BodyMismatch(.schema))]
     Token {
-        /// The topic's input schema.
         schema: Schema,
-        /// The expected kind.
         expected: JsonToken,
-        /// The actual kind.
         actual: JsonToken,
     },
     /// An array without events.
     #[error("{}", BodyMismatch(.schema))]
-    Empty {
-        /// The topic's input schema.
-        schema: Schema,
-    },
+    Empty { schema: Schema },
     /// An event breaks a rule of its schema.
     #[error("{} {why}.", BodyMismatch(.schema))]
-    Nonconforming {
-        /// The topic's input schema.
-        schema: Schema,
-        /// The rule.
-        why: String,
-    },
+    Nonconforming { schema: Schema, why: String },
     /// A required property is absent or empty.
     #[error("This resource is configured for '{}' schema and requires '{property}' property to be \
         set.", name(.schema))]
     Missing {
-        /// The topic's input schema.
         schema: Schema,
         /// The property, as Event Grid or the topic's mapping calls it.
         property: String,
@@ -72,12 +59,7 @@ pub enum Refusal {
          '{property}' in JSON which does not conform to the expected schema.",
         name(.schema)
     )]
-    Unexpected {
-        /// The topic's input schema.
-        schema: Schema,
-        /// The property, shortened.
-        property: String,
-    },
+    Unexpected { schema: Schema, property: String },
     /// A CloudEvent in binary mode lacks an attribute.
     #[error(
         "ce-{name} header is missing for the cloud event. Please check required attributes at \
@@ -96,14 +78,11 @@ pub enum Refusal {
     ContentType,
     /// An event in binary mode whose data is not JSON, for a topic or a domain.
     #[error(
-        "The Content-Type header of an event in binary mode is '{given}'; allowed is \
+        "The Content-Type header of an event in binary mode is '{given}'; expected \
          application/json. A topic of a namespace takes data of any type; here, send it as \
          data_base64 in structured mode (application/cloudevents+json)."
     )]
-    BinaryContentType {
-        /// The media type, shortened.
-        given: String,
-    },
+    BinaryContentType { given: String },
     /// An unknown content coding, or more than one.
     #[error(
         "The Content-Encoding header must be absent, 'identity', 'gzip' or 'zstd', and name one \
@@ -114,10 +93,7 @@ pub enum Refusal {
     #[error(
         "The body could not be decoded as {encoding}, which its Content-Encoding header names."
     )]
-    DamagedEncoding {
-        /// The content coding.
-        encoding: &'static str,
-    },
+    DamagedEncoding { encoding: &'static str },
     /// A request, or an event in it, is too large.
     #[error("The maximum size ({bytes_max}) has been exceeded.")]
     TooLarge { bytes_max: usize },
@@ -146,7 +122,6 @@ pub enum Refusal {
     #[error("The token is not permitted to {} at {}: it lacks the role, or is limited to other \
         resources.", .needed.name(), .host.to_uppercase())]
     NotPermitted { host: String, needed: TokenRole },
-    /// An invalid SAS token.
     #[error("The specified SAS token {problem} for topic '{}'.", .host.to_uppercase())]
     Sas { host: String, problem: SasProblem },
     /// A bearer token that is not a JWT.
@@ -188,7 +163,6 @@ pub enum Refusal {
     ApiVersion {
         /// The URL, percent-encoded as a whole, without its query.
         uri: String,
-        /// The version, shortened.
         version: String,
     },
     /// A header with the called host is invalid.
@@ -221,11 +195,7 @@ pub enum Refusal {
     },
     /// No such topic in an existing namespace.
     #[error("There is no topic '{topic}' in the namespace '{namespace}'.")]
-    NoTopic {
-        namespace: String,
-        /// The topic, shortened.
-        topic: String,
-    },
+    NoTopic { namespace: String, topic: String },
     /// No such event subscription of a namespace's topic.
     #[error(
         "There is no event subscription '{subscription}' of the topic '{topic}' in the namespace \
@@ -234,7 +204,6 @@ pub enum Refusal {
     NoSubscription {
         namespace: String,
         topic: String,
-        /// The event subscription, shortened.
         subscription: String,
     },
     /// An invalid parameter of a pull request.
@@ -254,17 +223,13 @@ pub enum Refusal {
     Method,
     /// The body was not received in time.
     #[error("The request's body was not received within {seconds} seconds.")]
-    Slow {
-        /// The time limit.
-        seconds: u64,
-    },
+    Slow { seconds: u64 },
     /// The body was received too slowly.
     #[error(
         "The request's body was received at less than {bytes_per_second} bytes a second for \
          {seconds} seconds."
     )]
     Stalled {
-        /// The minimum rate.
         bytes_per_second: u64,
         /// The window in which the rate is measured.
         seconds: u64,
@@ -278,7 +243,6 @@ pub enum Refusal {
     /// The threads that check the data of events have too much to do.
     #[error("The server is busy: too many events wait for a check of their data. Try again.")]
     Unchecked,
-    /// The disk is full.
     #[error("The server cannot store events: its storage is full. Try again later.")]
     Full,
     /// The topic's backlog is at its limit.
@@ -298,7 +262,6 @@ pub enum Refusal {
     /// The journal did not confirm the request, which may be stored.
     #[error("The server could not confirm that the events are stored. Try again.")]
     Unknown,
-    /// The store is damaged.
     #[error("The server encountered an internal error.")]
     Internal,
 }
@@ -306,21 +269,15 @@ pub enum Refusal {
 /// The kind of a JSON value, by the names of Event Grid's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonToken {
-    /// `{`
     StartObject,
-    /// `[`
     StartArray,
-    /// `"`
     String,
     /// A number without fraction and exponent.
     Integer,
-    /// Any other number.
     Float,
     /// `true` or `false`.
     Boolean,
-    /// `null`
     Null,
-    /// No JSON value.
     Undefined,
 }
 

@@ -107,8 +107,8 @@ fn data_member<'a>(
         }));
     }
     let text = super::require_utf8(SCHEMA, body)?;
-    let scanned = scan::scan_one_value(text, depth_max.saturating_sub(1));
-    let value = match scanned {
+    let scan = scan::scan_one_value(text, depth_max.saturating_sub(1));
+    let value = match scan {
         Some(value) => value.text,
         None => serde_json::from_str::<&RawValue>(text)
             .map_err(|error| super::not_json(SCHEMA, &error))?
@@ -117,7 +117,7 @@ fn data_member<'a>(
     Ok(Some(DataMember {
         name: "data",
         value: value.into(),
-        is_checked: scanned.is_some(),
+        is_checked: scan.is_some(),
     }))
 }
 
@@ -146,7 +146,6 @@ impl<'a> StructuredJson<'a> {
     }
 }
 
-/// Appends a JSON string.
 fn put_literal(out: &mut String, text: &str) {
     let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
     if text.bytes().all(is_plain) {

@@ -35,6 +35,35 @@ struct MappedProperty {
     may_be_empty: bool,
 }
 
+impl MappedProperty {
+    fn without_default(property: &'static str, source: &Option<MappedField>) -> Self {
+        let source = source.as_ref();
+        Self {
+            property,
+            member: source.and_then(|source| source.source_field.clone()),
+            default: None,
+            may_be_empty: false,
+        }
+    }
+
+    fn with_default(
+        property: &'static str,
+        source: &Option<MappedFieldOrDefault>,
+        may_be_empty: bool,
+    ) -> Self {
+        let source = source.clone().unwrap_or_default();
+        let default = source.default_value.as_deref();
+        Self {
+            property,
+            member: source.source_field,
+            default: default
+                .filter(|value| may_be_empty || !value.is_empty())
+                .map(json_literal_content),
+            may_be_empty,
+        }
+    }
+}
+
 /// A topic's mapping, prepared for reading events.
 #[derive(Clone, Debug)]
 pub(super) struct EventMapping([MappedProperty; PROPERTIES]);
@@ -44,33 +73,8 @@ const PROPERTIES: usize = 6;
 
 impl EventMapping {
     pub(super) fn from_mapping(mapping: &InputSchemaMapping) -> Self {
-        let only = |property, source: &Option<MappedField>| {
-            let member = source
-                .as_ref()
-                .and_then(|source| source.source_field.clone());
-            MappedProperty {
-                property,
-                member,
-                default: None,
-                may_be_empty: false,
-            }
-        };
-        let or_default = |property, source: &Option<MappedFieldOrDefault>, may_be_empty| {
-            let MappedFieldOrDefault {
-                source_field: member,
-                default_value,
-            } = source.clone().unwrap_or_default();
-            let usable = |value: &String| may_be_empty || !value.is_empty();
-            let default = default_value
-                .filter(usable)
-                .map(|value| json_literal_content(&value));
-            MappedProperty {
-                property,
-                member,
-                default,
-                may_be_empty,
-            }
-        };
+        let only = MappedProperty::without_default;
+        let or_default = MappedProperty::with_default;
         // In the order of `EventRanges::all_ranges`, which also has the domain topic.
         Self([
             only("id", &mapping.id),

@@ -36,7 +36,6 @@ pub(super) trait ObjectMembers<'a> {
     fn put(&mut self, name: &'a str, value: JsonValue<'a>) -> Result<(), Refusal>;
 }
 
-/// A value as sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JsonValue<'a> {
     pub(super) text: &'a str,
@@ -177,11 +176,11 @@ fn nesting_depth(json: &str) -> usize {
     let mut depth = 0usize;
     let mut deepest = 0usize;
     let mut in_string = false;
-    let mut escaped = false;
+    let mut is_escape = false;
     for byte in json.bytes() {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
+            _ if is_escape => is_escape = false,
+            b'\\' => is_escape = true,
             b'"' => in_string = !in_string,
             _ if in_string => {}
             b'{' | b'[' => {

@@ -36,7 +36,6 @@ use gridhook_record::{ingress::InputSchemaMapping, topic::TopicRecord};
 const TARGETS_KEPT: usize = 1024;
 
 thread_local! {
-    /// The properties of topics.
     static TARGETS: RefCell<IdMap<PartitionId, KeptTarget>> = RefCell::default();
 }
 
@@ -46,7 +45,6 @@ type KeptTarget = (Weak<TopicRecord>, Arc<TargetProperties>);
 /// The properties of a topic that reading events needs.
 #[derive(Debug)]
 pub struct TargetProperties {
-    /// The topic's input schema.
     pub schema: Schema,
     /// The topic's resource id, which an event's `topic` must have if present.
     resource_id: String,
@@ -231,7 +229,6 @@ impl RequestContent<'_> {
 enum ContentMode {
     /// One event as an object.
     Structured,
-    /// An array of events.
     Batch,
     /// The data of one event, whose attributes are headers.
     Binary,

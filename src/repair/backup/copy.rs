@@ -22,7 +22,6 @@ const PIECE: usize = 1 << 20;
 pub struct CopiedFile {
     /// Its path relative to the folder, with `/`.
     pub path: String,
-    /// Its length.
     pub bytes: u64,
     /// The CRC-32 of its contents.
     pub crc32: u32,
@@ -44,18 +43,21 @@ pub(super) fn copy_all(
     let of = files.iter().map(|(_, bytes)| bytes).sum();
     folders::check_room(to.parent().unwrap_or(to), of)?;
     folders::new_folder(to).map_err(backup_io_error(to))?;
-    let mut copied = Vec::new();
-    let mut done = 0;
+    let mut copies = Vec::new();
+    let mut bytes_total = 0;
     for (path, _) in files {
         let Some(file) = path.file_name().and_then(|file| file.to_str()) else {
             continue;
         };
         let mut piece = |bytes| {
-            done += bytes;
+            bytes_total += bytes;
             pace.pause_after_work();
-            watch(BackupProgress::Copying { bytes: done, of })
+            watch(BackupProgress::Copying {
+                bytes: bytes_total,
+                of,
+            })
         };
-        copied.push(copy_file(
+        copies.push(copy_file(
             &path,
             &to.join(file),
             &format!("{name}/{file}"),
@@ -64,7 +66,7 @@ pub(super) fn copy_all(
         )?);
     }
     folders::sync_folder(to)?;
-    Ok(copied)
+    Ok(copies)
 }
 
 /// Lists the files of a store, without its lock and RocksDB's log for people.

@@ -33,7 +33,6 @@ pub struct BackupCounts {
 }
 
 impl BackupFigures {
-    /// The present values.
     pub fn current_counts(&self) -> BackupCounts {
         let [last_success, micros, bytes, written_bytes, failures] = [
             &self.last_success,

@@ -18,11 +18,9 @@ pub(super) const MANIFEST_MAX: u64 = 64 << 20;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Manifest {
-    /// Its version.
     pub form: u32,
     /// The version of gridhook that made it.
     pub gridhook: String,
-    /// When it was begun.
     pub made: String,
     /// The last sequence number of RocksDB in it.
     pub sequence: u64,
@@ -39,7 +37,6 @@ impl Manifest {
             .fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
-    /// When it was begun.
     pub fn begin_time(&self) -> Timestamp {
         let made = self
             .made

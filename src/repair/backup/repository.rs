@@ -54,10 +54,10 @@ use gridhook_policy::backup::{BackupAge, BackupRetention};
 /// times.
 const PIECE: usize = 8 << 20;
 
-/// A backup to a folder checks one of this number of stored pieces …
+/// A backup to a folder checks one of this number of stored pieces.
 const CHECKED_SHARE: usize = 16;
 
-/// … and at least this number.
+/// A backup to a folder checks at least this number of stored pieces.
 const CHECKED_MIN: usize = 16;
 
 const BACKUPS: &str = "backups";
@@ -97,7 +97,6 @@ pub struct BackupDestination {
     pub open: OpenSink,
     /// The key that encrypts what is written.
     pub key: Option<Arc<SealKey>>,
-    /// Which backups are kept.
     pub retention: BackupRetention,
 }
 
@@ -123,7 +122,6 @@ impl fmt::Debug for BackupDestination {
 pub struct StoredBackup {
     /// Its name: the time at which it was begun.
     pub name: String,
-    /// Whether it is encrypted.
     pub is_sealed: bool,
     pub manifest: Manifest,
 }
@@ -141,7 +139,6 @@ pub struct BackupList {
 #[derive(Clone, Debug)]
 pub struct UnreadableBackup {
     pub name: String,
-    /// What is wrong.
     pub problem: String,
 }
 
@@ -200,7 +197,7 @@ impl Repository {
             .build()
             .map_err(backup_io_error(Path::new("a runtime")))?;
         let sink = {
-            let _entered = runtime.enter();
+            let _context = runtime.enter();
             (destination.open)().map_err(|error| {
                 problem_at_destination(destination, format!("cannot be used: {error}"))
             })?
@@ -503,12 +500,12 @@ impl Repository {
             .into_iter()
             .map(|piece| piece.name)
             .collect();
-        let named = manifest
+        let pieces = manifest
             .files
             .iter()
             .flat_map(|file| &file.pieces)
             .map(|piece| piece_path(piece));
-        if let Some(missing) = named.into_iter().find(|piece| !there.contains(piece)) {
+        if let Some(missing) = pieces.into_iter().find(|piece| !there.contains(piece)) {
             return Err(self.problem_error(format!(
                 "lost {missing} meanwhile; a destination is for one server only"
             )));
@@ -578,28 +575,27 @@ impl Repository {
         if let Some(folder) = &self.destination.folder {
             folders::check_room(folder, stored.len() as u64)?;
         }
-        let stored = bytes::Bytes::from(stored);
+        let content = bytes::Bytes::from(stored);
         let written = self
             .runtime
-            .block_on(self.sink.put_file(name, stored.clone()));
+            .block_on(self.sink.put_file(name, content.clone()));
         written.map_err(|error| {
             self.problem_error(format!(
                 "cannot be written: {name}: {error}; repair the destination, or set another one in \
                  backup.store.url"
             ))
         })?;
-        let found = self
+        let result = self
             .runtime
-            .block_on(self.sink.get(name, stored.len() as u64));
-        match found
+            .block_on(self.sink.get(name, content.len() as u64));
+        match result
             .map_err(|error| self.problem_error(format!("cannot be read back: {name}: {error}")))?
         {
-            found if found == stored => Ok(()),
+            result if result == content => Ok(()),
             _ => Err(self.problem_error(format!("returned other bytes than were written: {name}"))),
         }
     }
 
-    /// Reads a file.
     fn get(&self, name: &str, bytes_max: u64) -> Result<Found, BackupError> {
         let content = match self.runtime.block_on(self.sink.get(name, bytes_max)) {
             Ok(stored) => stored,

@@ -39,7 +39,6 @@ pub(super) trait Source {
     /// The backup's folder or address.
     fn location(&self) -> &Path;
 
-    /// The backup's manifest.
     fn read_manifest(&self) -> Result<Manifest, BackupError>;
 
     /// Reads a file, copies it if there is a target, and returns what was read. `piece` is called

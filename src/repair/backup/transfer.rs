@@ -75,7 +75,6 @@ pub enum TransferError {
     /// It does not suit the receiver.
     #[error("{0}")]
     Refused(String),
-    /// It ends too early.
     #[error("the transfer ended early: {0}")]
     Early(io::Error),
     /// It is not what was sent.
@@ -216,11 +215,11 @@ pub fn receive_store(
     Watermark::create(&folder.join(WATERMARK), head.sequence).map_err(backup_io_error(&folder))?;
     let store = folder.join(STORE);
     folders::new_folder(&store).map_err(backup_io_error(&store))?;
-    let mut bytes_done = 0;
+    let mut byte_count = 0;
     for file in &head.files {
         receive_file(&mut from, file, &store.join(&file.name), &mut |bytes| {
-            bytes_done += bytes;
-            arrived(bytes_done);
+            byte_count += bytes;
+            arrived(byte_count);
         })?;
     }
     if !from.fill_buf().map_err(TransferError::Early)?.is_empty() {

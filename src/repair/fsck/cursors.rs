@@ -39,8 +39,8 @@ impl StoreCheck<'_> {
             check.subscription_mut(subscription_key)?.has_cursor = true;
             match Cursor::decode(value) {
                 Ok(cursor) => {
-                    let found = check.subscription_mut(subscription_key)?;
-                    (found.counters, found.next_due) =
+                    let subscription = check.subscription_mut(subscription_key)?;
+                    (subscription.counters, subscription.next_due) =
                         (Some([cursor.counters, cursor.replayed]), cursor.next_due);
                     check.check_cursor(subscription_key, &cursor);
                 }

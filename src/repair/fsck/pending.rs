@@ -29,8 +29,9 @@ impl StoreCheck<'_> {
             );
             match PendingDelivery::decode(value) {
                 Ok(PendingDelivery { due, .. }) => {
-                    let found = check.subscription_mut(subscription_key)?;
-                    found.first_due = Some(found.first_due.map_or(due, |first| first.min(due)));
+                    let subscription = check.subscription_mut(subscription_key)?;
+                    subscription.first_due =
+                        Some(subscription.first_due.map_or(due, |first| first.min(due)));
                     let due_key = keys::due(subscription_key, due, lane, seq);
                     if check.store.get(Family::Due, &due_key)?.is_none() {
                         let what = format!(

@@ -61,7 +61,6 @@ impl Repair {
 /// A problem that a check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// A description.
     pub problem: String,
     /// How it can be repaired without loss, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]

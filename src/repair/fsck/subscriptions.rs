@@ -107,7 +107,7 @@ impl StoreCheck<'_> {
         let handled = totals.map_or(Some(0), |totals| (self.decoders.handled)(&totals));
         let counted_dead = handled.map(|handled| checked_sum([handled, dead]));
         let dead_letters = checked_sum([dead_lettered, replayed.dead_lettered]);
-        let mut corrected = counters;
+        let mut correction = counters;
         if replayed.pending != jobs {
             self.report.add_problem(format!(
                 "{name}: {} pending of jobs, but {}",
@@ -121,7 +121,7 @@ impl StoreCheck<'_> {
                 format_count(own, "record")
             );
             if is_wrong && adds_up(own, dead_lettered) {
-                corrected.pending = own;
+                correction.pending = own;
                 self.report.add_repairable(Repair::Pending, what);
             } else {
                 self.report.add_problem(what);
@@ -139,13 +139,13 @@ impl StoreCheck<'_> {
             let own = counted_dead.and_then(|counted| counted.checked_sub(replayed.dead_lettered));
             match own.filter(|counted| is_wrong && adds_up(pending, *counted)) {
                 Some(counted_dead) => {
-                    corrected.dead_lettered = counted_dead;
+                    correction.dead_lettered = counted_dead;
                     self.report.add_repairable(Repair::DeadLettered, what);
                 }
                 None => self.report.add_problem(what),
             }
         }
-        if is_wrong && corrected == counters {
+        if is_wrong && correction == counters {
             self.report.add_problem(format!(
                 "{name}: {matched} matched is not the sum of its parts: {counters:?}"
             ));
@@ -164,14 +164,14 @@ impl StoreCheck<'_> {
             );
             self.report.add_repairable(Repair::NextDue, what);
         }
-        if (corrected, due) != (counters, next_due)
+        if (correction, due) != (counters, next_due)
             && let Some(Ok(cursor)) = self
                 .store
                 .get(Family::Cursor, &keys::cursor(subscription_key))?
                 .map(|cursor| Cursor::decode(&cursor))
         {
             let cursor = Cursor {
-                counters: corrected,
+                counters: correction,
                 next_due: due,
                 ..cursor
             };

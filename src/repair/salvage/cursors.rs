@@ -15,8 +15,8 @@ impl Salvage<'_> {
     /// Removes cursors without a subscription, and adds cursors for subscriptions without one: they
     /// read from the beginning.
     pub(super) fn known_cursors(&mut self) -> Result<(), CheckStop> {
-        let known = self.cursors.keys().copied();
-        let gone: Vec<SubscriptionKey> = known
+        let all_keys = self.cursors.keys().copied();
+        let gone: Vec<SubscriptionKey> = all_keys
             .filter(|of| !self.wanted.contains(of) || !self.has_partition(of.partition))
             .collect();
         for of in gone {
@@ -123,11 +123,11 @@ impl Salvage<'_> {
             .as_deref()
             .map_or(Some(0), self.decoders.handled)
             .unwrap_or(0);
-        let counted = cursor
+        let total = cursor
             .counters
             .dead_lettered
             .saturating_add(cursor.replayed.dead_lettered);
-        let missing = counted.saturating_sub(dead).saturating_sub(done);
+        let missing = total.saturating_sub(dead).saturating_sub(done);
         let unlisted =
             missing.saturating_sub(self.dead_listed.get(&of).copied().unwrap_or_default());
         if unlisted > 0 {
@@ -140,7 +140,7 @@ impl Salvage<'_> {
             self.loss.add_record(what);
         }
         let done = done.saturating_add(missing);
-        let more = done.saturating_add(dead).saturating_sub(counted);
+        let more = done.saturating_add(dead).saturating_sub(total);
         let counters = &mut cursor.counters;
         counters.dead_lettered = counters.dead_lettered.saturating_add(more);
         counters.delivered = counters.delivered.saturating_sub(more);
@@ -165,7 +165,6 @@ fn set_pending(counters: &mut Counters, pending: u64) {
     counters.delivered = counters.delivered.saturating_sub(again);
 }
 
-/// Recomputes the sums.
 fn add_up(counters: &mut Counters) {
     let parts = [
         counters.delivered,

@@ -18,24 +18,24 @@ impl Salvage<'_> {
     }
 
     fn jobs_of(&mut self, of: SubscriptionKey, cursor: &mut Cursor) -> Result<(), CheckStop> {
-        let mut gone = Vec::new();
+        let mut orphan_lanes = Vec::new();
         for job in &cursor.jobs {
             if self
                 .store
                 .get(Family::Meta, &keys::ended_job(of, job.lane))?
                 .is_some()
             {
-                gone.push(job.lane);
+                orphan_lanes.push(job.lane);
             }
         }
-        cursor.jobs.retain(|job| !gone.contains(&job.lane));
+        cursor.jobs.retain(|job| !orphan_lanes.contains(&job.lane));
         let jobs = &cursor.jobs;
         cursor
             .lanes
             .retain(|lane| !lane.lane.is_job() || jobs.iter().any(|job| job.lane == lane.lane));
         // A job's number that is in use must not be assigned again soon.
-        let ended = self.last_ended(of)?;
-        let begun = ended.map_or(0, |Lane(lane)| {
+        let last_lane = self.last_ended(of)?;
+        let begun = last_lane.map_or(0, |Lane(lane)| {
             lane.saturating_sub(Lane::FIRST_JOB.0).saturating_add(1)
         });
         cursor.jobs_begun = cursor.jobs_begun.max(begun);

@@ -122,8 +122,8 @@ impl Salvage<'_> {
             self.record_gap(id, begins, record.floor);
         }
         for (first, end) in gaps {
-            let noted = self.store.get(Family::Meta, &keys::loss_key(id, first))?;
-            if noted.is_some_and(|noted| noted[..] >= keys::loss_value(end)[..]) {
+            let record = self.store.get(Family::Meta, &keys::loss_key(id, first))?;
+            if record.is_some_and(|record| record[..] >= keys::loss_value(end)[..]) {
                 // The gap was accepted before.
                 continue;
             }

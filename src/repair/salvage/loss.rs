@@ -21,7 +21,6 @@ pub struct LostEvent {
     pub was_dead_letter: bool,
 }
 
-/// What is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LossReport {
@@ -62,12 +61,16 @@ fn add<T>(to: &mut Vec<T>, omitted: &mut u64, what: T) {
 
 impl fmt::Display for LossReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let recovered = self.recovered;
+        let last_sequence = self.recovered;
         match self.acknowledged {
-            Some(acknowledged) if acknowledged > recovered => {
-                let missing = acknowledged - recovered;
+            Some(acknowledged) if acknowledged > last_sequence => {
+                let missing = acknowledged - last_sequence;
                 let missing = format_count(missing, "change");
-                writeln!(f, "missing: {missing}, {} to {acknowledged}", recovered + 1)?;
+                writeln!(
+                    f,
+                    "missing: {missing}, {} to {acknowledged}",
+                    last_sequence + 1
+                )?;
             }
             Some(_) => writeln!(
                 f,
@@ -75,7 +78,7 @@ impl fmt::Display for LossReport {
             )?,
             None => writeln!(
                 f,
-                "missing: the watermark, and an unknown number of changes after {recovered}"
+                "missing: the watermark, and an unknown number of changes after {last_sequence}"
             )?,
         }
         for LogGap {

@@ -12,11 +12,9 @@ use gridhook_store::{Family, StoreError, keys, ledger, log::EventFinder};
 
 /// What happens to a pending delivery or a dead letter.
 enum RecordState {
-    /// It is kept.
     Keep,
     /// It is deleted, because its subscription will read the event again.
     ReadAgain,
-    /// Its event is lost.
     Lost,
     /// Its subscription or its job does not exist.
     Unowned,

@@ -21,9 +21,9 @@ impl Salvage<'_> {
     pub(super) fn changelog_position(&mut self) -> Result<(), CheckStop> {
         let key = keys::meta_key(MetaKind::Applied, b"");
         if self.store.get(Family::Meta, &key)?.is_some() {
-            let removed = "removed: the position in the changelog of its cluster, which the store \
+            let action = "removed: the position in the changelog of its cluster, which the store \
                 follows no more";
-            self.loss.add_record(removed.to_owned());
+            self.loss.add_record(action.to_owned());
             self.delete_record(Family::Meta, key)?;
         }
         Ok(())
@@ -225,7 +225,6 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Whether a partition exists.
     pub(super) fn has_partition(&self, id: PartitionId) -> bool {
         let record = self.parts.get(&id).map(|part| part.record);
         record.is_some_and(|record| {

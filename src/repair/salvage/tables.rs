@@ -15,7 +15,6 @@ use gridhook_store::{
     Batch, Family, Store, StoreError, damage::scan_past, keys, log::walk::LOOKUPS_MAX,
 };
 
-/// Bytes in one write.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Counts the unreadable ranges of each family.

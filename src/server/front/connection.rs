@@ -275,9 +275,9 @@ impl AsyncWrite for ClientConnection {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let offered = slices.iter().map(|slice| slice.len()).sum();
+        let byte_count = slices.iter().map(|slice| slice.len()).sum();
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.note_written(cx, result, offered)
+        self.note_written(cx, result, byte_count)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -285,14 +285,14 @@ impl AsyncWrite for ClientConnection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
         // The HTTP library flushes after it has written everything.
-        if matches!(flushed, Poll::Ready(Ok(()))) && self.stage.spent.take() {
+        if matches!(result, Poll::Ready(Ok(()))) && self.stage.spent.take() {
             self.stage.peer.mark_written();
             // The next request may have come already.
             self.stage.set_busy(!self.stage.is_between_requests());
         }
-        flushed
+        result
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

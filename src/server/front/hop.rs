@@ -55,13 +55,13 @@ pub(crate) const TOKEN_NAME: &str = "gridhook-forwarded-token";
 /// the values below.
 pub(crate) const PART_NAME: &str = "gridhook-forwarded-part";
 
-/// The shard records the request in its audit trail …
+/// The shard records the request in its audit trail.
 pub(crate) const RECORDED_PART: &str = "recorded";
 
-/// … or does if it has done what is asked for, because others are asked otherwise …
+/// The shard records the request if it has done what is asked for; otherwise others are asked.
 pub(crate) const RECORDED_IF_DONE_PART: &str = "recorded-if-done";
 
-/// … or does not, because another one does.
+/// The shard does not record the request, because another one does.
 pub(crate) const UNRECORDED_PART: &str = "unrecorded";
 
 /// The header of a receive request for a part of a spread topic, as [`NodeReceive`] writes it.
@@ -285,8 +285,8 @@ impl HopAcceptor {
             };
             self.secret.check_proof(proof, Prover::Node, &handshake)?;
             let sides = [ListenerSide::Publishers, ListenerSide::Operators];
-            let known = sides.into_iter().find(|known| known.name() == side);
-            if known.is_none() && side != WATCH {
+            let listener_side = sides.into_iter().find(|known| known.name() == side);
+            if listener_side.is_none() && side != WATCH {
                 return Err(io::Error::other("the node speaks another protocol"));
             }
             stream
@@ -295,7 +295,7 @@ impl HopAcceptor {
                         .as_bytes(),
                 )
                 .await?;
-            Ok::<_, io::Error>((stream, known))
+            Ok::<_, io::Error>((stream, listener_side))
         };
         match timeout(wait, handshake).await {
             Ok(Ok(accepted)) => Ok(accepted),
@@ -371,7 +371,7 @@ impl OwnerConnector {
         address: &str,
         side: Option<ListenerSide>,
     ) -> io::Result<OwnerStream> {
-        let accepted = match &self.tls {
+        let stream = match &self.tls {
             None => self
                 .secret
                 .prove_identity(stream, address, side)
@@ -386,8 +386,8 @@ impl OwnerConnector {
                 Err(error) => Err(io::Error::new(error.kind(), format!("TLS: {error}"))),
             },
         };
-        self.note_handshake(address, accepted.as_ref().err());
-        accepted
+        self.note_handshake(address, stream.as_ref().err());
+        stream
     }
 
     fn note_handshake(&self, address: &str, error: Option<&io::Error>) {

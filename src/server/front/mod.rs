@@ -92,7 +92,6 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct HeadTimeouts {
     /// For a head, and for the TLS handshake.
     pub(super) head: Duration,
-    /// Between two requests.
     pub(super) idle: Duration,
     /// For the response to be read.
     pub(super) answer: Duration,
@@ -499,13 +498,13 @@ impl ListenerServices {
                         ),
                         None => (None, None),
                     };
-                let stalled = || {
+                let report_stall = || {
                     stall
                         .as_ref()?
                         .reason()
                         .map(|reason| unavailable_response(explain_stall(reason)))
                 };
-                let response = match refusal.or_else(stalled) {
+                let response = match refusal.or_else(report_stall) {
                     Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
                     None => {
                         let response =

@@ -50,7 +50,6 @@ const NAMES: [&str; 5] = [
 /// room for in each read.
 const HELD_BYTES: usize = 512;
 
-/// The interim response.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A stream whose request heads the library treats as HTTP asks for.
@@ -107,7 +106,7 @@ impl RequestHeads {
     fn overwrite_expectation(&mut self, bytes: &mut [u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let used = match &mut self.part {
+            let line_bytes = match &mut self.part {
                 MessagePart::Unknown => return 0,
                 MessagePart::Body(left) => {
                     let used = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
@@ -156,7 +155,7 @@ impl RequestHeads {
                     used
                 }
             };
-            rest = &mut rest[used..];
+            rest = &mut rest[line_bytes..];
         }
         0
     }

@@ -23,7 +23,6 @@ use super::join::{
 /// The longest difference between the clocks of this machine and of the NATS servers.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct ClusterFindings {
     /// What is in order.
@@ -63,10 +62,10 @@ pub(crate) fn examine_cluster(cluster: &Cluster, config: &Config) -> ClusterFind
             Err(error) => findings.problems.push(format!("{url}: {error}")),
         }
     }
-    let reached = connections.len();
+    let reachable = connections.len();
     let servers = cluster.urls.len();
-    if reached > 0 {
-        let fact = format!("{reached} of {servers} addresses in cluster.urls take the login");
+    if reachable > 0 {
+        let fact = format!("{reachable} of {servers} addresses in cluster.urls take the login");
         findings.facts.push(fact);
     }
     if cluster.urls.len() < cluster.replicas {

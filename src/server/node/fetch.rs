@@ -106,7 +106,7 @@ impl ClusterNode {
     /// once the claims of this node have ended.
     async fn fetch_store(&self) -> bool {
         let mut role = self.claim.role.clone();
-        let mut seen = String::new();
+        let mut last_problem = String::new();
         loop {
             let found = role
                 .wait_for(|role| !matches!(role, Role::Standby { owner: None }))
@@ -129,11 +129,11 @@ impl ClusterNode {
                 };
                 let Err(error) = outcome else { return true };
                 self.claim.progress.note_copy(Some(CopyProgress::default()));
-                if seen != error.to_string() {
+                if last_problem != error.to_string() {
                     tracing::warn!(shard = self.claim.shard, address, %error, "the store was not \
                         fetched; trying again");
                 }
-                seen = error.to_string();
+                last_problem = error.to_string();
             }
             sleep(AGAIN_PAUSE).await;
         }
@@ -165,15 +165,15 @@ impl ClusterNode {
                 .map_err(io::Error::other)?;
             Ok((connection, response))
         });
-        let asked: io::Result<_> = asked
+        let response: io::Result<_> = asked
             .await
-            .unwrap_or_else(|_| Err(io::Error::other("the owner does not answer")));
-        let (_connection, response) = asked.map_err(TransferError::Early)?;
+            .unwrap_or_else(|_| Err(io::Error::other("the owner does not respond")));
+        let (_connection, response) = response.map_err(TransferError::Early)?;
         let status = response.status();
         if status != StatusCode::OK {
             let reason = read_refusal(response).await?;
             return Err(TransferError::Refused(format!(
-                "the owner answers {status}: {reason}"
+                "the owner returned {status}: {reason}"
             )));
         }
         let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
@@ -182,10 +182,10 @@ impl ClusterNode {
         let progress = Arc::clone(&self.claim.progress);
         let receiving =
             tokio::task::spawn_blocking(move || receive_store(&store, &log, &progress, waiting));
-        let passed = pass_on(response, pieces).await;
+        let result = pass_on(response, pieces).await;
         let sent_store = receiving.await.map_err(broken_transfer)?;
         // What the receiver found wrong says more than the end of the connection.
-        match (passed, sent_store) {
+        match (result, sent_store) {
             (_, Err(error)) => Err(error),
             (Err(error), Ok(_)) => Err(TransferError::Early(error)),
             (Ok(()), Ok(sent)) => {
@@ -279,7 +279,7 @@ fn receive_store(
         }));
         check(sent.applied)
     };
-    let mut arrived = |received| {
+    let mut note_progress = |received| {
         progress.note_copy(Some(CopyProgress {
             received,
             bytes: bytes.get(),
@@ -290,16 +290,16 @@ fn receive_store(
         piece: Bytes::new(),
     };
     let _turn = store.lock_arrival();
-    let sent = backup::receive_store(
+    let sent_store = backup::receive_store(
         store.data_dir(),
         &mut pieces,
         store.options(),
         &mut begin,
-        &mut arrived,
+        &mut note_progress,
     )?;
     // It may have been trimmed before the owner has seen the position.
-    check(sent.applied)?;
-    Ok(sent)
+    check(sent_store.applied)?;
+    Ok(sent_store)
 }
 
 /// Reads the pieces that arrive.

@@ -33,7 +33,6 @@ const IDLE_ROUNDS: u32 = 10;
 const IDLE_FACTOR: u32 = 10;
 
 impl ClusterNode {
-    /// Begins to follow.
     pub(super) fn follow(&self) -> Follower {
         self.claim.progress.note_any();
         let (sender, failed) = watch::channel(None);
@@ -48,13 +47,13 @@ impl ClusterNode {
             }
         };
         let progress = Arc::clone(&self.claim.progress);
-        let stopped = Arc::clone(&log);
+        let stop_log = Arc::clone(&log);
         let lost = Arc::clone(&self.lost);
         let interval = self.follow_interval;
         let span = tracing::Span::current();
         let follow = move || {
             let _in = span.enter();
-            let mut seen = String::new();
+            let mut last_problem = String::new();
             while let Err(error) = follow(&store, &log, &progress, &lost, interval, &open_store) {
                 if log.is_stopped.load(Ordering::Acquire) {
                     return;
@@ -69,10 +68,10 @@ impl ClusterNode {
                     sender.send_replace(Some(error));
                     return;
                 }
-                if seen != error.to_string() {
+                if last_problem != error.to_string() {
                     tracing::warn!(%error, "the changelog cannot be read");
                 }
-                seen = error.to_string();
+                last_problem = error.to_string();
                 std::thread::sleep(PAUSE_MAX);
             }
         };
@@ -82,7 +81,7 @@ impl ClusterNode {
             .expect("a process that cannot start a thread cannot start");
         self.pace.begin(thread.thread());
         Follower {
-            log: stopped,
+            log: stop_log,
             failed,
             thread: Some(thread),
         }
@@ -123,13 +122,13 @@ fn follow(
         replication_options(),
     )?;
     opened();
-    let mut synced = None;
-    let mut seen = None;
+    let mut last_sync = None;
+    let mut last_position = None;
     let mut idle_rounds = 0;
     loop {
         let position = copy.catch_up()?;
         let applied = position.sequence;
-        idle_rounds = match seen.replace(applied) {
+        idle_rounds = match last_position.replace(applied) {
             Some(before) if before == applied => idle_rounds + 1,
             Some(_) | None => 0,
         };
@@ -142,10 +141,10 @@ fn follow(
         lost.store(0, Ordering::Release);
         let is_due =
             |(sequence, at): (u64, Instant)| sequence != applied && at.elapsed() >= SYNC_INTERVAL;
-        if synced.is_none_or(is_due) {
+        if last_sync.is_none_or(is_due) {
             store.note_watermark()?;
             progress.flushed.store(applied, Ordering::Release);
-            synced = Some((applied, Instant::now()));
+            last_sync = Some((applied, Instant::now()));
         }
         // The end of the follower ends the pause.
         std::thread::park_timeout(follow_pause(interval, idle_rounds));

@@ -429,7 +429,7 @@ pub(super) fn read_secret(path: &Path) -> Result<NodeSecret, ClusterError> {
     match text.trim().as_bytes() {
         secret if secret.len() >= SECRET_BYTES_MIN => Ok(NodeSecret::new(secret)),
         _ => Err(wrong(format!(
-            "the secret is too short; allowed are {SECRET_BYTES_MIN} characters or more"
+            "the secret is too short; expected {SECRET_BYTES_MIN} characters or more"
         ))),
     }
 }
@@ -454,7 +454,6 @@ pub(crate) fn living(_: &Config) -> Result<Vec<String>, ServerError> {
     )
 }
 
-/// Connections to NATS.
 #[cfg(feature = "nats")]
 pub(super) mod nats {
     use std::{fs, path::Path, sync::Arc};
@@ -482,11 +481,11 @@ pub(super) mod nats {
     const READ_TRIES: u32 = 20;
 
     /// Without `cluster.stream_bytes`, the limit of a stream is this multiple of
-    /// `cluster.stream_keep_bytes`, and at least as much as here …
+    /// `cluster.stream_keep_bytes`, and at least as much as here.
     const STREAM_KEEPS: u64 = 4;
     const STREAM_BYTES: u64 = 1 << 30;
 
-    /// … or what the servers have room for, but not less than some records.
+    /// The least size, which holds some records, where the servers lack room for the other.
     const STREAM_BYTES_MIN: u64 = 8 << 20;
 
     /// What a node uses in NATS.
@@ -607,9 +606,8 @@ pub(super) mod nats {
             if let Some(most) = bytes_max.filter(|most| *most < 2 * cluster.stream_keep_bytes)
                 && cluster.stream_bytes > 0
             {
-                let what = format!(
-                    "the stream {name} takes {most} bytes; allowed is at most half of that"
-                );
+                let what =
+                    format!("the stream {name} takes {most} bytes; expected at most half of that");
                 return Err(ClusterError::Setting {
                     key: "cluster.stream_keep_bytes",
                     what,
@@ -734,10 +732,10 @@ pub(super) mod nats {
         store: &NatsRecords,
         shards: usize,
     ) -> Result<(Vec<StoredRecord>, usize, String), RecordError> {
-        let known = store.read().await?;
-        let shards = records::cluster_shards(store, &known, shards).await?;
-        let id = records::cluster_id(store, &known).await?;
-        Ok((known, shards, id))
+        let cluster_records = store.read().await?;
+        let shards = records::cluster_shards(store, &cluster_records, shards).await?;
+        let id = records::cluster_id(store, &cluster_records).await?;
+        Ok((cluster_records, shards, id))
     }
 
     pub(in super::super) fn cluster_error_from_nats(error: NatsError) -> ClusterError {

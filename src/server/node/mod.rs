@@ -95,19 +95,13 @@ const WRITES_WAIT: Duration = Duration::from_secs(10);
 pub enum ClusterError {
     /// The file of the secret cannot be used, or a login.
     #[error("{key}: {what}")]
-    Setting {
-        /// The setting.
-        key: &'static str,
-        /// What is wrong.
-        what: String,
-    },
+    Setting { key: &'static str, what: String },
     /// The servers of NATS cannot be used.
     #[error("{0}")]
     Engine(String),
     /// The local store does not follow the changelog.
     #[error("the data folder cannot follow the changelog of the cluster: {error}{advice}", advice = advice_for(.error))]
     Follow {
-        /// Why not.
         #[from]
         error: FollowError,
     },
@@ -116,10 +110,7 @@ pub enum ClusterError {
         "another process that runs is the node {node} of this cluster; stop it, or set another \
          cluster.node here"
     )]
-    NameTaken {
-        /// The name.
-        node: String,
-    },
+    NameTaken { node: String },
     /// The store is a copy of a cluster's.
     #[error(
         "the data folder belongs to a node of a cluster (it has applied records of a changelog), \
@@ -240,7 +231,6 @@ impl ClusterNode {
         }
     }
 
-    /// Its store.
     pub(super) fn local_store(&self) -> &Arc<LocalStore> {
         &self.store
     }
@@ -272,8 +262,8 @@ impl ClusterNode {
 
     /// The clock of the last owner.
     pub(super) fn owner_clock(&self) -> Option<OwnerClock> {
-        let seen = self.membership.snapshot.borrow();
-        let (name, at) = seen.records.latest_owner(self.claim.shard)?;
+        let snapshot = self.membership.snapshot.borrow();
+        let (name, at) = snapshot.records.latest_owner(self.claim.shard)?;
         let is_here = name == self.name;
         Some(OwnerClock {
             time: Timestamp(at.time),
@@ -513,11 +503,11 @@ impl ClusterNode {
     /// If the claims of this node have ended.
     async fn wait_for_end(&self, signals: &mut StopSignals) -> Result<bool, ServerError> {
         let mut role = self.claim.role.clone();
-        let ended = async { while role.changed().await.is_ok() {} };
+        let role_end = async { while role.changed().await.is_ok() {} };
         tokio::select! {
             biased;
             () = signals.wait_for_signal() => Ok(false),
-            () = ended => self.stop_or_fail(signals).await,
+            () = role_end => self.stop_or_fail(signals).await,
             () = tokio::time::sleep(FAILED_PAUSE) => Ok(true),
         }
     }
@@ -538,10 +528,10 @@ impl ClusterNode {
             format: self.claim.progress.format.load(Ordering::Acquire),
             ..replication_options()
         };
-        let opened = tokio::task::spawn_blocking(move || {
+        let opening = tokio::task::spawn_blocking(move || {
             ReplicatedStore::open(store, log, &name, clock, options)
         });
-        let store = Arc::new(opened.await.expect("opening a store does not panic")?);
+        let store = Arc::new(opening.await.expect("opening a store does not panic")?);
         let took = read.now().since(began);
         tracing::info!(
             shard = self.claim.shard,
@@ -600,10 +590,10 @@ pub(super) fn standby_context(
             let keeps = claim.keeps.clone();
             let progress = Arc::clone(&claim.progress);
             let core = core.clone();
-            let seen = membership.snapshot.clone();
+            let snapshot = membership.snapshot.clone();
             move || {
                 // Which copies the node should have is not known before its first look at the others.
-                let read = seen.borrow().read;
+                let read = snapshot.borrow().read;
                 let keeps = *keeps.borrow() || read.is_none();
                 let is_cut_off = read.is_some_and(|read| read.elapsed() >= expiry);
                 node_shard(&role.borrow(), keeps, is_cut_off, &progress, &core)

@@ -73,7 +73,6 @@ pub(crate) enum TenureEnd {
     Lost,
 }
 
-/// One ownership.
 pub(crate) struct Tenure {
     pub lease: Lease,
     pub store: Arc<ReplicatedStore>,
@@ -100,7 +99,7 @@ impl Tenure {
     pub(crate) fn on_failure(&self) -> FatalHandler {
         let lease = self.lease.clone();
         let store = Arc::clone(&self.store);
-        let failed = Arc::clone(&self.failed);
+        let failure = Arc::clone(&self.failed);
         Box::new(move |error: &StoreError| {
             lease.end_for_good();
             match store.ownership_end() {
@@ -109,7 +108,7 @@ impl Tenure {
                     tracing::warn!(reason = %end, "this node does not own the store any more")
                 }
             }
-            failed.send_replace(true);
+            failure.send_replace(true);
         })
     }
 
@@ -121,13 +120,12 @@ impl Tenure {
         }
     }
 
-    /// Returns when it ends.
     pub(crate) async fn wait_until_ended(&self) -> TenureEnd {
         let mut role = self.role.clone();
-        let mut failed = self.failed.subscribe();
+        let mut failure = self.failed.subscribe();
         // A claim that was lost and won again is another one.
         tokio::select! {
-            _ = failed.wait_for(|failed| *failed) => TenureEnd::Lost,
+            _ = failure.wait_for(|failure| *failure) => TenureEnd::Lost,
             end = claim_ended(&mut role, &self.lease) => end,
         }
     }
@@ -196,7 +194,6 @@ pub(super) async fn claim_ended(role: &mut watch::Receiver<Role>, lease: &Lease)
 pub(crate) enum StallReason {
     /// The stream takes no record before it is trimmed.
     Full,
-    /// No answer comes.
     Unreachable,
 }
 
@@ -254,13 +251,10 @@ impl Ownership<'_> {
     /// the changelog then fails.
     pub(crate) async fn end_writes(&self, ended: impl Future) {
         let _guard = EndGuard::begin(Arc::clone(&self.tenure.store));
-        let mut ended = pin!(ended);
-        if tokio::time::timeout(SYNC_INTERVAL, &mut ended)
-            .await
-            .is_err()
-        {
+        let mut end = pin!(ended);
+        if tokio::time::timeout(SYNC_INTERVAL, &mut end).await.is_err() {
             self.tenure.fence_off();
-            ended.await;
+            end.await;
         }
     }
 
@@ -330,10 +324,10 @@ pub(super) async fn trim_changelog(
         large_bytes,
         ..
     } = stream;
-    let synced = |position: &AtomicU64| position.load(Ordering::Acquire);
-    let flushed = synced(&progress.flushed);
-    let through = synced(&progress.trimmable).min(flushed);
-    let through_if_large = synced(&progress.trimmable_if_large).min(flushed);
+    let load = |position: &AtomicU64| position.load(Ordering::Acquire);
+    let flushed = load(&progress.flushed);
+    let through = load(&progress.trimmable).min(flushed);
+    let through_if_large = load(&progress.trimmable_if_large).min(flushed);
     let trim = move || {
         if through > 0 {
             log.trim(through, keep_bytes)?;

@@ -14,7 +14,6 @@ use crate::{
 };
 use gridhook_admin::{Control, health};
 
-/// A server that serves.
 pub(super) struct Running {
     pub(super) recovered: Recovered,
     pub(super) delivery: Delivery,

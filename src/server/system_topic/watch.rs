@@ -20,7 +20,6 @@ use gridhook_event::{SubscriptionKey, Timestamp, WallTime};
 use gridhook_journal::Journal;
 use gridhook_policy::record::{Health, HeldBy};
 
-/// What was reported.
 pub(super) struct Watch {
     certificates: ShownCertificates,
     disk_free_bytes: u64,
@@ -88,14 +87,14 @@ impl Watch {
 
     fn look_at_subscriptions(&mut self, registry: &Registry, events: &SystemEvents) {
         let before = self.subscriptions.take();
-        let mut reported = HashMap::new();
+        let mut subscriptions = HashMap::new();
         for topic in registry.list_topics() {
             for snapshot in topic.snapshots() {
                 let key = SubscriptionKey {
                     partition: topic.partition(),
                     subscription: snapshot.number(),
                 };
-                let seen = Reported {
+                let current = Reported {
                     state: EndpointState::from_snapshot(&snapshot),
                     dead_lettered: snapshot.counters.dead_lettered,
                 };
@@ -103,7 +102,7 @@ impl Watch {
                 let last = match &before {
                     Some(before) => before.get(&key).copied().unwrap_or_default(),
                     None => Reported {
-                        dead_lettered: seen.dead_lettered,
+                        dead_lettered: current.dead_lettered,
                         ..Reported::default()
                     },
                 };
@@ -115,19 +114,19 @@ impl Watch {
                         data,
                     )
                 };
-                if seen.state != last.state {
-                    report(seen.state.event_type(), describe_endpoint(&snapshot));
+                if current.state != last.state {
+                    report(current.state.event_type(), describe_endpoint(&snapshot));
                 }
-                let more = seen.dead_lettered.saturating_sub(last.dead_lettered);
+                let more = current.dead_lettered.saturating_sub(last.dead_lettered);
                 if more > 0 {
                     let data =
-                        json!({ "deadLettered": more, "deadLetteredTotal": seen.dead_lettered });
+                        json!({ "deadLettered": more, "deadLetteredTotal": current.dead_lettered });
                     report("Gridhook.SubscriptionDeadLettered", data);
                 }
-                reported.insert(key, seen);
+                subscriptions.insert(key, current);
             }
         }
-        self.subscriptions = Some(reported);
+        self.subscriptions = Some(subscriptions);
     }
 
     fn look_at_certificates(&mut self, events: &SystemEvents, wall: WallTime) {

@@ -38,7 +38,6 @@ use gridhook_policy::{
 /// longer list is damage and is refused before memory is allocated for it.
 const OPEN_MAX: u64 = 4 * OPEN_EVENTS_MAX as u64;
 
-/// Flags of a cursor.
 // Held by an operator, or with GONE because the endpoint fails.
 const HELD: u8 = 1;
 const HAS_NEXT_DUE: u8 = 2;

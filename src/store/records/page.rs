@@ -21,7 +21,6 @@ use gridhook_event::{
     codec::{RecordReader, put_varint},
 };
 
-/// Flags of an entry.
 const HAS_STORED: u8 = 1;
 const HAS_CURSOR: u8 = 2;
 const HAS_CHANGES: u8 = 4;
@@ -47,13 +46,11 @@ pub struct PageEntry {
     pub stored: Option<u64>,
     /// Its cursor, if that is a new one.
     pub cursor: Option<PageCursor>,
-    /// Its ledger lines.
     pub lines: EncodedLines,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageCursor {
-    /// The whole cursor, encoded.
     Whole(Bytes),
     /// What has changed since the subscription's cursor in the page before.
     Changes(Vec<u8>),
@@ -67,19 +64,19 @@ impl PageCursor {
         };
         let mut changes = Vec::with_capacity(cursor.len());
         changes.extend_from_slice(&crc32fast::hash(cursor).to_be_bytes());
-        let mut old = &before[..];
+        let mut rest_before = &before[..];
         let mut new = &cursor[..];
-        while let Some(first) = first_change(old, new) {
+        while let Some(first) = first_change(rest_before, new) {
             let mut end = first + 1;
             while let Some(next) =
-                (end..old.len().min(end + NEAR + 1)).find(|at| old[*at] != new[*at])
+                (end..rest_before.len().min(end + NEAR + 1)).find(|at| rest_before[*at] != new[*at])
             {
                 end = next + 1;
             }
             put_varint(&mut changes, first as u64);
             put_varint(&mut changes, (end - first) as u64);
             changes.extend_from_slice(&new[first..end]);
-            (old, new) = (&old[end..], &new[end..]);
+            (rest_before, new) = (&rest_before[end..], &new[end..]);
         }
         if changes.len() < cursor.len() {
             Self::Changes(changes)

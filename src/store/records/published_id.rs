@@ -60,7 +60,6 @@ pub struct PublishedId {
     pub accepted: Timestamp,
     /// The end of the window at that time. The record may be removed from then on.
     pub until: Timestamp,
-    /// Its event.
     pub seq: Seq,
     /// How often it was published again within the window.
     pub duplicates: u64,

@@ -18,7 +18,7 @@ use super::{
     read, rocksdb_error,
 };
 use crate::{
-    Batch, Family, Store, StoreError, Visit, damage, keys,
+    Batch, Family, Store, StoreError, Visit, damage,
     watermark::{self, WatermarkValue},
 };
 use gridhook_event::{PartitionId, Seq};
@@ -99,18 +99,8 @@ impl ReadOnlyStore {
 
     /// Reads the pages of outcomes that can be read. A check reports the others.
     fn load_pages(&self) -> Result<(), StoreError> {
-        let range = keys::outcome_pages();
-        let scan = |visit: &mut Visit<'_>| {
-            damage::scan_past(
-                self,
-                Family::Cursor,
-                &range.start,
-                &range.end,
-                visit,
-                &mut |_| {},
-            )
-        };
-        self.pages.load_pages(scan, |_| Ok(()))
+        self.pages
+            .load_pages(|visit| damage::scan_readable_pages(self, visit), |_| Ok(()))
     }
 
     /// The sequence number of the last change that the store contains.

@@ -63,7 +63,6 @@ pub struct RocksOptions {
     pub ledger_bytes: u64,
     /// Maximum size of the stored response excerpts. The oldest are removed beyond it.
     pub excerpts_bytes: u64,
-    /// Memory for cached blocks.
     pub cache_bytes: usize,
     /// Memory for records that are not in a file yet, for all families together.
     pub buffers_bytes: usize,
@@ -207,9 +206,9 @@ pub(super) fn family_options(
             // Most events are delivered and removed before they reach the third level, so nothing
             // is compressed on the way there. Only a backlog is.
             let new = DBCompressionType::None;
-            let old = DBCompressionType::Lz4;
-            options.set_compression_type(old);
-            options.set_compression_per_level(&[new, new, old]);
+            let lz4 = DBCompressionType::Lz4;
+            options.set_compression_type(lz4);
+            options.set_compression_per_level(&[new, new, lz4]);
             options.set_target_file_size_base(LOG_FILE);
             options.set_periodic_compaction_seconds(LOG_PERIOD_S);
             options.set_compaction_filter_factory(floors.clone());

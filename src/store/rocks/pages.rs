@@ -85,23 +85,23 @@ impl Pages {
         mut unreadable: impl FnMut(String) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut pages = BTreeMap::new();
-        let mut refused = Ok(());
+        let mut result = Ok(());
         scan(&mut |key, value| {
             match (keys::parse_outcome_page(key), OutcomePage::decode(value)) {
                 (Some(number), Ok(page)) => _ = pages.insert(number, (page, value.len())),
                 (number, page) => {
-                    refused = unreadable(format!(
+                    result = unreadable(format!(
                         "a page of outcomes is damaged: {number:?} {page:?}"
                     ))
                 }
             }
-            if refused.is_ok() {
+            if result.is_ok() {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         })?;
-        refused?;
+        result?;
         let mut state = self.lock_state();
         let newest_end = pages
             .values()
@@ -399,18 +399,8 @@ impl RocksStore {
 
     /// Reads the pages of outcomes that can be read, and makes records of what they have.
     pub(super) fn store_readable_pages(&self) -> Result<(), StoreError> {
-        let range = keys::outcome_pages();
-        let scan = |visit: &mut Visit<'_>| {
-            damage::scan_past(
-                self,
-                Family::Cursor,
-                &range.start,
-                &range.end,
-                visit,
-                &mut |_| {},
-            )
-        };
-        self.pages.load_pages(scan, |_| Ok(()))?;
+        self.pages
+            .load_pages(|visit| damage::scan_readable_pages(self, visit), |_| Ok(()))?;
         self.write_planned(self.pages.plan_all(), &self.writes.synced)
     }
 }

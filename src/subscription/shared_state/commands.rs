@@ -24,10 +24,8 @@ pub struct CommandResult {
 /// Receives the result once the command is durable, or at once the reason for its refusal.
 type CommandReply = oneshot::Sender<Result<CommandResult, CommandRefused>>;
 
-/// What a reply answers.
 #[derive(Debug)]
 pub enum ActorRequest {
-    /// An operator's command.
     Command(Command),
     /// Pending deliveries to retry now.
     Retry(RetryRequest),
@@ -104,7 +102,6 @@ impl CommandQueue {
 pub(crate) struct WrittenCommands(Vec<WaitingRequest>);
 
 impl WrittenCommands {
-    /// The write is durable.
     pub(crate) fn send_results(self) {
         for WaitingRequest { result, reply, .. } in self.0 {
             // The requester may have gone. The command took effect all the same.

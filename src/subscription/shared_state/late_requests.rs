@@ -59,7 +59,6 @@ impl LateRequests {
         self.waiting.len()
     }
 
-    /// Notes a late success.
     pub(super) fn late_success(&mut self, request: Arc<OutgoingBatch>) {
         self.successes.insert(request.id, request);
     }

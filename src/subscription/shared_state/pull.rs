@@ -162,7 +162,7 @@ impl SharedState {
         answer
     }
 
-    /// Returns the events of an answer that did not reach its client. They do not count as an
+    /// Returns the events of a response that did not reach its client. They do not count as an
     /// attempt.
     pub fn take_back_leases(&self, leases: Vec<Lease>) {
         let mut inner = self.lock_inner();
@@ -213,7 +213,6 @@ impl SharedState {
         (!left.is_empty()).then(|| give_back(left))
     }
 
-    /// Answers a claim.
     pub fn report_results(&self, to: u64, verdicts: Vec<LeaseResult>) {
         if let Some(reply) = self
             .lock_inner()

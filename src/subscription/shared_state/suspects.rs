@@ -124,17 +124,9 @@ impl Suspects {
             _ => None,
         });
         // Events that the cursor has not passed are read again, even dead-lettered ones.
-        let is_passed = |cursor: &Cursor, of: &(Lane, Seq)| match cursor
-            .lanes
-            .iter()
-            .find(|lane| lane.lane == of.0)
-        {
-            Some(lane) => of.1 < lane.read && !lane.open.contains(of.1),
-            None => true,
-        };
         let suspects = self.suspects.iter();
         let settled_suspects = suspects.filter(|(of, suspect)| {
-            !suspect.pending && cursor.is_some_and(|cursor| is_passed(cursor, of))
+            !suspect.pending && cursor.is_some_and(|cursor| has_passed(cursor, **of))
         });
         settled_suspects.map(|(of, _)| *of).collect()
     }
@@ -145,6 +137,11 @@ impl Suspects {
             self.suspects.remove(of);
         }
     }
+}
+
+fn has_passed(cursor: &Cursor, (lane, seq): (Lane, Seq)) -> bool {
+    let lane = cursor.lanes.iter().find(|state| state.lane == lane);
+    lane.is_none_or(|lane| seq < lane.read && !lane.open.contains(seq))
 }
 
 /// Notes the event when its code panics. A note before each event would cost more than the event's

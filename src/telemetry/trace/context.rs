@@ -86,7 +86,6 @@ impl SpanContext {
         }
     }
 
-    /// Parses the stored form.
     pub fn parse_stored(text: &str) -> Option<Self> {
         match text.split_once(' ') {
             Some((parent, state)) => Self::parse(parent, Some(state)),

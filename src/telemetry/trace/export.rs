@@ -29,7 +29,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The longest time that a stop waits for the queue.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
-/// The thread.
 #[derive(Debug)]
 pub struct TraceExporter {
     tracer: Tracer,

@@ -36,9 +36,7 @@ pub use self::{
 /// The number of spans since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanCounts {
-    /// The collector accepted them.
     pub exported: u64,
-    /// The queue was full.
     pub dropped: u64,
     /// The collector refused them, or did not respond.
     pub failed: u64,
@@ -60,7 +58,6 @@ struct TracerShared {
 }
 
 impl Tracer {
-    /// Whether spans are recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -87,7 +84,6 @@ impl Tracer {
         }
     }
 
-    /// Records a finished span.
     pub fn record_span(&self, span: Span) {
         let Some(shared) = &self.0 else { return };
         if shared.queue.try_send(span).is_err() {

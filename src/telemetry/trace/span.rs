@@ -6,11 +6,8 @@ use gridhook_event::Timestamp;
 /// The kind of a span, with OTLP's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Work within the server.
     Internal = 1,
-    /// A received request.
     Server = 2,
-    /// A sent request.
     Client = 3,
 }
 
@@ -54,7 +51,6 @@ impl AttributeValue {
     }
 }
 
-/// A finished span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub context: SpanContext,
@@ -63,7 +59,6 @@ pub struct Span {
     /// The operation, in two words.
     pub name: String,
     pub kind: SpanKind,
-    /// Its start.
     pub began: Timestamp,
     pub ended: Timestamp,
     pub attributes: Vec<(&'static str, AttributeValue)>,

@@ -66,7 +66,7 @@ impl<'a> Lambda<'a> {
     fn call_with(&self, values: &[&Value]) -> Evaluated {
         if self.variables.len() > values.len() {
             let problem = format!(
-                "a lambda has {} variables; allowed are {}",
+                "a lambda has {} variables; expected {}",
                 self.variables.len(),
                 values.len()
             );
@@ -89,7 +89,7 @@ impl<'a> Lambda<'a> {
         let result = self.call_with(values)?;
         let problem = || {
             EvaluationError::invalid(format!(
-                "a lambda returns {}; allowed is a boolean",
+                "a lambda returns {}; expected a boolean",
                 kind_of(&result)
             ))
         };
@@ -100,7 +100,7 @@ impl<'a> Lambda<'a> {
         let result = self.call_with(&[value])?;
         let problem = || {
             EvaluationError::invalid(format!(
-                "a lambda returns {}; allowed is a string",
+                "a lambda returns {}; expected a string",
                 kind_of(&result)
             ))
         };
@@ -126,7 +126,7 @@ fn list_argument(
     match scope.evaluate_expression(expression)? {
         Value::Array(list) => Ok(list),
         other => Err(EvaluationError::invalid(format!(
-            "the first argument is {}; allowed is an array",
+            "the first argument is {}; expected an array",
             kind_of(&other)
         ))),
     }
@@ -218,7 +218,7 @@ fn map_values(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluate
     let lambda = Lambda::read(scope, &arguments[1])?;
     let Value::Object(object) = scope.evaluate_expression(&arguments[0])? else {
         return Err(EvaluationError::invalid(
-            "the first argument of mapValues is not an object; allowed is an object",
+            "the first argument of mapValues is not an object; expected an object",
         ));
     };
     let result: Result<Map<_, _>, _> = object

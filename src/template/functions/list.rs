@@ -7,7 +7,7 @@ use crate::{evaluate::check_is_known, find_entry, kind_of};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
-    eager_function("array", 1..=1, |a| Ok(if a.value_argument(0)?.is_array() { a.value_argument(0)?.clone() } else { json!([a.value_argument(0)?]) })),
+    eager_function("array", 1..=1, array),
     eager_function("concat", 0..=MANY, concat),
     eager_function("contains", 2..=2, contains),
     eager_function("createArray", 0..=MANY, |a| Ok(a.values.clone().into())),
@@ -19,7 +19,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("items", 1..=1, items),
     eager_function("last", 1..=1, |a| first_or_last(a, true)),
     eager_function("length", 1..=1, |a| Ok(length(a)?.into())),
-    eager_function("objectKeys", 1..=1, |a| Ok(a.object_argument(0)?.keys().map(|key| Value::from(key.as_str())).collect())),
+    eager_function("objectKeys", 1..=1, object_keys),
     eager_function("range", 2..=2, range),
     eager_function("shallowMerge", 1..=1, shallow_merge),
     eager_function("skip", 2..=2, |a| take_or_skip(a, true)),
@@ -30,6 +30,21 @@ pub(super) const FUNCTIONS: &[Function] = &[
         of the array"))),
     eager_function("union", 1..=MANY, union),
 ];
+
+/// The argument if it is an array, or an array with it.
+fn array(a: &Arguments<'_>) -> Evaluated {
+    let value = a.value_argument(0)?;
+    Ok(if value.is_array() {
+        value.clone()
+    } else {
+        json!([value])
+    })
+}
+
+fn object_keys(a: &Arguments<'_>) -> Evaluated {
+    let keys = a.object_argument(0)?.keys();
+    Ok(keys.map(|key| Value::from(key.as_str())).collect())
+}
 
 /// Maximum number of elements of `range`, as in Azure.
 const RANGE_MAX: i64 = 10_000;
@@ -61,7 +76,7 @@ fn create_object(a: &Arguments<'_>) -> Evaluated {
     let mut object = Map::new();
     if a.len() % 2 == 1 {
         return Err(a.invalid_call(format!(
-            "it has {} arguments; allowed is a value for each key",
+            "it has {} arguments; expected a value for each key",
             a.len()
         )));
     }
@@ -103,10 +118,7 @@ fn flatten(a: &Arguments<'_>) -> Evaluated {
         let list = one.as_array();
         all.extend(
             list.ok_or_else(|| {
-                a.invalid_call(format!(
-                    "an element is {}; allowed is an array",
-                    kind_of(one)
-                ))
+                a.invalid_call(format!("an element is {}; expected an array", kind_of(one)))
             })?
             .clone(),
         );
@@ -149,9 +161,7 @@ fn range(a: &Arguments<'_>) -> Evaluated {
     let start = a.integer_argument(0)?;
     let count = a.integer_argument(1)?;
     if !(0..=RANGE_MAX).contains(&count) || start.checked_add(count).is_none() {
-        return Err(a.invalid_call(format!(
-            "the count is {count}; allowed are 0 to {RANGE_MAX}"
-        )));
+        return Err(a.invalid_call(format!("the count is {count}; expected 0 to {RANGE_MAX}")));
     }
     Ok((start..start + count).map(Value::from).collect())
 }
@@ -162,7 +172,7 @@ fn shallow_merge(a: &Arguments<'_>) -> Evaluated {
         let object = one.as_object();
         let object = object.ok_or_else(|| {
             a.invalid_call(format!(
-                "an element is {}; allowed is an object",
+                "an element is {}; expected an object",
                 kind_of(one)
             ))
         })?;
@@ -196,7 +206,7 @@ fn try_get(a: &Arguments<'_>) -> Evaluated {
             (Value::Null, _) => None,
             (other, key) => {
                 let problem = format!(
-                    "{} has no {}; allowed are names of objects and numbers of arrays",
+                    "{} has no {}; expected a name of an object or a number of an array",
                     kind_of(other),
                     kind_of(key)
                 );

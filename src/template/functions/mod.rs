@@ -154,9 +154,9 @@ pub(crate) fn call_function(
 
 fn describe_range(arguments: &RangeInclusive<usize>) -> String {
     match (*arguments.start(), *arguments.end()) {
-        (least, most) if least == most => format!("allowed are {least}"),
-        (least, MANY) => format!("allowed are {least} or more"),
-        (least, most) => format!("allowed are {least} to {most}"),
+        (least, most) if least == most => format!("expected {least}"),
+        (least, MANY) => format!("expected {least} or more"),
+        (least, most) => format!("expected {least} to {most}"),
     }
 }
 
@@ -167,7 +167,7 @@ fn unknown_function(name: &str) -> EvaluationError {
     EvaluationError::invalid(match refusal {
         Some((known, reason)) => format!("the function {known} is not supported: {reason}"),
         None => format!(
-            "the function {name} is not known; allowed are {}",
+            "the function {name} is not known; expected one of {}",
             function_names().join(", ")
         ),
     })
@@ -182,7 +182,7 @@ fn call_own(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -
     let declarations = function["parameters"].as_array().unwrap_or(&empty);
     if declarations.len() != arguments.len() {
         let problem = format!(
-            "{name} has {} arguments; allowed are {}",
+            "{name} has {} arguments; expected {}",
             arguments.len(),
             declarations.len()
         );
@@ -231,7 +231,7 @@ impl Arguments<'_> {
     fn wrong_argument(&self, index: usize, allowed: &str) -> EvaluationError {
         let kind = self.values.get(index).map_or("missing", kind_of);
         self.invalid_call(format!(
-            "the argument {} is {kind}; allowed is {allowed}",
+            "the argument {} is {kind}; expected {allowed}",
             index + 1
         ))
     }

@@ -58,7 +58,7 @@ fn combine_until(
             Value::Bool(_) => {}
             other => {
                 return Err(EvaluationError::invalid(format!(
-                    "{name}: an argument is {}; allowed is a boolean",
+                    "{name}: an argument is {}; expected a boolean",
                     kind_of(&other)
                 )));
             }
@@ -72,7 +72,7 @@ fn choose(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
         Value::Bool(true) => scope.evaluate_expression(&arguments[1]),
         Value::Bool(false) => scope.evaluate_expression(&arguments[2]),
         other => Err(EvaluationError::invalid(format!(
-            "if: the condition is {}; allowed is a boolean",
+            "if: the condition is {}; expected a boolean",
             kind_of(&other)
         ))),
     }
@@ -172,7 +172,7 @@ fn compare(a: &Arguments<'_>, holds: fn(Ordering) -> bool) -> Evaluated {
     };
     order
         .map(|order| holds(order).into())
-        .ok_or_else(|| a.invalid_call("allowed are two numbers or two strings"))
+        .ok_or_else(|| a.invalid_call("expected two numbers or two strings"))
 }
 
 fn min_or_max(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
@@ -184,7 +184,7 @@ fn min_or_max(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
     for value in list {
         let number = value.as_i64().ok_or_else(|| {
             a.invalid_call(format!(
-                "a value is {}; allowed are whole numbers",
+                "a value is {}; expected a whole number",
                 kind_of(value)
             ))
         })?;

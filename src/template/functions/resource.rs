@@ -7,10 +7,10 @@ use crate::{ENVIRONMENT_PATH, EvaluationError, StateKey};
 
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Function] = &[
-    scoped_function("deployer", 0..=0, |scope, _| Ok(json!({"tenantId": scope.shared.context.tenant, "objectId": scope.shared.context.tenant}))),
+    scoped_function("deployer", 0..=0, deployer),
     scoped_function("deployment", 0..=0, deployment),
     scoped_function("environment", 0..=0, environment),
-    scoped_function("extensionResourceId", 3..=MANY, |_, a| Ok(format!("{}{}", a.text_argument(0)?, provider_path(a, 1)?).into())),
+    scoped_function("extensionResourceId", 3..=MANY, extension_resource_id),
     scoped_function("fail", 1..=1, |_, a| Err(a.invalid_call(a.text_argument(0)?))),
     scoped_function("parameters", 1..=1, |scope, a| scope.parameter_value(a.text_argument(0)?)),
     scoped_function("pickZones", 3..=5, |_, _| Ok(json!([]))),
@@ -25,6 +25,16 @@ pub(super) const FUNCTIONS: &[Function] = &[
     scoped_function("tenantResourceId", 2..=MANY, |_, a| Ok(provider_path(a, 0)?.into())),
     scoped_function("variables", 1..=1, |scope, a| scope.variable_value(a.text_argument(0)?)),
 ];
+
+fn deployer(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
+    let tenant = &scope.shared.context.tenant;
+    Ok(json!({"tenantId": tenant, "objectId": tenant}))
+}
+
+fn extension_resource_id(_: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
+    let owner = a.text_argument(0)?;
+    Ok(format!("{owner}{}", provider_path(a, 1)?).into())
+}
 
 fn deployment(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     let frame = scope.frame;
@@ -142,15 +152,15 @@ fn providers(_: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
 
 /// The ids that a symbolic name, a name in the template or an id stands for.
 fn ids_of(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Result<Vec<String>, EvaluationError> {
-    let given = a.text_argument(0)?;
-    if given.starts_with('/') {
-        return Ok(vec![given.to_owned()]);
+    let id = a.text_argument(0)?;
+    if id.starts_with('/') {
+        return Ok(vec![id.to_owned()]);
     }
     let ids = scope
         .frame
         .ids
         .borrow()
-        .get(&given.to_ascii_lowercase())
+        .get(&id.to_ascii_lowercase())
         .cloned();
     if let Some(ids) = ids {
         return Ok(ids);
@@ -159,12 +169,12 @@ fn ids_of(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Result<Vec<String>,
         "/subscriptions/{}/resourceGroups/{}",
         scope.frame.subscription, scope.frame.resource_group
     );
-    match given.split_once('/') {
+    match id.split_once('/') {
         // `Microsoft.EventGrid/topics/orders`
         Some((provider, _)) if provider.contains('.') => {
-            Ok(vec![format!("{group}/providers/{given}")])
+            Ok(vec![format!("{group}/providers/{id}")])
         }
-        _ => Err(a.invalid_call(format!("the template has no resource '{given}'"))),
+        _ => Err(a.invalid_call(format!("the template has no resource '{id}'"))),
     }
 }
 

@@ -15,9 +15,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("base64", 1..=1, |a| Ok(STANDARD.encode(a.text_argument(0)?).into())),
     eager_function("base64ToJson", 1..=1, |a| parse_json(a, &decode_base64(a)?)),
     eager_function("base64ToString", 1..=1, |a| Ok(decode_base64(a)?.into())),
-    eager_function("dataUri", 1..=1, |a| Ok(format!("data:text/plain;charset=utf8;base64,{}", STANDARD.encode(a.text_argument(0)?)).into())),
+    eager_function("dataUri", 1..=1, data_uri),
     eager_function("dataUriToString", 1..=1, data_uri_to_string),
-    eager_function("endsWith", 2..=2, |a| Ok(a.text_argument(0)?.to_lowercase().ends_with(&a.text_argument(1)?.to_lowercase()).into())),
+    eager_function("endsWith", 2..=2, ends_with),
     eager_function("format", 1..=MANY, format_text),
     eager_function("guid", 1..=MANY, |a| Ok(name_based_uuid(&a.text_arguments(0)?.join("-")).into())),
     eager_function("indexOf", 2..=2, |a| index_of(a, false)),
@@ -28,7 +28,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("padLeft", 2..=3, pad_left),
     eager_function("replace", 3..=3, replace),
     eager_function("split", 2..=2, split),
-    eager_function("startsWith", 2..=2, |a| Ok(a.text_argument(0)?.to_lowercase().starts_with(&a.text_argument(1)?.to_lowercase()).into())),
+    eager_function("startsWith", 2..=2, starts_with),
     eager_function("string", 1..=1, |a| Ok(text_of(a.value_argument(0)?).into())),
     eager_function("substring", 2..=3, substring),
     eager_function("toLower", 1..=1, |a| Ok(a.text_argument(0)?.to_lowercase().into())),
@@ -36,9 +36,34 @@ pub(super) const FUNCTIONS: &[Function] = &[
     eager_function("trim", 1..=1, |a| Ok(a.text_argument(0)?.trim().into())),
     eager_function("uniqueString", 1..=MANY, |a| Ok(unique_text(&a.text_arguments(0)?.join("-")).into())),
     eager_function("uri", 2..=2, join_uri),
-    eager_function("uriComponent", 1..=1, |a| Ok(utf8_percent_encode(a.text_argument(0)?, COMPONENT).to_string().into())),
-    eager_function("uriComponentToString", 1..=1, |a| Ok(percent_decode_str(a.text_argument(0)?).decode_utf8_lossy().into_owned().into())),
+    eager_function("uriComponent", 1..=1, uri_component),
+    eager_function("uriComponentToString", 1..=1, uri_component_to_string),
 ];
+
+fn data_uri(a: &Arguments<'_>) -> Evaluated {
+    let data = STANDARD.encode(a.text_argument(0)?);
+    Ok(format!("data:text/plain;charset=utf8;base64,{data}").into())
+}
+
+fn starts_with(a: &Arguments<'_>) -> Evaluated {
+    let text = a.text_argument(0)?.to_lowercase();
+    Ok(text.starts_with(&a.text_argument(1)?.to_lowercase()).into())
+}
+
+fn ends_with(a: &Arguments<'_>) -> Evaluated {
+    let text = a.text_argument(0)?.to_lowercase();
+    Ok(text.ends_with(&a.text_argument(1)?.to_lowercase()).into())
+}
+
+fn uri_component(a: &Arguments<'_>) -> Evaluated {
+    let component = utf8_percent_encode(a.text_argument(0)?, COMPONENT);
+    Ok(component.to_string().into())
+}
+
+fn uri_component_to_string(a: &Arguments<'_>) -> Evaluated {
+    let text = percent_decode_str(a.text_argument(0)?).decode_utf8_lossy();
+    Ok(text.into_owned().into())
+}
 
 /// The characters that `uriComponent` escapes.
 const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC
@@ -164,7 +189,7 @@ fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::Evaluatio
         (Some('x'), Some(number)) => format!("{number:0digits$x}"),
         _ => {
             return Err(a.invalid_call(format!(
-                "the format '{form}' is not supported for {}; allowed are D and X for whole \
+                "the format '{form}' is not supported for {}; expected D or X for whole \
                  numbers",
                 kind_of(value)
             )));
@@ -280,11 +305,11 @@ fn index_of(a: &Arguments<'_>, is_last: bool) -> Evaluated {
             .into());
     }
     let text = a.text_argument(0)?.to_lowercase();
-    let wanted = a.text_argument(1)?.to_lowercase();
+    let pattern = a.text_argument(1)?.to_lowercase();
     let place = if is_last {
-        text.rfind(&wanted)
+        text.rfind(&pattern)
     } else {
-        text.find(&wanted)
+        text.find(&pattern)
     };
     let chars = place.map_or(-1, |place| {
         i64::try_from(text[..place].chars().count()).unwrap_or(-1)
@@ -315,19 +340,19 @@ fn pad_left(a: &Arguments<'_>) -> Evaluated {
     let missing = width.saturating_sub(text.chars().count());
     match padding.chars().count() {
         1 => Ok(format!("{}{text}", padding.repeat(missing)).into()),
-        count => Err(a.invalid_call(format!("the padding has {count} characters; allowed is 1"))),
+        count => Err(a.invalid_call(format!("the padding has {count} characters; expected 1"))),
     }
 }
 
 fn replace(a: &Arguments<'_>) -> Evaluated {
     let text = a.text_argument(0)?;
-    let old = a.text_argument(1)?;
+    let pattern = a.text_argument(1)?;
     let new = a.text_argument(2)?;
-    if old.is_empty() {
+    if pattern.is_empty() {
         return Err(a.invalid_call("the text to replace is empty"));
     }
-    a.reserve_size(text.len().saturating_mul(new.len().max(1)) / old.len())?;
-    Ok(text.replace(old, new).into())
+    a.reserve_size(text.len().saturating_mul(new.len().max(1)) / pattern.len())?;
+    Ok(text.replace(pattern, new).into())
 }
 
 fn split(a: &Arguments<'_>) -> Evaluated {

@@ -151,7 +151,7 @@ fn render_pattern(at: Timestamp, pattern: &str) -> Result<String, String> {
             }
             None if c.is_ascii_alphabetic() && !"TZGMU".contains(c) => {
                 return Err(format!(
-                    "'{letters}' is not supported in a format; allowed are {}",
+                    "'{letters}' is not supported in a format; expected one of {}",
                     letters_allowed()
                 ));
             }

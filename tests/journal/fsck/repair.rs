@@ -220,7 +220,7 @@ pub(super) fn became() -> impl Strategy<Value = Became> {
 /// A store with events in these states. The second subscription has read up to `other`.
 pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
     let store = MemoryStore::new();
-    let queue = Fixture::at(&store);
+    let queue = ClockedJournal::at(&store);
     let made = vec![
         MetaChange::CreatePartition(PARTITION),
         MetaChange::Subscribe(ONE, None),

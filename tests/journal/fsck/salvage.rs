@@ -196,7 +196,7 @@ fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
         (9, 31),
         "from where one still reads to where the other has"
     );
-    let queue = Fixture::at(&store);
+    let queue = ClockedJournal::at(&store);
     let published = queue.wait(queue.journal.append_events(
         PARTITION,
         sealed(&[("yes", 10)]),
@@ -319,7 +319,7 @@ proptest! {
         }
         let (again, _) = accept(&store);
         prop_assert_eq!(again, LossReport::default());
-        let queue = Fixture::at(&store);
+        let queue = ClockedJournal::at(&store);
         let published = queue.wait(queue.journal.append_events(PARTITION, sealed(&[("yes", 10)]), None));
         prop_assert!(published.first >= above, "{:?} of {:?}: {}", published.first, above, loss);
         queue.housekeep();

@@ -207,11 +207,11 @@ fn keys_that_a_schema_does_not_have_are_reported() {
         is "eventTime"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
         is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
         is "subject.x"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
-        is "", in which a name is empty; allowed are names joined by single dots, such as data.order.total
-        is "data..x", in which a name is empty; allowed are names joined by single dots, such as data.order.total
+        is "", in which a name is empty; expected names joined by single dots, such as data.order.total
+        is "data..x", in which a name is empty; expected names joined by single dots, such as data.order.total
         is "source.x"; allowed for events in CloudEventSchemaV1_0 are an attribute (id, source, type, subject, ...), an extension, data and data.<path>
         is "with-hyphen"; allowed for events in CloudEventSchemaV1_0 are an attribute (id, source, type, subject, ...), an extension, data and data.<path>
-        is "a.", in which a name is empty; allowed are names joined by single dots, such as data.order.total"#]].assert_eq(&lines.join("\n"));
+        is "a.", in which a name is empty; expected names joined by single dots, such as data.order.total"#]].assert_eq(&lines.join("\n"));
 }
 
 #[test]

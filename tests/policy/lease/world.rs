@@ -53,7 +53,7 @@ struct SentClaim {
     attempts: Vec<u32>,
 }
 
-pub(super) struct World {
+pub(super) struct LeaseRun {
     dice: SmallRng,
     settings: SubscriptionSettings,
     filter: Filter,
@@ -111,7 +111,7 @@ pub(super) const ORDERED: u64 = 1_000_000;
 /// The subjects of matching events.
 pub(super) const SUBJECTS: [&str; 3] = ["yes", "yes-2", "yes-3"];
 
-impl World {
+impl LeaseRun {
     pub(super) fn begin(seed: u64, bug: Option<Bug>) -> Self {
         let mut dice = SmallRng(seed);
         let settings = SubscriptionSettings {

@@ -84,7 +84,7 @@ fn the_log_names_the_shard_of_an_actor_and_a_refused_fault_is_recorded_once() {
         node.subscribe(
             &name,
             "all",
-            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+            &SubscriptionSpec::new(&sink.url(&format!("/{name}"))),
         );
         assert_eq!(status_of(node, &name, &key, "1", "s"), 200);
         let kill = json!({"actor": "topic", "topic": name, "by": "panic"});
@@ -165,7 +165,7 @@ fn a_new_cluster_goes_on_with_the_stores_of_a_node_whose_cluster_has_lost_its_st
         node.subscribe(
             &name,
             "all",
-            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+            &SubscriptionSpec::new(&sink.url(&format!("/{name}"))),
         );
         node.operate(&name, "all", "hold");
         assert_eq!(status_of(node, &name, &key, "before", "s"), 200);

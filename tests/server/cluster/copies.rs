@@ -82,7 +82,7 @@ fn a_node_whose_next_record_was_removed_and_a_new_one_fetch_the_store_and_take_o
     let mut cluster = Cluster::start(1, &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
     wait_until_synced(&cluster, 0, "c");
     cluster.nodes[2].kill_9();
@@ -127,7 +127,7 @@ fn a_copy_is_begun_again_after_kills_of_the_node_and_of_the_owner() {
     let sink = Sink::start();
     cluster.join_all();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish_much(&cluster.nodes[0], &key, 0..60);
     wait_until_synced(&cluster, 0, "b");
     cluster.nodes[2].kill_9();

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Cluster, START, assert_all_arrive, of_former_owners, publish};
+use super::{Cluster, START, assert_all_arrive, publish, records_by_former_owners};
 use crate::{
     server::{LONG, assert_arrived, many, wait_until_settled},
     spec::shows,
@@ -70,7 +70,7 @@ fn sent_by_a_former_owner(of_first: &[(&'static str, &str)]) -> usize {
     cluster.nodes[0].subscribe(
         "orders",
         "failing",
-        &SubscriptionSpec::of(&sink.url("/failing")).attempts(30),
+        &SubscriptionSpec::new(&sink.url("/failing")).attempts(30),
     );
     // It asks for one more attempt, at a time when another node owns the store.
     sink.set("/failing", Behavior::RetryAfter(503, ASKED));
@@ -106,13 +106,15 @@ fn sent_by_a_former_owner(of_first: &[(&'static str, &str)]) -> usize {
     wait_for("the former owner to follow", LONG, || {
         cluster.nodes[0].logs().contains("standby again")
     });
-    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+    assert_eq!(records_by_former_owners(&cluster.nats), Vec::<u64>::new());
     sent
 }
 
 #[test]
 fn an_owner_that_cannot_reach_nats_sends_nothing_when_another_one_may() {
-    let _rows = shows(&["S004-066"]);
+    let _rows = shows(&[
+        "S004-066: At any given time at most one processor receives events from a partition.",
+    ]);
     if has_nats() {
         assert_eq!(sent_by_a_former_owner(&[]), 0);
     }
@@ -156,7 +158,7 @@ fn an_owner_that_cannot_reach_nats_is_not_ready_and_forwards_to_the_next_one() {
     assert!(metrics.text().contains(owned), "{}", metrics.text());
     proxy.cut(Cut::Nothing);
     wait_for("the node to be ready again", LONG, is_ready);
-    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+    assert_eq!(records_by_former_owners(&cluster.nats), Vec::<u64>::new());
 }
 
 /// In milliseconds: more than the shortest limit of a call.
@@ -170,7 +172,7 @@ fn an_owner_far_away_from_nats_delivers() {
     let (cluster, proxy) = start_behind_proxy(&[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
     wait_until_settled(&cluster.nodes[0], "orders", "all");
     proxy.delay(FAR);
@@ -211,13 +213,13 @@ fn written_by_a_former_owner(is_fenced: bool) -> (Option<u16>, Vec<u64>) {
         &body,
     );
     let answered = answer.ok().map(|answer| answer.status);
-    let written = of_former_owners(&cluster.nats);
+    let written = records_by_former_owners(&cluster.nats);
     if is_fenced {
         proxy.cut(Cut::Nothing);
         wait_for("the former owner to follow", LONG, || {
             cluster.nodes[0].logs().contains("standby again")
         });
-        assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+        assert_eq!(records_by_former_owners(&cluster.nats), Vec::<u64>::new());
     }
     (answered, written)
 }
@@ -253,7 +255,7 @@ fn an_owner_that_is_cut_off_from_nats_for_a_moment_goes_on_and_for_longer_is_rep
     cluster.nodes[0].subscribe(
         "orders",
         "batched",
-        &SubscriptionSpec::of(&sink.url("/batched")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/batched")).batch(10),
     );
     let rate = Rate {
         topic: "orders".to_owned(),
@@ -300,7 +302,7 @@ fn an_owner_that_is_cut_off_from_nats_for_a_moment_goes_on_and_for_longer_is_rep
     let acknowledged = load.stop();
     let owner = cluster.owner();
     assert_all_arrive(&cluster.nodes[owner], &sink, &["batched"], &acknowledged);
-    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+    assert_eq!(records_by_former_owners(&cluster.nats), Vec::<u64>::new());
 }
 
 #[test]
@@ -380,7 +382,7 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
     let mut cluster = Cluster::start(3, &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
     for (round, killed) in [1, 2, 3].into_iter().enumerate() {
         (0..killed).for_each(|index| cluster.nats.0[index].kill());
@@ -430,7 +432,7 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
     wait_until_settled(&cluster.nodes[owner], "orders", "all");
     let repeated = assert_arrived(&sink, "/all", &ids);
     println!("{} acknowledged, {} repeated", ids.len(), repeated.len());
-    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+    assert_eq!(records_by_former_owners(&cluster.nats), Vec::<u64>::new());
     for node in &mut cluster.nodes {
         node.terminate();
         node.assert_sound();
@@ -445,7 +447,7 @@ fn a_paused_owner_answers_publishers_that_waited_for_it_and_stores_nothing_for_t
     let cluster = Cluster::start(1, &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
     wait_until_settled(&cluster.nodes[0], "orders", "all");
     cluster.nodes[0].signal("STOP");
@@ -477,7 +479,7 @@ fn a_paused_owner_answers_publishers_that_waited_for_it_and_stores_nothing_for_t
     wait_for("the former owner to follow", LONG, || {
         cluster.nodes[0].logs().contains("standby again")
     });
-    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+    assert_eq!(records_by_former_owners(&cluster.nats), Vec::<u64>::new());
     wait_until_settled(&cluster.nodes[next], "orders", "all");
     assert_arrived(&sink, "/all", &ids);
     sink.look("/all", |ledger| {

@@ -48,7 +48,7 @@ fn a_file_that_a_paused_owner_stores_late_brings_no_purged_dead_letter_back() {
     cluster.join_all();
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    let spec = SubscriptionSpec::of(&sink.url("/all")).dead_letters("letters");
+    let spec = SubscriptionSpec::new(&sink.url("/all")).dead_letters("letters");
     cluster.nodes[0].subscribe("orders", "all", &spec);
     sink.set("/all", Behavior::Answer(400));
     let bucket = cloud.bucket();

@@ -63,8 +63,27 @@ fn status(node: &Server) -> Value {
 #[test]
 fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     let _rows = shows(&[
-        "S004-034", "S004-059", "S004-001", "S004-041", "S004-042", "S004-047", "S004-048",
-        "S004-049", "S004-050", "S004-051", "S004-052", "S004-053",
+        "S004-034: An event processor instance typically owns and processes events from one or \
+         more partitions.",
+        "S004-059: The owner identifiers in the example ownership records are lower-case \
+         hyphenated GUIDs.",
+        "S004-001: Several instances of an event processing application can run at once, and the \
+         load is balanced between them.",
+        "S004-041: In the periodic communication each instance updates its own processing state in \
+         the store.",
+        "S004-042: In the periodic communication each instance learns about the other active \
+         instances from the store.",
+        "S004-047: A partition ownership record in the checkpoint store holds exactly six items: \
+         Event Hubs namespace, event hub name, consumer group, event processor identifier (owner), \
+         partition ID and last modified time.",
+        "S004-048: The ownership record has a field for the Event Hubs namespace, which holds the \
+         fully qualified host name.",
+        "S004-049: The ownership record has a field for the event hub name.",
+        "S004-050: The ownership record has a field for the consumer group.",
+        "S004-051: The ownership record has a field for the event processor identifier, also known \
+         as the owner.",
+        "S004-052: The ownership record has a field for the partition ID.",
+        "S004-053: The ownership record has a field for the last modified time.",
     ]);
     if !has_nats() {
         return;
@@ -76,7 +95,7 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     other.subscribe(
         "orders",
         "taken",
-        &SubscriptionSpec::of(&sink.url("/taken")),
+        &SubscriptionSpec::new(&sink.url("/taken")),
     );
 
     // Large bodies, in one piece and in chunks.
@@ -533,7 +552,13 @@ fn an_owner_with_a_write_that_waits_for_nats_stops_by_itself() {
 
 #[test]
 fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
-    let _rows = shows(&["S004-044", "S004-046", "S004-061"]);
+    let _rows = shows(&[
+        "S004-044: New instances can join the processing pool to scale up.",
+        "S004-046: When an instance goes down in order to scale down, its partition ownership is \
+         transferred in the normal (graceful) way to other active processors.",
+        "S004-061: An event processor instance that acquires ownership of a partition starts \
+         processing that partition.",
+    ]);
     if !has_nats() {
         return;
     }
@@ -543,7 +568,7 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
     cluster.nodes[1].subscribe(
         "orders",
         "taken",
-        &SubscriptionSpec::of(&sink.url("/taken")),
+        &SubscriptionSpec::new(&sink.url("/taken")),
     );
     let error =
         operator(&cluster.nodes[2], &["cluster", "move", "0", "d"]).expect_err("no such node");

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     CALM, Cluster, START, STREAM, TAKEN, assert_all_arrive,
     copies::wait_until_synced,
-    keep_token, of_former_owners, publish,
+    keep_token, publish, records_by_former_owners,
     tls::{node_tls, write_node_files},
 };
 use crate::{
@@ -62,7 +62,7 @@ fn an_owner_with_a_full_disk_is_replaced_and_follows_when_there_is_space() {
     cluster.nodes[0].subscribe(
         "orders",
         "all",
-        &SubscriptionSpec::of(&sink.url("/all")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/all")).batch(10),
     );
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
     let filler = disk.fill(4 << 20);
@@ -132,14 +132,14 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
     cluster.nodes[0].subscribe(
         "orders",
         "alone",
-        &SubscriptionSpec::of(&sink.url("/alone")),
+        &SubscriptionSpec::new(&sink.url("/alone")),
     );
     // Its events end after an hour.
     let retries =
         json!({"retryPolicy": {"maxDeliveryAttempts": 30, "eventTimeToLiveInMinutes": 60}});
-    let retried = SubscriptionSpec::of(&sink.url("/retried")).also(&json!({}), &retries);
+    let retried = SubscriptionSpec::new(&sink.url("/retried")).also(&json!({}), &retries);
     cluster.nodes[0].subscribe("orders", "retried", &retried);
-    let held = SubscriptionSpec::of(&sink.url("/held")).also(&json!({}), &retries);
+    let held = SubscriptionSpec::new(&sink.url("/held")).also(&json!({}), &retries);
     cluster.nodes[0].subscribe("orders", "held", &held);
     cluster.nodes[0].operate("orders", "held", "hold");
     let mut ids = Vec::new();
@@ -184,7 +184,7 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
             "{subscription}"
         );
     }
-    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+    assert_eq!(records_by_former_owners(&cluster.nats), Vec::<u64>::new());
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_node_that_is_stopped_while_it_takes_the_store_ends_well_and_another_one_tak
     let mut cluster = Cluster::start(1, &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
     let mut owner = 0;
     for round in 0..many(3, 20) {
@@ -251,7 +251,7 @@ fn a_node_that_is_fenced_while_it_starts_to_serve_is_a_standby_again() {
     let mut cluster = Cluster::start(1, &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
     let mut owner = 0;
     for round in 0..many(3, 20) {
@@ -292,7 +292,7 @@ fn a_node_that_is_fenced_while_it_starts_to_serve_is_a_standby_again() {
         owner = last;
     }
     assert_all_arrive(&cluster.nodes[owner], &sink, &["all"], &ids);
-    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+    assert_eq!(records_by_former_owners(&cluster.nats), Vec::<u64>::new());
 }
 
 /// A stream of this size, and the part of it that is kept.
@@ -309,7 +309,7 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     let mut cluster = Cluster::start(1, &[&SMALL[..], &[CALM]].concat());
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let synced = |cluster: &Cluster| {
         let view = cluster.nodes[0]
             .command("GET", "/cluster/status", &Value::Null)

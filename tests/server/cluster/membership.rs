@@ -120,7 +120,7 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     cluster.nodes[0].subscribe(
         "orders",
         "taken",
-        &SubscriptionSpec::of(&sink.url("/taken")),
+        &SubscriptionSpec::new(&sink.url("/taken")),
     );
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
     wait_for("the records of all", LONG, || {

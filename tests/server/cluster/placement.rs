@@ -109,7 +109,7 @@ impl Placed {
             cluster.nodes[0].subscribe(
                 name,
                 "all",
-                &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+                &SubscriptionSpec::new(&sink.url(&format!("/{name}"))),
             );
         }
         let published = vec![Vec::new(); count];

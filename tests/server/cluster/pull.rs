@@ -44,11 +44,11 @@ pub(super) struct Plant {
 
 impl Plant {
     fn start(settings: &[(&str, &str)]) -> Self {
-        Self::of(Sharded::start(settings))
+        Self::new(Sharded::start(settings))
     }
 
     /// Its topic and queue, in a cluster that runs.
-    pub(super) fn of(sharded: Sharded) -> Self {
+    pub(super) fn new(sharded: Sharded) -> Self {
         let nodes = &sharded.cluster.nodes;
         nodes[0].command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
         let heat = format!("{RG}/plant/topics/heat");
@@ -119,7 +119,7 @@ impl Plant {
     }
 
     fn settle(&self, node: usize, verb: &str, tokens: &[&str]) -> Value {
-        let path = of_queue(verb);
+        let path = queue_path(verb);
         let body = json!({"lockTokens": tokens}).to_string();
         let (status, answer) = self.ask(node, &path, "application/json", &body);
         assert_eq!(status, 200, "{answer}");
@@ -127,7 +127,7 @@ impl Plant {
     }
 }
 
-fn of_queue(verb: &str) -> String {
+fn queue_path(verb: &str) -> String {
     format!("/eventsubscriptions/work:{verb}")
 }
 
@@ -142,7 +142,7 @@ fn ask(node: &Server, key: &str, path: &str, kind: &str, body: &str) -> (u16, Va
 }
 
 fn receive(node: &Server, key: &str, most: usize) -> Vec<Received> {
-    let path = of_queue(&format!("receive?maxEvents={most}&maxWaitTime=20"));
+    let path = queue_path(&format!("receive?maxEvents={most}&maxWaitTime=20"));
     let (status, answer) = ask(node, key, &path, "application/json", "");
     assert_eq!(status, 200, "{answer}");
     let text = |value: &Value| value.as_str().expect("text").to_owned();
@@ -187,7 +187,7 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
     assert!(
         refused
             .text()
-            .contains("is 4; allowed are 1 and 6, the number of shards"),
+            .contains("is 4; expected 1 and 6, the number of shards"),
         "{}",
         refused.text()
     );
@@ -319,7 +319,7 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
             ask(
                 node,
                 &plant.key,
-                &of_queue("receive"),
+                &queue_path("receive"),
                 "application/json",
                 ""
             )
@@ -362,7 +362,7 @@ fn assert_ends_with_its_token(plant: &Plant) {
     let receive = |wait: u32| {
         let path = format!(
             "{HEAT}{}",
-            of_queue(&format!("receive?maxEvents=5&maxWaitTime={wait}"))
+            queue_path(&format!("receive?maxEvents=5&maxWaitTime={wait}"))
         );
         ask_with(&plant.nodes()[1], &bearer, "POST", &path, "")
     };
@@ -435,7 +435,7 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
     let head = format!(
         "POST {HEAT}{} HTTP/1.1\r\nhost: x\r\nauthorization: SharedAccessKey {}\r\ncontent-length: \
          0\r\n\r\n",
-        of_queue("receive?maxEvents=5&maxWaitTime=60"),
+        queue_path("receive?maxEvents=5&maxWaitTime=60"),
         plant.key
     );
     leaves.write_all(head.as_bytes()).expect("sent");
@@ -512,7 +512,7 @@ fn clients_that_wait_at_a_node_have_their_responses_at_once_when_it_stops() {
             let shown = format!("SharedAccessKey {key}");
             let path = format!(
                 "/namespaces/plant/topics/{topic}{}",
-                of_queue("receive?maxEvents=5&maxWaitTime=120")
+                queue_path("receive?maxEvents=5&maxWaitTime=120")
             );
             thread::spawn(move || {
                 let headers = [("authorization", shown.as_str())];

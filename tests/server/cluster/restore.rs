@@ -51,7 +51,7 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
         nodes[0].subscribe(
             name,
             "all",
-            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+            &SubscriptionSpec::new(&sink.url(&format!("/{name}"))),
         );
         nodes[0].operate(name, "all", "hold");
     }

@@ -85,7 +85,7 @@ fn a_stream_that_was_restored_from_an_older_backup_is_taken_by_no_node_that_is_b
     let mut cluster = Cluster::start(3, &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
     assert_all_arrive(&cluster.nodes[0], &sink, &["all"], &ids);
     cluster.nodes[2].terminate();
@@ -182,7 +182,7 @@ fn a_bucket_that_was_restored_from_an_older_backup_stops_deliveries_for_the_expi
     let cluster = Cluster::start(3, &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
     let backup = cluster.nats.0[0].back_up("KV_GH_test");
     thread::sleep(CLAIMED);
@@ -284,7 +284,7 @@ fn a_full_nats_server_leaves_room_for_the_records_and_readyz_names_the_streams()
     nodes[0].subscribe(
         &names[0],
         "all",
-        &SubscriptionSpec::of(&sink.url("/all")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/all")).batch(10),
     );
     // The streams keep what these need.
     nodes[1].terminate();
@@ -373,7 +373,7 @@ fn a_control_plane_without_a_stream_keeps_only_changes_from_being_made() {
     let sink = Sink::start();
     let name = &names()[1];
     let key = nodes[0].topic(name, "EventGridSchema");
-    nodes[0].subscribe(name, "all", &SubscriptionSpec::of(&sink.url("/all")));
+    nodes[0].subscribe(name, "all", &SubscriptionSpec::new(&sink.url("/all")));
     sharded.cluster.nats.0[0].delete("GH_test_control");
     let failed = |node: &Server| {
         let (_, view) = readiness(node);

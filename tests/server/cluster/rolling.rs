@@ -95,7 +95,16 @@ fn a_format_is_written_once_all_nodes_read_it() {
 
 #[test]
 fn a_rolling_restart_refuses_no_publisher_for_long_and_repeats_nothing() {
-    let _rows = shows(&["S004-046", "S004-018", "S004-032", "S004-033"]);
+    let _rows = shows(&[
+        "S004-046: When an instance goes down in order to scale down, its partition ownership is \
+         transferred in the normal (graceful) way to other active processors.",
+        "S004-018: Requirement load balance: the number of consumers can be raised or lowered \
+         dynamically.",
+        "S004-032: Processor clients distribute and balance the work automatically as instances \
+         become available to the group.",
+        "S004-033: Processor clients distribute and balance the work automatically as instances \
+         become unavailable to the group.",
+    ]);
     if !has_nats() {
         return;
     }
@@ -105,12 +114,12 @@ fn a_rolling_restart_refuses_no_publisher_for_long_and_repeats_nothing() {
     cluster.nodes[0].subscribe(
         "orders",
         "alone",
-        &SubscriptionSpec::of(&sink.url("/alone")),
+        &SubscriptionSpec::new(&sink.url("/alone")),
     );
     cluster.nodes[0].subscribe(
         "orders",
         "batched",
-        &SubscriptionSpec::of(&sink.url("/batched")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/batched")).batch(10),
     );
     let balancer = TcpProxy::start(&cluster.addresses());
     let mut clients = Clients::new();

@@ -99,7 +99,7 @@ fn every_node_answers_for_every_shard() {
         nodes[(index + 1) % 3].subscribe(
             name,
             "all",
-            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+            &SubscriptionSpec::new(&sink.url(&format!("/{name}"))),
         );
     }
     let mut expected: Vec<String> = topics.iter().map(|(name, _)| name.clone()).collect();
@@ -561,7 +561,7 @@ fn events_are_delivered_to_topics_of_namespaces_in_other_shards() {
         let properties = json!({"resourceId": format!("{space}/topics/{name}")});
         let destination =
             json!({"destination": {"endpointType": "NamespaceTopic", "properties": properties}});
-        SubscriptionSpec::of("")
+        SubscriptionSpec::new("")
             .also(&json!({}), &destination)
             .schema("CloudEventSchemaV1_0")
     };

@@ -49,16 +49,16 @@ fn times_that_an_owner_has_set_are_those_of_the_next_owner() {
     // The schedules of Event Grid: nothing is due before the end of the test.
     let mut waiting = Vec::new();
     for (topic, status, spec) in [
-        ("retried", 408, SubscriptionSpec::of(&sink.url("/retried"))),
+        ("retried", 408, SubscriptionSpec::new(&sink.url("/retried"))),
         (
             "suspended",
             404,
-            SubscriptionSpec::of(&sink.url("/suspended")),
+            SubscriptionSpec::new(&sink.url("/suspended")),
         ),
         (
             "ended",
             410,
-            SubscriptionSpec::of(&sink.url("/ended")).also(
+            SubscriptionSpec::new(&sink.url("/ended")).also(
                 &json!({}),
                 &json!({"retryPolicy": {"maxDeliveryAttempts": 30, "eventTimeToLiveInMinutes": 5}}),
             ),
@@ -125,7 +125,7 @@ fn times_that_an_owner_has_set_are_those_of_the_next_owner() {
     // One that is waited for here.
     sink.set("/asked", Behavior::RetryAfter(503, ASKED));
     let key = first.topic("asked", "EventGridSchema");
-    first.subscribe("asked", "hook", &SubscriptionSpec::of(&sink.url("/asked")));
+    first.subscribe("asked", "hook", &SubscriptionSpec::new(&sink.url("/asked")));
     first.publish("asked", &key, &load::body(&["one".to_owned()], "/a"));
     wait_for("its first attempt to fail", LONG, || {
         explain(first, &subscription("asked", "hook"))["state"] == "pending"

@@ -108,7 +108,7 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
     refused(
         &topic,
         json!({"partitionCount": 4}),
-        "is 4; allowed are 1 and 6, the number of shards",
+        "is 4; expected 1 and 6, the number of shards",
     );
     refused(
         &topic.replace("/topics/", "/domains/"),
@@ -142,7 +142,7 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
             "{listed}"
         );
     }
-    nodes[2].subscribe(NAME, "all", &SubscriptionSpec::of(&sink.url("/first")));
+    nodes[2].subscribe(NAME, "all", &SubscriptionSpec::new(&sink.url("/first")));
     let count = usize::from(SHARDS) * 20;
     let first = spread(nodes, &key, "first", count);
     wait_for("the events", LONG, || sink.taken("/first") == count);
@@ -161,7 +161,7 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
     );
 
     // A change of the event subscription holds in every shard once it is answered.
-    nodes[1].subscribe(NAME, "all", &SubscriptionSpec::of(&sink.url("/second")));
+    nodes[1].subscribe(NAME, "all", &SubscriptionSpec::new(&sink.url("/second")));
     spread(nodes, &key, "second", 60);
     wait_for("the events at the new endpoint", LONG, || {
         sink.taken("/second") == 60
@@ -241,7 +241,7 @@ fn a_spread_system_topic_has_the_events_about_topics_of_every_shard() {
     let properties = json!({"partitionCount": SHARDS, "inputSchema": "CloudEventSchemaV1_0"});
     nodes[0].topic_of("server", &properties);
     let created = "Microsoft.EventGrid.SubscriptionCreated";
-    let all = SubscriptionSpec::of(&endpoint.url())
+    let all = SubscriptionSpec::new(&endpoint.url())
         .schema("CloudEventSchemaV1_0")
         .types(&[created]);
     nodes[1].subscribe("server", "all", &all);
@@ -253,7 +253,7 @@ fn a_spread_system_topic_has_the_events_about_topics_of_every_shard() {
         if name != NAME {
             node.topic(name, "EventGridSchema");
         }
-        node.subscribe(name, "all", &SubscriptionSpec::of(&endpoint.url()));
+        node.subscribe(name, "all", &SubscriptionSpec::new(&endpoint.url()));
     }
     wait_for("an event for each", LONG, || {
         endpoint.requests().len() >= names.len()
@@ -301,12 +301,12 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
     nodes[1].subscribe(
         NAME,
         "good",
-        &SubscriptionSpec::of(&sink.url("/good")).webhook("maxRequestsPerSecond", limit),
+        &SubscriptionSpec::new(&sink.url("/good")).webhook("maxRequestsPerSecond", limit),
     );
     nodes[2].subscribe(
         NAME,
         "bad",
-        &SubscriptionSpec::of(&sink.url("/bad")).dead_letters("letters"),
+        &SubscriptionSpec::new(&sink.url("/bad")).dead_letters("letters"),
     );
     sink.set("/bad", Behavior::Answer(400));
     let count = 60;
@@ -454,7 +454,7 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
         }
     }
     let unnamed = nodes[2].admin("GET", &format!("{topic}/events/1"), &Value::Null);
-    let allowed = "shard is missing; allowed is 0 to 5, because each shard of this topic has \
+    let allowed = "shard is missing; expected 0 to 5, because each shard of this topic has \
         sequences of its own";
     let message = unnamed.json()["error"]["message"]
         .as_str()
@@ -584,7 +584,8 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
 
 #[test]
 fn a_spread_topic_takes_events_while_an_owner_is_gone_and_loses_none() {
-    let _rows = shows(&["S004-078"]);
+    let _rows =
+        shows(&["S004-078: Checkpointing takes place per partition within a consumer group."]);
     if !has_nats() {
         return;
     }
@@ -595,7 +596,7 @@ fn a_spread_topic_takes_events_while_an_owner_is_gone_and_loses_none() {
     sharded.cluster.nodes[0].subscribe(
         NAME,
         "all",
-        &SubscriptionSpec::of(&sink.url("/all")).batch(10),
+        &SubscriptionSpec::new(&sink.url("/all")).batch(10),
     );
     let balancer = TcpProxy::start(&sharded.cluster.addresses());
     let mut clients = Clients::new();
@@ -754,7 +755,7 @@ fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_m
     sharded.cluster.nodes[lost].signal("STOP");
     let answer = thread::scope(|scope| {
         let put =
-            scope.spawn(|| node.ask_for(NAME, "all", &SubscriptionSpec::of(&sink.url("/all"))));
+            scope.spawn(|| node.ask_for(NAME, "all", &SubscriptionSpec::new(&sink.url("/all"))));
         // One shard has it, and the others are waited for.
         wait_for("the event subscription in a shard", LONG, || {
             let path = format!("{}/status?shard={near}", subscription(NAME, "all"));

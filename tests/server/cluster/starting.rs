@@ -254,7 +254,7 @@ fn nodes_start_while_one_of_three_nats_servers_is_down_and_check_it_later() {
     let mut cluster = Cluster::start(3, &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
     for node in &mut cluster.nodes {
         node.terminate();

@@ -116,7 +116,7 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
         &["topics", "create", &wide, "--partitions", &partitions],
     )
     .expect("a topic");
-    let hook = |name: &str| SubscriptionSpec::of(&sink.url(&format!("/{name}")));
+    let hook = |name: &str| SubscriptionSpec::new(&sink.url(&format!("/{name}")));
     let balancer = TcpProxy::start(&cluster.addresses());
     let mut clients = Clients::new();
     let mut topics = Vec::new();

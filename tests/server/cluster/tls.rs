@@ -104,7 +104,7 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     cluster.nodes[0].subscribe(
         "orders",
         "taken",
-        &SubscriptionSpec::of(&sink.url("/taken")),
+        &SubscriptionSpec::new(&sink.url("/taken")),
     );
 
     // The owner does not know the authority of one, and the other one does not know the authority
@@ -319,7 +319,7 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
 
     let subscriber = Endpoint::start(vec![answer(200, "", "")]);
     cluster.nodes[0].topic("server", "EventGridSchema");
-    cluster.nodes[0].subscribe("server", "all", &SubscriptionSpec::of(&subscriber.url()));
+    cluster.nodes[0].subscribe("server", "all", &SubscriptionSpec::new(&subscriber.url()));
 
     // The servers of NATS take another authority of clients. The new certificates end within
     // `system_topic.certificate_expiry`.

@@ -39,7 +39,12 @@ fn letters(server: &Server) -> BTreeMap<(String, String), (String, u64, String)>
 
 #[test]
 fn events_whose_locks_or_time_to_live_expire_are_dead_letters() {
-    let _rows = crate::spec::shows(&["S001-006", "S001-007"]);
+    let _rows = crate::spec::shows(&[
+        "S001-006: In pull delivery, an event that the consumer application could not process \
+         before its lock expired is listed as a case in which dead-lettering happens.",
+        "S001-007: In pull delivery, an event that the consumer application could not process \
+         before the retention period expired is dead-lettered.",
+    ]);
     let (mut server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("idle", 1, 10)]);
     let edition = json!({"properties": {"edition": "namespaces"}});
     server.command("PATCH", &format!("{RG}/plant/topics/heat"), &edition);

@@ -30,10 +30,9 @@ use crate::{
         send_within, shared::Shared, unreached_result,
     },
 };
-use gridhook_event::WallTime;
+use gridhook_event::{Event, WallTime};
 use gridhook_policy::outcome::{Failure, RequestResult};
 
-/// Reply codes of AMQP.
 const CONTENT_TOO_LARGE: u16 = 311;
 const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
@@ -214,25 +213,31 @@ type Message = (BasicProperties, Bytes);
 impl Publisher {
     fn encode_messages(&self, batch: &Batch) -> Result<Vec<Message>, RequestError> {
         let message = |event| {
-            let mut headers = FieldTable::default();
-            for (name, value) in self.target.message_headers(event, batch) {
-                if let Ok(name) = ShortString::try_new(name) {
-                    headers.insert(name, AMQPValue::LongString(value.into()));
-                }
-            }
-            let properties = BasicProperties::default()
-                .with_content_type(content_type(self.target.schema).into())
-                .with_delivery_mode(PERSISTENT)
-                .with_message_id(self.target.message_id(event, batch).into())
-                .with_timestamp(batch.wall.since_epoch().as_secs())
-                .with_headers(headers);
-            let properties = match ShortString::try_new(event.event_type()) {
-                Ok(kind) => properties.with_type(kind),
-                Err(_) => properties,
-            };
-            Ok((properties, self.target.delivered_bytes(event)?))
+            Ok((
+                self.properties(event, batch),
+                self.target.delivered_bytes(event)?,
+            ))
         };
         batch.events.iter().map(message).collect()
+    }
+
+    fn properties(&self, event: &Event, batch: &Batch) -> BasicProperties {
+        let mut headers = FieldTable::default();
+        for (name, value) in self.target.message_headers(event, batch) {
+            if let Ok(name) = ShortString::try_new(name) {
+                headers.insert(name, AMQPValue::LongString(value.into()));
+            }
+        }
+        let properties = BasicProperties::default()
+            .with_content_type(content_type(self.target.schema).into())
+            .with_delivery_mode(PERSISTENT)
+            .with_message_id(self.target.message_id(event, batch).into())
+            .with_timestamp(batch.wall.since_epoch().as_secs())
+            .with_headers(headers);
+        match ShortString::try_new(event.event_type()) {
+            Ok(kind) => properties.with_type(kind),
+            Err(_) => properties,
+        }
     }
 
     async fn publish_messages(

@@ -64,10 +64,9 @@ const PARTITION_KEY: &str = "PartitionKey";
 /// How long a request is repeated that the broker did not take.
 const RETRIES_MAX: Duration = Duration::from_secs(2);
 
-/// The pause before the first repetition. It doubles …
+/// The pause before the first repetition. It doubles up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// … up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A producer for the topic.
@@ -113,6 +112,15 @@ struct PartitionPart {
     records: RecordBatch,
     /// The indexes of their events.
     events: Vec<usize>,
+}
+
+fn mark_events(events: Vec<usize>, result: &Result<(), RequestResult>, results: &EventResults) {
+    for event in events {
+        match result {
+            Ok(()) => results.mark_accepted(event),
+            Err(failed) => results.mark_failed(event, failed),
+        }
+    }
 }
 
 /// When a request is made, and how long it may take.
@@ -277,22 +285,13 @@ impl Producer {
             batches.map_err(|error| failure_result(Failure::GenericError, error.to_string()))?;
         // The records have the events now.
         drop(batch);
-        let write = async |(index, part): (usize, PartitionPart)| match self
-            .write(open.partition_id(index), part.records, limit)
-            .await
-        {
-            Ok(()) => part
-                .events
-                .into_iter()
-                .for_each(|event| results.mark_accepted(event)),
-            Err(failed) => part
-                .events
-                .into_iter()
-                .for_each(|event| results.mark_failed(event, &failed)),
-        };
+        let writes = batches.into_iter().map(async |(index, part)| {
+            let written = self.write(open.partition_id(index), part.records, limit);
+            mark_events(part.events, &written.await, results);
+        });
         // To the end, although one of them fails: records that arrive after the request was
         // repeated would be out of order.
-        join_all(batches.into_iter().map(write)).await;
+        join_all(writes).await;
         Ok(())
     }
 

@@ -116,7 +116,6 @@ impl Credentials {
     }
 }
 
-/// How the client authenticates.
 pub(super) enum Login {
     /// Credentials of the settings; [`None`]: no authentication.
     Fixed(Option<Credentials>),

@@ -97,7 +97,6 @@ pub(super) enum ProtocolError {
     Malformed(&'static str),
 }
 
-/// A kind of request.
 pub(super) struct Api {
     pub(super) key: i16,
     pub(super) name: &'static str,

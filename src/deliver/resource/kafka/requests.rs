@@ -200,7 +200,6 @@ impl Request for InitProducerId {
 pub(super) struct Produce<'a> {
     pub(super) topic: &'a str,
     pub(super) partition: i32,
-    /// The encoded records.
     pub(super) batch: &'a [u8],
 }
 

@@ -53,7 +53,6 @@ impl Session {
     }
 }
 
-/// Headers of records, encoded.
 #[derive(Default)]
 pub(super) struct RecordHeaders {
     bytes: Vec<u8>,

@@ -23,7 +23,7 @@ use crate::{
         result_of, send_within, shared::Shared, unreached_result,
     },
 };
-use gridhook_event::WallTime;
+use gridhook_event::{Event, WallTime};
 use gridhook_policy::outcome::{Failure, RequestResult};
 
 /// JetStream's error for a message that is larger than the stream takes.
@@ -144,16 +144,24 @@ struct Publisher {
 
 impl Publisher {
     fn encode_messages(&self, batch: &Batch) -> Result<Vec<OutgoingMessage>, RequestError> {
-        let message = |event| {
-            let mut message = OutgoingMessage::new(self.target.delivered_bytes(event)?);
-            message.add_header("Nats-Msg-Id", &self.target.message_id(event, batch));
-            message.add_header("content-type", content_type(self.target.schema));
-            for (name, value) in self.target.message_headers(event, batch) {
-                message.add_header(&name, &value);
-            }
-            Ok(message)
-        };
-        batch.events.iter().map(message).collect()
+        let events = batch.events.iter();
+        events
+            .map(|event| self.encode_message(event, batch))
+            .collect()
+    }
+
+    fn encode_message(
+        &self,
+        event: &Event,
+        batch: &Batch,
+    ) -> Result<OutgoingMessage, RequestError> {
+        let mut message = OutgoingMessage::new(self.target.delivered_bytes(event)?);
+        message.add_header("Nats-Msg-Id", &self.target.message_id(event, batch));
+        message.add_header("content-type", content_type(self.target.schema));
+        for (name, value) in self.target.message_headers(event, batch) {
+            message.add_header(&name, &value);
+        }
+        Ok(message)
     }
 
     async fn publish_messages(

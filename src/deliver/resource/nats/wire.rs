@@ -37,7 +37,6 @@ const PORT: u16 = 4222;
 /// The status of a message that nobody received.
 const NO_RESPONDERS: &str = "503";
 
-/// How the client authenticates.
 #[derive(Clone)]
 pub(super) enum Login {
     None,

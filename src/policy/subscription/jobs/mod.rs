@@ -306,10 +306,10 @@ impl Jobs {
     /// returns them as they end.
     fn take_ended(&mut self, lanes: &[Lane], now: Timestamp) -> Vec<Job> {
         let is_over = |job: &Job| job.counters.pending == 0 && !has_more(job);
-        let ended = self.list.extract_if(.., |running| {
+        let finished_jobs = self.list.extract_if(.., |running| {
             !lanes.contains(&running.job.lane) && is_over(&running.job)
         });
-        ended
+        finished_jobs
             .map(|RunningJob { job, .. }| end_job(job, now))
             .collect()
     }

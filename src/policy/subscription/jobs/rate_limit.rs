@@ -35,7 +35,6 @@ impl RateLimit {
         self.bucket.opens_at(events, self.rate, now)
     }
 
-    /// Notes that events leave.
     pub(super) fn take_events(&mut self, events: usize, now: Timestamp) {
         self.bucket.take_tokens(events as f64, self.rate, now);
     }

@@ -75,24 +75,23 @@ impl Recovery {
             pending,
             event,
         } = fetched;
-        let mut wanted = self.wanted.iter().take(FETCH);
-        let Some(index) = wanted.position(|wanted| *wanted == (lane, seq)) else {
+        let mut requests = self.wanted.iter().take(FETCH);
+        let Some(index) = requests.position(|request| *request == (lane, seq)) else {
             return;
         };
         self.wanted.remove(index);
         let key = event
             .as_ref()
             .and_then(|event| order.and_then(|order| order.hash(event)));
-        let found = FoundPending {
+        let pending = FoundPending {
             lane,
             key,
             appended: event.map(|event| event.appended).unwrap_or_default(),
             pending,
         };
-        self.found.insert(seq, found);
+        self.found.insert(seq, pending);
     }
 
-    /// Whether all is read.
     pub(super) fn is_read(&self) -> bool {
         self.from.is_none() && self.wanted.is_empty() && !self.asked
     }
@@ -142,7 +141,6 @@ impl Ordering {
         }
     }
 
-    /// What recovery asks next.
     pub(in crate::subscription) fn next_recovery_effect(&mut self) -> Option<Effect> {
         let recovery = self.recovery.as_mut()?;
         if recovery.asked || recovery.is_read() {

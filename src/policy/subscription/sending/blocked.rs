@@ -39,13 +39,13 @@ impl Sending {
         clients: &PullClients,
         now: Timestamp,
     ) -> Option<Blocked> {
-        let blocked = if settlement.is_pulled() {
+        let reason = if settlement.is_pulled() {
             self.blocks_clients(settlement, clients)
         } else {
             self.blocks_requests(settlement, now)
         };
         let is_ahead = settlement.pending_write().is_ahead();
-        blocked
+        reason
             .or_else(|| settlement.is_recovering().then_some(Blocked::Recovery))
             .or_else(|| is_ahead.then_some(Blocked::Write))
     }

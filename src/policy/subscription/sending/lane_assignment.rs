@@ -40,7 +40,6 @@ pub(super) struct ExpiryScan {
 }
 
 impl ExpiryScan {
-    /// Nothing is known yet.
     pub(in crate::subscription) fn for_health(health: Health) -> Self {
         let was_healthy = matches!(health, Health::Healthy { .. });
         Self {
@@ -58,7 +57,6 @@ impl ExpiryScan {
         self.was_open && self.was_healthy && !self.wanted
     }
 
-    /// Starts a new check.
     pub(in crate::subscription) fn restart_scan(&mut self) {
         (self.wanted, self.due) = (true, None);
     }

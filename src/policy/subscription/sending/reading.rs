@@ -118,10 +118,10 @@ pub(in crate::subscription) fn on_fetched(
     let mut remaining_events: Vec<Option<WantedEvent>> =
         wanted_events.into_iter().map(Some).collect();
     for fetched in fetched {
-        let wanted = indexes
+        let request = indexes
             .get(&(fetched.lane, fetched.seq))
             .and_then(|index| remaining_events.get_mut(*index)?.take());
-        if let Some(WantedEvent { due, .. }) = wanted {
+        if let Some(WantedEvent { due, .. }) = request {
             take_fetched(settlement, clients, fetched, due, now);
         }
     }

@@ -183,8 +183,8 @@ impl Sending {
         now: Timestamp,
         jitter: Jitter,
     ) {
-        let aborted = RequestResult::from_outcome(Outcome::Aborted);
-        self.finish_request(settlement, id, &aborted, true, now, jitter);
+        let result = RequestResult::from_outcome(Outcome::Aborted);
+        self.finish_request(settlement, id, &result, true, now, jitter);
     }
 
     pub(in crate::subscription) fn on_quarantine(

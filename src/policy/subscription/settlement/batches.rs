@@ -112,7 +112,7 @@ impl Settlement {
             return batch;
         }
         let mut given_up: HashSet<OrderHash> = HashSet::new();
-        let mut prepared = Vec::with_capacity(batch.len());
+        let mut items = Vec::with_capacity(batch.len());
         for ready in batch {
             if self.is_expired(&ready, now) {
                 given_up.extend(ready.order);
@@ -123,9 +123,9 @@ impl Settlement {
                 given_up.extend(ready.order);
                 self.fail_transformation(ready.item, reason.clone(), now);
             } else {
-                prepared.push(ready);
+                items.push(ready);
             }
         }
-        prepared
+        items
     }
 }

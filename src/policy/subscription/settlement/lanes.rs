@@ -66,8 +66,8 @@ impl Settlement {
             }
             Some(_) | None => lane.take_batch(limits, |_| Turn::Go),
         };
-        let skipped = lane.drain_skipped(batch.len() + aside.len());
-        self.count_skipped(name, skipped, now);
+        let skip_count = lane.drain_skipped(batch.len() + aside.len());
+        self.count_skipped(name, skip_count, now);
         if let Some(ordering) = &mut self.ordering {
             for (ready, key) in batch.iter().filter_map(|ready| Some((ready, ready.order?))) {
                 ordering.mark_in_flight(ready.item.seq, key);
@@ -138,7 +138,6 @@ impl Settlement {
         self.queues.forget_ready_jobs(|_| true);
     }
 
-    /// Drops all ready events.
     pub(in crate::subscription) fn release_memory(&mut self) {
         self.log.release_memory();
         self.queues.release_memory();

@@ -53,7 +53,6 @@ pub(super) struct Settlement {
     expiry_paused: bool,
 }
 
-/// What a subscription recovers.
 pub(super) struct Recovered {
     pub(super) settings: Arc<SubscriptionSettings>,
     pub(super) log: LogReading,

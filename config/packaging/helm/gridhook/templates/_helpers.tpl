@@ -172,7 +172,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 {{- if .Values.cluster.enabled }}
 {{- if not .Values.cluster.nats.urls }}
-{{- fail "cluster.nats.urls is empty; allowed are the addresses of NATS servers" }}
+{{- fail "cluster.nats.urls is empty; expected the addresses of NATS servers" }}
 {{- end }}
 {{- if gt (len (include "gridhook.fullname" .)) 29 }}
 {{- fail (printf "the name %s is too long for the nodes of a cluster; set fullnameOverride to 29 characters or less" (include "gridhook.fullname" .)) }}
@@ -182,6 +182,6 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- fail "settings.metrics.token would be readable in the pod's specification; use the key metrics-token of the Secret instead" }}
 {{- end }}
 {{- if and .Values.ingress.enabled (not .Values.ingress.host) }}
-{{- fail "ingress.host is empty; allowed is the host name of the ingress" }}
+{{- fail "ingress.host is empty; expected the host name of the ingress" }}
 {{- end }}
 {{- end }}
