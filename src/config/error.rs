@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::SettingOrigin;
+use gridhook_policy::edition::InvalidEdition;
 
 /// The settings are invalid; nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -46,13 +47,32 @@ pub enum Error {
     #[error("{} settings cannot be used:\n  {}", .0.len(), .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
     Several(Vec<Error>),
     /// An edition is invalid.
-    #[error("{origin}: {what}")]
+    #[error("{origin}: {error}")]
     Edition {
         /// The edition's file.
         origin: String,
-        /// The error, and what is allowed.
-        what: String,
+        error: Box<EditionError>,
     },
+}
+
+/// What is wrong with the text of an edition.
+#[derive(Debug, thiserror::Error)]
+pub enum EditionError {
+    #[error("{}", .0.to_string().trim_end())]
+    Syntax(#[from] toml::de::Error),
+    /// It cannot be joined with its base.
+    #[error(transparent)]
+    Join(#[from] toml::ser::Error),
+    /// A key that is joined with the base.
+    #[error("{}: {}", .0.path(), .0.inner().message())]
+    Key(#[from] serde_path_to_error::Error<toml::de::Error>),
+    #[error("base is {base}; allowed are the editions of the program: {}", .allowed.join(", "))]
+    Base {
+        base: toml::Value,
+        allowed: Vec<String>,
+    },
+    #[error(transparent)]
+    Invalid(#[from] InvalidEdition),
 }
 
 /// The similar keys, or the allowed ones.
