@@ -36,7 +36,10 @@ fn a_resource_has_a_short_and_a_full_name() {
 fn a_wrong_resource_name_lists_the_allowed_forms() {
     for named in ["", "/", "a/b", "domains/shop/eu", "subscriptions/a"] {
         let error = named.parse::<ResourceName>().expect_err(named);
-        assert!(error.contains("domains/NAME/topics/NAME"), "{error}");
+        assert!(
+            error.to_string().contains("domains/NAME/topics/NAME"),
+            "{error}"
+        );
     }
 }
 

@@ -31,7 +31,7 @@ fn resolve(text: &str, is_json: bool, parameters: &[(&str, &str)]) -> String {
                 .collect::<Vec<_>>()
                 .join("\n")
         }
-        Err(error) => error,
+        Err(error) => error.to_string(),
     }
     .replace(
         "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid",
@@ -501,13 +501,13 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
     let text = resolve(given, true, &[("least", "18446744073709551617")]);
     assert_eq!(
         text,
-        format!("the parameter 'least': is 18446744073709551617, {why}")
+        format!("the parameter 'least' (int): is 18446744073709551617, {why}")
     );
 }
 
 /// The content of a template of the tests, with these parameters, if foreign resources are left
 /// out.
-fn left_out(name: &str) -> Result<declared::Declared, String> {
+fn left_out(name: &str) -> Result<declared::Declared, declared::DeclarationError> {
     let path = format!(
         "{}/tests/data/templates/{name}.json",
         env!("CARGO_MANIFEST_DIR")
@@ -552,7 +552,7 @@ fn foreign_resources_are_refused_or_left_out_with_a_reason() {
         Microsoft.EventGrid/eventSubscriptions: its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no events here
         Microsoft.EventGrid/eventSubscriptions: its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no events here"#]].assert_eq(&reasons.join("\n"));
     // What refers to a foreign resource cannot be left out.
-    expect!["/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/topic-p6taaydrzzvxo/providers/Microsoft.EventGrid/eventSubscriptions/to-flow needs listCallbackUrl of /subscriptions/local/resourcegroups/dev/providers/microsoft.logic/workflows/flow-p6taaydrzzvxo/triggers/manual, a resource that this server does not have; replace the expression by a parameter"].assert_eq(&left_out("workflow").expect_err("a callback"));
+    expect!["/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/topic-p6taaydrzzvxo/providers/Microsoft.EventGrid/eventSubscriptions/to-flow needs listCallbackUrl of /subscriptions/local/resourcegroups/dev/providers/microsoft.logic/workflows/flow-p6taaydrzzvxo/triggers/manual, a resource that this server does not have; replace the expression by a parameter"].assert_eq(&left_out("workflow").expect_err("a callback").to_string());
     let path = format!(
         "{}/tests/data/templates/system.json",
         env!("CARGO_MANIFEST_DIR")

@@ -99,7 +99,8 @@ fn refuses(change: impl FnOnce(&mut Edition), expected: Expect) {
     expected.assert_eq(
         &edition
             .validate()
-            .expect_err("an edition that cannot be followed"),
+            .expect_err("an edition that cannot be followed")
+            .to_string(),
     );
 }
 

@@ -91,7 +91,7 @@ fn build_plan(
     let rate = check_range("rate", body.rate.unwrap_or(0.01), 0.000_001..=most)?;
     let share = |text: &String| {
         EndpointModel::parse_share(text, rate)
-            .map_err(|problem| InvalidRequest::new("models", problem))
+            .map_err(|error| InvalidRequest::new("models", error.to_string()))
     };
     let shares = match body.models.as_slice() {
         [] => EndpointModel::practical_mix(rate).to_vec(),

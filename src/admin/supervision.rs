@@ -83,7 +83,7 @@ pub(crate) fn sum_ends(ends: &EndsView) -> u64 {
     ends.panicked + ends.killed + ends.stopped + ends.orphaned
 }
 
-pub(crate) fn add_ends(ends: &mut EndsView, other: &EndsView) {
+fn add_ends(ends: &mut EndsView, other: &EndsView) {
     // Each field by name: a new one does not compile without being added.
     let EndsView {
         panicked,

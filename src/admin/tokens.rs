@@ -20,7 +20,7 @@ use gridhook_api::token::{Token, TokenBody, TokenList};
 use gridhook_dashboard as dashboard;
 use gridhook_engine::control::tokens::{self, PREFIX};
 use gridhook_event::Timestamp;
-use gridhook_record::token::{Scope, TokenRecord, TokenRole};
+use gridhook_record::token::{InvalidGrant, Scope, TokenRecord, TokenRole};
 
 /// 256 bits cannot be guessed.
 const SECRET_BYTES: usize = 32;
@@ -152,7 +152,7 @@ fn parse_roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
     for role in given {
         let role = role
             .parse()
-            .map_err(|problem: String| InvalidRequest::new("roles", problem))?;
+            .map_err(|error: InvalidGrant| InvalidRequest::new("roles", error.to_string()))?;
         if !roles.contains(&role) {
             roles.push(role);
         }
@@ -174,7 +174,11 @@ fn parse_scopes(given: &[String]) -> Result<Vec<Scope>, InvalidRequest> {
     }
     given
         .iter()
-        .map(|scope| scope.parse().map_err(invalid))
+        .map(|scope| {
+            scope
+                .parse()
+                .map_err(|error: InvalidGrant| invalid(error.to_string()))
+        })
         .collect()
 }
 

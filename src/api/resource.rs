@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{RefOr, Schema},
+};
 
 use gridhook_record::subscription::IdentityType;
 
@@ -57,6 +60,26 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for ReadOnly<T> {
         let value = Value::deserialize(deserializer)?;
         Ok(Self(T::deserialize(value).ok()))
     }
+}
+
+/// The names of the properties of a type: those that a request sets, and those that only the server
+/// sets.
+pub fn property_keys<T: PartialSchema>() -> (Vec<String>, Vec<String>) {
+    let RefOr::T(Schema::Object(object)) = T::schema() else {
+        return (Vec::new(), Vec::new());
+    };
+    let is_settable = |schema: &RefOr<Schema>| match schema {
+        RefOr::T(Schema::Object(property)) => property.read_only != Some(true),
+        RefOr::T(_) | RefOr::Ref(_) => true,
+    };
+    let (settable, read_only): (Vec<_>, Vec<_>) = object
+        .properties
+        .into_iter()
+        .partition(|(_, schema)| is_settable(schema));
+    let names = |properties: Vec<(String, RefOr<Schema>)>| {
+        properties.into_iter().map(|(name, _)| name).collect()
+    };
+    (names(settable), names(read_only))
 }
 
 /// What every resource has, for commands that need no more.

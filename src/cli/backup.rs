@@ -213,7 +213,8 @@ impl Backup {
 
 /// Opens a destination to read from it.
 fn open(backup: &config::Backup, url: Option<&str>) -> Result<Repository, BackupCommandError> {
-    let found = backup_destination(backup, url).map_err(BackupCommandError::Destination)?;
+    let found = backup_destination(backup, url)
+        .map_err(|error| BackupCommandError::Destination(error.to_string()))?;
     let missing = || {
         BackupCommandError::Destination(
             "no address was given, and backup.store.url has none".to_owned(),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use awc::{Client, http::StatusCode};
+use awc::{Client, error::PayloadError, http::StatusCode};
 use serde_json::json;
 use url::Url;
 
@@ -50,6 +50,17 @@ impl From<HealthCheckView> for CommandOutcome {
     }
 }
 
+/// Why the state of the server is not known.
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    #[error(transparent)]
+    Unreachable(#[from] ClientError),
+    #[error("{server}: {error}")]
+    Body { server: Url, error: PayloadError },
+    #[error("{server}: {status}, and the response is not from gridhook")]
+    Foreign { server: Url, status: StatusCode },
+}
+
 impl Health {
     /// Runs the check. Needs a running actix system.
     ///
@@ -60,7 +71,7 @@ impl Health {
         let (is_healthy, text) =
             match tokio::time::timeout(self.wait, self.probe_server(&server, &client)).await {
                 Ok(Ok(result)) => result,
-                Ok(Err(error)) => (false, error),
+                Ok(Err(error)) => (false, error.to_string()),
                 Err(_) => (
                     false,
                     format!("{server}: no response within {:?}", self.wait),
@@ -73,16 +84,20 @@ impl Health {
         Ok(HealthCheckView { is_healthy, text })
     }
 
-    async fn probe_server(&self, server: &Url, client: &Client) -> Result<(bool, String), String> {
+    async fn probe_server(
+        &self,
+        server: &Url,
+        client: &Client,
+    ) -> Result<(bool, String), ProbeError> {
         let path = if self.live { "healthz" } else { "readyz" };
         let url = format!("{}/{path}", server.as_str().trim_end_matches('/'));
         let result = client.get(url).send().await;
-        let mut response = result.map_err(|error| not_reached(server, &error).to_string())?;
+        let mut response = result.map_err(|error| not_reached(server, &error))?;
         let status = response.status();
-        let body = response
-            .body()
-            .await
-            .map_err(|error| format!("{server}: {error}"))?;
+        let body = response.body().await.map_err(|error| ProbeError::Body {
+            server: server.clone(),
+            error,
+        })?;
         let state = if self.live {
             serde_json::from_slice::<Liveness>(&body).map(|_| "alive".to_owned())
         } else {
@@ -94,8 +109,10 @@ impl Health {
             };
             serde_json::from_slice::<Readiness>(&body).map(state)
         };
-        let text = state
-            .map_err(|_| format!("{server}: {status}, and the response is not from gridhook"))?;
+        let text = state.map_err(|_| ProbeError::Foreign {
+            server: server.clone(),
+            status,
+        })?;
         Ok((status == StatusCode::OK, text))
     }
 }

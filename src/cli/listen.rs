@@ -24,7 +24,7 @@ use super::{
     format::count_with_noun,
     output::{CommandError, OutputArgs},
     print::{self, PipeState},
-    value::{parse_address, parse_duration, whole_number},
+    value::{ValueError, parse_address, parse_duration, whole_number},
 };
 use gridhook_clock::Clock;
 use gridhook_escape as escape;
@@ -368,8 +368,8 @@ fn text_or_dash(text: &str) -> String {
     }
 }
 
-fn parse_status(text: &str) -> Result<StatusCode, String> {
+fn parse_status(text: &str) -> Result<StatusCode, ValueError> {
     let read = text.parse().ok().filter(|code| (200..=599).contains(code));
     let code = read.and_then(|code| StatusCode::from_u16(code).ok());
-    code.ok_or_else(|| "allowed is a status from 200 to 599".to_owned())
+    code.ok_or(ValueError::Status)
 }

@@ -36,7 +36,7 @@ use crate::{
     http,
     output::{CommandError, OutputArgs},
     suggestion,
-    value::{positive_size, whole_number},
+    value::{ValueError, positive_size, whole_number},
 };
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
@@ -89,15 +89,13 @@ enum PublishTarget {
 }
 
 impl FromStr for PublishTarget {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if text.starts_with("http://") || text.starts_with("https://") {
-            let allowed = || {
-                "allowed is a full URL, such as https://example.com/topics/orders/api/events"
-                    .to_owned()
-            };
-            return Url::parse(text).map(Self::Url).map_err(|_| allowed());
+            return Url::parse(text)
+                .map(Self::Url)
+                .map_err(|_| ValueError::PublishUrl);
         }
         text.parse().map(Self::Resource)
     }

@@ -21,7 +21,9 @@ use gridhook_config as config;
 use gridhook_config::{Config, Policy};
 use gridhook_event::Timestamp;
 use gridhook_simulate as simulate;
-use gridhook_simulate::{EVENTS_MAX, EndpointModel, SimulationPlan, SimulationReport};
+use gridhook_simulate::{
+    EVENTS_MAX, EndpointModel, InvalidModel, SimulationPlan, SimulationReport,
+};
 
 /// The flags of `simulate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -171,9 +173,9 @@ impl Simulate {
             return Ok(EndpointModel::practical_mix(rate).to_vec());
         }
         let read = |text: &String| {
-            let wrong = |what| SimulateError::Flag {
+            let wrong = |error: InvalidModel| SimulateError::Flag {
                 flag: "--model",
-                what,
+                what: error.to_string(),
             };
             EndpointModel::parse_share(text, rate).map_err(wrong)
         };

@@ -16,7 +16,7 @@ use super::{
     print::{self, PipeState},
     top::screen::{Keyboard, is_terminal},
     trace::covered_events,
-    value::whole_number,
+    value::{ValueError, whole_number},
 };
 use gridhook_api::{
     ledger::LineView,
@@ -155,7 +155,7 @@ impl TailCommand {
         };
         let of = |text: &str| {
             text.parse::<ResourceName>()
-                .map_err(client::ClientError::Input)
+                .map_err(|error: ValueError| client::ClientError::Input(error.to_string()))
         };
         if let Ok(topic) = text.parse::<ResourceName>()
             && !text.to_ascii_lowercase().contains("/eventsubscriptions/")

@@ -2,17 +2,17 @@
 
 use jiff::{civil::Date, tz::TimeZone};
 
-use super::value::read_duration;
+use super::value::{ValueError, read_duration};
 use gridhook_clock::Clock;
 use gridhook_event::parse_instant;
 
 /// A time in the past: `1h` is an hour ago.
-pub(super) fn parse_past(text: &str) -> Result<String, String> {
+pub(super) fn parse_past(text: &str) -> Result<String, ValueError> {
     read(text, "an age", |now, span| now.checked_sub(span))
 }
 
 /// A time in the future: `7d` is a week from now.
-pub(super) fn parse_future(text: &str) -> Result<String, String> {
+pub(super) fn parse_future(text: &str) -> Result<String, ValueError> {
     read(text, "a duration from now", |now, span| {
         now.checked_add(span)
     })
@@ -21,15 +21,10 @@ pub(super) fn parse_future(text: &str) -> Result<String, String> {
 /// The time in the form that the server reads, in UTC.
 fn read(
     text: &str,
-    relative: &str,
+    relative: &'static str,
     from: impl Fn(jiff::Timestamp, jiff::SignedDuration) -> Result<jiff::Timestamp, jiff::Error>,
-) -> Result<String, String> {
-    let allowed = || {
-        format!(
-            "allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or \
-             {relative} such as 90m or 7d"
-        )
-    };
+) -> Result<String, ValueError> {
+    let refusal = ValueError::Time { relative };
     if let Some(at) = parse_instant(text) {
         return Ok(at.to_string());
     }
@@ -42,16 +37,16 @@ fn read(
         return day
             .to_zoned(TimeZone::UTC)
             .map(|at| at.timestamp().to_string())
-            .map_err(|_| allowed());
+            .map_err(|_| refusal);
     }
     let now = i64::try_from(Clock::system().now().0)
         .ok()
         .and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
     let span = read_duration(text).and_then(|span| jiff::SignedDuration::try_from(span).ok());
     let (Some(now), Some(span)) = (now, span) else {
-        return Err(allowed());
+        return Err(refusal);
     };
     from(now, span)
         .map(|at| at.to_string())
-        .map_err(|_| allowed())
+        .map_err(|_| refusal)
 }

@@ -10,6 +10,7 @@ use super::{
     output::TextTable,
     prompt,
     time::parse_future,
+    value::ValueError,
 };
 use gridhook_api::token::{Token, TokenBody, TokenList, TokenRole};
 
@@ -34,7 +35,7 @@ enum TokensCommand {
         /// Name of the token
         name: String,
         /// Roles: publish, consume, portal, read, operate, admin
-        #[arg(long, value_name = "ROLE", required = true, value_delimiter = ',', value_parser = role)]
+        #[arg(long, value_name = "ROLE", required = true, value_delimiter = ',', value_parser = parse_role)]
         role: Vec<TokenRole>,
         /// Limit the token to resources, such as topics/orders, domains/shop/topics/* or
         /// labels/team=shop [default: all]
@@ -63,9 +64,8 @@ enum TokensCommand {
     },
 }
 
-fn role(text: &str) -> Result<TokenRole, String> {
-    let names = TokenRole::ALL.map(TokenRole::name).join(", ");
-    text.parse().map_err(|_| format!("allowed are {names}"))
+fn parse_role(text: &str) -> Result<TokenRole, ValueError> {
+    text.parse().map_err(|_| ValueError::Role)
 }
 
 impl Tokens {

@@ -9,10 +9,69 @@ use std::{
 use bytesize::ByteSize;
 use humantime_serde::re::humantime;
 
+use super::client::DEFAULT_SERVER;
+use gridhook_api::token::TokenRole;
+
+/// What a flag allows; clap writes the flag and its value before it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ValueError {
+    #[error("allowed is a whole number from {0} to {1}")]
+    WholeNumber(u64, u64),
+    #[error("allowed is a whole number of {0} or more")]
+    WholeNumberMin(u64),
+    #[error("allowed is a number from {0} to {1}")]
+    Number(f64, f64),
+    #[error("allowed is a number above 0, such as 50 or 0.5")]
+    Rate,
+    #[error("allowed is a duration such as 500ms, 30s, 90m or PT90M")]
+    Duration,
+    #[error("allowed is a duration above 0s, such as 500ms or 30s")]
+    PositiveDuration,
+    #[error("allowed is a duration from 500ms to 30s")]
+    Interval,
+    #[error("allowed are off and a duration in whole seconds, such as 10m or PT10M")]
+    DuplicateWindow,
+    #[error("allowed are whole seconds, such as 60s or 5m")]
+    Seconds,
+    #[error("allowed are whole minutes, such as 90m or 24h")]
+    Minutes,
+    #[error(
+        "allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or {relative} \
+         such as 90m or 7d"
+    )]
+    Time { relative: &'static str },
+    #[error("allowed is a step such as 1h or -1h")]
+    ClockStep,
+    #[error("allowed is an IP address and a port, such as 127.0.0.1:9090 or [::1]:9090")]
+    Address,
+    #[error("allowed is a size of 1 B or more, such as 512 KiB or 1 MiB")]
+    Size,
+    #[error("allowed is NAME=VALUE")]
+    Pair,
+    #[error("allowed is a status from 200 to 599")]
+    Status,
+    #[error("allowed are {}", TokenRole::ALL.map(TokenRole::name).join(", "))]
+    Role,
+    #[error("allowed is a URL that begins with http:// or https://, such as {example}")]
+    ServerUrl { example: String },
+    #[error(
+        "allowed is a URL that begins with http:// or https://, such as {DEFAULT_SERVER}, without \
+         user, query or fragment"
+    )]
+    ServerUrlParts,
+    #[error("allowed is a full URL, such as https://example.com/topics/orders/api/events")]
+    PublishUrl,
+    #[error(
+        "allowed are NAME (a topic), domains/NAME, domains/NAME/topics/NAME, the same with \
+         namespaces/, or a full resource id that begins with /subscriptions/"
+    )]
+    ResourceName,
+}
+
 /// A whole number within `range`.
 pub(super) fn whole_number<T: TryFrom<u64>>(
     range: impl RangeBounds<u64>,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+) -> impl Fn(&str) -> Result<T, ValueError> + Clone + Send + Sync + 'static {
     let start = range.start_bound().cloned();
     let end = range.end_bound().cloned();
     move |text| {
@@ -22,14 +81,12 @@ pub(super) fn whole_number<T: TryFrom<u64>>(
             .filter(|number| (start, end).contains(number));
         number
             .and_then(|number| T::try_from(number).ok())
-            .ok_or_else(|| match (start, end) {
+            .ok_or(match (start, end) {
                 (Bound::Included(start), Bound::Included(end)) => {
-                    format!("allowed is a whole number from {start} to {end}")
+                    ValueError::WholeNumber(start, end)
                 }
-                (Bound::Included(start), _) => {
-                    format!("allowed is a whole number of {start} or more")
-                }
-                (_, _) => "allowed is a whole number of 0 or more".to_owned(),
+                (Bound::Included(start), _) => ValueError::WholeNumberMin(start),
+                (_, _) => ValueError::WholeNumberMin(0),
             })
     }
 }
@@ -37,59 +94,52 @@ pub(super) fn whole_number<T: TryFrom<u64>>(
 /// A number within `range`, also a fraction.
 pub(super) fn number_within(
     range: RangeInclusive<f64>,
-) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+) -> impl Fn(&str) -> Result<f64, ValueError> + Clone + Send + Sync + 'static {
     move |text| {
         let number = text
             .parse::<f64>()
             .ok()
             .filter(|number| range.contains(number));
-        number.ok_or_else(|| {
-            format!(
-                "allowed is a number from {} to {}",
-                range.start(),
-                range.end()
-            )
-        })
+        number.ok_or(ValueError::Number(*range.start(), *range.end()))
     }
 }
 
 /// Events per second.
-pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
+pub(super) fn parse_rate(text: &str) -> Result<f64, ValueError> {
     let rate = text
         .parse::<f64>()
         .ok()
         .filter(|rate| rate.is_finite() && *rate > 0.0);
-    rate.ok_or_else(|| "allowed is a number above 0, such as 50 or 0.5".to_owned())
+    rate.ok_or(ValueError::Rate)
 }
 
 /// A duration with a unit, or in ISO 8601.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    read_duration(text)
-        .ok_or_else(|| "allowed is a duration such as 500ms, 30s, 90m or PT90M".to_owned())
+pub(super) fn parse_duration(text: &str) -> Result<Duration, ValueError> {
+    read_duration(text).ok_or(ValueError::Duration)
 }
 
 /// A duration above zero.
-pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn positive_duration(text: &str) -> Result<Duration, ValueError> {
     let duration = read_duration(text).filter(|duration| !duration.is_zero());
-    duration.ok_or_else(|| "allowed is a duration above 0s, such as 500ms or 30s".to_owned())
+    duration.ok_or(ValueError::PositiveDuration)
 }
 
 /// Seconds, for what the control plane counts in seconds.
-pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<u64, ValueError> {
     let duration = read_duration(text).filter(|duration| duration.subsec_nanos() == 0);
     duration
         .map(|duration| duration.as_secs())
-        .ok_or_else(|| "allowed are whole seconds, such as 60s or 5m".to_owned())
+        .ok_or(ValueError::Seconds)
 }
 
 /// Minutes, for what Event Grid counts in minutes.
-pub(super) fn parse_minutes(text: &str) -> Result<u64, String> {
+pub(super) fn parse_minutes(text: &str) -> Result<u64, ValueError> {
     let seconds = parse_seconds(text)
         .ok()
         .filter(|seconds| seconds.is_multiple_of(60));
     seconds
         .map(|seconds| seconds / 60)
-        .ok_or_else(|| "allowed are whole minutes, such as 90m or 24h".to_owned())
+        .ok_or(ValueError::Minutes)
 }
 
 /// Reads a duration as `90m` or as `PT90M`.
@@ -106,18 +156,15 @@ pub(super) fn read_duration(text: &str) -> Option<Duration> {
 }
 
 /// An address to listen on.
-pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "allowed is an IP address and a port, such as 127.0.0.1:9090 or [::1]:9090".to_owned()
-    })
+pub(super) fn parse_address(text: &str) -> Result<SocketAddr, ValueError> {
+    text.parse().map_err(|_| ValueError::Address)
 }
 
 /// A number of bytes above zero.
-pub(super) fn positive_size(text: &str) -> Result<ByteSize, String> {
+pub(super) fn positive_size(text: &str) -> Result<ByteSize, ValueError> {
     let parse_size = text
         .parse::<ByteSize>()
         .ok()
         .filter(|size| size.as_u64() > 0);
-    parse_size
-        .ok_or_else(|| "allowed is a size of 1 B or more, such as 512 KiB or 1 MiB".to_owned())
+    parse_size.ok_or(ValueError::Size)
 }

@@ -13,7 +13,7 @@ use std::{
 
 use toml::{Table, Value};
 
-use crate::Error;
+use crate::{Error, error::EditionError};
 use gridhook_policy::edition::Edition;
 
 /// The built-in editions, by name.
@@ -93,9 +93,9 @@ impl Editions {
     }
 
     fn parse_edition(&self, origin: &str, text: &str) -> Result<Arc<Edition>, Error> {
-        let mut edition = read(text).map_err(|what| Error::Edition {
+        let mut edition = read(text).map_err(|error| Error::Edition {
             origin: origin.to_owned(),
-            what,
+            error: Box::new(error),
         })?;
         edition.probation.after_failures = self
             .after_failures
@@ -133,16 +133,14 @@ fn unreadable_file(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Unreadable { path, error }
 }
 
-fn read(text: &str) -> Result<Edition, String> {
+fn read(text: &str) -> Result<Edition, EditionError> {
     let edition: Edition = match split_base(text)? {
         // Read from the text itself, so that an error has its line.
-        None => toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?,
+        None => toml::from_str(text)?,
         // Through text: keys that are numbers can be read from TOML, not from a table.
         Some(table) => {
-            let text = toml::to_string(&table).map_err(|error| error.to_string())?;
-            let from = toml::Deserializer::parse(&text).map_err(|error| error.to_string())?;
-            serde_path_to_error::deserialize(from)
-                .map_err(|error| format!("{}: {}", error.path(), error.inner().message()))?
+            let text = toml::to_string(&table)?;
+            serde_path_to_error::deserialize(toml::Deserializer::parse(&text)?)?
         }
     };
     edition.validate()?;
@@ -150,10 +148,8 @@ fn read(text: &str) -> Result<Edition, String> {
 }
 
 /// The base with what differs from it; [`None`] where the text names no base.
-fn split_base(text: &str) -> Result<Option<Table>, String> {
-    let mut changes: Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())?;
+fn split_base(text: &str) -> Result<Option<Table>, EditionError> {
+    let mut changes: Table = text.parse()?;
     let Some(base) = changes.remove("base") else {
         return Ok(None);
     };
@@ -161,10 +157,8 @@ fn split_base(text: &str) -> Result<Option<Table>, String> {
         .into_iter()
         .find(|(name, _)| base.as_str() == Some(name))
     else {
-        let expectation = BUILT_IN.map(|(name, _)| format!("\"{name}\"")).join(", ");
-        return Err(format!(
-            "base is {base}; expected an edition of the program: {expectation}"
-        ));
+        let allowed = BUILT_IN.map(|(name, _)| format!("\"{name}\"")).into();
+        return Err(EditionError::Base { base, allowed });
     };
     let mut table = match split_base(text)? {
         Some(table) => table,

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::SettingOrigin;
+use gridhook_policy::edition::InvalidEdition;
 
 /// The settings are invalid; nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -39,17 +40,32 @@ pub enum Error {
     },
     #[error("{} settings cannot be used:\n  {}", .0.len(), list_errors(.0))]
     Several(Vec<Error>),
-    #[error("{origin}: {what}")]
+    /// An edition is invalid.
+    #[error("{origin}: {error}")]
     Edition {
         origin: String,
-        /// The error, and what is allowed.
-        what: String,
+        error: Box<EditionError>,
     },
 }
 
-fn list_errors(errors: &[Error]) -> String {
-    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    lines.join("\n  ")
+/// What is wrong with the text of an edition.
+#[derive(Debug, thiserror::Error)]
+pub enum EditionError {
+    #[error("{}", .0.to_string().trim_end())]
+    Syntax(#[from] toml::de::Error),
+    /// It cannot be joined with its base.
+    #[error(transparent)]
+    Join(#[from] toml::ser::Error),
+    /// A key that is joined with the base.
+    #[error("{}: {}", .0.path(), .0.inner().message())]
+    Key(#[from] serde_path_to_error::Error<toml::de::Error>),
+    #[error("base is {base}; allowed are the editions of the program: {}", .allowed.join(", "))]
+    Base {
+        base: toml::Value,
+        allowed: Vec<String>,
+    },
+    #[error(transparent)]
+    Invalid(#[from] InvalidEdition),
 }
 
 /// The similar keys, or the allowed ones.

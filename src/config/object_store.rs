@@ -108,7 +108,7 @@ impl RawObjectStore {
             Err(problem) => {
                 let expectation = match problem {
                     InvalidAddress::Form => FORMS.to_owned(),
-                    InvalidAddress::Part(problem) => format!("an address, but {problem}"),
+                    problem => format!("an address, but {problem}"),
                 };
                 layers.refuse_value(&[&key("url")], expectation);
                 return None;

@@ -66,7 +66,7 @@ pub use self::{
     redrive::{Redrives, SubscriptionDirectory},
     sink::Sink,
     stores::DeadLetterStores,
-    totals::DeadLetterTotals,
+    totals::{DamagedTotals, DeadLetterTotals},
 };
 use crate::{
     actor::Wake,

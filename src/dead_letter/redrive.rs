@@ -551,11 +551,9 @@ async fn convert_all(
 /// Checks that a redrive record can be read.
 ///
 /// # Errors
-/// The reason, if it cannot be read.
-pub fn check_record(record: &[u8]) -> Result<(), String> {
-    serde_json::from_slice::<RedriveProgress>(record)
-        .map(drop)
-        .map_err(|error| error.to_string())
+/// The record cannot be read.
+pub fn check_record(record: &[u8]) -> serde_json::Result<()> {
+    serde_json::from_slice::<RedriveProgress>(record).map(drop)
 }
 
 /// The result of a step.

@@ -387,7 +387,7 @@ impl Sink {
 
     fn find_file(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), SinkError> {
         for part in name.split('/') {
-            check_part(part).map_err(SinkError::Name)?;
+            check_part(part).map_err(|refused| SinkError::Name(refused.to_string()))?;
         }
         let store = match &*self.kind {
             SinkKind::Folder(folder) => folder.object_store(),

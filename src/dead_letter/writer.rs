@@ -315,7 +315,7 @@ async fn put_page(
         .chain([target.subscription_name.as_str()])
     {
         if let Err(refused) = check_part(part) {
-            return Ok(Err(sink::SinkError::Name(refused)));
+            return Ok(Err(sink::SinkError::Name(refused.to_string())));
         }
     }
     let name = match (&totals.in_progress, page.keys.last()) {

@@ -7,6 +7,7 @@
 //!
 //! Not here: requests and changes. The caller compares each resource with the existing one.
 
+mod error;
 mod own;
 mod template;
 
@@ -15,17 +16,12 @@ use std::{collections::BTreeSet, fs, path::Path};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-pub use self::template::{ForeignResource, ForeignResources, TemplateDetails, TemplateOptions};
+pub use self::{
+    error::{DeclarationError, DeclaredError},
+    template::{ForeignResource, ForeignResources, TemplateDetails, TemplateOptions},
+};
 use gridhook_policy::filter::number;
 pub use gridhook_template::{ParameterInput, PendingValue, StateKey, States};
-
-/// A file cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("{file}: {what}")]
-pub struct DeclaredError {
-    file: String,
-    what: String,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ResourceKind {
@@ -64,11 +60,9 @@ pub struct DeclaredResource {
 }
 
 impl DeclaredResource {
-    fn new(group: &ResourceGroup, names: &[&str], body: Value) -> Result<Self, String> {
+    fn new(group: &ResourceGroup, names: &[&str], body: Value) -> Result<Self, DeclarationError> {
         if let Some(name) = names.iter().find(|name| name.contains(char::is_control)) {
-            return Err(format!(
-                "the name {name:?} has a control character; expected a name without"
-            ));
+            return Err(DeclarationError::ControlCharacter((*name).to_owned()));
         }
         let types: Vec<String> = names
             .iter()
@@ -98,12 +92,7 @@ impl DeclaredResource {
                 ResourceKind::Subscription,
                 &["domains", "topics", "eventSubscriptions"],
             ),
-            _ => {
-                return Err(format!(
-                    "a resource of the type {} is not supported; {TYPES}",
-                    types.join("/")
-                ));
-            }
+            _ => return Err(DeclarationError::Type(types.join("/"))),
         };
         let names = types.iter().zip(names.iter().skip(1).step_by(2));
         let names = names
@@ -201,24 +190,25 @@ pub fn load_file(
     group: &ResourceGroup,
     options: &TemplateOptions,
 ) -> Result<Declared, DeclaredError> {
-    let error = |what: String| DeclaredError {
+    read_path(path, group, options).map_err(|error| DeclaredError {
         file: path.display().to_string(),
-        what,
-    };
+        error,
+    })
+}
+
+fn read_path(
+    path: &Path,
+    group: &ResourceGroup,
+    options: &TemplateOptions,
+) -> Result<Declared, DeclarationError> {
     let extension = path
         .extension()
         .map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     if let Some(other @ ("yaml" | "yml" | "bicep")) = extension.as_deref() {
-        return Err(error(format!(
-            "a .{other} file is not supported; expected TOML (.toml) or JSON (.json)"
-        )));
+        return Err(DeclarationError::Extension(other.to_owned()));
     }
-    let text =
-        fs::read_to_string(path).map_err(|why| error(format!("it cannot be read: {why}")))?;
-    let is_json = path
-        .extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    read(&text, is_json, group, options).map_err(error)
+    let is_json = extension.as_deref() == Some("json");
+    read(&fs::read_to_string(path)?, is_json, group, options)
 }
 
 /// Reads a file all of whose resources are known without the state of others.
@@ -230,20 +220,13 @@ pub fn load_complete(
     group: &ResourceGroup,
     options: &TemplateOptions,
 ) -> Result<Declared, DeclaredError> {
-    let resources = load_file(path, group, options)?;
-    match resources.first_pending_resource() {
-        None => Ok(resources),
-        Some(PendingValue { what, needs, .. }) => {
-            let what = format!(
-                "{what} needs the state of {}, which only exists while the server runs; use \
-                 gridhook apply",
-                needs.id
-            );
-            Err(DeclaredError {
-                file: path.display().to_string(),
-                what,
-            })
-        }
+    let declared = load_file(path, group, options)?;
+    match declared.first_pending_resource() {
+        None => Ok(declared),
+        Some(pending) => Err(DeclaredError {
+            file: path.display().to_string(),
+            error: DeclarationError::Pending(Box::new(pending.clone())),
+        }),
     }
 }
 
@@ -318,10 +301,10 @@ fn push_string(json: &mut String, literal: &str) {
 ///
 /// # Errors
 /// What is wrong, and where.
-pub fn read_json(text: &str) -> Result<Value, String> {
+pub fn read_json(text: &str) -> Result<Value, DeclarationError> {
     // Some editors, and PowerShell, begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    exact_json(&strict_json(text)).map_err(|why| format!("it is not JSON: {why}"))?
+    exact_json(&strict_json(text))
 }
 
 /// Replaces the values of secure parameters in a text.
@@ -349,12 +332,14 @@ fn string_len(text: &str) -> usize {
 
 /// Reads JSON. A number that would be rounded is an error, because the result would differ from the
 /// file.
-fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
+fn exact_json(text: &str) -> Result<Value, DeclarationError> {
     let value = serde_json::from_str(text)?;
-    Ok(match number::first_rounded(text) {
+    match number::first_rounded(text) {
         None => Ok(value),
-        Some((at, problem)) => Err(format!("{at} {problem}").trim_start().to_owned()),
-    })
+        Some((at, problem)) => Err(DeclarationError::Number(
+            format!("{at} {problem}").trim_start().to_owned(),
+        )),
+    }
 }
 
 /// Parses the text of a file.
@@ -366,7 +351,7 @@ pub fn read(
     is_json: bool,
     group: &ResourceGroup,
     options: &TemplateOptions,
-) -> Result<Declared, String> {
+) -> Result<Declared, DeclarationError> {
     let value = if is_json {
         read_json(text)?
     } else {
@@ -377,7 +362,7 @@ pub fn read(
         return read_template(&value, group, options);
     }
     if !options.parameters.is_empty() {
-        return Err("only an ARM template has parameters".to_owned());
+        return Err(DeclarationError::Parameters);
     }
     let (resources, group) = own::read(value, group)?;
     collect_resources(resources, group, TemplateDetails::default())
@@ -391,7 +376,7 @@ pub fn read_template(
     value: &Value,
     group: &ResourceGroup,
     options: &TemplateOptions,
-) -> Result<Declared, String> {
+) -> Result<Declared, DeclarationError> {
     let (resources, details) = template::read(value, group, options)?;
     collect_resources(resources, group.clone(), details)
 }
@@ -400,14 +385,14 @@ fn collect_resources(
     mut resources: Vec<DeclaredResource>,
     group: ResourceGroup,
     template: TemplateDetails,
-) -> Result<Declared, String> {
+) -> Result<Declared, DeclarationError> {
     resources.sort_by_key(|resource| resource.kind);
     let mut paths = BTreeSet::new();
     if let Some(twice) = resources
         .iter()
         .find(|resource| !paths.insert(resource.control_path().to_ascii_lowercase()))
     {
-        return Err(format!("the {} is declared twice", twice.display_name()));
+        return Err(DeclarationError::Duplicate(twice.display_name()));
     }
     let mut groups: BTreeSet<ResourceGroup> = resources
         .iter()

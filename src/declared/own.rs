@@ -9,10 +9,18 @@
 //! filter = { includedEventTypes = ["Order.Placed"] }
 //! ```
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 use toml::de::{DeTable, DeValue};
 
-use super::{DeclaredResource, ResourceGroup};
+use super::{DeclarationError, DeclaredResource, ResourceGroup};
+use gridhook_api::{
+    resource::property_keys,
+    subscription::{
+        SubscriptionProperties, WebhookProperties, namespace::NamespaceSubscriptionProperties,
+    },
+};
 use gridhook_policy::filter::number;
 
 /// The keys beside `properties` in ARM bodies; every other key is a property.
@@ -26,63 +34,45 @@ const BESIDE: [&str; 7] = [
     "properties",
 ];
 
-/// The webhook's properties, which may be in the subscription's own table.
-const WEBHOOK: [&str; 12] = [
-    "endpointUrl",
-    "maxEventsPerBatch",
-    "preferredBatchSizeInKilobytes",
-    "maxRequestsPerSecond",
-    "responseTimeoutInSeconds",
-    "minimumTlsVersionAllowed",
-    "azureActiveDirectoryTenantId",
-    "azureActiveDirectoryApplicationIdOrUri",
-    "clientCertificate",
-    "proxy",
-    "signing",
-    "deliveryAttributeMappings",
-];
+/// The properties of an event subscription of a topic or of a namespace topic.
+struct SubscriptionKeys {
+    /// Those of a webhook, which may be in the subscription's own table.
+    webhook: Vec<String>,
+    settable: Vec<String>,
+    /// Which a file made from a response has.
+    read_only: Vec<String>,
+}
 
-/// The other properties of an event subscription, of a topic or of a namespace topic.
-const SUBSCRIPTION: [&str; 16] = [
-    "destination",
-    "deliveryWithResourceIdentity",
-    "filter",
-    "labels",
-    "eventDeliverySchema",
-    "transform",
-    "retryPolicy",
-    "deadLetterDestination",
-    "deadLetterWithResourceIdentity",
-    "expirationTimeUtc",
-    "deadLetterInProbation",
-    "onGone",
-    "ordering",
-    "startsFrom",
-    "deliveryConfiguration",
-    "filtersConfiguration",
-];
-
-/// The read-only properties, which a file made from a response has.
-const READ_ONLY: [&str; 3] = ["topic", "provisioningState", "endpointInService"];
+static KEYS: LazyLock<SubscriptionKeys> = LazyLock::new(|| {
+    let (webhook, _) = property_keys::<WebhookProperties>();
+    let (mut settable, mut read_only) = property_keys::<SubscriptionProperties>();
+    let (in_namespace, read_only_in_namespace) = property_keys::<NamespaceSubscriptionProperties>();
+    settable.extend(in_namespace);
+    read_only.extend(read_only_in_namespace);
+    settable.sort();
+    settable.dedup();
+    SubscriptionKeys {
+        webhook,
+        settable,
+        read_only,
+    }
+});
 
 type Table = Map<String, Value>;
 
 /// Reads TOML as JSON. A number that would be rounded is an error, because the result would differ
 /// from the file.
-pub(super) fn read_toml(text: &str) -> Result<Value, String> {
-    let unreadable = |why: toml::de::Error| why.to_string().trim_end().to_owned();
+pub(super) fn read_toml(text: &str) -> Result<Value, DeclarationError> {
     // The parser's values keep the digits; the typed values are rounded.
-    let document = DeTable::parse(text).map_err(unreadable)?;
+    let document = DeTable::parse(text)?;
     if let Some(problem) = document
         .get_ref()
         .iter()
         .find_map(|(key, value)| find_inexact(key.get_ref(), value.get_ref()))
     {
-        return Err(problem);
+        return Err(DeclarationError::Number(problem));
     }
-    Ok(json_of(
-        text.parse::<toml::Table>().map_err(unreadable)?.into(),
-    ))
+    Ok(json_of(text.parse::<toml::Table>()?.into()))
 }
 
 /// The error of the first number in `value` that would be rounded. `at` is the path of `value`.
@@ -139,7 +129,7 @@ fn json_of(value: toml::Value) -> Value {
 pub(super) fn read(
     value: Value,
     group: &ResourceGroup,
-) -> Result<(Vec<DeclaredResource>, ResourceGroup), String> {
+) -> Result<(Vec<DeclaredResource>, ResourceGroup), DeclarationError> {
     let mut file = expect_table("the file", value)?;
     let mut group = group.clone();
     for (key, into) in [
@@ -148,7 +138,7 @@ pub(super) fn read(
     ] {
         match file.remove(key) {
             Some(Value::String(name)) if !name.is_empty() => *into = name,
-            Some(_) => return Err(format!("{key} is not a string; expected a name")),
+            Some(_) => return Err(DeclarationError::NoName(key)),
             None => {}
         }
     }
@@ -179,9 +169,8 @@ pub(super) fn read(
             table_to_body(namespace),
         )?);
     }
-    let allowed = "topics, domains, namespaces, subscription and resourceGroup";
     match file.keys().next() {
-        Some(key) => Err(format!("unknown key {key}; expected one of {allowed}")),
+        Some(key) => Err(DeclarationError::FileKey(key.clone())),
         None => Ok((all, group)),
     }
 }
@@ -191,7 +180,7 @@ fn add(
     group: &ResourceGroup,
     names: &[&str],
     mut topic: Table,
-) -> Result<(), String> {
+) -> Result<(), DeclarationError> {
     add_subscriptions(all, group, names, &mut topic)?;
     all.push(DeclaredResource::new(group, names, table_to_body(topic))?);
     Ok(())
@@ -202,30 +191,29 @@ fn add_subscriptions(
     group: &ResourceGroup,
     of: &[&str],
     topic: &mut Table,
-) -> Result<(), String> {
+) -> Result<(), DeclarationError> {
     for (name, subscription) in named_tables(topic, "eventSubscriptions")? {
         let names = [of, &["eventSubscriptions", &name]].concat();
         let body = subscription_body(subscription)
-            .map_err(|what| format!("{}: {what}", names.join(".")))?;
+            .map_err(|error| error.with_location(names.join(".")))?;
         all.push(DeclaredResource::new(group, &names, body)?);
     }
     Ok(())
 }
 
 /// Moves the webhook's properties to where ARM has them.
-fn subscription_body(mut subscription: Table) -> Result<Value, String> {
+fn subscription_body(mut subscription: Table) -> Result<Value, DeclarationError> {
     if let Some(key) = subscription.keys().find(|key| !is_subscription_key(key)) {
         return Err(unknown_subscription_key(key));
     }
-    let webhook: Table = WEBHOOK
+    let webhook: Table = KEYS
+        .webhook
         .iter()
-        .filter_map(|key| Some(((*key).to_owned(), subscription.remove(*key)?)))
+        .filter_map(|key| Some((key.clone(), subscription.remove(key)?)))
         .collect();
     if let Some(key) = webhook.keys().next() {
         if subscription.contains_key("destination") {
-            return Err(format!(
-                "both {key} and destination are set; expected one of them"
-            ));
+            return Err(DeclarationError::TwoDestinations(key.clone()));
         }
         let destination = json!({"endpointType": "WebHook", "properties": webhook});
         subscription.insert("destination".to_owned(), destination);
@@ -234,23 +222,29 @@ fn subscription_body(mut subscription: Table) -> Result<Value, String> {
 }
 
 fn is_subscription_key(key: &str) -> bool {
-    [&WEBHOOK[..], &SUBSCRIPTION, &READ_ONLY, &BESIDE]
-        .iter()
-        .any(|known| known.contains(&key))
+    let SubscriptionKeys {
+        webhook,
+        settable,
+        read_only,
+    } = &*KEYS;
+    let mut known = [webhook, settable, read_only].into_iter().flatten();
+    known.any(|known| known == key) || BESIDE.contains(&key)
 }
 
-fn unknown_subscription_key(key: &str) -> String {
-    let keys = WEBHOOK.iter().chain(&SUBSCRIPTION).copied();
+fn unknown_subscription_key(key: &str) -> DeclarationError {
+    let keys = KEYS.webhook.iter().chain(&KEYS.settable);
+    let keys = keys.map(String::as_str);
     let part = key.to_lowercase();
-    match keys
+    let similar = keys
         .clone()
-        .find(|known| known.to_lowercase().contains(&part))
-    {
-        Some(like) => format!("unknown key {key}; did you mean {like}?"),
-        None => format!(
-            "unknown key {key}; expected one of {}",
-            keys.collect::<Vec<_>>().join(", ")
-        ),
+        .find(|known| known.to_lowercase().contains(&part));
+    let key = key.to_owned();
+    match similar {
+        Some(similar) => DeclarationError::SimilarKey { key, similar },
+        None => DeclarationError::Key {
+            key,
+            allowed: keys.collect(),
+        },
     }
 }
 
@@ -270,7 +264,7 @@ fn table_to_body(all: Table) -> Value {
 }
 
 /// The tables below `key`, by name.
-fn named_tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, String> {
+fn named_tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, DeclarationError> {
     let Some(value) = of.remove(key) else {
         return Ok(Vec::new());
     };
@@ -280,9 +274,9 @@ fn named_tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, Strin
         .collect()
 }
 
-fn expect_table(what: &str, value: Value) -> Result<Table, String> {
+fn expect_table(what: &str, value: Value) -> Result<Table, DeclarationError> {
     match value {
         Value::Object(table) => Ok(table),
-        _ => Err(format!("{what} is not a table; expected a table")),
+        _ => Err(DeclarationError::NoTable(what.to_owned())),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::{DeclaredResource, ResourceGroup, TYPES};
+use super::{DeclarationError, DeclaredResource, ResourceGroup};
 use gridhook_template::{
     DeploymentContext, EvaluationError, Expansion, ParameterInput, PendingValue, States,
     TemplateResource, expand_template, parameters_of_file,
@@ -69,7 +69,7 @@ impl TemplateOptions {
     ///
     /// # Errors
     /// The text is no parameter file.
-    pub fn add_parameter_file(&mut self, text: &str) -> Result<(), String> {
+    pub fn add_parameter_file(&mut self, text: &str) -> Result<(), DeclarationError> {
         self.add_parameters(&super::read_json(text)?)
     }
 
@@ -78,8 +78,8 @@ impl TemplateOptions {
     ///
     /// # Errors
     /// One has no value.
-    pub fn add_parameters(&mut self, parameters: &Value) -> Result<(), String> {
-        for (name, value) in parameters_of_file(parameters).map_err(|error| error.to_string())? {
+    pub fn add_parameters(&mut self, parameters: &Value) -> Result<(), DeclarationError> {
+        for (name, value) in parameters_of_file(parameters)? {
             let is_given = self
                 .parameters
                 .keys()
@@ -138,7 +138,7 @@ pub(super) fn read(
     template: &Value,
     group: &ResourceGroup,
     options: &TemplateOptions,
-) -> Result<(Vec<DeclaredResource>, TemplateDetails), String> {
+) -> Result<(Vec<DeclaredResource>, TemplateDetails), DeclarationError> {
     let context = DeploymentContext {
         subscription: group.subscription.clone(),
         resource_group: group.resource_group.clone(),
@@ -166,7 +166,7 @@ pub(super) fn read(
             }],
             ..Expansion::default()
         },
-        expansion => expansion.map_err(|error| error.to_string())?,
+        expansion => expansion?,
     };
     let mut foreign: Vec<ForeignResource> = expansion
         .foreign
@@ -178,25 +178,24 @@ pub(super) fn read(
         match unsupported_reason(&one.kind, one.scope.as_deref()) {
             Some(reason) => foreign.push(left_out(one, Some(reason))),
             None => resources
-                .push(declare_resource(one).map_err(|error| format!("{}: {error}", one.name))?),
+                .push(declare_resource(one).map_err(|error| error.with_location(&one.name))?),
         }
     }
     let pending = PendingValues::new(expansion.pending, &foreign);
     foreign.extend(pending.left_out_resources());
-    if let (ForeignResources::Refused, Some(first)) = (options.foreign, foreign.first()) {
-        return Err(refuse_foreign(first, &foreign, options.leave_out_option));
+    if options.foreign == ForeignResources::Refused && !foreign.is_empty() {
+        return Err(refuse_foreign(&foreign, options.leave_out_option));
     }
     let unobtainable_outputs = pending.unobtainable_outputs();
     if let Some(one) = pending.unobtainable_resource() {
-        return Err(refuse_unobtainable(one));
+        return Err(DeclarationError::Unobtainable(Box::new(one.clone())));
     }
     if let (ForeignResources::Refused, Some(one)) = (options.foreign, unobtainable_outputs.first())
     {
-        return Err(format!(
-            "{}. With {} such outputs are left out",
-            refuse_unobtainable(one),
-            options.leave_out_option
-        ));
+        return Err(DeclarationError::UnobtainableOutput {
+            error: Box::new(DeclarationError::Unobtainable(Box::new(one.clone()))),
+            option: options.leave_out_option,
+        });
     }
     let details = TemplateDetails {
         foreign,
@@ -300,15 +299,6 @@ fn is_resource(one: &PendingValue) -> bool {
     one.owner.as_ref() == Some(&one.what)
 }
 
-fn refuse_unobtainable(PendingValue { what, needs, .. }: &PendingValue) -> String {
-    let action = needs.action.as_deref().unwrap_or("reference");
-    format!(
-        "{what} needs {action} of {}, a resource that this server does not have; replace the \
-         expression by a parameter",
-        needs.id
-    )
-}
-
 /// The type of the resource with an id, and the id of what it extends.
 fn kind_and_scope(id: &str) -> (String, Option<&str>) {
     let lower = id.to_ascii_lowercase();
@@ -341,7 +331,7 @@ fn foreign_reason(id: &str) -> Option<&'static str> {
 fn exact_parameters(
     template: &Value,
     options: &TemplateOptions,
-) -> Result<BTreeMap<String, ParameterInput>, String> {
+) -> Result<BTreeMap<String, ParameterInput>, DeclarationError> {
     let declared_parameters = template["parameters"].as_object();
     let mut parameters = options.parameters.clone();
     for (name, input) in &mut parameters {
@@ -358,30 +348,20 @@ fn exact_parameters(
             && kind != "securestring"
         {
             let value = super::exact_json(text)
-                .map_err(|why| format!("the parameter '{name}' is a {kind}: {why}"))?;
-            *input = ParameterInput::Value(
-                value.map_err(|problem| format!("the parameter '{name}': {problem}"))?,
-            );
+                .map_err(|error| error.with_location(format!("the parameter '{name}' ({kind})")))?;
+            *input = ParameterInput::Value(value);
         }
     }
     Ok(parameters)
 }
 
-fn refuse_foreign(first: &ForeignResource, all: &[ForeignResource], option: &str) -> String {
-    let mut kinds: Vec<&str> = all.iter().map(|one| one.kind.as_str()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let name = first.id.rsplit('/').next().unwrap_or_default();
-    let others = if kinds.len() > 1 {
-        format!(" All such types: {}.", kinds.join(", "))
-    } else {
-        String::new()
-    };
-    format!(
-        "{name}: a resource of the type {} is not supported: {}; {TYPES}, of {PROVIDER}.{others} \
-         With {option} such resources are left out",
-        first.kind, first.reason
-    )
+fn refuse_foreign(all: &[ForeignResource], option: &'static str) -> DeclarationError {
+    let kinds: BTreeSet<&str> = all.iter().map(|one| one.kind.as_str()).collect();
+    DeclarationError::Foreign {
+        first: Box::new(all[0].clone()),
+        kinds: kinds.into_iter().map(str::to_owned).collect(),
+        option,
+    }
 }
 
 fn left_out(one: &TemplateResource, reason: Option<&str>) -> ForeignResource {
@@ -459,7 +439,7 @@ fn has_source(scope: Option<&str>) -> bool {
     scope.is_some_and(|scope| scope.to_ascii_lowercase().contains("microsoft.eventgrid/"))
 }
 
-fn declare_resource(one: &TemplateResource) -> Result<DeclaredResource, String> {
+fn declare_resource(one: &TemplateResource) -> Result<DeclaredResource, DeclarationError> {
     let group = ResourceGroup {
         subscription: one.subscription.clone(),
         resource_group: one.resource_group.clone(),
@@ -475,7 +455,7 @@ fn types_and_names(
     kind: &str,
     name: &str,
     scope: Option<&str>,
-) -> Result<(ResourceGroup, Vec<String>), String> {
+) -> Result<(ResourceGroup, Vec<String>), DeclarationError> {
     let types = kind.split('/').skip(1);
     let own = types
         .zip(name.split('/'))
@@ -500,7 +480,10 @@ fn types_and_names(
 }
 
 /// The parent that a resource id names. The id may begin at its provider.
-fn parent_of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>), String> {
+fn parent_of_id(
+    group: &ResourceGroup,
+    id: &str,
+) -> Result<(ResourceGroup, Vec<String>), DeclarationError> {
     let segments: Vec<&str> = id
         .split('/')
         .filter(|segment| !segment.is_empty())
@@ -524,8 +507,6 @@ fn parent_of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<S
             };
             Ok((group, to_strings(&segments[6..])))
         }
-        _ => Err(format!(
-            "its scope is {id}; expected the resource id of a topic, a domain or a domain's topic"
-        )),
+        _ => Err(DeclarationError::Scope(id.to_owned())),
     }
 }

@@ -54,15 +54,27 @@ pub struct StoreAddress {
     pub path: Vec<String>,
 }
 
-/// Why an address is invalid.
+/// Why an address, or a part of a path, is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAddress {
     /// It has an unknown scheme.
     #[error("expected {FORMS}")]
     Form,
-    /// A part of its path is invalid.
-    #[error("{0}")]
-    Part(String),
+    /// Its path is too long.
+    #[error("the path of an address can have at most {PATH_BYTES_MAX} bytes")]
+    PathBytes,
+    /// A part is empty or too long.
+    #[error("a part of a dead-letter path must have 1 to {PART_BYTES_MAX} bytes")]
+    PartBytes,
+    /// A part names the folder itself or the one above.
+    #[error("`{0}` can't be a part of a dead-letter path")]
+    Dots(String),
+    /// A character would begin another part.
+    #[error("a part of a dead-letter path can't have the character {0:?}")]
+    PartCharacter(char),
+    /// A character would start a query, a fragment or an escape in a URL.
+    #[error("the path of an address can't have the character {0:?}")]
+    PathCharacter(char),
 }
 
 impl StoreAddress {
@@ -96,9 +108,7 @@ impl StoreAddress {
         };
         let path = path.strip_suffix('/').unwrap_or(path);
         if path.len() > PATH_BYTES_MAX {
-            return Err(InvalidAddress::Part(format!(
-                "the path of an address can have at most {PATH_BYTES_MAX} bytes"
-            )));
+            return Err(InvalidAddress::PathBytes);
         }
         let path = if path.is_empty() {
             Vec::new()
@@ -106,8 +116,7 @@ impl StoreAddress {
             path.split('/').map(str::to_owned).collect()
         };
         path.iter()
-            .try_for_each(|part| check_part(part).and_then(|()| check_plain(part)))
-            .map_err(InvalidAddress::Part)?;
+            .try_for_each(|part| check_part(part).and_then(|()| check_plain(part)))?;
         Ok(Self {
             kind,
             account: account.to_owned(),
@@ -145,32 +154,26 @@ fn is_account(text: &str) -> bool {
 }
 
 /// Checks whether `part` (a container, a subscription's name) can be part of a file path.
-pub fn check_part(part: &str) -> Result<(), String> {
+pub fn check_part(part: &str) -> Result<(), InvalidAddress> {
     if part.is_empty() || part.len() > PART_BYTES_MAX {
-        return Err(format!(
-            "a part of a dead-letter path must have 1 to {PART_BYTES_MAX} bytes"
-        ));
+        return Err(InvalidAddress::PartBytes);
     }
     if part.chars().all(|c| c == '.') {
-        return Err(format!("`{part}` can't be a part of a dead-letter path"));
+        return Err(InvalidAddress::Dots(part.to_owned()));
     }
     if let Some(bad) = part
         .chars()
         .find(|c| matches!(c, '/' | '\\' | ':') || c.is_control())
     {
-        return Err(format!(
-            "a part of a dead-letter path can't have the character {bad:?}"
-        ));
+        return Err(InvalidAddress::PartCharacter(bad));
     }
     Ok(())
 }
 
 /// Rejects characters that start a query, a fragment or an escape in a URL.
-fn check_plain(part: &str) -> Result<(), String> {
+fn check_plain(part: &str) -> Result<(), InvalidAddress> {
     match part.chars().find(|c| matches!(c, '%' | '?' | '#')) {
-        Some(bad) => Err(format!(
-            "the path of an address can't have the character {bad:?}"
-        )),
+        Some(bad) => Err(InvalidAddress::PathCharacter(bad)),
         None => Ok(()),
     }
 }

@@ -13,6 +13,69 @@ use serde::Deserialize;
 
 use crate::outcome::{Failure, Outcome};
 
+/// Why an edition, or the own schedule of an event subscription, is refused: the key, its value,
+/// and what is allowed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages describe the variants")]
+pub enum InvalidEdition {
+    #[error(
+        "retryPolicy.schedule[{index}] is \"{text}\"; allowed is a wait from 1s to 7d, such as 30s"
+    )]
+    Wait { index: usize, text: String },
+    #[error(
+        "retryPolicy.schedule has {0} waits; allowed are 1 to {max}",
+        max = RetrySchedule::WAITS_MAX
+    )]
+    WaitCount(usize),
+    #[error("{key} is empty; allowed are one {unit} or more")]
+    Empty {
+        key: &'static str,
+        unit: &'static str,
+    },
+    #[error("retry.schedule does not ascend; allowed are ascending offsets from the first attempt")]
+    Descending,
+    #[error("{key} is {value}; allowed is {allowed}")]
+    Value {
+        key: String,
+        value: String,
+        allowed: String,
+    },
+    #[error(
+        "{key} has min {}, default {}, max {}; allowed is 1 <= min <= default <= max",
+        .range.min,
+        .range.default,
+        .range.max
+    )]
+    Range { key: String, range: SettingRange },
+    #[error("{key} speaks of status {status}; allowed are 100 to 599 without 200 to 204")]
+    Status { key: String, status: u16 },
+    #[error("{key} has a wait for status {status} and never retries it; allowed is one of the two")]
+    WaitForFinalStatus { key: String, status: u16 },
+    #[error(
+        "{key} has status {status} in both lists of what is never retried; allowed is one of them"
+    )]
+    StatusTwice { key: String, status: u16 },
+    #[error(
+        "{key}.never_retried_without_status names {failure}; allowed are {}",
+        FailureRules::WITHOUT_STATUS.map(|failure| failure.to_string()).join(", ")
+    )]
+    FailureWithStatus { key: String, failure: Failure },
+}
+
+impl InvalidEdition {
+    fn value(
+        key: impl Into<String>,
+        value: impl ToString,
+        allowed: impl Into<String>,
+    ) -> Result<(), Self> {
+        Err(Self::Value {
+            key: key.into(),
+            value: value.to_string(),
+            allowed: allowed.into(),
+        })
+    }
+}
+
 /// An edition of the delivery policy.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -202,7 +265,7 @@ impl Edition {
     }
 
     /// Checks the edition. The error names the key, its value and what is allowed.
-    pub fn validate(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), InvalidEdition> {
         self.retry.validate()?;
         self.attempts.validate("attempts")?;
         self.time_to_live_minutes.validate("time_to_live_minutes")?;
@@ -222,20 +285,22 @@ impl RetrySchedule {
     ///
     /// # Errors
     /// If there are too few or too many, or one is out of range.
-    pub fn with_waits(&self, waits: &[String]) -> Result<Self, String> {
+    pub fn with_waits(&self, waits: &[String]) -> Result<Self, InvalidEdition> {
         let range = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
-        let mut schedule = Vec::with_capacity(waits.len());
-        for (index, text) in waits.iter().enumerate() {
-            let wait = humantime_serde::re::humantime::parse_duration(text).ok();
-            let Some(wait) = wait.filter(|wait| range.contains(wait)) else {
-                return Err(format!(
-                    "retryPolicy.schedule[{index}] is \"{}\"; expected a wait from 1s to 7d, \
-                     such as 30s",
-                    text.escape_debug()
-                ));
-            };
-            schedule.push(wait);
-        }
+        let read = |(index, text): (usize, &String)| {
+            humantime_serde::re::humantime::parse_duration(text)
+                .ok()
+                .filter(|wait| range.contains(wait))
+                .ok_or_else(|| InvalidEdition::Wait {
+                    index,
+                    text: text.escape_debug().to_string(),
+                })
+        };
+        let schedule = waits
+            .iter()
+            .enumerate()
+            .map(read)
+            .collect::<Result<Vec<_>, _>>()?;
         match schedule.last() {
             Some(last) if schedule.len() <= Self::WAITS_MAX => Ok(Self {
                 repeat: *last,
@@ -243,11 +308,7 @@ impl RetrySchedule {
                 schedule,
                 ..self.clone()
             }),
-            _ => Err(format!(
-                "retryPolicy.schedule has {} waits; expected 1 to {}",
-                waits.len(),
-                Self::WAITS_MAX
-            )),
+            _ => Err(InvalidEdition::WaitCount(waits.len())),
         }
     }
 
@@ -265,7 +326,7 @@ impl RetrySchedule {
         waits
     }
 
-    fn validate(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), InvalidEdition> {
         let Self {
             schedule,
             steps,
@@ -275,7 +336,10 @@ impl RetrySchedule {
             retry_after_max: _,
         } = self;
         if schedule.is_empty() {
-            return Err("retry.schedule is empty; expected one step or more".to_owned());
+            return Err(InvalidEdition::Empty {
+                key: "retry.schedule",
+                unit: "step",
+            });
         }
         for step in schedule {
             check_positive("retry.schedule", *step)?;
@@ -283,34 +347,23 @@ impl RetrySchedule {
         match steps {
             StepOrigin::Delays => {}
             StepOrigin::Offsets if schedule.is_sorted_by(|a, b| a < b) => {}
-            StepOrigin::Offsets => {
-                return Err(
-                    "retry.schedule does not ascend; expected ascending offsets from the first \
-                     attempt"
-                        .into(),
-                );
-            }
+            StepOrigin::Offsets => return Err(InvalidEdition::Descending),
         }
         check_positive("retry.repeat", *repeat)?;
-        if !(0.0..=1.0).contains(jitter_share) {
-            return Err(format!(
-                "retry.jitter_share is {jitter_share}; expected a number from 0 to 1"
-            ));
-        }
-        Ok(())
+        check_number("retry.jitter_share", *jitter_share, 0.0, 1.0)
     }
 }
 
 impl SettingRange {
-    fn validate(self, key: &str) -> Result<(), String> {
+    fn validate(self, key: &str) -> Result<(), InvalidEdition> {
         let Self { min, max, default } = self;
         if 1 <= min && min <= default && default <= max {
             return Ok(());
         }
-        Err(format!(
-            "{key} has min {min}, default {default}, max {max}; expected 1 <= min <= default <= \
-             max"
-        ))
+        Err(InvalidEdition::Range {
+            key: key.to_owned(),
+            range: self,
+        })
     }
 }
 
@@ -345,7 +398,7 @@ impl FailureRules {
         }
     }
 
-    fn validate(&self, key: &str) -> Result<(), String> {
+    fn validate(&self, key: &str) -> Result<(), InvalidEdition> {
         let Self {
             never_retried,
             never_retried_with_dead_letter: with,
@@ -357,42 +410,42 @@ impl FailureRules {
             let failure =
                 (100..=599).contains(status) && Outcome::from_status(*status) != Outcome::Delivered;
             if !failure {
-                return Err(format!(
-                    "{key} names status {status}; expected 100 to 599 without 200 to 204"
-                ));
+                return Err(InvalidEdition::Status {
+                    key: key.to_owned(),
+                    status: *status,
+                });
             }
         }
         if let Some(both) = never_retried
             .iter()
             .find(|status| waits.contains_key(status))
         {
-            return Err(format!(
-                "{key} has a wait for status {both} and never retries it; expected one of the two"
-            ));
+            return Err(InvalidEdition::WaitForFinalStatus {
+                key: key.to_owned(),
+                status: *both,
+            });
         }
         if let Some(both) = never_retried.iter().find(|status| with.contains(status)) {
-            return Err(format!(
-                "{key} has status {both} in both lists of what is never retried; expected one of \
-                 them"
-            ));
+            return Err(InvalidEdition::StatusTwice {
+                key: key.to_owned(),
+                status: *both,
+            });
         }
         if let Some(other) = never_retried_without_status
             .iter()
             .find(|failure| !Self::WITHOUT_STATUS.contains(failure))
         {
-            let failure_names = Self::WITHOUT_STATUS
-                .map(|failure| failure.to_string())
-                .join(", ");
-            return Err(format!(
-                "{key}.never_retried_without_status names {other}; expected one of {failure_names}"
-            ));
+            return Err(InvalidEdition::FailureWithStatus {
+                key: key.to_owned(),
+                failure: *other,
+            });
         }
         Ok(())
     }
 }
 
 impl ProbationRules {
-    fn validate(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), InvalidEdition> {
         let Self {
             after_failures,
             failure_share,
@@ -407,13 +460,13 @@ impl ProbationRules {
             ("requests_min", requests_min),
         ] {
             if *count == 0 {
-                return Err(format!("probation.{key} is 0; expected 1 or more"));
+                return InvalidEdition::value(format!("probation.{key}"), 0, "1 or more");
             }
         }
         check_share("probation.failure_share", *failure_share)?;
         if *window < Duration::from_secs(1) {
             let window = humantime_serde::re::humantime::format_duration(*window);
-            return Err(format!("probation.window is {window}; expected 1s or more"));
+            return InvalidEdition::value("probation.window", window, "1s or more");
         }
         for (failure, duration) in durations {
             check_positive(&format!("probation.durations.{failure}"), *duration)?;
@@ -428,16 +481,15 @@ impl ProbationRules {
         if *longest < most {
             let [longest, most] =
                 [*longest, most].map(humantime_serde::re::humantime::format_duration);
-            return Err(format!(
-                "probation.longest is {longest}; expected {most}, the longest duration, or more"
-            ));
+            let allowed = format!("{most}, the longest duration, or more");
+            return InvalidEdition::value("probation.longest", longest, allowed);
         }
         Ok(())
     }
 }
 
 impl PaceRules {
-    fn validate(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), InvalidEdition> {
         let Self {
             start_share,
             climb,
@@ -455,31 +507,24 @@ impl PaceRules {
         check_share("pace.start_share", *start_share)?;
         check_positive("pace.climb", *climb)?;
         check_share("pace.growth_share", *growth_share)?;
-        if !(1.0..=10.0).contains(over_share) {
-            return Err(format!(
-                "pace.over_share is {over_share}; expected a number from 1 to 10"
-            ));
-        }
+        check_number("pace.over_share", *over_share, 1.0, 10.0)?;
         check_share("pace.after_failure_share", *after_failure_share)?;
-        if !(0.0..=1.0).contains(tolerated_share) {
-            return Err(format!(
-                "pace.tolerated_share is {tolerated_share}; expected a number from 0 to 1"
-            ));
-        }
+        check_number("pace.tolerated_share", *tolerated_share, 0.0, 1.0)?;
         if !(0.001..=1000.0).contains(least) {
-            return Err(format!(
-                "pace.least is {least}; expected a number from 0.001 to 1000, requests in a \
-                 second"
-            ));
+            let allowed = "a number from 0.001 to 1000, requests in a second";
+            return InvalidEdition::value("pace.least", least, allowed);
         }
         check_positive("pace.forgotten_after", *forgotten_after)
     }
 }
 
 impl DeadLetterRules {
-    fn validate(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), InvalidEdition> {
         if self.retry.is_empty() {
-            return Err("dead_letter.retry is empty; expected one duration or more".to_owned());
+            return Err(InvalidEdition::Empty {
+                key: "dead_letter.retry",
+                unit: "duration",
+            });
         }
         self.retry
             .iter()
@@ -487,20 +532,23 @@ impl DeadLetterRules {
     }
 }
 
-fn check_share(key: &str, share: f64) -> Result<(), String> {
+fn check_share(key: &str, share: f64) -> Result<(), InvalidEdition> {
     if share > 0.0 && share <= 1.0 {
         return Ok(());
     }
-    Err(format!(
-        "{key} is {share}; expected a number above 0, 1 at most"
-    ))
+    InvalidEdition::value(key, share, "a number above 0, 1 at most")
 }
 
-fn check_positive(key: &str, duration: Duration) -> Result<(), String> {
+fn check_number(key: &str, number: f64, min: f64, max: f64) -> Result<(), InvalidEdition> {
+    if (min..=max).contains(&number) {
+        return Ok(());
+    }
+    InvalidEdition::value(key, number, format!("a number from {min} to {max}"))
+}
+
+fn check_positive(key: &str, duration: Duration) -> Result<(), InvalidEdition> {
     if duration.is_zero() {
-        return Err(format!(
-            "{key} is 0; expected a duration longer than nothing"
-        ));
+        return InvalidEdition::value(key, 0, "a duration longer than nothing");
     }
     Ok(())
 }

@@ -96,6 +96,30 @@ pub struct TransformError {
     problem: String,
 }
 
+/// What is wrong with an expression or its result, and what is allowed.
+#[derive(Debug, thiserror::Error)]
+enum ExpressionError {
+    #[error("has {0} bytes; allowed are {SOURCE_BYTES_MAX}")]
+    SourceBytes(usize),
+    #[error("has {0} brackets and operators; allowed are {OPERATORS_MAX}")]
+    Operators(usize),
+    #[error("{}", with_position(.0))]
+    Expression(#[from] JmespathError),
+    #[error(
+        "could make too much of an event: each list, object and projection may repeat it; {0:.0} \
+         bytes of an event of 4096 bytes, allowed are {BOUND_BYTES_MAX}"
+    )]
+    Bound(f64),
+    #[error("could make {0:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}")]
+    EventBound(f64),
+    #[error("the result has {0} bytes; allowed are {1}")]
+    ResultBytes(usize, usize),
+    #[error("the result is not a string, a number or a boolean, or a list of these")]
+    ResultType,
+    #[error("the result has a segment . or .., which would leave the path of the endpoint")]
+    Dots,
+}
+
 /// A checked transformation.
 pub struct Program {
     source: Transform,
@@ -166,7 +190,7 @@ impl Program {
         let mut expressions = BTreeMap::new();
         for (at, text) in source.expressions() {
             let expression =
-                compile_expression(text).map_err(|problem| problem_at(&at, problem))?;
+                compile_expression(text).map_err(|error| problem_at(&at, error.to_string()))?;
             expressions.insert(at, expression);
         }
         Ok(Self {
@@ -227,10 +251,10 @@ impl Program {
         for (at, (expression, size)) in &self.expressions {
             let bound = size.bytes_for(wire.len() as f64);
             if bound > BOUND_BYTES_MAX {
-                let problem = format!(
-                    "could make {bound:.0} bytes of this event; expected at most {BOUND_BYTES_MAX}"
-                );
-                return Err(problem_at(at, problem));
+                return Err(problem_at(
+                    at,
+                    ExpressionError::EventBound(bound).to_string(),
+                ));
             }
             let source = expression.as_str();
             let result = Source(source)
@@ -242,15 +266,10 @@ impl Program {
                         with_position(&JmespathError::new(source, error.offset, reason)),
                     )
                 })?;
+            let unusable = |error: ExpressionError| problem_at(at, error.to_string());
             match at.as_str() {
-                BODY => {
-                    made.body =
-                        Some(result_body(&result).map_err(|problem| problem_at(at, problem))?)
-                }
-                PATH_SUFFIX => {
-                    made.path_suffix =
-                        Some(result_path(&result).map_err(|problem| problem_at(at, problem))?)
-                }
+                BODY => made.body = Some(result_body(&result).map_err(unusable)?),
+                PATH_SUFFIX => made.path_suffix = Some(result_path(&result).map_err(unusable)?),
                 // As a delivery property.
                 _ => {
                     let value = result_text(&result).filter(|value| property::is_value(value));
@@ -279,34 +298,25 @@ impl Transform {
 
 const HEADERS: &str = "headers.";
 
-fn compile_expression(text: &str) -> Result<(Expression<'static>, Size), String> {
+fn compile_expression(text: &str) -> Result<(Expression<'static>, Size), ExpressionError> {
     if text.len() > SOURCE_BYTES_MAX {
-        return Err(format!(
-            "has {} bytes; expected at most {SOURCE_BYTES_MAX}",
-            text.len()
-        ));
+        return Err(ExpressionError::SourceBytes(text.len()));
     }
     let operators = text
         .bytes()
         .filter(|byte| b"!([{|&.*<>=".contains(byte))
         .count();
     if operators > OPERATORS_MAX {
-        return Err(format!(
-            "has {operators} brackets and operators; expected at most {OPERATORS_MAX}"
-        ));
+        return Err(ExpressionError::Operators(operators));
     }
-    let expression = jmespath::compile(text).map_err(|error| with_position(&error))?;
+    let expression = jmespath::compile(text)?;
     let size = bound::output_size(text, expression.as_ast()).map_err(|(offset, problem)| {
         let reason = jmespath::ErrorReason::Parse(problem);
-        with_position(&JmespathError::new(text, offset, reason))
+        JmespathError::new(text, offset, reason)
     })?;
     let bound = size.bytes_for(USUAL_EVENT_BYTES);
     if bound > BOUND_BYTES_MAX {
-        let problem =
-            "could make too much of an event: each list, object and projection may repeat it";
-        return Err(format!(
-            "{problem}; {bound:.0} bytes of an event of 4096 bytes, expected at most {BOUND_BYTES_MAX}"
-        ));
+        return Err(ExpressionError::Bound(bound));
     }
     Ok((expression, size))
 }
@@ -377,14 +387,11 @@ fn in_plain_terms(expected: &str, token: &str) -> String {
     }
 }
 
-fn result_body(result: &Value) -> Result<Bytes, String> {
+fn result_body(result: &Value) -> Result<Bytes, ExpressionError> {
     let mut body = String::new();
     result.write_json(&mut body);
     if body.len() > RESULT_BYTES_MAX {
-        return Err(format!(
-            "the result has {} bytes; expected at most {RESULT_BYTES_MAX}",
-            body.len()
-        ));
+        return Err(ExpressionError::ResultBytes(body.len(), RESULT_BYTES_MAX));
     }
     Ok(body.into())
 }
@@ -399,30 +406,23 @@ fn result_text(result: &Value) -> Option<String> {
 }
 
 /// A path of one segment or of several.
-fn result_path(result: &Value) -> Result<String, String> {
+fn result_path(result: &Value) -> Result<String, ExpressionError> {
     let segments = match result {
         Value::Array(segments) => segments.iter().map(result_text).collect(),
         segment => result_text(segment).map(|segment| vec![segment]),
     };
-    let segments: Vec<String> =
-        segments.ok_or("the result is not a string, a number or a boolean, or a list of these")?;
+    let segments: Vec<String> = segments.ok_or(ExpressionError::ResultType)?;
     if segments
         .iter()
         .any(|segment| matches!(segment.as_str(), "." | ".."))
     {
-        return Err(
-            "the result has a segment . or .., which would leave the path of the endpoint"
-                .to_owned(),
-        );
+        return Err(ExpressionError::Dots);
     }
     let encode_segment =
         |segment: &String| format!("/{}", utf8_percent_encode(segment, KEPT_IN_PATH));
     let path: String = segments.iter().map(encode_segment).collect();
     if path.len() > PATH_BYTES_MAX {
-        return Err(format!(
-            "the result has {} bytes; expected at most {PATH_BYTES_MAX}",
-            path.len()
-        ));
+        return Err(ExpressionError::ResultBytes(path.len(), PATH_BYTES_MAX));
     }
     Ok(path)
 }

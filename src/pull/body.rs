@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use gridhook_event::{Event, Schema, cloud_event};
 use gridhook_policy::record::lease::LeaseResult;
+use gridhook_publish::refusal::Refusal;
 
 /// The allowed `maxEvents`.
 pub const EVENTS: RangeInclusive<u32> = 1..=100;
@@ -27,6 +28,32 @@ pub const DELAYS: [u32; 5] = [0, 10, 60, 600, 3600];
 
 /// The maximum number of lock tokens in a request.
 const TOKENS_MAX: usize = 100;
+
+/// A parameter or a body of an operation that is invalid, and what is allowed.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidParameter {
+    #[error("{name} is '{value}'; allowed are whole numbers from {} to {}", .range.start(), .range.end())]
+    Range {
+        name: String,
+        value: String,
+        range: RangeInclusive<u32>,
+    },
+    #[error("releaseDelayInSeconds is '{0}'; allowed are 0, 10, 60, 600 and 3600")]
+    Delay(String),
+    #[error(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {0}"#)]
+    Body(#[from] serde_json::Error),
+    #[error("lockTokens is empty; allowed are 1 to {TOKENS_MAX} lock tokens")]
+    NoTokens,
+    #[error("lockTokens has {0} entries; allowed are 1 to {TOKENS_MAX} lock tokens")]
+    TooManyTokens(usize),
+}
+
+impl From<InvalidParameter> for Refusal {
+    fn from(invalid: InvalidParameter) -> Self {
+        let why = invalid.to_string();
+        Self::Parameter { why }
+    }
+}
 
 /// The query parameters of a request.
 pub struct ReceiveQuery<'a>(&'a str);
@@ -48,7 +75,7 @@ impl<'a> ReceiveQuery<'a> {
         name: &str,
         range: &RangeInclusive<u32>,
         default: u32,
-    ) -> Result<u32, String> {
+    ) -> Result<u32, InvalidParameter> {
         let Some(given) = self.find_parameter(name) else {
             return Ok(default);
         };
@@ -56,31 +83,28 @@ impl<'a> ReceiveQuery<'a> {
             .parse()
             .ok()
             .filter(|number| range.contains(number))
-            .ok_or_else(|| {
-                let excerpt: String = given.chars().take(32).collect();
-                format!(
-                    "{name} is '{excerpt}'; expected a whole number from {} to {}",
-                    range.start(),
-                    range.end()
-                )
+            .ok_or_else(|| InvalidParameter::Range {
+                name: name.to_owned(),
+                value: given.chars().take(32).collect(),
+                range: range.clone(),
             })
     }
 
-    pub fn max_events(&self) -> Result<u32, String> {
+    /// `maxEvents`.
+    pub fn max_events(&self) -> Result<u32, InvalidParameter> {
         self.parse_in_range("maxEvents", &EVENTS, EVENTS_DEFAULT)
     }
 
     /// `maxWaitTime`.
-    pub fn max_wait(&self) -> Result<Duration, String> {
+    pub fn max_wait(&self) -> Result<Duration, InvalidParameter> {
         self.parse_in_range("maxWaitTime", &WAIT, WAIT_DEFAULT)
             .map(|seconds| Duration::from_secs(seconds.into()))
     }
 
     /// `releaseDelayInSeconds`, or its earlier name `delayInSeconds`.
-    pub fn release_delay(&self) -> Result<Duration, String> {
-        let name = "releaseDelayInSeconds";
+    pub fn release_delay(&self) -> Result<Duration, InvalidParameter> {
         let Some(given) = self
-            .find_parameter(name)
+            .find_parameter("releaseDelayInSeconds")
             .or_else(|| self.find_parameter("delayInSeconds"))
         else {
             return Ok(Duration::ZERO);
@@ -91,10 +115,7 @@ impl<'a> ReceiveQuery<'a> {
             .filter(|seconds| DELAYS.contains(seconds));
         delay
             .map(|seconds: u32| Duration::from_secs(seconds.into()))
-            .ok_or_else(|| {
-                let excerpt: String = given.chars().take(32).collect();
-                format!("{name} is '{excerpt}'; expected 0, 10, 60, 600 or 3600")
-            })
+            .ok_or_else(|| InvalidParameter::Delay(given.chars().take(32).collect()))
     }
 
     /// Whether the requested version of the API names errors `errorCode` and `errorDescription`.
@@ -112,16 +133,13 @@ pub struct LockTokensBody {
 }
 
 impl LockTokensBody {
-    pub fn read(body: &[u8]) -> Result<Self, String> {
-        let read: Self = serde_json::from_slice(body).map_err(|error| {
-            format!(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {error}"#)
-        })?;
+    /// Parses a body.
+    pub fn read(body: &[u8]) -> Result<Self, InvalidParameter> {
+        let read: Self = serde_json::from_slice(body)?;
         match read.lock_tokens.len() {
-            0 => Err("lockTokens is empty; expected 1 to 100 lock tokens".to_owned()),
+            0 => Err(InvalidParameter::NoTokens),
             1..=TOKENS_MAX => Ok(read),
-            many => Err(format!(
-                "lockTokens has {many} entries; expected 1 to 100 lock tokens"
-            )),
+            many => Err(InvalidParameter::TooManyTokens(many)),
         }
     }
 }

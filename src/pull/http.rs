@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     LockTokenSealer, NodePolls, NodeReceive, Peer,
-    body::{LockTokensBody, ReceiveQuery, SettleResponse, write_received},
+    body::{InvalidParameter, LockTokensBody, ReceiveQuery, SettleResponse, write_received},
 };
 use gridhook_engine::control::{registry::TopicHandle, tokens::Token};
 use gridhook_policy::record::lease::{Lease, LeaseAction, LeaseResult};
@@ -140,7 +140,7 @@ async fn received_by(
     let parameters = query
         .max_events()
         .and_then(|events| Ok((events, query.max_wait()?)));
-    let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
+    let (events_max, wait) = parameters?;
     let of_node = request.extensions().get::<NodeReceive>().copied();
     let wait = match of_node {
         Some(NodeReceive::Look) if !shared.may_have_events(publisher.now()) => {
@@ -191,7 +191,7 @@ async fn received_by(
 }
 
 /// What an operation does to the leases that it names.
-type ActionOf = fn(&ReceiveQuery<'_>) -> Result<LeaseAction, String>;
+type ActionOf = fn(&ReceiveQuery<'_>) -> Result<LeaseAction, InvalidParameter>;
 
 /// The route of an operation on leases.
 fn settle_route(route: Route, action: ActionOf) -> Route {
@@ -216,11 +216,11 @@ async fn settle_events(
         let PullRequest { topic, shared, .. } =
             PullRequest::authenticate(publisher, request).await?;
         let query = ReceiveQuery::new(request.query_string());
-        let action = action(&query).map_err(|why| Refusal::Parameter { why })?;
+        let action = action(&query)?;
         let body = publisher
             .read(request, &topic, &mut body, BODY_BYTES)
             .await?;
-        let tokens_given = LockTokensBody::read(&body).map_err(|why| Refusal::Parameter { why })?;
+        let tokens_given = LockTokensBody::read(&body)?;
         let response = settle_all(&topic, &shared, tokens, action, tokens_given).await;
         Ok(if query.is_of_2023() {
             response.as_in_2023()

@@ -21,12 +21,10 @@ use gridhook_store::keys::MetaKind;
 /// Checks that a record of the control plane can be read. Records of other kinds are not checked.
 ///
 /// # Errors
-/// The reason, if it cannot be read.
-pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
-    fn check_json<T: for<'de> Deserialize<'de>>(value: &[u8]) -> Result<(), String> {
-        serde_json::from_slice::<T>(value)
-            .map(drop)
-            .map_err(|error| error.to_string())
+/// The record cannot be read.
+pub fn check_record(kind: MetaKind, value: &[u8]) -> serde_json::Result<()> {
+    fn check_json<T: for<'de> Deserialize<'de>>(value: &[u8]) -> serde_json::Result<()> {
+        serde_json::from_slice::<T>(value).map(drop)
     }
     match kind {
         MetaKind::Topic => check_json::<TopicRecord>(value),

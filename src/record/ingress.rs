@@ -118,20 +118,25 @@ impl IpMask {
     }
 }
 
-impl TryFrom<String> for IpMask {
-    type Error = String;
+/// Neither an address nor a network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{}\" is no address and no network; allowed is such as 10.1.2.3 or 10.1.0.0/16",
+    .0.escape_debug()
+)]
+pub struct InvalidNetwork(String);
 
-    fn try_from(text: String) -> Result<Self, String> {
+impl TryFrom<String> for IpMask {
+    type Error = InvalidNetwork;
+
+    fn try_from(text: String) -> Result<Self, InvalidNetwork> {
         let net = text
             .parse::<IpNet>()
             .ok()
             .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
         match net {
             Some(net) => Ok(Self { text, net }),
-            None => Err(format!(
-                "\"{}\" is no address and no network; expected, for example, 10.1.2.3 or 10.1.0.0/16",
-                text.escape_debug()
-            )),
+            None => Err(InvalidNetwork(text)),
         }
     }
 }

@@ -32,6 +32,35 @@ pub enum TokenRole {
     Admin,
 }
 
+/// Why a role or a scope is refused: what is given, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidGrant {
+    #[error("is \"{0}\"; allowed are publish, consume, portal, read, operate and admin")]
+    Role(String),
+    #[error(
+        "is \"{}\"; allowed is a path that begins with topics, domains or namespaces, such as \
+         topics/orders or topics/orders-*, or a label such as labels/team=shop",
+        .0.escape_debug()
+    )]
+    Scope(String),
+    #[error(
+        "is \"{}\", which has a control character; allowed is one without",
+        .0.escape_debug()
+    )]
+    ControlCharacter(String),
+    #[error(
+        "is \"{0}\", which no resource can be in; allowed are topics/TOPIC, domains/DOMAIN, \
+         domains/DOMAIN/topics/TOPIC, namespaces/NAMESPACE and namespaces/NAMESPACE/topics/TOPIC, \
+         and below each topic or domain eventSubscriptions/NAME"
+    )]
+    EmptyScope(String),
+    #[error(
+        "is \"{0}\", and a label can be given to any resource; allowed is a path such as \
+         topics/orders"
+    )]
+    Label(String),
+}
+
 impl TokenRole {
     pub const ALL: [Self; 6] = [
         Self::Publish,
@@ -56,13 +85,11 @@ impl TokenRole {
 }
 
 impl FromStr for TokenRole {
-    type Err = String;
+    type Err = InvalidGrant;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidGrant> {
         let known_role = Self::ALL.into_iter().find(|role| role.name() == text);
-        known_role.ok_or_else(|| {
-            format!("is \"{text}\"; expected publish, consume, portal, read, operate or admin")
-        })
+        known_role.ok_or_else(|| InvalidGrant::Role(text.to_owned()))
     }
 }
 
@@ -155,14 +182,8 @@ const PATHS: [&[&str]; 4] = [
 impl Scope {
     /// Parses a scope of the store, where an older server may have accepted any character and paths
     /// that cover nothing.
-    fn from_stored(text: &str) -> Result<Self, String> {
-        let expectation = || {
-            format!(
-                "is \"{}\"; expected a path that begins with topics, domains or namespaces, such \
-                 as topics/orders or topics/orders-*, or a label such as labels/team=shop",
-                text.escape_debug()
-            )
-        };
+    fn from_stored(text: &str) -> Result<Self, InvalidGrant> {
+        let refuse = || Err(InvalidGrant::Scope(text.to_owned()));
         if let Some(label) = text.strip_prefix("labels/") {
             let is_label = label
                 .split_once('=')
@@ -170,7 +191,7 @@ impl Scope {
             return if is_label {
                 Ok(Self::Label(label.to_owned()))
             } else {
-                Err(expectation())
+                refuse()
             };
         }
         let path = text.strip_suffix("/*").unwrap_or(text).to_ascii_lowercase();
@@ -180,31 +201,23 @@ impl Scope {
         if is_path {
             Ok(Self::Path(segments))
         } else {
-            Err(expectation())
+            refuse()
         }
     }
 }
 
 impl FromStr for Scope {
-    type Err = String;
+    type Err = InvalidGrant;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InvalidGrant> {
         if text.chars().any(char::is_control) {
-            return Err(format!(
-                "is \"{}\", which has a control character; expected one without",
-                text.escape_debug()
-            ));
+            return Err(InvalidGrant::ControlCharacter(text.to_owned()));
         }
         let scope = Self::from_stored(text)?;
         if scope.may_cover() {
             return Ok(scope);
         }
-        Err(format!(
-            "is \"{text}\", which no resource can be in; expected topics/TOPIC, domains/DOMAIN, \
-             domains/DOMAIN/topics/TOPIC, namespaces/NAMESPACE and \
-             namespaces/NAMESPACE/topics/TOPIC, and below each topic or domain \
-             eventSubscriptions/NAME"
-        ))
+        Err(InvalidGrant::EmptyScope(text.to_owned()))
     }
 }
 
@@ -218,9 +231,9 @@ impl fmt::Display for Scope {
 }
 
 impl TryFrom<String> for Scope {
-    type Error = String;
+    type Error = InvalidGrant;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, InvalidGrant> {
         Self::from_stored(&text)
     }
 }
@@ -240,12 +253,9 @@ impl UserScopes {
     ///
     /// # Errors
     /// If one is not a path.
-    pub fn parse<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+    pub fn parse<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidGrant> {
         let parse = |text: &str| match text.parse()? {
-            Scope::Label(_) => Err(format!(
-                "is \"{text}\", and a label can be given to any resource; expected a path such \
-                 as topics/orders"
-            )),
+            Scope::Label(_) => Err(InvalidGrant::Label(text.to_owned())),
             scope @ Scope::Path(_) => Ok(scope),
         };
         scopes

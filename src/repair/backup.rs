@@ -58,7 +58,7 @@ pub use self::{
     restore::{
         RestoreReport, rehearse_restore, restore_folder, restore_stored, with_readable_copy,
     },
-    seal::SealKey,
+    seal::{SealKey, SealKeyError},
     transfer::{SentStore, TransferError, receive_store},
 };
 use data_encoding::HEXLOWER;

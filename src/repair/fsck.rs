@@ -46,13 +46,14 @@ pub use self::{
     repair::repair_store,
     report::{CheckReport, Finding, Repair},
 };
+use gridhook_dead_letter::DamagedTotals;
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, Timestamp};
 use gridhook_policy::record::{Counters, job::Job};
 use gridhook_store::{
     Batch, Family, Store, StoreError, WriteOp,
     keys::{self, MetaKind},
     log::{EventFinder, LogEnd},
-    records::{AppliedPosition, FloorRecord, StoredRecord},
+    records::{AppliedPosition, DamagedRecord, FloorRecord, StoredRecord},
 };
 
 /// Records checked between two calls of the observer.
@@ -70,36 +71,41 @@ pub struct RecordDecoders {
     /// be decoded.
     pub handled: fn(&[u8]) -> Option<u64>,
     /// Checks that a record of [`Family::Meta`] can be decoded.
-    pub readable: fn(MetaKind, &[u8]) -> Result<(), String>,
+    pub readable: fn(MetaKind, &[u8]) -> Result<(), RecordError>,
+}
+
+/// Why a record of [`Family::Meta`] cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("it has {bytes} bytes instead of {expected}")]
+    Length { bytes: usize, expected: usize },
+    #[error(transparent)]
+    Damaged(#[from] DamagedRecord),
+    #[error(transparent)]
+    Totals(#[from] DamagedTotals),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
 }
 
 /// Checks that a record of [`Family::Meta`] that the journal itself writes can be decoded. Records
 /// of other kinds are not checked.
 ///
-/// # Errors Why the record cannot be decoded.
-pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
-    let of_length = |length: usize| {
-        let is_whole = value.len() == length;
-        is_whole
-            .then_some(())
-            .ok_or_else(|| format!("it has {} bytes instead of {length}", value.len()))
-    };
-    match kind {
-        MetaKind::Format => of_length(4),
-        MetaKind::Loss => of_length(8),
-        MetaKind::Secret => of_length(32),
-        MetaKind::Floor => FloorRecord::decode(value)
-            .map(drop)
-            .map_err(|error| error.to_string()),
-        MetaKind::Applied => AppliedPosition::decode(value)
-            .map(drop)
-            .map_err(|error| error.to_string()),
+/// # Errors
+/// The record cannot be decoded.
+pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), RecordError> {
+    let expected = match kind {
+        MetaKind::Format => 4,
+        MetaKind::Loss => 8,
+        MetaKind::Secret => 32,
+        MetaKind::Floor => return Ok(FloorRecord::decode(value).map(drop)?),
+        MetaKind::Applied => return Ok(AppliedPosition::decode(value).map(drop)?),
         // The job that removes the records of a deleted subscription is one byte.
-        MetaKind::Job if value == [1] => Ok(()),
-        MetaKind::Job => Job::decode(value)
-            .map(drop)
-            .map_err(|error| error.to_string()),
-        _ => Ok(()),
+        MetaKind::Job if value != [1] => return Ok(Job::decode(value).map(drop)?),
+        _ => return Ok(()),
+    };
+    match value.len() {
+        bytes if bytes == expected => Ok(()),
+        bytes => Err(RecordError::Length { bytes, expected }),
     }
 }
 

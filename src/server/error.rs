@@ -58,8 +58,8 @@ pub enum ServerError {
         least: bytesize::ByteSize,
     },
     /// The key of backups cannot be used.
-    #[error("{0}")]
-    Backup(String),
+    #[error(transparent)]
+    Backup(#[from] gridhook_storage::destination::BackupDestinationError),
     /// The node of a cluster cannot run.
     #[error("cluster: {0}")]
     Cluster(#[from] super::node::ClusterError),

@@ -21,7 +21,7 @@ use gridhook_publish::auth::{
     failed_auth::FailedAuthLimiter,
     host::ServerNames,
 };
-use gridhook_record::token::{Grant, TokenRole};
+use gridhook_record::token::{Grant, InvalidGrant, TokenRole};
 
 /// A key set has a few kilobytes.
 const KEYS_BYTES_MAX: usize = 256 * 1024;
@@ -160,13 +160,13 @@ fn parse_rule(text: &str) -> Result<ClaimRule, IssuerError> {
         .ok_or_else(form)?;
     let role = role
         .parse()
-        .map_err(|problem| wrong(format!("the role {problem}")))?;
+        .map_err(|error: InvalidGrant| wrong(format!("the role {error}")))?;
     let scopes = scopes
         .into_iter()
         .flat_map(|scopes| scopes.split(','))
         .map(str::parse);
-    let scopes = scopes.collect::<Result<_, String>>();
-    let scopes = scopes.map_err(|problem| wrong(format!("a scope {problem}")))?;
+    let scopes = scopes.collect::<Result<_, InvalidGrant>>();
+    let scopes = scopes.map_err(|error| wrong(format!("a scope {error}")))?;
     Ok(ClaimRule {
         claim: claim.to_owned(),
         value: value.to_owned(),

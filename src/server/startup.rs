@@ -169,7 +169,7 @@ pub(super) fn build_backups(
     process_dir: Option<PathBuf>,
 ) -> Result<Arc<Backups>, ServerError> {
     let data_dir = config.server.data_dir.clone();
-    let destination = backup_destination(&config.backup, None).map_err(ServerError::Backup)?;
+    let destination = backup_destination(&config.backup, None)?;
     let destination = destination.map(|destination| destination.with_fence(fence));
     let backups = Backups::new(
         Arc::downgrade(store),

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use gridhook_admin::uses::UseRules;
 use gridhook_config::Config;
 use gridhook_deliver::resource::Connections;
-use gridhook_record::{subscription::TokenAudience, token::UserScopes};
+use gridhook_record::{
+    subscription::TokenAudience,
+    token::{InvalidGrant, UserScopes},
+};
 
 /// A rule cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -62,10 +65,10 @@ pub(super) fn read(config: &Config, connections: Connections) -> Result<UseRules
 }
 
 fn parse_scopes(setting: &str, texts: &[String]) -> Result<UserScopes, UseRuleError> {
-    let wrong = |problem| UseRuleError {
+    let wrong = |invalid: InvalidGrant| UseRuleError {
         setting: setting.to_owned(),
         rule: texts.join(", "),
-        problem,
+        problem: invalid.to_string(),
     };
     UserScopes::parse(texts.iter().map(String::as_str)).map_err(wrong)
 }
@@ -88,7 +91,8 @@ fn parse_named_rules(
                 "expected \"NAME SCOPE,SCOPE\", such as \"billing topics/orders\"".to_owned(),
             ));
         };
-        let users = UserScopes::parse(scopes.split(',')).map_err(wrong)?;
+        let users =
+            UserScopes::parse(scopes.split(',')).map_err(|invalid| wrong(invalid.to_string()))?;
         if rules_by_name.insert(name.to_owned(), users).is_some() {
             return Err(wrong(format!(
                 "another rule is for {name}, too; expected one with all scopes"

@@ -35,6 +35,24 @@ pub enum EndpointModel {
     BadEvents(f64),
 }
 
+/// Why a text is no endpoint model: what is given, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidModel {
+    #[error(
+        "there is no endpoint model {0:?}; allowed are {names}",
+        names = KINDS.map(|(kind, _)| kind).join(", ")
+    )]
+    Name(String),
+    #[error("{name} has {number:?} behind it; allowed is {allowed}")]
+    Parameter {
+        name: String,
+        number: String,
+        allowed: &'static str,
+    },
+    #[error("{0:?} has no valid share; allowed is a number from 1 to {SHARE_MAX}")]
+    Share(String),
+}
+
 /// A period during which an endpoint is up, or down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvailabilityPeriod {
@@ -125,26 +143,27 @@ impl EndpointModel {
     ///
     /// # Errors
     /// The given value, and what is allowed.
-    pub fn parse(text: &str, rate: f64) -> Result<Self, String> {
+    pub fn parse(text: &str, rate: f64) -> Result<Self, InvalidModel> {
         let (name, number) = text
             .split_once(':')
             .map_or((text, None), |(name, number)| (name, Some(number)));
         let index = KINDS
             .iter()
             .position(|(kind, _)| *kind == name)
-            .ok_or_else(|| {
-                let names = KINDS.map(|(kind, _)| kind).join(", ");
-                format!("there is no endpoint model {name:?}; expected one of {names}")
-            })?;
+            .ok_or_else(|| InvalidModel::Name(name.to_owned()))?;
         let (default, _) = Self::practical_mix(rate)[index];
         let Some(number) = number else {
             return Ok(default);
         };
         default
             .with_parameter(number)
-            .ok_or_else(|| match KINDS[index].1 {
-                "" => format!("{name} has {number:?} behind it; expected the word alone"),
-                allowed => format!("{name} has {number:?} behind it; expected {allowed}"),
+            .ok_or_else(|| InvalidModel::Parameter {
+                name: name.to_owned(),
+                number: number.to_owned(),
+                allowed: match KINDS[index].1 {
+                    "" => "the word alone",
+                    allowed => allowed,
+                },
             })
     }
 
@@ -152,15 +171,13 @@ impl EndpointModel {
     ///
     /// # Errors
     /// The given value, and what is allowed.
-    pub fn parse_share(text: &str, rate: f64) -> Result<(Self, u32), String> {
+    pub fn parse_share(text: &str, rate: f64) -> Result<(Self, u32), InvalidModel> {
         let (model, share) = text.rsplit_once('=').unwrap_or((text, "1"));
         let share = share
             .parse()
             .ok()
             .filter(|share| (1..=SHARE_MAX).contains(share));
-        let share = share.ok_or_else(|| {
-            format!("{text:?} has no valid share; expected a number from 1 to {SHARE_MAX}")
-        });
+        let share = share.ok_or_else(|| InvalidModel::Share(text.to_owned()));
         Ok((Self::parse(model, rate)?, share?))
     }
 

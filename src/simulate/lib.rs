@@ -31,7 +31,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use disk::SimulatedStore;
 use endpoint::SimulatedEndpoint;
-pub use endpoint_model::{AvailabilityPeriod, EndpointModel};
+pub use endpoint_model::{AvailabilityPeriod, EndpointModel, InvalidModel};
 use fastrand::Rng;
 use log::SimulatedLog;
 use queue::{EventQueue, ScheduledEvent};

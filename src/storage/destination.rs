@@ -1,7 +1,10 @@
 //! Opens the stores and the destination of backups that the settings describe, for the server and
 //! the offline commands.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use gridhook_config as config;
 use gridhook_config::ObjectStoreConfig;
@@ -11,9 +14,9 @@ use gridhook_dead_letter::{
 };
 use gridhook_policy::{
     backup::BackupRetention,
-    dead_letter_store::{StoreAddress, StoreKind},
+    dead_letter_store::{InvalidAddress, StoreAddress, StoreKind},
 };
-use gridhook_repair::backup::{BackupDestination, SealKey};
+use gridhook_repair::backup::{BackupDestination, SealKey, SealKeyError};
 
 /// Opens a folder or an object store. Blocks, because it creates a folder.
 ///
@@ -42,6 +45,15 @@ pub fn open_sink(store: &ObjectStoreConfig) -> Result<Sink, SinkError> {
     }
 }
 
+/// Why a destination of backups cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupDestinationError {
+    #[error("{url} is no address: {error}")]
+    Address { url: String, error: InvalidAddress },
+    #[error("backup.key_file is {}; allowed is {error}", .file.display())]
+    Key { file: PathBuf, error: SealKeyError },
+}
+
 /// The store of backups at `url`; without one, that of the settings, if any. An address within that
 /// of the settings, such as that of a shard, is used with the credentials of the settings, and
 /// another one with those of the environment.
@@ -51,12 +63,14 @@ pub fn open_sink(store: &ObjectStoreConfig) -> Result<Sink, SinkError> {
 pub fn backup_store(
     backup: &config::Backup,
     url: Option<&str>,
-) -> Result<Option<ObjectStoreConfig>, String> {
+) -> Result<Option<ObjectStoreConfig>, BackupDestinationError> {
     let Some(url) = url else {
         return Ok(backup.store.clone());
     };
-    let address =
-        StoreAddress::parse(url).map_err(|problem| format!("{url} is no address: {problem}"))?;
+    let address = StoreAddress::parse(url).map_err(|error| BackupDestinationError::Address {
+        url: url.to_owned(),
+        error,
+    })?;
     let is_within = |store: &&ObjectStoreConfig| {
         let StoreAddress {
             kind,
@@ -85,10 +99,13 @@ pub fn backup_store(
 pub fn backup_destination(
     backup: &config::Backup,
     url: Option<&str>,
-) -> Result<Option<BackupDestination>, String> {
+) -> Result<Option<BackupDestination>, BackupDestinationError> {
     let store = backup_store(backup, url)?;
     let key = backup.key_file.as_ref().map(|file| {
-        let refuse = |allowed| format!("backup.key_file is {}; expected {allowed}", file.display());
+        let refuse = |error| BackupDestinationError::Key {
+            file: file.clone(),
+            error,
+        };
         SealKey::read(file).map(Arc::new).map_err(refuse)
     });
     let key = key.transpose()?;

@@ -6,7 +6,7 @@ pub mod destination;
 use gridhook_config as config;
 use gridhook_dead_letter::{DeadLetterTotals, redrive};
 use gridhook_record::check::check_record;
-use gridhook_repair::fsck::{self, RecordDecoders};
+use gridhook_repair::fsck::{self, RecordDecoders, RecordError};
 use gridhook_store::{keys::MetaKind, rocks::RocksOptions};
 
 /// How the dead-letter actor's totals are read.
@@ -27,7 +27,7 @@ pub fn record_decoders() -> RecordDecoders {
 ///
 /// # Errors
 /// The record cannot be read.
-pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
+pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), RecordError> {
     match kind {
         MetaKind::Format
         | MetaKind::Floor
@@ -35,10 +35,8 @@ pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::Secret
         | MetaKind::Loss
         | MetaKind::Applied => fsck::check_record(kind, value),
-        MetaKind::DeadLetters => DeadLetterTotals::decode(value)
-            .map(drop)
-            .map_err(|error| error.to_string()),
-        MetaKind::Redrive => redrive::check_record(value),
+        MetaKind::DeadLetters => Ok(DeadLetterTotals::decode(value).map(drop)?),
+        MetaKind::Redrive => Ok(redrive::check_record(value)?),
         MetaKind::Topic
         | MetaKind::Subscription
         | MetaKind::Numbers
@@ -52,7 +50,7 @@ pub fn check_readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::ResourceGroup
         | MetaKind::Deployment
         | MetaKind::DeploymentTemplate
-        | MetaKind::Session => check_record(kind, value),
+        | MetaKind::Session => Ok(check_record(kind, value)?),
     }
 }
 

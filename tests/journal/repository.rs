@@ -1092,6 +1092,7 @@ fn a_missing_destination_is_reported_and_not_created() {
     for key in ["", "short", "AAAA", "!"] {
         fs::write(fixture.path("key"), key).expect("written");
         let error = SealKey::read(&fixture.path("key")).expect_err(key);
+        let error = error.to_string();
         assert!(error.contains("32 bytes in base64"), "{error}");
     }
 }

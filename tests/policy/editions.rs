@@ -446,13 +446,18 @@ fn every_edition_of_the_program_can_be_followed() {
 fn a_store_that_fails_must_be_tried_again() {
     let mut edition = (*edition("current")).clone();
     edition.dead_letter.retry.clear();
-    expect!["dead_letter.retry is empty; expected one duration or more"]
-        .assert_eq(&edition.validate().expect_err("there is no wait"));
+    expect!["dead_letter.retry is empty; allowed are one duration or more"].assert_eq(
+        &edition
+            .validate()
+            .expect_err("there is no wait")
+            .to_string(),
+    );
     edition.dead_letter.retry = vec![Duration::ZERO];
     expect!["dead_letter.retry is 0; expected a duration longer than nothing"].assert_eq(
         &edition
             .validate()
-            .expect_err("it would be tried in a circle"),
+            .expect_err("it would be tried in a circle")
+            .to_string(),
     );
 }
 
@@ -476,11 +481,18 @@ fn a_switch_makes_timeouts_final() {
          SocketError, ResolutionError, GenericError, NotFound, Disabled, Full, \
          SessionQueueNotSupported, InvalidAzureFunctionDestination"
     ]
-    .assert_eq(&edition.validate().expect_err("it has a status"));
+    .assert_eq(&edition.validate().expect_err("it has a status").to_string());
     edition.webhook.never_retried_without_status.clear();
     edition.webhook.never_retried_with_dead_letter = vec![414];
-    expect!["webhook has status 414 in both lists of what is never retried; expected one of them"]
-        .assert_eq(&edition.validate().expect_err("a status has one meaning"));
+    expect![
+        "webhook has status 414 in both lists of what is never retried; allowed is one of them"
+    ]
+    .assert_eq(
+        &edition
+            .validate()
+            .expect_err("a status has one meaning")
+            .to_string(),
+    );
 }
 
 /// The core follows edition 2020: with a place for dead letters 400 and 413 end an event at once,

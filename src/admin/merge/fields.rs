@@ -3,6 +3,7 @@
 //! Each type of response has a table. [`merged_fields`] does not compile if a field of the type has
 //! no rule, so that no figure is added by accident.
 
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::pages::parse_instant;
@@ -10,12 +11,14 @@ use gridhook_api::{
     chaos::{ChaosReport, InjectionCounters, ResponseCount},
     dead_letters::{PageView, PurgedView, RedriveStartedView},
     filter_test::FilterTestReport,
+    jobs::JobsReport,
     ledger::LedgerPageView,
     replay::{DryRun, JobProgress, ReplayView},
     resource::Page,
     retry::RetriedView,
     status::{CountersView, OrderStatusView, PaceView, SubscriptionStatusView, TopicStatusView},
-    supervision::{EndsView, IncarnationsView, QuarantinedView, RecoveryView},
+    supervision::{EndsView, IncarnationsView, QuarantinedView, RecoveryView, SupervisionReport},
+    top::{TopLine, TopReport},
     trace::TraceView,
     transform_test::TransformTestReport,
 };
@@ -73,7 +76,7 @@ pub(crate) use merged_fields;
 
 use FieldRule::{
     Any, Earliest, Fields, First, Items, JobIds, JobState, Largest, LargestBy, Latest, Smallest,
-    Sum, WorstHealth,
+    Sum, SumOfEach, WorstHealth,
 };
 
 merged_fields! { COUNTERS: CountersView = CountersView {
@@ -157,6 +160,27 @@ merged_fields! { INJECTIONS: InjectionCounters = InjectionCounters {
     responses_dropped: Fields(&RESPONSES), responses_delayed: Fields(&RESPONSES), responses_corrupted: Fields(&RESPONSES),
 } }
 
+// Percentiles cannot be added: the largest of the shards is reported.
+merged_fields! { TOP_LINE: TopLine = TopLine {
+    topic: First, subscription: First, endpoint: First, held_by: First, health: WorstHealth,
+    condition: LargestBy("severity"), delivered_per_second: Sum, requests_per_second: Sum, failed_per_second: Sum,
+    success_share: Smallest, response_p50_milliseconds: Largest, response_p95_milliseconds: Largest,
+    response_p99_milliseconds: Largest, backlog: Sum, oldest_unread_age_seconds: Largest, pending: Sum,
+    next_due: Earliest, in_flight: Sum, concurrency: Sum, delivered: Sum, dead_lettered: Sum, dropped: Sum,
+} }
+
+merged_fields! { TOP: TopReport = TopReport {
+    now: First, window_seconds: First, subscriptions: Sum, suspended: Sum, held: Sum, conditions: SumOfEach,
+    in_flight: Sum, backlog: Sum, pending: Sum, dead_lettered: Sum, dropped: Sum, delivered_per_second: Sum,
+    failed_per_second: Sum, given_up_in_window: Sum, matching: Sum, top: First, missing_shards: First,
+} }
+
+merged_fields! { JOBS: JobsReport = JobsReport { now: Latest, open: Sum, jobs: Items } }
+
+merged_fields! { SUPERVISION: SupervisionReport = SupervisionReport {
+    actors: Sum, ended: Sum, ends: Fields(&ENDS), quarantined: Sum, recovery: Fields(&RECOVERY), most_restarted: Items,
+} }
+
 merged_fields! { CHAOS: ChaosReport = ChaosReport { active: Items, injected: Fields(&INJECTIONS) } }
 
 impl MergedFields {
@@ -174,6 +198,24 @@ impl MergedFields {
         };
         // The first of equal ones.
         tables.iter().rev().max_by_key(has_fields).copied()
+    }
+
+    /// Merges a part of the type of this table.
+    ///
+    /// # Errors
+    /// A field is not what its type has.
+    pub(super) fn join<T: Serialize + DeserializeOwned>(
+        &self,
+        all: T,
+        more: &T,
+    ) -> serde_json::Result<T> {
+        let mut merged = serde_json::to_value(all)?;
+        if let (Value::Object(merged), Value::Object(more)) =
+            (&mut merged, serde_json::to_value(more)?)
+        {
+            self.join_fields(merged, more);
+        }
+        serde_json::from_value(merged)
     }
 
     /// Merges the fields of a part.

@@ -123,7 +123,10 @@ impl Merge {
     }
 }
 
-fn fold_answers(answers: &[ShardAnswer], join: fn(&mut Value, Value)) -> serde_json::Result<Value> {
+fn fold_answers(
+    answers: &[ShardAnswer],
+    join: impl Fn(&mut Value, Value),
+) -> serde_json::Result<Value> {
     let mut answers = answers.iter();
     let mut all: Value = answers
         .next()

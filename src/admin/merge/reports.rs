@@ -5,19 +5,18 @@ use std::{
     collections::HashMap,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{ShardAnswer, pages::parse_instant};
-use crate::supervision::{add_ends, sum_ends};
+use super::{FieldRule, MergedFields, ShardAnswer, fields, fold_answers, pages::parse_instant};
+use crate::supervision::sum_ends;
 use gridhook_api::{
     clock::ClockView,
     history::{DestinationHistory, HistoryReport},
     jobs::JobsReport,
-    status::HealthView,
     store::ProgressLine,
-    supervision::{EndsView, RecoveryView, SupervisionReport},
+    supervision::SupervisionReport,
     top::{SortOrder, TopLine, TopReport},
 };
 use gridhook_repair::fsck::CheckReport;
@@ -65,16 +64,16 @@ pub(super) fn merge_top(query: &str, answers: &[ShardAnswer]) -> serde_json::Res
     for answer in answers {
         let TopPart { mut report, ranks } = answer.read()?;
         lines.extend(ranks.into_iter().zip(std::mem::take(&mut report.top)));
-        match &mut all {
-            None => all = Some(report),
-            Some(all) => add_top_report(all, report),
-        }
+        all = Some(match all.take() {
+            None => report,
+            Some(all) => fields::TOP.join(all, &report)?,
+        });
     }
     let Some(mut all) = all else {
         return Ok(Value::Null);
     };
     let of_shards = lines.len();
-    let mut lines = one_for_each(lines);
+    let mut lines = one_for_each(lines)?;
     // Those of a spread topic have a line in each shard.
     let same = of_shards - lines.len();
     (all.subscriptions, all.matching) = (
@@ -105,7 +104,7 @@ pub(super) fn merge_top(query: &str, answers: &[ShardAnswer]) -> serde_json::Res
 }
 
 /// Adds up the lines of the same event subscription.
-fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> Vec<([f64; 3], TopLine)> {
+fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> serde_json::Result<Vec<([f64; 3], TopLine)>> {
     let mut index = HashMap::new();
     let mut all = Vec::<([f64; 3], TopLine)>::with_capacity(lines.len());
     for (rank, line) in lines {
@@ -119,143 +118,24 @@ fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> Vec<([f64; 3], TopLine)> {
                     .iter_mut()
                     .zip(rank)
                     .for_each(|(known, more)| *known += more);
-                add_top_line(known, line);
+                *known = fields::TOP_LINE.join(known.clone(), &line)?;
             }
         }
     }
-    all
+    Ok(all)
 }
 
-fn add_rates(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    Some(a? + b?).or(a).or(b)
-}
-
-/// Percentiles cannot be added.
-fn slower_of(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    a.into_iter().chain(b).reduce(f64::max)
-}
-
-pub(crate) fn add_top_line(line: &mut TopLine, more: TopLine) {
-    // Each field by name: a new one does not compile without a rule.
-    let TopLine {
-        topic: _,
-        subscription: _,
-        endpoint: _,
-        held_by,
-        health,
-        condition,
-        delivered_per_second,
-        requests_per_second,
-        failed_per_second,
-        success_share,
-        response_p50_milliseconds,
-        response_p95_milliseconds,
-        response_p99_milliseconds,
-        backlog,
-        oldest_unread_age_seconds,
-        pending,
-        next_due,
-        in_flight,
-        concurrency,
-        delivered,
-        dead_lettered,
-        dropped,
-    } = more;
-    if health_severity(&health) > health_severity(&line.health) {
-        line.health = health;
-    }
-    if condition.severity > line.condition.severity {
-        line.condition = condition;
-    }
-    line.held_by = line.held_by.take().or(held_by);
-    line.delivered_per_second = add_rates(line.delivered_per_second, delivered_per_second);
-    line.requests_per_second = add_rates(line.requests_per_second, requests_per_second);
-    line.failed_per_second = add_rates(line.failed_per_second, failed_per_second);
-    line.success_share = line
-        .success_share
-        .into_iter()
-        .chain(success_share)
-        .reduce(f64::min);
-    line.response_p50_milliseconds =
-        slower_of(line.response_p50_milliseconds, response_p50_milliseconds);
-    line.response_p95_milliseconds =
-        slower_of(line.response_p95_milliseconds, response_p95_milliseconds);
-    line.response_p99_milliseconds =
-        slower_of(line.response_p99_milliseconds, response_p99_milliseconds);
-    line.backlog += backlog;
-    line.oldest_unread_age_seconds = line
-        .oldest_unread_age_seconds
-        .max(oldest_unread_age_seconds);
-    line.pending += pending;
-    let due = |due: &Option<String>| due.as_deref().and_then(parse_instant);
-    if line.next_due.is_none() || (next_due.is_some() && due(&next_due) < due(&line.next_due)) {
-        line.next_due = next_due;
-    }
-    line.in_flight += in_flight;
-    line.concurrency += concurrency;
-    line.delivered += delivered;
-    line.dead_lettered += dead_lettered;
-    line.dropped += dropped;
-}
-
-fn health_severity(health: &HealthView) -> u8 {
-    match health {
-        HealthView::Healthy { .. } => 0,
-        HealthView::Probing { .. } => 1,
-        HealthView::Suspended { .. } => 2,
-    }
-}
-
-pub(crate) fn add_top_report(report: &mut TopReport, more: TopReport) {
-    let TopReport {
-        now: _,
-        window_seconds,
-        subscriptions,
-        suspended,
-        held,
-        conditions,
-        in_flight,
-        backlog,
-        pending,
-        dead_lettered,
-        dropped,
-        delivered_per_second,
-        failed_per_second,
-        given_up_in_window,
-        matching,
-        top: _,
-        missing_shards: _,
-    } = more;
-    report.window_seconds = report.window_seconds.or(window_seconds);
-    report.subscriptions += subscriptions;
-    report.suspended += suspended;
-    report.held += held;
-    for (condition, count) in conditions {
-        *report.conditions.entry(condition).or_default() += count;
-    }
-    report.given_up_in_window += given_up_in_window;
-    report.in_flight += in_flight;
-    report.backlog += backlog;
-    report.pending += pending;
-    report.dead_lettered += dead_lettered;
-    report.dropped += dropped;
-    report.delivered_per_second = add_rates(report.delivered_per_second, delivered_per_second);
-    report.failed_per_second = add_rates(report.failed_per_second, failed_per_second);
-    report.matching += matching;
+fn join_reports<T: DeserializeOwned>(
+    fields: &'static MergedFields,
+    answers: &[ShardAnswer],
+) -> serde_json::Result<T> {
+    serde_json::from_value(fold_answers(answers, |all, more| {
+        FieldRule::Fields(fields).join_values(all, more);
+    })?)
 }
 
 pub(super) fn merge_jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let mut all = JobsReport {
-        now: String::new(),
-        open: 0,
-        jobs: Vec::new(),
-    };
-    for answer in answers {
-        let JobsReport { now, open, jobs } = answer.read()?;
-        all.now = now;
-        all.open += open;
-        all.jobs.extend(jobs);
-    }
+    let mut all: JobsReport = join_reports(&fields::JOBS, answers)?;
     all.jobs
         .sort_by_key(|job| Reverse(parse_instant(&job.job.started)));
     all.jobs
@@ -361,45 +241,7 @@ fn join_columns<'a, T: Copy + 'a>(
 
 /// Counts are added, and the slowest recoveries reported.
 pub(super) fn merge_supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let mut all = SupervisionReport {
-        actors: 0,
-        ended: 0,
-        ends: EndsView::default(),
-        quarantined: 0,
-        recovery: RecoveryView::default(),
-        most_restarted: Vec::new(),
-    };
-    for answer in answers {
-        // Each field by name: a new one does not compile without a rule.
-        let SupervisionReport {
-            actors,
-            ended,
-            ends,
-            quarantined,
-            recovery,
-            most_restarted,
-        } = answer.read()?;
-        all.actors += actors;
-        all.ended += ended;
-        add_ends(&mut all.ends, &ends);
-        all.quarantined += quarantined;
-        let RecoveryView {
-            count,
-            last,
-            p50,
-            p99,
-            longest,
-        } = recovery;
-        let known = &mut all.recovery;
-        *known = RecoveryView {
-            count: known.count + count,
-            last: slower_of(known.last, last),
-            p50: slower_of(known.p50, p50),
-            p99: slower_of(known.p99, p99),
-            longest: slower_of(known.longest, longest),
-        };
-        all.most_restarted.extend(most_restarted);
-    }
+    let mut all: SupervisionReport = join_reports(&fields::SUPERVISION, answers)?;
     all.most_restarted
         .sort_by_key(|actor| Reverse(sum_ends(&actor.incarnations.ends)));
     all.most_restarted.truncate(

@@ -52,7 +52,8 @@ impl DeploymentSpec {
     pub fn parse(body: &[u8]) -> Result<Self, InvalidRequest> {
         let text = std::str::from_utf8(body)
             .map_err(|_| InvalidRequest::new(BODY, "is not JSON: it is not UTF-8"))?;
-        let mut value = read_json(text).map_err(|problem| InvalidRequest::new(BODY, problem))?;
+        let mut value =
+            read_json(text).map_err(|error| InvalidRequest::new(BODY, error.to_string()))?;
         if !value.is_object() {
             return refuse_value(BODY, "is not a JSON object; allowed is a JSON object");
         }

@@ -106,11 +106,10 @@ pub enum ApplyCommandError {
         of: usize,
     },
     /// A parameter file cannot be used.
-    #[error("{file}: {problem}")]
+    #[error("{file}: {error}")]
     Parameters {
         file: String,
-        /// What is wrong, and what is allowed.
-        problem: String,
+        error: declared::DeclarationError,
     },
     /// A resource needs the state of a resource that does not exist.
     #[error(

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, fs, path::PathBuf, str::FromStr};
 
 use super::ApplyCommandError;
-use gridhook_declared::{ParameterInput, TemplateOptions};
+use gridhook_declared::{DeclarationError, ParameterInput, TemplateOptions};
 
 /// `NAME=VALUE`, or a file of parameters as `@FILE`.
 #[derive(Clone, Debug)]
@@ -37,12 +37,11 @@ impl ParameterArgument {
                 Ok(())
             }
             Self::File(path) => {
-                let text =
-                    fs::read_to_string(path).map_err(|error| format!("it cannot be read: {error}"));
+                let text = fs::read_to_string(path).map_err(DeclarationError::from);
                 text.and_then(|text| options.add_parameter_file(&text))
-                    .map_err(|problem| ApplyCommandError::Parameters {
+                    .map_err(|error| ApplyCommandError::Parameters {
                         file: path.display().to_string(),
-                        problem,
+                        error,
                     })
             }
         }

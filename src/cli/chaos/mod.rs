@@ -21,6 +21,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use clap::ValueEnum;
 use url::Url;
 
+use self::run::CleanUpError;
 pub use self::{
     ledger::{DeliveryLedger, LedgerSummary},
     verdict::ChaosVerdict,
@@ -28,7 +29,9 @@ pub use self::{
 use super::{
     client::{self, ServerArgs, server_url},
     output::{CommandError, CommandOutcome, OutputArgs},
-    value::{number_within, parse_address, parse_duration, positive_duration, whole_number},
+    value::{
+        ValueError, number_within, parse_address, parse_duration, positive_duration, whole_number,
+    },
 };
 
 /// The flags of `chaos`.
@@ -171,9 +174,12 @@ pub enum ChaosError {
     /// The clean-up failed.
     #[error(
         "the topic {topic} could not be deleted; delete it with gridhook topics delete {topic}: \
-         {why}"
+         {error}"
     )]
-    CleanUp { topic: String, why: String },
+    CleanUp {
+        topic: String,
+        error: Box<CleanUpError>,
+    },
 }
 
 impl CommandError for ChaosError {
@@ -210,13 +216,13 @@ fn name_of(subscription: usize) -> String {
 }
 
 /// Checks a step of the clock, which the server reads.
-fn check_step(text: &str) -> Result<String, String> {
+fn check_step(text: &str) -> Result<String, ValueError> {
     let length = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_step = humantime_serde::re::humantime::parse_duration(length).is_ok();
     if is_step {
         Ok(text.to_owned())
     } else {
-        Err("allowed is a step such as 1h or -1h".to_owned())
+        Err(ValueError::ClockStep)
     }
 }
 

@@ -98,9 +98,9 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
     let cleanup = run.clean_up().await;
     webhook.stop(false).await;
     let verdict = verdict?;
-    cleanup.map_err(|why| ChaosError::CleanUp {
+    cleanup.map_err(|error| ChaosError::CleanUp {
         topic: run.topic.clone(),
-        why,
+        error: Box::new(error),
     })?;
     Ok(verdict)
 }
@@ -318,12 +318,11 @@ impl ChaosRun {
     }
 
     /// Deletes what the run created. A missing resource counts as deleted.
-    async fn clean_up(&self) -> Result<(), String> {
+    async fn clean_up(&self) -> Result<(), CleanUpError> {
         if self.chaos.faults.has_any() {
             self.session
                 .send_request::<Value>(Method::DELETE, "/chaos", None::<&Value>)
-                .await
-                .map_err(|error| error.to_string())?;
+                .await?;
         }
         let all = async {
             for number in 0..self.chaos.subscriptions as usize {
@@ -332,10 +331,10 @@ impl ChaosRun {
             }
             self.delete_resource(&self.resource_name().path("")).await
         };
-        match tokio::time::timeout(CLEAN_UP_MAX, all).await {
-            Ok(done) => done.map_err(|error: client::ClientError| error.to_string()),
-            Err(_) => Err(format!("not done within {CLEAN_UP_MAX:?}")),
-        }
+        let done: Result<(), client::ClientError> = tokio::time::timeout(CLEAN_UP_MAX, all)
+            .await
+            .map_err(|_| CleanUpError::Late)?;
+        Ok(done?)
     }
 
     async fn delete_resource(&self, path: &str) -> Result<(), client::ClientError> {
@@ -352,6 +351,15 @@ impl ChaosRun {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Why not all of what the run created is deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum CleanUpError {
+    #[error(transparent)]
+    Server(#[from] client::ClientError),
+    #[error("not done within {CLEAN_UP_MAX:?}")]
+    Late,
 }
 
 /// The events that have not arrived.

@@ -12,6 +12,7 @@ use super::ClientError;
 use crate::{
     context::{ContextFile, ServerContext},
     http, print,
+    value::ValueError,
 };
 
 /// The flags that name the server.
@@ -33,13 +34,10 @@ pub struct ServerAddressArgs {
 pub(super) const SERVER: &str = "Server";
 
 /// The server if no flag, variable or context names one.
-const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
+pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 
 /// Parses the URL of a server.
-pub(crate) fn server_url(text: &str) -> Result<Url, String> {
-    let allowed = |example: &str| {
-        format!("allowed is a URL that begins with http:// or https://, such as {example}")
-    };
+pub(crate) fn server_url(text: &str) -> Result<Url, ValueError> {
     let url = Url::parse(text)
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
@@ -48,21 +46,18 @@ pub(crate) fn server_url(text: &str) -> Result<Url, String> {
         let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
         let with_scheme = format!("http://{rest}");
         let example = if Url::parse(&with_scheme).is_ok() {
-            &with_scheme
+            with_scheme
         } else {
-            DEFAULT_SERVER
+            DEFAULT_SERVER.to_owned()
         };
-        return Err(allowed(example));
+        return Err(ValueError::ServerUrl { example });
     };
     if url.query().is_some()
         || url.fragment().is_some()
         || !url.username().is_empty()
         || url.password().is_some()
     {
-        return Err(format!(
-            "{}, without user, query or fragment",
-            allowed(DEFAULT_SERVER)
-        ));
+        return Err(ValueError::ServerUrlParts);
     }
     Ok(url)
 }

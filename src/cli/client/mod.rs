@@ -26,7 +26,7 @@ pub use self::{
     resource_name::{ResourceName, encode_segment, short_name},
 };
 pub(super) use self::{
-    address::{read_variable, server_url, warn_of_cleartext},
+    address::{DEFAULT_SERVER, read_variable, server_url, warn_of_cleartext},
     body::{body_of, read_input, set_value},
     resource_name::ResourceNameKind,
     stream::{ListedItems, PagedList},

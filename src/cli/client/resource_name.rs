@@ -3,6 +3,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::ClientError;
+use crate::value::ValueError;
 
 /// The name of a topic, a domain or a namespace in a command: `orders`, `domains/shop`,
 /// `domains/shop/topics/eu`, or a full resource id.
@@ -20,9 +21,9 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 const SCOPE: &str = "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid";
 
 impl std::str::FromStr for ResourceName {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let segments: Vec<_> = text
             .split('/')
             .filter(|segment| !segment.is_empty())
@@ -45,13 +46,7 @@ impl std::str::FromStr for ResourceName {
                     .map(|name| format!("/{}", encode_segment(name)))
                     .collect()
             }
-            _ => {
-                return Err(
-                    "allowed are NAME (a topic), domains/NAME, domains/NAME/topics/NAME, the same \
-                     with namespaces/, or a full resource id that begins with /subscriptions/"
-                        .to_owned(),
-                );
-            }
+            _ => return Err(ValueError::ResourceName),
         };
         Ok(Self(own))
     }

@@ -13,7 +13,7 @@ use self::screen::{Keyboard, Screen};
 use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
     output::{self, CommandError, OutputArgs},
-    value::{read_duration, whole_number},
+    value::{ValueError, read_duration, whole_number},
 };
 use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
 
@@ -112,10 +112,10 @@ fn sort_keys() -> String {
         .join(" ")
 }
 
-fn parse_interval(text: &str) -> Result<Duration, String> {
+fn parse_interval(text: &str) -> Result<Duration, ValueError> {
     let allowed = Duration::from_millis(500)..=Duration::from_secs(30);
     let interval = read_duration(text).filter(|interval| allowed.contains(interval));
-    interval.ok_or_else(|| "allowed is a duration from 500ms to 30s".to_owned())
+    interval.ok_or(ValueError::Interval)
 }
 
 /// Why there are no figures.

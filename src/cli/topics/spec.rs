@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{ClientError, body_of, set_value},
-    value::{read_duration, whole_number},
+    value::{ValueError, read_duration, whole_number},
 };
 
 /// The properties to set.
@@ -57,15 +57,15 @@ enum DuplicateWindow {
     Window(jiff::SignedDuration),
 }
 
-fn parse_window(text: &str) -> Result<DuplicateWindow, String> {
+fn parse_window(text: &str) -> Result<DuplicateWindow, ValueError> {
     if text == "off" {
         return Ok(DuplicateWindow::Off);
     }
     let window = read_duration(text).filter(|window| window.subsec_nanos() == 0);
     let window = window.and_then(|window| jiff::SignedDuration::try_from(window).ok());
-    window.map(DuplicateWindow::Window).ok_or_else(|| {
-        "allowed are off and a duration in whole seconds, such as 10m or PT10M".to_owned()
-    })
+    window
+        .map(DuplicateWindow::Window)
+        .ok_or(ValueError::DuplicateWindow)
 }
 
 /// Event Grid's input schemas.
@@ -79,8 +79,8 @@ enum InputSchemaArg {
     Custom,
 }
 
-pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("allowed is NAME=VALUE")?;
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), ValueError> {
+    let (name, value) = text.split_once('=').ok_or(ValueError::Pair)?;
     Ok((name.to_owned(), value.to_owned()))
 }
 

@@ -66,6 +66,52 @@ pub struct InvalidCatalogue {
     pub problem: String,
 }
 
+/// What is wrong with a schema or an example of one, and what is allowed.
+#[derive(Debug, thiserror::Error)]
+enum InvalidSchema {
+    #[error("could take more than {STEPS_MAX} steps to check")]
+    ExampleSteps,
+    #[error("does not match the schema {0}")]
+    Example(String),
+    #[error("is not a JSON Schema of draft 2020-12 at \"{at}\": {problem}")]
+    Draft { at: String, problem: String },
+    #[error(
+        "could take {steps:.0} steps to check {USUAL_DATA_BYTES} bytes of data, most of them for \
+         {keyword}; allowed are {STEPS_MAX}"
+    )]
+    Steps { steps: f64, keyword: String },
+    #[error("has {0}; allowed is $ref with a JSON pointer, such as \"#/$defs/name\"")]
+    Keyword(String),
+    #[error("has the $id \"{0}\" inside; allowed is $id at the top")]
+    InnerId(String),
+    #[error("has the $schema \"{0}\"; allowed is \"{DIALECT}\"")]
+    Dialect(String),
+    #[error(
+        "refers to \"{0}\", and nothing is fetched; allowed are references into the schema \
+         itself, such as \"#/$defs/name\""
+    )]
+    RemoteReference(String),
+    #[error("refers to \"{0}\", which does not exist")]
+    UnknownReference(String),
+    #[error("refers to itself by \"{0}\"; allowed are schemas without recursion")]
+    Recursion(String),
+    #[error("is nested deeper than {DEPTH_MAX} levels with its references resolved")]
+    Depth,
+    #[error(
+        "is too large: allowed are {VALUES_MAX} values in all schemas of the topic, with \
+         references resolved"
+    )]
+    Values,
+    #[error("has too many patterns: allowed are {PATTERNS_MAX} in all schemas of the topic")]
+    Patterns,
+    #[error(
+        "has the pattern \"{pattern}\" with {positions} positions, its repetitions written out; \
+         allowed are {max}",
+        max = cost::POSITIONS_MAX
+    )]
+    Pattern { pattern: String, positions: usize },
+}
+
 /// The event types of a topic that validates events.
 #[derive(Debug)]
 pub struct Catalogue {
@@ -300,9 +346,9 @@ impl DeclaredVersion<'_> {
             },
         } = self;
         let Some(schema) = schema else { return Ok(()) };
-        let problem_in = |key: &str, problem: String| InvalidCatalogue {
+        let problem_in = |key: &str, error: InvalidSchema| InvalidCatalogue {
             at: format!("{event_type}.versions.{version}.{key}"),
-            problem,
+            problem: error.to_string(),
         };
         let schema_cost = BoundedSchema {
             root: schema,
@@ -310,21 +356,15 @@ impl DeclaredVersion<'_> {
             total,
         }
         .schema_cost(schema, 0);
-        let cost = schema_cost.map_err(|problem| problem_in("schema", problem))?;
-        let validator = compile_schema(schema).map_err(|problem| problem_in("schema", problem))?;
+        let cost = schema_cost.map_err(|error| problem_in("schema", error))?;
+        let validator = compile_schema(schema).map_err(|error| problem_in("schema", error))?;
         for (index, example) in examples.iter().enumerate() {
             let at = format!("examples[{index}]");
             if cost.steps_for(example.to_string().len()) > STEPS_MAX {
-                return Err(problem_in(
-                    &at,
-                    format!("could take more than {STEPS_MAX} steps to check"),
-                ));
+                return Err(problem_in(&at, InvalidSchema::ExampleSteps));
             }
             validator.validate(example).map_err(|error| {
-                problem_in(
-                    &at,
-                    format!("does not match the schema {}", describe_mismatch(&error)),
-                )
+                problem_in(&at, InvalidSchema::Example(describe_mismatch(&error)))
             })?;
         }
         Ok(())
@@ -332,7 +372,7 @@ impl DeclaredVersion<'_> {
 }
 
 /// Compiles a schema of draft 2020-12.
-fn compile_schema(schema: &Value) -> Result<Validator, String> {
+fn compile_schema(schema: &Value) -> Result<Validator, InvalidSchema> {
     let patterns = PatternOptions::regex()
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX);
@@ -340,12 +380,9 @@ fn compile_schema(schema: &Value) -> Result<Validator, String> {
         .offline()
         .with_draft(Draft::Draft202012)
         .with_pattern_options(patterns);
-    options.build(schema).map_err(|error| {
-        format!(
-            "is not a JSON Schema of draft 2020-12 at \"{}\": {}",
-            error.instance_path(),
-            describe_error(&error)
-        )
+    options.build(schema).map_err(|error| InvalidSchema::Draft {
+        at: error.instance_path().to_string(),
+        problem: describe_error(&error),
     })
 }
 
@@ -366,7 +403,7 @@ struct BoundedSchema<'a, 'b> {
 
 impl<'a> BoundedSchema<'a, '_> {
     /// The cost of a schema, or why it is refused.
-    fn schema_cost(&mut self, schema: &'a Value, depth: usize) -> Result<CheckCost, String> {
+    fn schema_cost(&mut self, schema: &'a Value, depth: usize) -> Result<CheckCost, InvalidSchema> {
         self.count_schema(depth)?;
         let members = match schema {
             Value::Object(members) => members,
@@ -396,11 +433,10 @@ impl<'a> BoundedSchema<'a, '_> {
         }
         let steps = cost.steps_for(USUAL_DATA_BYTES);
         if steps > STEPS_MAX {
-            return Err(format!(
-                "could take {steps:.0} steps to check {USUAL_DATA_BYTES} bytes of data, most of \
-                 them for {}; allowed are {STEPS_MAX}",
-                most.0
-            ));
+            return Err(InvalidSchema::Steps {
+                steps,
+                keyword: most.0.to_owned(),
+            });
         }
         Ok(cost)
     }
@@ -410,26 +446,20 @@ impl<'a> BoundedSchema<'a, '_> {
         key: &str,
         value: &'a Value,
         depth: usize,
-    ) -> Result<CheckCost, String> {
+    ) -> Result<CheckCost, InvalidSchema> {
         Ok(match (key, value) {
             ("$ref", Value::String(target)) => self.reference_cost(target, depth)?,
             (
                 "$dynamicRef" | "$dynamicAnchor" | "$recursiveRef" | "$recursiveAnchor" | "$anchor",
                 _,
             ) => {
-                return Err(format!(
-                    "has {key}; allowed is $ref with a JSON pointer, such as \"#/$defs/name\""
-                ));
+                return Err(InvalidSchema::Keyword(key.to_owned()));
             }
             ("$id", Value::String(id)) if depth > 0 => {
-                return Err(format!(
-                    "has the $id \"{id}\" inside; allowed is $id at the top"
-                ));
+                return Err(InvalidSchema::InnerId(id.clone()));
             }
             ("$schema", Value::String(dialect)) if dialect.trim_end_matches('#') != DIALECT => {
-                return Err(format!(
-                    "has the $schema \"{dialect}\"; allowed is \"{DIALECT}\""
-                ));
+                return Err(InvalidSchema::Dialect(dialect.clone()));
             }
             ("default" | "examples", _) => {
                 self.count_schema(depth)?;
@@ -494,7 +524,11 @@ impl<'a> BoundedSchema<'a, '_> {
         })
     }
 
-    fn sum_costs(&mut self, schemas: &'a [Value], depth: usize) -> Result<CheckCost, String> {
+    fn sum_costs(
+        &mut self,
+        schemas: &'a [Value],
+        depth: usize,
+    ) -> Result<CheckCost, InvalidSchema> {
         schemas.iter().try_fold(CheckCost::STEP, |all, schema| {
             Ok(all.plus(self.schema_cost(schema, depth + 1)?))
         })
@@ -505,37 +539,32 @@ impl<'a> BoundedSchema<'a, '_> {
         &mut self,
         schemas: &'a Map<String, Value>,
         depth: usize,
-    ) -> Result<Vec<CheckCost>, String> {
+    ) -> Result<Vec<CheckCost>, InvalidSchema> {
         schemas
             .values()
             .map(|schema| self.schema_cost(schema, depth + 1))
             .collect()
     }
 
-    fn reference_cost(&mut self, target: &str, depth: usize) -> Result<CheckCost, String> {
+    fn reference_cost(&mut self, target: &str, depth: usize) -> Result<CheckCost, InvalidSchema> {
         let pointer = target
             .strip_prefix('#')
             .filter(|pointer| pointer.is_empty() || pointer.starts_with('/'));
         let Some(pointer) = pointer else {
-            return Err(format!(
-                "refers to \"{target}\", and nothing is fetched; allowed are references into the \
-                 schema itself, such as \"#/$defs/name\""
-            ));
+            return Err(InvalidSchema::RemoteReference(target.to_owned()));
         };
         let target_schema = percent_decode_str(pointer)
             .decode_utf8()
             .ok()
             .and_then(|pointer| self.root.pointer(&pointer));
         let target_schema =
-            target_schema.ok_or_else(|| format!("refers to \"{target}\", which does not exist"))?;
+            target_schema.ok_or_else(|| InvalidSchema::UnknownReference(target.to_owned()))?;
         if self
             .open
             .iter()
             .any(|open| std::ptr::eq(*open, target_schema))
         {
-            return Err(format!(
-                "refers to itself by \"{target}\"; allowed are schemas without recursion"
-            ));
+            return Err(InvalidSchema::Recursion(target.to_owned()));
         }
         self.open.push(target_schema);
         let cost = self.schema_cost(target_schema, depth + 1)?;
@@ -543,28 +572,21 @@ impl<'a> BoundedSchema<'a, '_> {
         Ok(cost)
     }
 
-    fn count_schema(&mut self, depth: usize) -> Result<(), String> {
+    fn count_schema(&mut self, depth: usize) -> Result<(), InvalidSchema> {
         self.total.values += 1;
         if depth > DEPTH_MAX {
-            return Err(format!(
-                "is nested deeper than {DEPTH_MAX} levels with its references resolved"
-            ));
+            return Err(InvalidSchema::Depth);
         }
         if self.total.values > VALUES_MAX {
-            return Err(format!(
-                "is too large: allowed are {VALUES_MAX} values in all schemas of the topic, with \
-                 references resolved"
-            ));
+            return Err(InvalidSchema::Values);
         }
         Ok(())
     }
 
-    fn count_patterns(&mut self, more: usize) -> Result<(), String> {
+    fn count_patterns(&mut self, more: usize) -> Result<(), InvalidSchema> {
         self.total.patterns += more;
         if self.total.patterns > PATTERNS_MAX {
-            return Err(format!(
-                "has too many patterns: allowed are {PATTERNS_MAX} in all schemas of the topic"
-            ));
+            return Err(InvalidSchema::Patterns);
         }
         Ok(())
     }

@@ -26,6 +26,15 @@ pub struct SealKey {
     random: SystemRandom,
 }
 
+/// What the file of a key must be.
+#[derive(Debug, thiserror::Error)]
+pub enum SealKeyError {
+    #[error("a readable file: {0}")]
+    Unreadable(#[from] std::io::Error),
+    #[error("a file with {KEY_FORM}")]
+    Form,
+}
+
 impl fmt::Debug for SealKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SealKey(hidden)")
@@ -37,15 +46,12 @@ impl SealKey {
     ///
     /// # Errors
     /// The file cannot be read or has another form; the message says what is allowed.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let text = fs::read_to_string(path).map_err(|error| format!("a readable file: {error}"))?;
-        let bytes = BASE64_STANDARD
-            .decode(text.trim())
-            .map_err(|_| format!("a file with {KEY_FORM}"))?;
-        let bytes: [u8; 32] = bytes
-            .try_into()
-            .map_err(|_| format!("a file with {KEY_FORM}"))?;
-        Self::derive_keys(&bytes).ok_or_else(|| format!("a file with {KEY_FORM}"))
+    pub fn read(path: &Path) -> Result<Self, SealKeyError> {
+        let text = fs::read_to_string(path)?;
+        let bytes = BASE64_STANDARD.decode(text.trim()).ok();
+        let key: Option<[u8; 32]> = bytes.and_then(|bytes| bytes.try_into().ok());
+        key.and_then(|key| Self::derive_keys(&key))
+            .ok_or(SealKeyError::Form)
     }
 
     fn derive_keys(key: &[u8; 32]) -> Option<Self> {

@@ -2,6 +2,7 @@
 
 use actix_web::http::StatusCode;
 
+use super::expansion::EXPANSIONS_MAX;
 use crate::AdminError;
 use gridhook_api::resource::ErrorDetail;
 use gridhook_engine::control::deployments::{DeploymentStoreError, RUNNING_DEPLOYMENTS_MAX};
@@ -12,7 +13,13 @@ use gridhook_event::Timestamp;
 pub enum DeploymentError {
     /// The template or its parameters are invalid.
     #[error("Deployment template validation failed: '{0}'.")]
-    Template(String),
+    Template(#[from] gridhook_declared::DeclarationError),
+    /// Its expressions need too many rounds of states.
+    #[error(
+        "Deployment template validation failed: 'the template needs the states of resources in \
+         more than {EXPANSIONS_MAX} steps'."
+    )]
+    Steps,
     /// A resource of the template is invalid.
     #[error(
         "The template deployment '{name}' is not valid according to the validation procedure: {}",
@@ -58,7 +65,7 @@ impl DeploymentError {
     /// The code, as Azure has it.
     pub(crate) fn code(&self) -> &'static str {
         match self {
-            Self::Template(_) => "InvalidTemplate",
+            Self::Template(_) | Self::Steps => "InvalidTemplate",
             Self::Resources { .. } => "InvalidTemplateDeployment",
             Self::NotFound(_) => "DeploymentNotFound",
             Self::NoOperation { .. } => "DeploymentOperationNotFound",
@@ -71,7 +78,7 @@ impl DeploymentError {
     /// The HTTP status.
     pub(crate) fn status_code(&self) -> StatusCode {
         match self {
-            Self::Template(_) | Self::Resources { .. } | Self::SubscriptionScope => {
+            Self::Template(_) | Self::Steps | Self::Resources { .. } | Self::SubscriptionScope => {
                 StatusCode::BAD_REQUEST
             }
             Self::NotFound(_) | Self::NoOperation { .. } => StatusCode::NOT_FOUND,

@@ -136,9 +136,7 @@ impl TemplateExpander {
             options.foreign = ForeignResources::LeftOut;
         }
         if !parameters.is_null() {
-            options
-                .add_parameters(parameters)
-                .map_err(DeploymentError::Template)?;
+            options.add_parameters(parameters)?;
         }
         Ok(Self {
             template: Arc::new(template),
@@ -156,10 +154,7 @@ impl TemplateExpander {
     pub(super) async fn expand(&mut self) -> AdminResult<Declared> {
         self.expansions += 1;
         if self.expansions > EXPANSIONS_MAX {
-            let problem = format!(
-                "the template needs the states of resources in more than {EXPANSIONS_MAX} steps"
-            );
-            return Err(DeploymentError::Template(problem).into());
+            return Err(DeploymentError::Steps.into());
         }
         let template = Arc::clone(&self.template);
         let group = self.group.clone();
@@ -170,7 +165,7 @@ impl TemplateExpander {
         };
         let caller = &self.caller.permissions.caller;
         let expansion = self.caller.control.compute_for(caller, work).await??;
-        Ok(expansion.map_err(DeploymentError::Template)?)
+        Ok(expansion.map_err(DeploymentError::from)?)
     }
 
     /// Expands the template, with the states of existing resources that it needs. Those of

@@ -10,12 +10,14 @@
 
 use serde_json::Value;
 
+use super::InvalidSchema;
+
 /// A schema with `unevaluatedProperties` or `unevaluatedItems` evaluates the schemas beside them up
 /// to this often.
 pub(super) const UNEVALUATED: f64 = 4.0;
 
 /// Maximum positions of a pattern, with repetitions written out.
-const POSITIONS_MAX: usize = 1_000;
+pub(super) const POSITIONS_MAX: usize = 1_000;
 
 /// The cost of data of n bytes: at most `times * n + plus` steps.
 #[derive(Clone, Copy, Debug)]
@@ -94,18 +96,17 @@ fn count_values(value: &Value) -> usize {
 ///
 /// # Errors
 /// It has too many positions.
-pub(super) fn pattern_cost(pattern: &str) -> Result<CheckCost, String> {
+pub(super) fn pattern_cost(pattern: &str) -> Result<CheckCost, InvalidSchema> {
     let positions = PatternReader {
         rest: pattern.as_bytes(),
     }
     .count_alternatives(0);
     if positions > POSITIONS_MAX {
         let shown: String = pattern.chars().take(64).collect();
-        return Err(format!(
-            "has the pattern \"{}\" with {positions} positions, its repetitions written out; \
-             allowed are {POSITIONS_MAX}",
-            shown.escape_debug()
-        ));
+        return Err(InvalidSchema::Pattern {
+            pattern: shown.escape_debug().to_string(),
+            positions,
+        });
     }
     Ok(CheckCost {
         times: positions as f64,

@@ -453,9 +453,10 @@ impl Registry {
         let retry = match record.retry_schedule.as_deref() {
             None => return Ok(edition),
             Some(RetryScheduleSpec::Edition(name)) => self.require_edition(name)?.retry.clone(),
-            Some(RetryScheduleSpec::Waits(waits)) => {
-                edition.retry.with_waits(waits).map_err(Error::Refused)?
-            }
+            Some(RetryScheduleSpec::Waits(waits)) => edition
+                .retry
+                .with_waits(waits)
+                .map_err(|invalid| Error::Refused(invalid.to_string()))?,
         };
         Ok(Arc::new(Edition {
             retry,
