@@ -48,6 +48,11 @@ pub enum Error {
     },
 }
 
+fn list_errors(errors: &[Error]) -> String {
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    lines.join("\n  ")
+}
+
 /// What is wrong with the text of an edition.
 #[derive(Debug, thiserror::Error)]
 pub enum EditionError {

@@ -233,7 +233,7 @@ fn the_request_of_an_attempt_is_made_again_with_its_body_and_without_secrets() {
     ]);
     let key = server.topic("orders", "EventGridSchema");
     let secret = json!([{"name": "x-code", "type": "Static", "properties": {"value": "hidden", "isSecret": true}}]);
-    let spec = SubscriptionSpec::of("http://127.0.0.1:9/hook?code=hidden")
+    let spec = SubscriptionSpec::new("http://127.0.0.1:9/hook?code=hidden")
         .types(&["Made"])
         .batch(10)
         .webhook("deliveryAttributeMappings", secret);
@@ -362,7 +362,7 @@ fn the_test_endpoint_receives_without_a_request_and_a_setting_removes_it() {
     let facts = server.command("GET", "/server", &Value::Null).json();
     let endpoint = facts["testEndpoint"].as_str().expect("an address");
     let key = server.topic("orders", "EventGridSchema");
-    let spec = SubscriptionSpec::of(&format!("{endpoint}first"));
+    let spec = SubscriptionSpec::new(&format!("{endpoint}first"));
     server.subscribe("orders", "first", &spec);
     let body = |id| serde_json::to_vec(&[event(id, "Made")]).expect("JSON");
     server.publish("orders", &key, &body(1));
