@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use self::namespace::{InvalidNamespaceForm, NamespaceSubscriptionProperties};
 use super::{
     resource::{ReadOnly, SystemDataView},
-    tolerance::{boolean_or_text, text_unless_empty, value_unless_empty},
+    tolerance::{text_unless_empty, value_unless_empty},
 };
 use gridhook_deliver::resource::Resource;
 use gridhook_policy::transform::Transform;
@@ -136,7 +136,6 @@ pub struct SubscriptionProperties {
     pub expiration_time_utc: Option<String>,
     /// Whether due events are dead-lettered at once while the endpoint is suspended for a client
     /// error; default false
-    #[serde(default, deserialize_with = "boolean_or_text")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_in_probation: Option<bool>,
     /// Action when the endpoint answers 410: `retry` or `disable`; default `retry`
@@ -326,7 +325,6 @@ pub struct EventFilter {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,
     /// Whether the subject is compared with case; default false
-    #[serde(default, deserialize_with = "boolean_or_text")]
     pub is_subject_case_sensitive: Option<bool>,
     /// Conditions on the fields of events, all of which must hold; at most
     /// `limits.advanced_filters`, default none
@@ -334,7 +332,6 @@ pub struct EventFilter {
     #[schema(value_type = Option<Vec<AdvancedFilterSchema>>)]
     pub advanced_filters: Option<Vec<Value>>,
     /// Whether conditions look into arrays; default false
-    #[serde(default, deserialize_with = "boolean_or_text")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_advanced_filtering_on_arrays: Option<bool>,
 }

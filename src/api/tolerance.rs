@@ -23,19 +23,3 @@ where
 {
     value_unless_empty(deserializer)
 }
-
-/// Reads an optional boolean, which may be text.
-pub(crate) fn boolean_or_text<'de, D>(deserializer: D) -> Result<Option<bool>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    let value = Value::deserialize(deserializer)?;
-    let text = value.as_str().unwrap_or_default();
-    if text.eq_ignore_ascii_case("true") {
-        return Ok(Some(true));
-    }
-    if text.eq_ignore_ascii_case("false") {
-        return Ok(Some(false));
-    }
-    Option::deserialize(value).map_err(Error::custom)
-}

@@ -13,6 +13,7 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
+    fmt::Display,
     io,
     pin::Pin,
     rc::Rc,
@@ -43,7 +44,10 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::front::hop::{self, ListenerSide, OwnerConnector};
+use super::{
+    forward_error::ForwardError,
+    front::hop::{self, ListenerSide, OwnerConnector},
+};
 use gridhook_admin::{ForwardCounters, health::CoreHealth};
 use gridhook_clock::Lease;
 use gridhook_cluster::{NodeAddress, Role};
@@ -312,10 +316,10 @@ impl Hops {
         };
         let answered = tokio::select! {
             answered = self.send_to_owner(outgoing, side, OWNER_WAIT) => answered,
-            () = peer.wait_until_gone(), if waits_for_events => Err("the client has gone"),
+            () = peer.wait_until_gone(), if waits_for_events => Err(ForwardError::ClientGone),
             // The end of the connection gives back what the owner locks for the client.
             () = self.forwarder.stopped(), if waits_for_events => return no_events(),
-            why = ends => Err(why),
+            why = ends => Err(ForwardError::Ended(why)),
         };
         match answered {
             Ok(response) => {
@@ -335,20 +339,18 @@ impl Hops {
         mut outgoing: OutgoingRequest,
         side: ListenerSide,
         wait: Duration,
-    ) -> Result<OwnerResponse, &'static str> {
+    ) -> Result<OwnerResponse, ForwardError> {
         let until = Instant::now() + wait;
         let is_read = [hyper::Method::GET, hyper::Method::HEAD].contains(outgoing.method());
         let response_max = if is_read { READ_MAX } else { CHANGE_MAX };
         loop {
             let connection = timeout_at(until, self.connect_to_owner(side)).await;
-            let (address, mut hop) = connection.map_err(|_| "no node owns the store")?;
+            let (address, mut hop) = connection.map_err(|_| ForwardError::NoOwner)?;
             let lost = self.forwarder.clone().wait_until_lost(address.clone());
             let result = tokio::select! {
                 sent = hop.try_send_request(outgoing) => sent,
-                () = sleep(response_max) => return Err("the owner did not answer in time; the \
-                    request may or may not have been processed"),
-                () = lost => return Err("the owner of the store has changed; the request may or \
-                    may not have been processed"),
+                () = sleep(response_max) => return Err(ForwardError::TimedOut),
+                () = lost => return Err(ForwardError::OwnerChanged),
             };
             match result {
                 Ok(response) => {
@@ -360,12 +362,7 @@ impl Hops {
                 }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => outgoing = unsent,
-                    None => {
-                        return Err(
-                            "the owner did not respond; the request may or may not have been \
-                             processed",
-                        );
-                    }
+                    None => return Err(ForwardError::NoResponse),
                 },
             }
         }
@@ -576,7 +573,8 @@ pub(super) fn no_events() -> HttpResponse {
 }
 
 /// The response of a cluster that cannot process a request now.
-pub(super) fn unavailable_response(message: &str) -> HttpResponse {
+pub(super) fn unavailable_response(message: impl Display) -> HttpResponse {
+    let message = message.to_string();
     let body = serde_json::json!({"error": {"code": "ServiceUnavailable", "message": message}});
     HttpResponse::ServiceUnavailable()
         .insert_header((actix_header::RETRY_AFTER, "1"))

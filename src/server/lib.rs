@@ -18,6 +18,7 @@ pub mod descriptors;
 mod error;
 mod file_modes;
 mod forward;
+mod forward_error;
 mod front;
 mod issuer;
 mod listener;

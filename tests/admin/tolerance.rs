@@ -155,6 +155,31 @@ async fn booleans_as_text_and_former_values_are_read_as_azure_reads_them() {
 }
 
 #[actix_web::test]
+async fn the_type_and_the_secrecy_of_a_header_are_read_as_azure_reads_them() {
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
+    let mut body = hook();
+    body["properties"]["destination"]["properties"]["deliveryAttributeMappings"] = json!([
+        {"name": "x-key", "type": "static", "properties": {"value": "secret", "isSecret": "True"}}]);
+    let path = "topics/orders/eventSubscriptions/all";
+    let mapping = |subscription: &Value| {
+        subscription["properties"]["destination"]["properties"]["deliveryAttributeMappings"][0]
+            .clone()
+    };
+    let shown = json!({"name": "x-key", "type": "Static", "properties": {"value": "Hidden", "isSecret": true}});
+    assert_eq!(mapping(&put(&control, path, body.clone()).await), shown);
+    // The secret is kept if it is left out.
+    body["properties"]["destination"]["properties"]["deliveryAttributeMappings"][0]["properties"] =
+        json!({"isSecret": "true"});
+    body["properties"]["filter"] = json!({"enableAdvancedFilteringOnArrays": "TRUE"});
+    let subscription = put(&control, path, body).await;
+    assert_eq!(mapping(&subscription), shown);
+    assert_eq!(
+        subscription["properties"]["filter"]["enableAdvancedFilteringOnArrays"],
+        true
+    );
+}
+
+#[actix_web::test]
 async fn a_patch_replaces_all_tags_and_merges_everything_else() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     for resource in ["topics/orders", "domains/shop", "namespaces/plant"] {

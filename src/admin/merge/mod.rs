@@ -17,7 +17,6 @@ use serde_json::{Map, Value};
 
 pub(super) use self::fields::{FieldRule, MergedFields, merged_fields};
 pub use self::metrics::merge_expositions;
-use self::pages::query_of_shard;
 pub(super) use self::parts::id_of_shard;
 pub use self::parts::{PartRequest, PartsMerge, SpreadShards, shard_in, shard_in_path};
 pub use self::reports::add_work;
@@ -81,7 +80,7 @@ impl Merge {
     /// list, the query has all of them.
     pub fn query_of_shard(self, query: &str, shard: usize) -> Option<String> {
         if self == Self::Audit {
-            query_of_shard(query, shard)
+            parts::query_at(query, "continue", shard)
         } else {
             Some(query.to_owned())
         }

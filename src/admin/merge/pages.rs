@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::ShardAnswer;
+use super::{ShardAnswer, parts::Places};
 use gridhook_api::{
     audit::{AuditEntry, AuditPageView},
     dead_letters::{NewDeadLetterView, NewestDeadLettersView},
@@ -46,33 +46,6 @@ fn is_same(known: &Value, item: &Value) -> bool {
     known == item || named("id") || named("resourceType")
 }
 
-/// The place of each shard in the trail: the number before which it continues, nothing at the
-/// beginning, and `-` at the end.
-fn parse_places(query: &str) -> Vec<String> {
-    let places = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "continue");
-    places
-        .map(|(_, places)| places.split('.').map(str::to_owned).collect())
-        .unwrap_or_default()
-}
-
-pub(super) fn query_of_shard(query: &str, shard: usize) -> Option<String> {
-    let place = parse_places(query)
-        .into_iter()
-        .nth(shard)
-        .unwrap_or_default();
-    if place == "-" {
-        return None;
-    }
-    let mut of_shard = form_urlencoded::Serializer::new(String::new());
-    of_shard.extend_pairs(
-        form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key != "continue"),
-    );
-    if !place.is_empty() {
-        of_shard.append_pair("continue", &place);
-    }
-    Some(of_shard.finish())
-}
-
 pub(super) fn top_in(query: &str, default: usize) -> usize {
     let top = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "top");
     top.and_then(|(_, top)| top.parse().ok()).unwrap_or(default)
@@ -83,29 +56,21 @@ const TOP: usize = 100;
 
 /// The newest operations. Each shard has a trail and numbers of its own.
 pub(super) fn merge_audit(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let mut places = parse_places(query);
+    let shards = answers.last().map_or(0, |last| last.shard + 1);
+    let mut places = vec![None; shards];
     let mut all = Vec::new();
-    let shards = answers
-        .last()
-        .map_or(0, |last| last.shard + 1)
-        .max(places.len());
-    places.resize(shards, String::new());
     for answer in answers {
         let AuditPageView { value, r#continue } = answer.read()?;
-        let place = &mut places[answer.shard];
-        let ends = [place.clone(), r#continue.unwrap_or_else(|| "-".to_owned())];
-        *place = if value.is_empty() {
-            ends[1].clone()
-        } else {
-            ends[0].clone()
-        };
+        // If none of its entries is on the page, its next page begins with them again.
+        let first = value.first().map(|entry| (entry.number + 1).to_string());
+        places[answer.shard] = first.or_else(|| r#continue.clone());
         let count = value.len();
         let entries = value.into_iter().enumerate().map(|(at, entry)| {
             // Where its shard continues after this entry.
             let next = if at + 1 == count {
-                ends[1].clone()
+                r#continue.clone()
             } else {
-                entry.number.to_string()
+                Some(entry.number.to_string())
             };
             (answer.shard, next, entry)
         });
@@ -122,11 +87,10 @@ pub(super) fn merge_audit(query: &str, answers: &[ShardAnswer]) -> serde_json::R
     for (shard, next, _) in &all {
         places[*shard].clone_from(next);
     }
-    let is_end = places.iter().all(|place| place == "-");
     let value: Vec<AuditEntry> = all.into_iter().map(|(.., entry)| entry).collect();
     serde_json::to_value(AuditPageView {
         value,
-        r#continue: (!is_end).then(|| places.join(".")),
+        r#continue: Places::join_places(&places),
     })
 }
 

@@ -312,7 +312,7 @@ fn sort_by_time(lines: &mut [Value]) {
     }
 }
 
-fn query_at(query: &str, name: &str, shard: usize) -> Option<String> {
+pub(super) fn query_at(query: &str, name: &str, shard: usize) -> Option<String> {
     match Places::in_query(query, name) {
         Some(places) => Some(with_parameter(
             query,

@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{FieldRule, MergedFields, ShardAnswer, fields, fold_answers, pages::parse_instant};
+use super::{
+    FieldRule, MergedFields, ShardAnswer, fields, fold_answers,
+    pages::{parse_instant, top_in},
+};
 use crate::supervision::sum_ends;
 use gridhook_api::{
     clock::ClockView,
@@ -138,8 +141,7 @@ pub(super) fn merge_jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Re
     let mut all: JobsReport = join_reports(&fields::JOBS, answers)?;
     all.jobs
         .sort_by_key(|job| Reverse(parse_instant(&job.job.started)));
-    all.jobs
-        .truncate(Parameters::read(query).top.unwrap_or(crate::jobs::TOP));
+    all.jobs.truncate(top_in(query, crate::jobs::TOP));
     serde_json::to_value(all)
 }
 
@@ -244,11 +246,8 @@ pub(super) fn merge_supervision(query: &str, answers: &[ShardAnswer]) -> serde_j
     let mut all: SupervisionReport = join_reports(&fields::SUPERVISION, answers)?;
     all.most_restarted
         .sort_by_key(|actor| Reverse(sum_ends(&actor.incarnations.ends)));
-    all.most_restarted.truncate(
-        Parameters::read(query)
-            .top
-            .unwrap_or(crate::supervision::TOP),
-    );
+    all.most_restarted
+        .truncate(top_in(query, crate::supervision::TOP));
     serde_json::to_value(all)
 }
 

@@ -29,6 +29,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use self::tolerance::TolerantValue;
 use gridhook_event::{Timestamp, parse_instant_or_utc};
 use gridhook_policy::filter::number;
 
@@ -225,7 +226,8 @@ fn refuse_unsupported(
         let Some(given) = take_value(value, at) else {
             continue;
         };
-        if given.is_null() || harmless.contains(&given.to_string().as_str()) {
+        let text = given.to_string();
+        if given.is_null() || harmless.iter().any(|one| one.eq_ignore_ascii_case(&text)) {
             continue;
         }
         let allowed = match harmless {
@@ -237,25 +239,13 @@ fn refuse_unsupported(
     Ok(())
 }
 
-/// A property with a fixed set of values: its path, with `[]` for the elements of an array, and the
-/// values.
-type Enumeration = (&'static str, &'static [&'static str]);
-
-/// Writes every value of `table` in its canonical case: Azure compares enumerations without case.
-/// Values that are not in the set are left alone and refused when they are read.
-fn canonicalize(value: &mut Value, table: &[Enumeration]) {
-    for (path, allowed) in table {
-        tolerance::visit_path(value, path, &mut |value| {
-            if let Value::String(given) = value {
-                *given = canonical_name(given, allowed).to_owned();
-            }
-        });
-    }
-}
-
-/// The one of `allowed` that `given` is without regard to case, or `given`.
+/// The one of `allowed` that `given` is, or `given`. Azure compares without case; bicep modules
+/// write lists without spaces.
 fn canonical_name<'a>(given: &'a str, allowed: &[&'a str]) -> &'a str {
-    let is_given = |name: &&&str| name.eq_ignore_ascii_case(given);
+    let is_given = |name: &&&str| {
+        name.replace(", ", ",")
+            .eq_ignore_ascii_case(&given.replace(", ", ","))
+    };
     allowed.iter().find(is_given).copied().unwrap_or(given)
 }
 
@@ -308,7 +298,7 @@ pub(crate) fn check_exact(json: &str) -> Result<(), InvalidRequest> {
 
 /// Reads `value` into a struct; an error has the path of the key.
 pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, InvalidRequest> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
+    serde_path_to_error::deserialize(TolerantValue(value)).map_err(|error| {
         let at = error.path().to_string();
         let target = if at == "." { BODY.to_owned() } else { at };
         InvalidRequest::new(

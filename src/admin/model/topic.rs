@@ -11,10 +11,9 @@ use serde_json::Value;
 pub(crate) use self::ingress::settle_ingress;
 pub use self::view::topic_view;
 use super::{
-    Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name,
-    check_same_name, check_tags, drop_read_only, merge_resource, parse_body, read,
-    refuse_unsupported,
-    tolerance::{FORMER_CLOUD_EVENTS, FORMER_IDENTITY, Tolerance},
+    Editions, InvalidRequest, UnsupportedProperty, check_name, check_same_name, check_tags,
+    drop_read_only, merge_resource, parse_body, read, refuse_unsupported,
+    tolerance::{FORMER_CLOUD_EVENTS, clear_empty},
     value_of,
 };
 use gridhook_api::duration::format_duration;
@@ -33,7 +32,12 @@ const SCOPE_PART_BYTES_MAX: usize = 200;
 /// All values of `inputSchema`.
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
 
-const READ_ONLY: [&str; 2] = ["identity.principalId", "identity.tenantId"];
+/// Read-only properties, and a name that Azure ignores.
+const READ_ONLY: [&str; 3] = [
+    "identity.principalId",
+    "identity.tenantId",
+    "properties.name",
+];
 
 const UNSUPPORTED: [UnsupportedProperty; 1] = [UnsupportedProperty {
     at: "properties.privateEndpointConnections",
@@ -41,76 +45,17 @@ const UNSUPPORTED: [UnsupportedProperty; 1] = [UnsupportedProperty {
     because: "the address that the server listens on decides who reaches it",
 }];
 
-/// Values of `identity.type` of topics, domains and namespaces.
-pub(super) const IDENTITY_TYPE: Enumeration = (
-    "identity.type",
-    &[
-        "None",
-        "SystemAssigned",
-        "UserAssigned",
-        "SystemAssigned, UserAssigned",
-    ],
-);
-
-/// Values of `publicNetworkAccess` of topics, domains and namespaces.
-pub(super) const PUBLIC_NETWORK_ACCESS: Enumeration =
-    ("properties.publicNetworkAccess", &["Enabled", "Disabled"]);
-
-/// Values of `action` of their IP rules.
-pub(super) const IP_RULE_ACTION: Enumeration = ("properties.inboundIpRules.[].action", &["Allow"]);
-
-const ENUMERATIONS: [Enumeration; 10] = [
-    IDENTITY_TYPE,
-    PUBLIC_NETWORK_ACCESS,
-    IP_RULE_ACTION,
-    ("sku.name", &["Basic", "Premium"]),
-    ("kind", &["Azure", "AzureArc"]),
-    (
-        "properties.inputSchema",
-        &[
-            "EventGridSchema",
-            "CloudEventSchemaV1_0",
-            "CustomEventSchema",
-        ],
-    ),
-    (
-        "properties.inputSchemaMapping.inputSchemaMappingType",
-        &["Json"],
-    ),
-    (
-        "properties.dataResidencyBoundary",
-        &["WithinGeopair", "WithinRegion"],
-    ),
-    ("properties.eventTypeInfo.kind", &["Inline"]),
-    ("properties.schemaValidation", &["off", "warn", "refuse"]),
+/// Optional properties for which empty text means no value.
+const EMPTY: [&str; 8] = [
+    "location",
+    "kind",
+    "properties.inputSchema",
+    "properties.publicNetworkAccess",
+    "properties.dataResidencyBoundary",
+    "properties.minimumTlsVersionAllowed",
+    "properties.duplicateDetectionHistoryTimeWindow",
+    "properties.edition",
 ];
-
-const TOLERANCE: Tolerance = Tolerance {
-    empty: &[
-        "location",
-        "kind",
-        "properties.inputSchema",
-        "properties.publicNetworkAccess",
-        "properties.dataResidencyBoundary",
-        "properties.minimumTlsVersionAllowed",
-        "properties.duplicateDetectionHistoryTimeWindow",
-        "properties.edition",
-    ],
-    booleans: &[
-        "properties.disableLocalAuth",
-        "properties.autoCreateTopicWithFirstSubscription",
-        "properties.autoDeleteTopicWithLastSubscription",
-    ],
-    former: &[
-        FORMER_IDENTITY,
-        (
-            "properties.inputSchema",
-            FORMER_CLOUD_EVENTS,
-            Some("CloudEventSchemaV1_0"),
-        ),
-    ],
-    ignored: &["properties.name"],
-};
 
 /// The specification of a topic or a domain from a body. Defaults depend on whether the topic
 /// exists.
@@ -139,8 +84,7 @@ impl TopicSpec {
 
     fn from_value(kind: TopicKind, name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
-        TOLERANCE.apply_to(&mut value);
-        canonicalize(&mut value, &ENUMERATIONS);
+        clear_empty(&mut value, &EMPTY);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: Topic = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
@@ -385,7 +329,7 @@ pub(super) fn check_scope_part(what: &str, given: &str) -> Result<(), InvalidReq
 fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
     SCHEMAS
         .into_iter()
-        .find(|schema| schema_name(*schema) == given)
+        .find(|schema| is_schema(*schema, given))
         .ok_or_else(|| {
             let allowed = SCHEMAS.map(schema_name).join(", ");
             InvalidRequest::new(
@@ -393,6 +337,12 @@ fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
                 format!("is \"{given}\"; allowed are {allowed}"),
             )
         })
+}
+
+/// Whether a text is the name of a schema, perhaps a former one.
+pub(super) fn is_schema(schema: Schema, given: &str) -> bool {
+    let is_former = given.eq_ignore_ascii_case(FORMER_CLOUD_EVENTS);
+    schema_name(schema).eq_ignore_ascii_case(given) || is_former && schema == Schema::CloudEvents
 }
 
 /// The name of an input schema.

@@ -9,6 +9,16 @@ use super::{
 };
 use gridhook_publish::{http::VERSION, refusal::AnswerBody};
 
+/// How requests to the data plane of a namespace are authenticated.
+pub(super) const IN_NAMESPACE_SCHEMES: [&str; 6] = [
+    "keyInAuthorization",
+    "key",
+    "keyInQuery",
+    "token",
+    "tokenInAuthorization",
+    "publisher",
+];
+
 /// Errors of all operations.
 pub(super) const ASKED: [(u16, &str); 2] =
     [(400, "Invalid API version or body"), (404, "No such topic")];
@@ -114,14 +124,7 @@ pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> Operatio
         &format!("Publish events to a topic {whose}, all or none"),
     )
     .with_query("api-version", ANY_VERSION, &version_schema("2024-06-01"))
-    .with_security(&[
-        "keyInAuthorization",
-        "key",
-        "keyInQuery",
-        "token",
-        "tokenInAuthorization",
-        "publisher",
-    ])
+    .with_security(&IN_NAMESPACE_SCHEMES)
     .with_bodies(
         true,
         json!({

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     draft::{OperationBuilder, SchemaRegistry},
-    publishing::{ANY_VERSION, ASKED, IN_NAMESPACE, version_schema},
+    publishing::{ANY_VERSION, ASKED, IN_NAMESPACE, IN_NAMESPACE_SCHEMES, version_schema},
 };
 use gridhook_publish::refusal::AnswerBody;
 use gridhook_pull::body::{DELAYS, EVENTS, LockTokensBody, ReceivedBody, SettleResponse, WAIT};
@@ -46,14 +46,7 @@ pub(super) fn describe_pull(
     let between = |range: &std::ops::RangeInclusive<u32>, default: u32| json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default});
     let draft = OperationBuilder::new("pull", &format!("{operation}In{whose}"), what)
         .with_query("api-version", ANY_VERSION, &version_schema("2024-06-01"))
-        .with_security(&[
-            "keyInAuthorization",
-            "key",
-            "keyInQuery",
-            "token",
-            "tokenInAuthorization",
-            "publisher",
-        ]);
+        .with_security(&IN_NAMESPACE_SCHEMES);
     let draft = match operation {
         "receive" => draft
             .with_query(

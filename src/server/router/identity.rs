@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep};
 use super::owner;
 use crate::{
     forward::{Ended, Hops},
+    forward_error::ForwardError,
     front::hop,
 };
 use gridhook_admin::auth::{ForwardedIdentity, bearer_in};
@@ -71,7 +72,7 @@ impl Identities {
     pub(super) async fn identify_caller(
         &self,
         headers: &mut HeaderMap,
-    ) -> Result<Option<String>, &'static str> {
+    ) -> Result<Option<String>, ForwardError> {
         let Some(bearer) =
             bearer_token(headers).filter(|bearer| ForwardedIdentity::is_needed(bearer))
         else {
@@ -81,14 +82,13 @@ impl Identities {
         let Some(identity) = self.find_identity(&bearer).await? else {
             return Ok(None);
         };
-        let unwritable = |_| "the record of the token cannot be forwarded";
+        let unwritable = |_| ForwardError::TokenRecord;
         if let Some(token) = &identity.stands_for {
             let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(unwritable)?;
             headers.insert(AUTHORIZATION, value);
         }
         if let Some(record) = &identity.record {
-            let record = serde_json::to_vec(record)
-                .map_err(|_| "the record of the token cannot be forwarded")?;
+            let record = serde_json::to_vec(record).map_err(|_| ForwardError::TokenRecord)?;
             let value = HeaderValue::from_bytes(&record).map_err(unwritable)?;
             headers.insert(HeaderName::from_static(hop::TOKEN_NAME), value);
         }
@@ -98,7 +98,7 @@ impl Identities {
     async fn find_identity(
         &self,
         bearer: &str,
-    ) -> Result<Option<Rc<ForwardedIdentity>>, &'static str> {
+    ) -> Result<Option<Rc<ForwardedIdentity>>, ForwardError> {
         let cached = self.known.borrow().get(bearer).cloned();
         let age = cached
             .as_ref()
@@ -112,7 +112,7 @@ impl Identities {
         }
         if usable.is_none() && self.recent_refusals() >= REFUSALS {
             // Guessed tokens must not keep the owner of the control shard busy.
-            return Err("too many requests have tokens that are not valid");
+            return Err(ForwardError::TooManyInvalidTokens);
         }
         match owner::fetch_identity(&self.control, bearer).await {
             Ok(identity) => {

@@ -41,6 +41,7 @@ use self::{identity::Identities, target::Target};
 use super::{
     control_copy::ControlCopy,
     forward::{self, Forwarder, Hops, OutgoingRequest, unavailable_response},
+    forward_error::ForwardError,
     front::hop::{self, ListenerSide},
 };
 use gridhook_admin::{
@@ -427,7 +428,7 @@ fn target_at(path: &str, query: &str) -> String {
 }
 
 fn not_forwarded() -> HttpResponse {
-    unavailable_response("the request cannot be forwarded")
+    unavailable_response(ForwardError::Unforwardable)
 }
 
 /// A response that no cache may store.

@@ -18,6 +18,7 @@ use super::parts;
 use crate::{
     control_copy::FollowedControl,
     forward::{Hops, OutgoingRequest, RequestBody},
+    forward_error::ForwardError,
     front::hop::{ListenerSide, OfNode},
     local_topics,
 };
@@ -230,23 +231,23 @@ async fn publish_forwarded(
 pub(super) async fn fetch_identity(
     control: &Rc<Hops>,
     bearer: &str,
-) -> Result<Option<ForwardedIdentity>, &'static str> {
-    let value = HeaderValue::try_from(format!("Bearer {bearer}"))
-        .map_err(|_| "the token cannot be forwarded")?;
+) -> Result<Option<ForwardedIdentity>, ForwardError> {
+    let value =
+        HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| ForwardError::Token)?;
     let mut outgoing = internal_request("POST", IDENTITY)?;
     outgoing.headers_mut().insert(AUTHORIZATION, value);
     match send_request(control, outgoing).await? {
         (StatusCode::OK, body) => serde_json::from_slice(&body)
             .map(Some)
-            .map_err(|_| UNREADABLE),
+            .map_err(|_| ForwardError::Unreadable),
         (StatusCode::NOT_FOUND, _) => Ok(None),
-        _ => Err("the owner of the control plane, which knows the tokens, does not answer"),
+        _ => Err(ForwardError::NoControlPlane),
     }
 }
 
 /// Gives events back to the part of a shard.
-pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(), &'static str> {
-    let body = serde_json::to_vec(tokens).map_err(|_| "the tokens cannot be sent")?;
+pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(), ForwardError> {
+    let body = serde_json::to_vec(tokens).map_err(|_| ForwardError::LockTokens)?;
     let request = Request::builder()
         .method("PUT")
         .uri(PULL)
@@ -256,12 +257,12 @@ pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(),
         .header(CONTENT_LENGTH, body.len());
     let request = request
         .body(RequestBody::from_bytes(body.into()))
-        .map_err(|_| "the request cannot be made")?;
+        .map_err(|_| ForwardError::Unforwardable)?;
     send_request(shard, request).await.map(drop)
 }
 
 /// Calls a receive request off that waits at a shard.
-pub(super) async fn call_off(shard: &Rc<Hops>, id: u64) -> Result<(), &'static str> {
+pub(super) async fn call_off(shard: &Rc<Hops>, id: u64) -> Result<(), ForwardError> {
     send_request(
         shard,
         internal_request("DELETE", &format!("{PULL}?id={id}"))?,
@@ -270,22 +271,20 @@ pub(super) async fn call_off(shard: &Rc<Hops>, id: u64) -> Result<(), &'static s
     .map(drop)
 }
 
-pub(super) const UNREADABLE: &str = "the owner has another version, which cannot be understood";
-
-fn internal_request(method: &str, path: &str) -> Result<OutgoingRequest, &'static str> {
+fn internal_request(method: &str, path: &str) -> Result<OutgoingRequest, ForwardError> {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header(HOST, "localhost");
     request
         .body(RequestBody::from_bytes(bytes::Bytes::new()))
-        .map_err(|_| "the request cannot be made")
+        .map_err(|_| ForwardError::Unforwardable)
 }
 
 async fn send_request(
     shard: &Rc<Hops>,
     outgoing: OutgoingRequest,
-) -> Result<(StatusCode, bytes::Bytes), &'static str> {
+) -> Result<(StatusCode, bytes::Bytes), ForwardError> {
     let answered = async {
         let answered = shard
             .send_to_owner(outgoing, ListenerSide::Operators, ANSWER_MAX)
@@ -295,5 +294,5 @@ async fn send_request(
     };
     timeout(ANSWER_MAX, answered)
         .await
-        .unwrap_or(Err("the owner does not answer in time"))
+        .unwrap_or(Err(ForwardError::Late))
 }

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::{Routed, ThreadRouter, merged_response, not_forwarded, target_at, target_of};
 use crate::{
     forward::{self, Hops, OwnerResponse, unavailable_response},
+    forward_error::ForwardError,
     front::hop::{self, ListenerSide},
 };
 use gridhook_admin::{
@@ -103,7 +104,7 @@ impl<'a> Asked<'a> {
 pub(super) async fn collect_body(
     hops: &Rc<Hops>,
     answered: OwnerResponse,
-) -> Result<(HeaderMap, Bytes), &'static str> {
+) -> Result<(HeaderMap, Bytes), ForwardError> {
     let (head, mut body) = hops.response_body(answered, None);
     let mut all = Vec::new();
     loop {
@@ -111,9 +112,9 @@ pub(super) async fn collect_body(
         let Some(read) = read else {
             return Ok((head.headers, all.into()));
         };
-        let bytes = read.map_err(|_| "the owner did not answer to the end")?;
+        let bytes = read.map_err(|_| ForwardError::CutOff)?;
         if all.len() + bytes.len() > ANSWER_BYTES_MAX {
-            return Err("the answer of an owner is too large");
+            return Err(ForwardError::TooLarge);
         }
         all.extend_from_slice(&bytes);
     }
@@ -143,9 +144,9 @@ impl ThreadRouter {
         target: &str,
         body: Bytes,
         wait: Duration,
-    ) -> Result<OwnerResponse, &'static str> {
-        const NOT_FORWARDED: &str = "the request cannot be forwarded";
-        let mut outgoing = forward::outgoing_whole(request, target, body).ok_or(NOT_FORWARDED)?;
+    ) -> Result<OwnerResponse, ForwardError> {
+        let mut outgoing =
+            forward::outgoing_whole(request, target, body).ok_or(ForwardError::Unforwardable)?;
         // The body of each part is read here. actix sends none of the whole.
         if *outgoing.method() == hyper::Method::HEAD {
             *outgoing.method_mut() = hyper::Method::GET;
@@ -177,7 +178,7 @@ impl ThreadRouter {
         target: &str,
         body: Bytes,
         needs_all: bool,
-    ) -> Result<Part, &'static str> {
+    ) -> Result<Part, ForwardError> {
         let (wait, most) = if needs_all {
             (OWNER_WAIT, ANSWER_MAX)
         } else {
@@ -189,7 +190,7 @@ impl ThreadRouter {
             let (headers, body) = collect_body(&self.shards[shard], answered).await?;
             let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
             if status == StatusCode::SERVICE_UNAVAILABLE {
-                return Err("the owner cannot answer now");
+                return Err(ForwardError::Unready);
             }
             Ok(Part {
                 shard,
@@ -200,7 +201,7 @@ impl ThreadRouter {
         };
         timeout(most, answered)
             .await
-            .unwrap_or(Err("the owner does not answer in time"))
+            .unwrap_or(Err(ForwardError::Late))
     }
 
     /// JSON of all shards.
@@ -241,7 +242,7 @@ impl ThreadRouter {
             }
         }
         if let Some((shard, why)) = missing.first().filter(|_| needs_all || answers.is_empty()) {
-            return Err(no_answer(*shard, why));
+            return Err(no_answer(*shard, *why));
         }
         let missing: Vec<usize> = missing.into_iter().map(|(shard, _)| shard).collect();
         match merge.merge_answers(query, &answers, &missing) {
@@ -303,10 +304,10 @@ impl ThreadRouter {
             }
         }
         if let Some((shard, why)) = missing.first().filter(|_| needs_all) {
-            return Err(no_answer(*shard, why));
+            return Err(no_answer(*shard, *why));
         }
         let Some(first) = parts.first() else {
-            let missing = missing.first().map(|(shard, why)| no_answer(*shard, why));
+            let missing = missing.first().map(|(shard, why)| no_answer(*shard, *why));
             return Err(refused
                 .map(Part::into_response)
                 .or(missing)
@@ -468,12 +469,12 @@ impl ThreadRouter {
         match content_type {
             Some(content_type) => Ok(merged_response(content_type, merge_expositions(&texts))),
             None => Err(unavailable_response(
-                missing.unwrap_or("this node owns no shard"),
+                missing.unwrap_or(ForwardError::NoShard),
             )),
         }
     }
 }
 
-pub(super) fn no_answer(shard: usize, why: &str) -> HttpResponse {
-    unavailable_response(&format!("shard {shard}: {why}"))
+pub(super) fn no_answer(shard: usize, why: ForwardError) -> HttpResponse {
+    unavailable_response(format_args!("shard {shard}: {why}"))
 }

@@ -27,6 +27,7 @@ use tokio::{
 use super::{Routed, ThreadRouter, not_forwarded, owner, parts, target_at, target_of};
 use crate::{
     forward::{self, unavailable_response},
+    forward_error::ForwardError,
     front::hop::{self, ListenerSide},
 };
 use gridhook_pull::{
@@ -46,7 +47,6 @@ const AGAIN: Duration = Duration::from_millis(250);
 const CALL_OFF_AGAIN: Duration = Duration::from_millis(50);
 
 /// The reason where a request cannot be made.
-const NOT_FORWARDED: &str = "the request cannot be forwarded";
 
 /// A receive request.
 struct Receive {
@@ -142,7 +142,7 @@ impl ThreadRouter {
             self.wait_for_events(&receive, &mut received, &peer).await?;
         }
         if peer.is_gone() {
-            return Err(unavailable_response("the client has gone"));
+            return Err(unavailable_response(ForwardError::ClientGone));
         }
         let (events, give_back) = received.take_events(events_max);
         if !events.value.is_empty() {
@@ -288,8 +288,8 @@ impl ThreadRouter {
         &self,
         shard: usize,
         id: u64,
-        mut asked: Pin<&mut impl Future<Output = Result<PartAnswer, &'static str>>>,
-    ) -> Result<PartAnswer, &'static str> {
+        mut asked: Pin<&mut impl Future<Output = Result<PartAnswer, ForwardError>>>,
+    ) -> Result<PartAnswer, ForwardError> {
         let until = Instant::now() + owner::ANSWER_MAX;
         while self.shards[shard].forwarder().has_owner() && Instant::now() < until {
             // Without an answer it is repeated.
@@ -300,7 +300,7 @@ impl ThreadRouter {
                 return answer;
             }
         }
-        Err("the owner does not answer in time")
+        Err(ForwardError::Late)
     }
 
     async fn ask_for_events(
@@ -309,18 +309,18 @@ impl ThreadRouter {
         receive: &Receive,
         how: NodeReceive,
         most: usize,
-    ) -> Result<PartAnswer, &'static str> {
+    ) -> Result<PartAnswer, ForwardError> {
         let request = &receive.request;
         let target = target_at(
             request.path(),
             &with_max_events(request.query_string(), most),
         );
-        let mut outgoing =
-            forward::outgoing_whole(request, &target, Bytes::new()).ok_or(NOT_FORWARDED)?;
+        let mut outgoing = forward::outgoing_whole(request, &target, Bytes::new())
+            .ok_or(ForwardError::Unforwardable)?;
         let headers = outgoing.headers_mut();
         headers.insert(
             hop::RECEIVE_NAME,
-            HeaderValue::from_str(&how.to_header()).map_err(|_| NOT_FORWARDED)?,
+            HeaderValue::from_str(&how.to_header()).map_err(|_| ForwardError::Unforwardable)?,
         );
         // The body is read here.
         headers.remove(hyper::header::ACCEPT_ENCODING);
@@ -338,13 +338,11 @@ impl ThreadRouter {
             Ok(StatusCode::OK) => {
                 let (_, body) = parts::collect_body(&self.shards[shard], answered).await?;
                 let events: PartEvents =
-                    serde_json::from_slice(&body).map_err(|_| owner::UNREADABLE)?;
+                    serde_json::from_slice(&body).map_err(|_| ForwardError::Unreadable)?;
                 Ok(PartAnswer::Events(events.value))
             }
-            Ok(StatusCode::NOT_FOUND) if shard != receive.leader => {
-                Err("the shard does not have the topic yet")
-            }
-            Ok(StatusCode::SERVICE_UNAVAILABLE) => Err("the owner cannot answer now"),
+            Ok(StatusCode::NOT_FOUND) if shard != receive.leader => Err(ForwardError::NoTopicYet),
+            Ok(StatusCode::SERVICE_UNAVAILABLE) => Err(ForwardError::Unready),
             _ => Ok(PartAnswer::Refused(
                 self.shards[shard].relay_response(answered, None),
             )),
@@ -386,7 +384,7 @@ impl ThreadRouter {
             let settlement = self.settle_at(*shard, request, tokens, side);
             timeout(parts::ANSWER_MAX, settlement)
                 .await
-                .unwrap_or(Err("the owner does not answer in time"))
+                .unwrap_or(Err(ForwardError::Late))
         });
         let mut results = Vec::new();
         let mut unknown = SettleResponse::default();
@@ -424,10 +422,10 @@ impl ThreadRouter {
         request: &HttpRequest,
         tokens: &[String],
         side: ListenerSide,
-    ) -> Result<Result<SettleResponse, HttpResponse>, &'static str> {
+    ) -> Result<Result<SettleResponse, HttpResponse>, ForwardError> {
         let body = json!({"lockTokens": tokens}).to_string().into();
-        let mut outgoing =
-            forward::outgoing_whole(request, target_of(request), body).ok_or(NOT_FORWARDED)?;
+        let mut outgoing = forward::outgoing_whole(request, target_of(request), body)
+            .ok_or(ForwardError::Unforwardable)?;
         // The bodies are made and read here.
         outgoing
             .headers_mut()
@@ -446,7 +444,7 @@ impl ThreadRouter {
         let (_, body) = parts::collect_body(&self.shards[shard], answered).await?;
         serde_json::from_slice(&body)
             .map(Ok)
-            .map_err(|_| owner::UNREADABLE)
+            .map_err(|_| ForwardError::Unreadable)
     }
 }
 

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     forward::{OwnerResponse, ResponseBody},
+    forward_error::ForwardError,
     front::hop::ListenerSide,
 };
 use gridhook_admin::merge::add_work;
@@ -69,7 +70,7 @@ impl ThreadRouter {
         request: &HttpRequest,
         body: Bytes,
         side: ListenerSide,
-    ) -> Result<OwnerResponse, &'static str> {
+    ) -> Result<OwnerResponse, ForwardError> {
         // Each shard of work in turn has an owner, or the work ends before it.
         let asked = Asked::recorded_by(request, side, Some(0));
         self.send_part(shard, asked, target_of(request), body, OWNER_WAIT)
@@ -126,7 +127,7 @@ impl ThreadRouter {
             }
         }
         if opened.iter().all(|(_, lines)| lines.is_none()) {
-            let (shard, why) = missing.unwrap_or((0, "the owner cannot answer now"));
+            let (shard, why) = missing.unwrap_or((0, ForwardError::Unready));
             return Err(no_answer(shard, why));
         }
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
@@ -266,7 +267,7 @@ impl Work {
                         let why = self.explain_refusal(refused).await;
                         return self.failure_line(&why);
                     }
-                    Err(why) => return self.failure_line(why),
+                    Err(why) => return self.failure_line(&why.to_string()),
                 }
             };
             let mut shown = BytesMut::new();

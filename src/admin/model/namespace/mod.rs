@@ -9,13 +9,10 @@ use serde_json::Value;
 
 pub use self::view::namespace_view;
 use super::{
-    Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, check_tags,
-    drop_read_only, merge_resource, parse_body, read, refuse_unsupported,
-    tolerance::{FORMER_IDENTITY, Tolerance},
-    topic::{
-        IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part,
-        check_top_name,
-    },
+    InvalidRequest, UnsupportedProperty, check_same_name, check_tags, drop_read_only,
+    merge_resource, parse_body, read, refuse_unsupported,
+    tolerance::clear_empty,
+    topic::{LOCATION, check_scope_part, check_top_name},
     value_of,
 };
 use crate::model::topic::settle_ingress;
@@ -33,7 +30,9 @@ use gridhook_record::{
 /// Allowed throughput units, as in Azure.
 const UNITS: std::ops::RangeInclusive<u32> = 1..=40;
 
-const READ_ONLY: [&str; 3] = [
+/// Read-only properties, and a name that Azure ignores.
+const READ_ONLY: [&str; 4] = [
+    "properties.name",
     "identity.principalId",
     "identity.tenantId",
     "properties.topicsConfiguration.hostname",
@@ -62,27 +61,12 @@ const UNSUPPORTED: [UnsupportedProperty; 4] = [
     },
 ];
 
-const ENUMERATIONS: [Enumeration; 5] = [
-    IDENTITY_TYPE,
-    PUBLIC_NETWORK_ACCESS,
-    IP_RULE_ACTION,
-    ("sku.name", &["Standard"]),
-    ("properties.topicSpacesConfiguration.state", &["Disabled"]),
+/// Optional properties for which empty text means no value.
+const EMPTY: [&str; 3] = [
+    "location",
+    "properties.publicNetworkAccess",
+    "properties.minimumTlsVersionAllowed",
 ];
-
-const TOLERANCE: Tolerance = Tolerance {
-    empty: &[
-        "location",
-        "properties.publicNetworkAccess",
-        "properties.minimumTlsVersionAllowed",
-    ],
-    booleans: &[
-        "properties.isZoneRedundant",
-        "properties.autoScaleConfiguration.enableAutoScale",
-    ],
-    former: &[FORMER_IDENTITY],
-    ignored: &["properties.name"],
-};
 
 fn check_units(at: &str, given: u32) -> Result<(), InvalidRequest> {
     if UNITS.contains(&given) {
@@ -118,8 +102,7 @@ impl NamespaceSpec {
 
     fn from_value(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
-        TOLERANCE.apply_to(&mut value);
-        canonicalize(&mut value, &ENUMERATIONS);
+        clear_empty(&mut value, &EMPTY);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: Namespace = read(value)?;
         check_same_name(body.name.as_deref(), name)?;

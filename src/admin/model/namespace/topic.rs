@@ -5,11 +5,12 @@ use serde_json::Value;
 
 use crate::model::system_data::system_data_view;
 use crate::model::{
-    Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
-    drop_read_only, merge_patch, parse_body, read,
-    tolerance::{FORMER_CLOUD_EVENTS, Tolerance},
+    Editions, InvalidRequest, ValueRange, check_name, check_same_name, drop_read_only, merge_patch,
+    parse_body, read,
+    tolerance::clear_empty,
     topic::{
-        check_duplicate_window, check_partition_count, ingress::duplicate_window, schema_name,
+        check_duplicate_window, check_partition_count, ingress::duplicate_window, is_schema,
+        schema_name,
     },
     value_of,
 };
@@ -39,29 +40,32 @@ const RETENTION_DAYS: ValueRange = ValueRange {
 /// The only `publisherType`.
 const CUSTOM: &str = "Custom";
 
-/// A topic has an endpoint in some responses of Azure.
-const READ_ONLY: [&str; 1] = ["properties.endpoint"];
+/// A topic has an endpoint in some responses of Azure, which ignores a name.
+const READ_ONLY: [&str; 2] = ["properties.endpoint", "properties.name"];
 
-const ENUMERATIONS: [Enumeration; 2] = [
-    ("properties.publisherType", &[CUSTOM]),
-    ("properties.inputSchema", &["CloudEventSchemaV1_0"]),
+/// Optional properties for which empty text means no value.
+const EMPTY: [&str; 4] = [
+    "properties.publisherType",
+    "properties.inputSchema",
+    "properties.duplicateDetectionHistoryTimeWindow",
+    "properties.edition",
 ];
 
-const TOLERANCE: Tolerance = Tolerance {
-    empty: &[
-        "properties.publisherType",
-        "properties.inputSchema",
-        "properties.duplicateDetectionHistoryTimeWindow",
-        "properties.edition",
-    ],
-    booleans: &[],
-    former: &[(
-        "properties.inputSchema",
-        FORMER_CLOUD_EVENTS,
-        Some("CloudEventSchemaV1_0"),
-    )],
-    ignored: &["properties.name"],
-};
+/// Refuses another value than the only one.
+fn check_only(
+    at: &str,
+    given: Option<&str>,
+    only: &str,
+    is_only: impl Fn(&str) -> bool,
+) -> Result<(), InvalidRequest> {
+    match given.filter(|given| !is_only(given)) {
+        Some(other) => refuse_value(
+            at,
+            format!("is \"{}\"; allowed is {only}", other.escape_debug()),
+        ),
+        None => Ok(()),
+    }
+}
 
 /// The specification of a namespace topic from a body. Defaults depend on whether the topic exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,30 +92,17 @@ impl NamespaceTopicSpec {
 
     fn from_value(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
-        TOLERANCE.apply_to(&mut value);
-        canonicalize(&mut value, &ENUMERATIONS);
+        clear_empty(&mut value, &EMPTY);
         let body: NamespaceTopic = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();
-        for (at, given, only) in [
-            (
-                "properties.publisherType",
-                &properties.publisher_type,
-                CUSTOM,
-            ),
-            (
-                "properties.inputSchema",
-                &properties.input_schema,
-                schema_name(Schema::CloudEvents),
-            ),
-        ] {
-            if let Some(given) = given.as_ref().filter(|given| *given != only) {
-                return refuse_value(
-                    at,
-                    format!("is \"{}\"; allowed is {only}", given.escape_debug()),
-                );
-            }
-        }
+        let is_custom = |given: &str| given.eq_ignore_ascii_case(CUSTOM);
+        let publisher = properties.publisher_type.as_deref();
+        check_only("properties.publisherType", publisher, CUSTOM, is_custom)?;
+        let is_cloud_events = |given: &str| is_schema(Schema::CloudEvents, given);
+        let schema = properties.input_schema.as_deref();
+        let only = schema_name(Schema::CloudEvents);
+        check_only("properties.inputSchema", schema, only, is_cloud_events)?;
         let at = "properties.eventRetentionInDays";
         let retention_days = RETENTION_DAYS.check_value(at, properties.event_retention_in_days)?;
         let window = properties.duplicate_detection_history_time_window;

@@ -7,16 +7,15 @@ use crate::model::refuse_value;
 use serde_json::{Map, Value};
 
 use super::secrets::HIDDEN;
-use crate::model::{BODY, InvalidRequest, read as read_value, value_of};
+use crate::model::{
+    BODY, InvalidRequest, canonical_name, read as read_value, tolerance::boolean_of, value_of,
+};
 use gridhook_api::subscription::DeliveryAttributeMapping;
 use gridhook_event::Schema;
 use gridhook_policy::{
     filter::key::FilterKey,
     property::{self, DeliveryProperty, PROPERTIES_MAX, PropertySource},
 };
-
-/// The values of `type`.
-pub(super) const TYPES: [&str; 2] = ["Static", "Dynamic"];
 
 /// Reads the mappings at `at`, for events in schema `input` that are delivered in schema
 /// `delivery`.
@@ -73,7 +72,8 @@ fn read_property(
     };
     property::check_name(&name, delivery)
         .map_err(|error| InvalidRequest::new("name", error.to_string()))?;
-    let source = match kind.as_str() {
+    let kind = canonical_name(&kind, &["Static", "Dynamic"]);
+    let source = match kind {
         "Static" => source_static(&mut properties)?,
         "Dynamic" => source_dynamic(&mut properties, input)?,
         _ => {
@@ -93,7 +93,7 @@ fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, 
     let at = "properties.value";
     let value = match properties.remove("value") {
         Some(Value::String(value))
-            if value == HIDDEN && properties.get("isSecret") == Some(&Value::Bool(true)) =>
+            if value == HIDDEN && properties.get("isSecret").and_then(boolean_of) == Some(true) =>
         {
             let problem = "is \"Hidden\", which stands for a secret that exists; the event \
                 subscription has none of this name";
@@ -110,15 +110,12 @@ fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, 
         }
     };
     property::check_value(&value).map_err(|error| InvalidRequest::new(at, error.to_string()))?;
-    let is_secret = match properties.remove("isSecret") {
-        Some(Value::Bool(is_secret)) => is_secret,
-        Some(Value::Null) | None => false,
-        Some(_) => {
-            return refuse_value(
-                "properties.isSecret",
-                "is not a boolean; allowed are true and false",
-            );
-        }
+    let given = properties.remove("isSecret").unwrap_or_default();
+    let Some(is_secret) = boolean_of(&given).or_else(|| given.is_null().then_some(false)) else {
+        return refuse_value(
+            "properties.isSecret",
+            "is not a boolean; allowed are true and false",
+        );
     };
     Ok(PropertySource::Static { value, is_secret })
 }

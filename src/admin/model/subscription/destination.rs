@@ -4,10 +4,7 @@ use crate::model::refuse_value;
 use serde_json::{Map, Value};
 
 use super::{WEBHOOK, attribute, check, is_namespaced, secrets, value_of};
-use crate::model::{
-    EditionRanges, InvalidRequest, canonical_name, canonicalize, read, take_value, text_at,
-    tolerance::read_booleans,
-};
+use crate::model::{EditionRanges, InvalidRequest, canonical_name, read, take_value, text_at};
 use gridhook_api::{
     resource::ReadOnly,
     subscription::{Destination, SubscriptionProperties, WebhookProperties},
@@ -61,14 +58,6 @@ pub(super) fn read_destination(
     let input = topic.input_schema;
     let endpoint_type = check_type(&body.endpoint_type, topic)?;
     let mut value = Value::Object(body.properties);
-    canonicalize(
-        &mut value,
-        &[("deliveryAttributeMappings.[].type", &attribute::TYPES)],
-    );
-    read_booleans(
-        &mut value,
-        "deliveryAttributeMappings.[].properties.isSecret",
-    );
     secrets::restore_secrets(&endpoint_type, &mut value, existing)?;
     let under = |invalid: InvalidRequest| invalid.prefixed_with(PROPERTIES);
     if endpoint_type == WEBHOOK {

@@ -7,14 +7,11 @@
 use crate::model::refuse_value;
 use serde_json::Value;
 
-use crate::model::{InvalidRequest, canonicalize, read, take_value};
+use crate::model::{InvalidRequest, read, take_value};
 use gridhook_deliver::resource::Resource;
 use gridhook_record::subscription::{
     ManagedIdentities, ResourceIdentity, ResourceIdentityKind, SubscriptionRecord, Webhook,
 };
-
-/// Values of `identity.type` of an event subscription.
-pub(super) const IDENTITY_TYPES: [&str; 2] = ["SystemAssigned", "UserAssigned"];
 
 /// A property, and the same with an identity.
 #[derive(Clone, Copy)]
@@ -66,7 +63,6 @@ impl Pair {
             let problem = format!("and {plain} are both given; leave one of them out");
             return refuse_value(identified, problem);
         }
-        canonicalize(&mut given, &[("identity.type", &IDENTITY_TYPES)]);
         let destination = take_value(&mut given, plain);
         let identity = take_value(&mut given, "identity");
         if let Some(other) = given.as_object().and_then(|rest| rest.keys().next()) {

@@ -5,7 +5,7 @@ use crate::model::refuse_value;
 use serde_json::Value;
 
 use super::{RecordReader, destination, identity};
-use crate::model::{BODY, Enumeration, InvalidRequest, canonicalize, read, take_value};
+use crate::model::{BODY, InvalidRequest, read, take_value};
 use gridhook_api::subscription::{
     SubscriptionProperties,
     namespace::{NamespaceSubscriptionProperties, PUSH, QUEUE, translate_path},
@@ -14,17 +14,6 @@ use gridhook_record::subscription::{ManagedIdentities, SubscriptionRecord};
 
 /// The destination of dead letters, in `push` or `queue`.
 const DEAD_LETTER: &str = "deadLetterDestinationWithResourceIdentity";
-
-const ENUMERATIONS: [Enumeration; 2] = [
-    (
-        "deliveryConfiguration.push.deadLetterDestinationWithResourceIdentity.identity.type",
-        &identity::IDENTITY_TYPES,
-    ),
-    (
-        "deliveryConfiguration.queue.deadLetterDestinationWithResourceIdentity.identity.type",
-        &identity::IDENTITY_TYPES,
-    ),
-];
 
 /// Moves the destination out of `deliveryWithResourceIdentity`, and returns its identity.
 pub(super) fn settle_identity(
@@ -83,10 +72,9 @@ pub(super) fn give_way(properties: &mut Value, patch: &Value) {
 /// Reads the properties of an event subscription. Errors have the keys of this form.
 pub(super) fn read_record(
     build_record: &RecordReader<'_>,
-    mut properties: Value,
+    properties: Value,
     identities: ManagedIdentities,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
-    canonicalize(&mut properties, &ENUMERATIONS);
     let properties: NamespaceSubscriptionProperties = read(properties)?;
     let dead_letter = properties.delivery_configuration.dead_letter();
     let is_documented_form =

@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::model::InvalidRequest;
+use crate::model::{InvalidRequest, tolerance::boolean_of};
 use gridhook_policy::property::PropertySource;
 use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
@@ -153,7 +153,8 @@ fn restore_others(endpoint_type: &str, webhook: &mut Value, record: &Subscriptio
 }
 
 fn restore_attribute(mapping: &mut Value, existing: &Webhook) {
-    let is_static = mapping["type"] == "Static";
+    let kind = mapping["type"].as_str().unwrap_or_default();
+    let is_static = kind.eq_ignore_ascii_case("Static");
     let name = mapping["name"].as_str().unwrap_or_default();
     let secret = existing
         .delivery_properties
@@ -173,7 +174,7 @@ fn restore_attribute(mapping: &mut Value, existing: &Webhook) {
         *properties = Value::Object(serde_json::Map::new());
     }
     let is_hidden = properties["value"].is_null() || properties["value"] == HIDDEN;
-    if is_hidden && properties["isSecret"] != false {
+    if is_hidden && boolean_of(&properties["isSecret"]) != Some(false) {
         properties["value"] = secret.as_str().into();
         properties["isSecret"] = true.into();
     }

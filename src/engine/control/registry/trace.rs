@@ -173,13 +173,7 @@ impl TopicHandle {
         id: &str,
         lookups_max: usize,
     ) -> Result<IdMatches, journal::Error> {
-        let end = self.log_end().ok_or(journal::Error::Unknown)?;
-        let floor = self
-            .journal
-            .reader_pool()
-            .read_floor(self.partition())
-            .await?
-            .ok_or(journal::Error::Unknown)?;
+        let Range { start: floor, end } = self.log_range().await?;
         let selector = EventSelector::Id(id.into());
         let mut matches = IdMatches {
             sequences: Vec::new(),
@@ -247,7 +241,7 @@ impl TopicHandle {
         // A later event may have the same id.
         let publication = publication.filter(|publication| publication.seq == seq);
         let mut subscriptions = Vec::new();
-        loop {
+        let has_more = 'all: loop {
             // The last one only says whether there is another page.
             let (subscribers, next) = self
                 .next_subscribers(behind, max - subscriptions.len() + 1)
@@ -259,15 +253,7 @@ impl TopicHandle {
             } in &subscribers
             {
                 if subscriptions.len() == max {
-                    return Ok((
-                        EventOccurrence {
-                            seq,
-                            event,
-                            published: publication,
-                            subscriptions,
-                        },
-                        true,
-                    ));
+                    break 'all true;
                 }
                 let subscription_key = SubscriptionKey {
                     partition: self.partition(),
@@ -289,18 +275,17 @@ impl TopicHandle {
                 }
             }
             if next.is_none() {
-                return Ok((
-                    EventOccurrence {
-                        seq,
-                        event,
-                        published: publication,
-                        subscriptions,
-                    },
-                    false,
-                ));
+                break false;
             }
             behind = next;
-        }
+        };
+        let occurrence = EventOccurrence {
+            seq,
+            event,
+            published: publication,
+            subscriptions,
+        };
+        Ok((occurrence, has_more))
     }
 
     /// The subscriptions behind `behind`: the next `max` that have a filter version, deleted ones

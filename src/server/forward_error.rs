@@ -1,0 +1,45 @@
+//! Why the owner of a shard gave no response to a request.
+
+/// Why the owner of a shard gave no response to a request.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(crate) enum ForwardError {
+    #[error("the request cannot be forwarded")]
+    Unforwardable,
+    #[error("the client has gone")]
+    ClientGone,
+    #[error("no node owns the store")]
+    NoOwner,
+    #[error("the owner of the store has changed; the request may or may not have been processed")]
+    OwnerChanged,
+    #[error("the owner did not answer; the request may or may not have been processed")]
+    NoResponse,
+    #[error("the owner did not respond in time; the request may or may not have been processed")]
+    TimedOut,
+    #[error("the owner did not answer to the end")]
+    CutOff,
+    #[error("the answer of an owner is too large")]
+    TooLarge,
+    #[error("the owner does not answer in time")]
+    Late,
+    #[error("the owner cannot answer now")]
+    Unready,
+    #[error("the owner has another version, which cannot be understood")]
+    Unreadable,
+    #[error("the shard does not have the topic yet")]
+    NoTopicYet,
+    #[error("the token cannot be forwarded")]
+    Token,
+    #[error("the record of the token cannot be forwarded")]
+    TokenRecord,
+    #[error("the tokens cannot be sent")]
+    LockTokens,
+    #[error("too many requests have tokens that are not valid")]
+    TooManyInvalidTokens,
+    #[error("the owner of the control plane, which knows the tokens, does not answer")]
+    NoControlPlane,
+    #[error("this node owns no shard")]
+    NoShard,
+    /// What the request depends on has ended.
+    #[error("{0}")]
+    Ended(&'static str),
+}
