@@ -126,7 +126,10 @@ function templateToJsx(source, node) {
 }
 
 function wrapped(jsx) {
-  return isOneElement(jsx.trim()) ? jsx.trim() : `<>${jsx}</>`;
+  // Spaces with a line are none; others are text beside the element.
+  const element = jsx.replace(/^\s*\n\s*|\s*\n\s*$/g, '');
+  const hasSpace = element !== element.trim();
+  return !hasSpace && isOneElement(element) ? element : `<>${jsx}</>`;
 }
 
 function templatesToJsx(source, node, from, to) {

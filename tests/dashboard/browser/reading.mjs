@@ -150,7 +150,10 @@ await scene({
     await show(page, hash('dead-letters', { id: id('legacy') }));
     await main().getByRole('button', { name: 'Count' }).click();
     await main().getByText('3 match', { exact: true }).waitFor();
+    await main().getByLabel('Select all of Dead letters').check();
+    await main().getByRole('button', { name: 'Redrive 3 selected' }).waitFor();
     await main().getByLabel('Event id').fill('b');
+    await main().getByRole('button', { name: 'Redrive 0 selected' }).waitFor();
     await main().getByRole('button', { name: 'Count' }).click();
     await main().getByText('1 matches', { exact: true }).waitFor();
   },
@@ -196,6 +199,8 @@ await scene({
     await page.setViewportSize({ width: 1280, height: 400 });
     await show(page, hash('subscriptions', { by: 'name' }));
     const last = main().getByRole('link', { name: `other-${OTHERS - 1}` });
+    const box = main().getByLabel(`Select ${id(`other-${OTHERS - 1}`)}`);
+    await box.check();
     await last.scrollIntoViewIfNeeded();
     const left = await page.evaluate(() => scrollY);
     check(left > 300, `the list is scrolled by ${left} pixels only`);
@@ -208,6 +213,8 @@ await scene({
     await settled(page);
     await page.waitForFunction((name) => document.activeElement?.textContent === name, `other-${OTHERS - 1}`);
     await page.waitForFunction((y) => Math.abs(scrollY - y) < 3, left);
+    check(await box.isChecked(), 'the selection is gone');
+    await main().getByRole('button', { name: 'Hold 1' }).waitFor();
     await page.setViewportSize({ width: 1280, height: 800 });
   },
 

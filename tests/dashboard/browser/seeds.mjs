@@ -80,8 +80,8 @@ await scene({
       ],
       [
         'js/poll.js',
-        'set({ name, data, error: undefined, at: Date.now() });',
-        'set({ name, data, error: undefined, at: Date.now() }); scrollTo(0, 0);',
+        'setState({ name, data, error: undefined, at: Date.now() });',
+        'setState({ name, data, error: undefined, at: Date.now() }); scrollTo(0, 0);',
         /place/,
       ],
     ]) {

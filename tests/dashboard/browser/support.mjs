@@ -128,6 +128,9 @@ export function node(name, urls, folder) {
     GRIDHOOK_CLUSTER__URLS: urls,
     GRIDHOOK_CLUSTER__DURABILITY: 'unchecked',
     GRIDHOOK_CLUSTER__REPLICAS: '1',
+    // NATS reserves it for each stream, and the disk may be small.
+    GRIDHOOK_CLUSTER__STREAM_BYTES: '256 MiB',
+    GRIDHOOK_CLUSTER__STREAM_KEEP_BYTES: '64 MiB',
     GRIDHOOK_CLUSTER__NODE_LISTEN: '127.0.0.1:0',
     GRIDHOOK_CLUSTER__SECRET_FILE: secret,
     GRIDHOOK_CLUSTER__RENEW: '100ms',

@@ -260,7 +260,9 @@ function Keys() {
     <dl class="keys">
       ${[...OTHERS.filter(([key]) => may('read') || key !== 'Ctrl+K'), ...places].map(([key, text]) => html`<div key=${key}>
         <dt>
-          ${key.split(/\s+/).map((one) => html`<kbd>${one}</kbd>`)}
+          ${key.split(/\s+/).map((one) => html`
+            <kbd>${one}</kbd>${' '}
+          `)}
         </dt>
         <dd>${text}</dd>
       </div>`)}

@@ -170,6 +170,29 @@ export function setParams(changes, step = false) {
   }
 }
 
+/** States of steps of the history, by step and name, with what they are about. */
+const stepStates = new Map();
+
+/**
+ * A state to which Back returns, such as a selection. It begins anew where it is about something else.
+ * @template T
+ * @param {string} name
+ * @param {any} about
+ * @param {T} initial
+ * @returns {[T, (next: T) => void]}
+ */
+export function useStepState(name, about, initial) {
+  const key = `${useStore(route).step} ${name}`;
+  const subject = JSON.stringify(about);
+  const [, redraw] = useState(0);
+  if (stepStates.get(key)?.subject !== subject) stepStates.delete(key);
+  const setValue = (value) => {
+    stepStates.set(key, { subject, value });
+    redraw((n) => n + 1);
+  };
+  return [stepStates.has(key) ? stepStates.get(key).value : initial, setValue];
+}
+
 /** @returns {URLSearchParams} */
 export const useParams = () => useStore(route).params;
 

@@ -6,6 +6,9 @@ import { useParam } from './state.js';
 const narrow = matchMedia('(max-width: 480px)');
 /** Height of a row in a window on a long list, or of a card, as app.css has it. */
 const rowHeight = () => (narrow.matches ? 132 : 33);
+/** No row is selected. @type {Set<string>} */
+export const NO_ROWS = new Set();
+
 /** Longer lists are windowed … */
 const WINDOWED = 150;
 /** … with so many rows outside of the window on each side. */

@@ -228,7 +228,9 @@ export const Diff = ({ changes }) => html`<dl class="facts diff">
   ${changes.map((one) => html`<div key=${one.at}>
     <dt>${one.at}</dt>
     <dd>
-      ${shown(one.before) && html`<del>${shown(one.before)}</del>`}
+      ${shown(one.before) && html`
+        <del>${shown(one.before)}</del>${' '}
+      `}
       ${shown(one.after) && html`<ins>${shown(one.after)}</ins>`}
     </dd>
   </div>`)}

@@ -7,8 +7,8 @@ import { isJson, member, pretty } from '../json.js';
 import { changed, useChanges, usePoll } from '../poll.js';
 import { top } from '../resources.js';
 import { run } from '../actions.js';
-import { go, link, setParams, useParam, useParams } from '../state.js';
-import { Opener, Pages, Table } from '../table.js';
+import { go, link, setParams, useParam, useParams, useStepState } from '../state.js';
+import { NO_ROWS, Opener, Pages, Table } from '../table.js';
 import {
   Badge,
   Command,
@@ -193,8 +193,9 @@ export function DeadLettersOf({ id }) {
   const [to, setTo] = useParam('to');
   const [opened, setOpened] = useParam('open');
   const [place] = useParam('after');
-  const [selected, setSelected] = useState(/** @type {Set<string>} */ (new Set()));
   const filter = clean({ reason, stage, id: event, from: instant(from), to: instant(to) });
+  // Rows that are not shown are never acted on.
+  const [selected, setSelected] = useStepState('selected', [id, filter], NO_ROWS);
   const path = withQuery(`${pathOf(id)}/deadLetters`, { ...filter, $top: 100, $skipToken: place });
   const poll = usePoll(
     (signal) => /** @type {Promise<Schemas['DeadLetters']>} */ (call('GET', path, { signal })),

@@ -125,7 +125,7 @@ function changesOf(patch, before, path = '') {
   });
 }
 
-const set = (object, path, value) => {
+const withValueAt = (object, path, value) => {
   const next = structuredClone(object);
   const keys = path.split('.');
   const last = keys.pop();
@@ -135,7 +135,7 @@ const set = (object, path, value) => {
   else at[last] = value;
   return next;
 };
-const read = (object, path) => path.split('.').reduce((at, key) => at?.[key], object);
+const valueAt = (object, path) => path.split('.').reduce((at, key) => at?.[key], object);
 
 /** @typedef {{ at: string, before: any, after: any }} Change */
 
@@ -229,8 +229,8 @@ function Editor({ topic, id = '', read: first, parent }) {
   const isNamespace = isInNamespace(topic);
   const mode = body.deliveryConfiguration?.deliveryMode;
   const places = isNamespace ? PLACES[mode === 'Queue' ? 'queue' : 'push'] : PLACES.topic;
-  const put = (path) => (value) => write(set(body, path, value === '' ? undefined : value));
-  const form = { places, read: (path) => read(body, path), put, errorAt };
+  const put = (path) => (value) => write(withValueAt(body, path, value === '' ? undefined : value));
+  const form = { places, read: (path) => valueAt(body, path), put, errorAt };
   const writeName = (event) => {
     setName(event.currentTarget.value);
     dispatch({ type: 'clearReview' });

@@ -112,9 +112,11 @@ function Elsewhere({ id }) {
   return (
     events.length > 0 && html`<p>
       ${count(events.length, 'event has', 'events have')} this id elsewhere:${' '}
-      ${events.map((event) => html`<a key=${event.topic} href=${link('event', { topic: event.topic, sequence: event.sequence })}>
-        ${shortName(event.topic)}
-      </a>`)}
+      ${events.map((event) => html`
+        <a key=${event.topic} href=${link('event', { topic: event.topic, sequence: event.sequence })}>
+          ${shortName(event.topic)}
+        </a>${' '}
+      `)}
     </p>`
   );
 }

@@ -45,7 +45,10 @@ export default function Sessions() {
                 <b data-open tabindex="-1">
                   ${row.name}
                 </b>
-                ${row.isOwn && html`<${Badge} kind="info">this one<//>`}
+                ${row.isOwn && html`
+                  ${' '}
+                  <${Badge} kind="info">this one<//>
+                `}
               `,
             },
             { key: 'role', name: 'Role', cell: (row) => row.role },

@@ -28,7 +28,10 @@ function Step({ number, title, step, error, children }) {
   return html`<li class=${`panel ${isOpen ? '' : 'closed'}`} aria-current=${isOpen ? 'step' : undefined}>
     <h3>
       ${number}. ${title}
-      ${step > number && html`<span class="badge ok">done</span>`}
+      ${step > number && html`
+        ${' '}
+        <span class="badge ok">done</span>
+      `}
     </h3>
     ${isOpen && html`
       ${children}

@@ -78,7 +78,10 @@ function Subject({ name, isSet, isWrong = false, children }) {
   return html`<details class="panel subject" ref=${element} open=${isFirstOpen}>
     <summary>
       ${name}
-      ${isSet && html`<span class="faint">set</span>`}
+      ${isSet && html`
+        ${' '}
+        <span class="faint">set</span>
+      `}
     </summary>
     <div class="fields">${children}</div>
   </details>`;

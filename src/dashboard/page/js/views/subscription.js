@@ -195,9 +195,11 @@ function State({ id, data, resource }) {
         [
           ['Attempt again', true],
           ['Give up', false],
-        ].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>
-          ${name}
-        </button>`)}
+        ].map(([name, retry]) => html`
+          <button type="button" class="small" onClick=${() => unblock(id, retry)}>
+            ${name}
+          </button>${' '}
+        `)}
     </p>`}
     ${provisioning === 'AwaitingManualAction' && html`<p class="notice warn">
       The endpoint has to be validated: somebody with access to it opens the validation URL that it received, within

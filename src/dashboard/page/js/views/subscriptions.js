@@ -5,8 +5,8 @@ import { count, duration, millis, num, percent, rate, shortName, subscriptionId 
 import { html, useEffect, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
 import { top } from '../resources.js';
-import { link, store, useParam, useStore } from '../state.js';
-import { Middle, Table } from '../table.js';
+import { link, store, useParam, useStepState, useStore } from '../state.js';
+import { Middle, NO_ROWS, Table } from '../table.js';
 import { Command, Condition, Head, Loaded, Search, Select, Time, ViewLink, tell } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']['TopLine']} TopLine */
@@ -59,7 +59,8 @@ export default function Subscriptions() {
   const [topic, setTopic] = useParam('topic');
   const [window, setWindow] = useParam('window', '1m');
   const isEvery = useStore(everyColumn);
-  const [selected, setSelected] = useState(/** @type {Set<string>} */ (new Set()));
+  // Rows that are not shown are never acted on.
+  const [selected, setSelected] = useStepState('selected', [text, health, topic], NO_ROWS);
   const [results, setResults] = useState(/** @type {Map<string, string>} */ (new Map()));
   const [skip, setSkip] = useState(0);
   const query = { by: order, search: text, health, topic, window };
@@ -71,9 +72,7 @@ export default function Subscriptions() {
   useEffect(() => {
     if (poll.at > 0) poll.refresh();
   }, [skip]);
-  // Rows that are not shown are never acted on.
   useEffect(() => {
-    setSelected(new Set());
     setResults(new Map());
   }, [text, health, topic]);
   const onWindow = (from, to) => {
