@@ -417,23 +417,12 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
             "at least cluster.expiry",
         ),
         (
-            "STRATEGY",
-            "fair",
-            "cluster.strategy",
-            "\"greedy\" or \"balanced\"",
-        ),
-        (
             "STREAM_BYTES",
             "2047 MiB",
             "cluster.stream_bytes",
             "at least twice cluster.stream_keep_bytes",
         ),
-        (
-            "EXPIRY",
-            "1s",
-            "cluster.expiry",
-            "three times cluster.renew",
-        ),
+        ("EXPIRY", "150ms", "cluster.expiry", "200ms"),
         (
             "NODE_LISTEN",
             "",

@@ -40,15 +40,6 @@ use siphasher::sip::SipHasher13;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub String);
 
-/// How fast a node takes what it is entitled to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// Everything at once.
-    Greedy,
-    /// One shard in each round, so that a node that starts is not flooded.
-    Balanced,
-}
-
 /// What the record of a shard says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardRecord {
@@ -112,8 +103,9 @@ impl BalanceStep {
     }
 }
 
-/// What a node does next. A node that is not alive itself does nothing.
-pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep> {
+/// What a node does next: it takes all that it is entitled to at once. A node that is not alive
+/// itself does nothing.
+pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     let ClusterView {
         me,
         alive,
@@ -195,21 +187,15 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
         }
     }
     let most = shards.len().div_ceil(counts.len().max(1));
-    let mut left = if strategy == Strategy::Greedy {
-        usize::MAX
-    } else {
-        1
-    };
     // A shard that this node cannot serve does not keep it from asking for others.
     free.retain(|shard| may_own(me, *shard));
     // What few can take comes first. Nodes that claim at the same time begin with different shards.
     free.sort_by_key(|shard| (eligible[*shard].len(), rank_node(me, *shard)));
     for shard in &free {
         let own = counts.get(me).copied().unwrap_or_default();
-        if left > 0 && (own < most || has_fewest(me, &eligible[*shard], &counts)) {
+        if own < most || has_fewest(me, &eligible[*shard], &counts) {
             steps.push(BalanceStep::Claim(*shard));
             counts.insert(me, own + 1);
-            left -= 1;
         }
     }
     // Shards that are free, or will be, even out the shares without a move.
@@ -228,7 +214,7 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
             let first = first_of_shortest_path(view, &counts).filter(|(_, taker)| *taker == me);
             steps.extend(first.map(|(shard, _)| BalanceStep::Steal(shard)));
         }
-        steps.extend(next_steals(view, steals, counts, left));
+        steps.extend(next_steals(view, steals, counts));
     }
     steps
 }
@@ -305,12 +291,11 @@ fn plan_drains(view: &ClusterView<'_>) -> Vec<BalanceStep> {
         .collect()
 }
 
-/// The shards that a node asks for, at most `left`, of these with their owners.
+/// The shards that a node asks for, of these with their owners.
 fn next_steals<'a>(
     view: &ClusterView<'a>,
     mut steals: Vec<(usize, &'a NodeId)>,
     mut counts: BTreeMap<&'a NodeId, usize>,
-    left: usize,
 ) -> Vec<BalanceStep> {
     let ClusterView {
         me,
@@ -319,7 +304,7 @@ fn next_steals<'a>(
         ..
     } = *view;
     let mut steps = Vec::new();
-    while steps.len() < left {
+    loop {
         let own = counts.get(me).copied().unwrap_or_default();
         let count = |owner: &NodeId| counts.get(owner).copied().unwrap_or_default();
         // The poorest take first. Otherwise several nodes would take from one that then has too
@@ -335,7 +320,7 @@ fn next_steals<'a>(
         // The richest gives first, and of its shards the first one.
         let Some((at, theirs)) = due.max_by_key(|(at, count)| (*count, std::cmp::Reverse(*at)))
         else {
-            break;
+            return steps;
         };
         let (shard, owner) = steals.remove(at);
         steps.push(BalanceStep::Steal(shard));
@@ -344,7 +329,6 @@ fn next_steals<'a>(
             .and_modify(|count| *count = theirs.saturating_sub(1));
         counts.insert(me, own + 1);
     }
-    steps
 }
 
 /// Whether none of the nodes that are eligible has fewer shards than this one.

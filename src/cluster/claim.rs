@@ -28,7 +28,7 @@ use std::{
 
 use super::{
     NodeAddress,
-    balance::{BalanceStep, ClusterView, NodeId, Strategy, next_steps},
+    balance::{BalanceStep, ClusterView, NodeId, next_steps},
     copies::{CopyPlan, HeldCopy},
     lease::{LeaseIntervals, LiveNodes},
     marks::ShardMarks,
@@ -60,8 +60,6 @@ pub struct ClaimSettings {
     /// The shard with the control plane, of which every node has a copy, if it is one of its own.
     pub control: Option<usize>,
     pub intervals: LeaseIntervals,
-    /// How fast it takes shards.
-    pub strategy: Strategy,
     /// How long an owner has to give up a shard that is wanted.
     pub drain_wait: Duration,
     /// The number of nodes that have a copy of a shard.
@@ -580,7 +578,7 @@ impl Claims {
                 is_stopping: self.takes_none(now),
                 drain_wait: self.settings.drain_wait,
             };
-            let next = next_steps(&view, self.settings.strategy).into_iter();
+            let next = next_steps(&view).into_iter();
             steps.extend(next.map(|step| step.moved_by(range.start)));
         }
         self.draining.clear();

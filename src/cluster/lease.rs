@@ -18,6 +18,9 @@ use std::{
 
 use super::balance::NodeId;
 
+/// The interval of renewals where the expiry has at least four of them.
+const RENEWAL: Duration = Duration::from_millis(500);
+
 /// The longest limit of a call, whatever the expiry is: a node does nothing else meanwhile.
 const CALL_MAX: Duration = Duration::from_secs(1);
 
@@ -27,28 +30,17 @@ pub struct LeaseIntervals {
     expiry: Duration,
 }
 
-/// The intervals do not allow for a lost renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the expiry of {expiry:?} is less than three times the renewal of {renewal:?}, or the renewal \
-     is zero"
-)]
-pub struct IntervalError {
-    pub renewal: Duration,
-    /// The time without a change after which a node is dead.
-    pub expiry: Duration,
-}
-
 impl LeaseIntervals {
-    /// Checks the intervals.
-    ///
-    /// # Errors
-    /// If the expiry is less than three times the renewal: one late renewal would then end a lease.
-    pub fn new(renewal: Duration, expiry: Duration) -> Result<Self, IntervalError> {
-        let is_enough = !renewal.is_zero() && expiry >= renewal.saturating_mul(3);
-        is_enough
-            .then_some(Self { renewal, expiry })
-            .ok_or(IntervalError { renewal, expiry })
+    /// Intervals with an expiry of at least three renewals: one late renewal ends no lease.
+    #[must_use]
+    pub fn new(renewal: Duration, expiry: Duration) -> Self {
+        Self { renewal, expiry }
+    }
+
+    /// The intervals of nodes that are dead after `expiry`: four renewals, or more.
+    #[must_use]
+    pub fn with_expiry(expiry: Duration) -> Self {
+        Self::new((expiry / 4).min(RENEWAL), expiry)
     }
 
     /// How often a node renews its record.

@@ -39,8 +39,6 @@ pub struct Cluster {
     pub copies: usize,
     /// How long a node is dead or drained until others take the place of its copies.
     pub replace_after: Duration,
-    /// How fast a node takes shards.
-    pub strategy: ClusterStrategy,
     /// The address of the listener for other nodes. With several shards each has one, on the ports
     /// from this one on.
     pub listen: SocketAddr,
@@ -50,17 +48,8 @@ pub struct Cluster {
     pub secret_file: PathBuf,
     /// The files of TLS between nodes; [`None`] if they do not use it.
     pub node_tls: Option<NodeTlsFiles>,
-    pub renew: Duration,
     /// The time without a renewal after which a node is dead.
     pub expiry: Duration,
-}
-
-/// How fast a node takes what it is entitled to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterStrategy {
-    Greedy,
-    /// One shard after the other.
-    Balanced,
 }
 
 /// TLS to servers of NATS.
@@ -142,8 +131,6 @@ pub(super) struct RawCluster {
     copies: usize,
     #[serde(deserialize_with = "read::wait::<_, 1_000, { 30 * DAY }>")]
     replace_after: Duration,
-    #[serde(deserialize_with = "read::filled")]
-    strategy: String,
     #[serde(deserialize_with = "read::optional_address")]
     node_listen: Option<SocketAddr>,
     #[serde(deserialize_with = "read::optional")]
@@ -156,9 +143,7 @@ pub(super) struct RawCluster {
     node_certificate_file: Option<PathBuf>,
     #[serde(deserialize_with = "read::optional")]
     node_key_file: Option<PathBuf>,
-    #[serde(deserialize_with = "read::wait::<_, 50, HOUR>")]
-    renew: Duration,
-    #[serde(deserialize_with = "read::wait::<_, 150, HOUR>")]
+    #[serde(deserialize_with = "read::wait::<_, 200, HOUR>")]
     expiry: Duration,
 }
 
@@ -240,14 +225,6 @@ impl RawCluster {
         if !matches!(self.replicas, 1 | 3 | 5) {
             layers.refuse_value(&["cluster.replicas"], "1, 3 or 5");
         }
-        let strategy = match self.strategy.as_str() {
-            "greedy" => Some(ClusterStrategy::Greedy),
-            "balanced" => Some(ClusterStrategy::Balanced),
-            _ => {
-                layers.refuse_value(&["cluster.strategy"], "\"greedy\" or \"balanced\"");
-                None
-            }
-        };
         if self.copies < 2 {
             let expectation = "a whole number from 2 to 64: the owner of a shard and at least one node \
                 that takes over from it";
@@ -268,12 +245,6 @@ impl RawCluster {
         if self.stream_bytes > 0 && self.stream_bytes < 2 * self.stream_keep_bytes {
             let keys = ["cluster.stream_bytes", "cluster.stream_keep_bytes"];
             layers.refuse_value(&keys, "0, or at least twice cluster.stream_keep_bytes");
-        }
-        if self.expiry < 3 * self.renew {
-            layers.refuse_value(
-                &["cluster.expiry", "cluster.renew"],
-                "at least three times cluster.renew",
-            );
         }
         if server.admin_token.is_none() {
             let expectation =
@@ -317,12 +288,10 @@ impl RawCluster {
             shards: self.shards,
             copies: self.copies,
             replace_after: self.replace_after,
-            strategy: strategy?,
             listen: self.node_listen?,
             advertise: self.advertise,
             secret_file: self.secret_file?,
             node_tls,
-            renew: self.renew,
             expiry: self.expiry,
         })
     }

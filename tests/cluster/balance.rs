@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use gridhook::cluster::{
-    balance::{BalanceStep, ClusterView, NodeId, ShardRecord, Strategy, next_steps},
+    balance::{BalanceStep, ClusterView, NodeId, ShardRecord, next_steps},
     copies::choose_nodes,
 };
 use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy as _};
@@ -37,7 +37,6 @@ fn decided(
     leaving: &BTreeSet<NodeId>,
     shards: &[ShardRecord],
     avoided: &[usize],
-    strategy: Strategy,
 ) -> Vec<BalanceStep> {
     let eligible = &all_eligible(me, shards.len(), alive, leaving, avoided)[..];
     let surplus = &BTreeSet::new();
@@ -53,7 +52,7 @@ fn decided(
         is_stopping,
         drain_wait,
     };
-    next_steps(&view, strategy)
+    next_steps(&view)
 }
 
 /// Shards by their owners: `0` is `n0`, `.` none, and `01` is a shard of `n0` that `n1` wants.
@@ -83,22 +82,15 @@ fn nodes(numbers: &[usize]) -> BTreeSet<NodeId> {
     numbers.iter().map(|number| node(*number)).collect()
 }
 
-fn steps(text: &str, alive: &[usize], strategy: Strategy) -> Vec<BalanceStep> {
-    let mut steps = decided(
-        &node(0),
-        &nodes(alive),
-        &nodes(&[]),
-        &shards(text),
-        &[],
-        strategy,
-    );
+fn steps(text: &str, alive: &[usize]) -> Vec<BalanceStep> {
+    let mut steps = decided(&node(0), &nodes(alive), &nodes(&[]), &shards(text), &[]);
     steps.sort();
     steps
 }
 
 /// How many of each step `n0` makes: claims, steals, drains.
-fn counts(text: &str, alive: &[usize], strategy: Strategy) -> [usize; 3] {
-    let steps = steps(text, alive, strategy);
+fn counts(text: &str, alive: &[usize]) -> [usize; 3] {
+    let steps = steps(text, alive);
     let count = |is: fn(&BalanceStep) -> bool| steps.iter().filter(|step| is(step)).count();
     [
         count(|step| matches!(step, BalanceStep::Claim(_))),
@@ -113,58 +105,43 @@ fn the_next_step_of_a_node_follows_from_the_records() {
         "S004-017: Requirement scale: there are several consumers, and each owns the reading of \
          some of the partitions.",
     ]);
-    use Strategy::{Balanced, Greedy};
-    for (text, alive, greedy, balanced) in [
+    for (text, alive, expected) in [
         // Nobody has anything.
-        (". . . . . .", &[0][..], [6, 0, 0], [1, 0, 0]),
-        (". . . . . .", &[0, 1], [3, 0, 0], [1, 0, 0]),
-        (". . . . .", &[0, 1], [3, 0, 0], [1, 0, 0]),
-        (". .", &[0, 1, 2], [1, 0, 0], [1, 0, 0]),
+        (". . . . . .", &[0][..], [6, 0, 0]),
+        (". . . . . .", &[0, 1], [3, 0, 0]),
+        (". . . . .", &[0, 1], [3, 0, 0]),
+        (". .", &[0, 1, 2], [1, 0, 0]),
         // The owner is dead.
-        ("0 0 1 1", &[0], [2, 0, 0], [1, 0, 0]),
+        ("0 0 1 1", &[0], [2, 0, 0]),
         // Balanced.
-        ("0 0 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
-        ("0 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
-        (
-            "0 0 0 0 0 1 1 1 1 1 2 2 2 2 2 2",
-            &[0, 1, 2],
-            [0, 0, 0],
-            [0, 0, 0],
-        ),
+        ("0 0 1 1", &[0, 1], [0, 0, 0]),
+        ("0 1 1", &[0, 1], [0, 0, 0]),
+        ("0 0 0 0 0 1 1 1 1 1 2 2 2 2 2 2", &[0, 1, 2], [0, 0, 0]),
         // Others have too many.
-        ("1 1 1 1", &[0, 1], [0, 2, 0], [0, 1, 0]),
-        ("1 1 1 1 1", &[0, 1], [0, 2, 0], [0, 1, 0]),
-        ("0 1 1 1", &[0, 1], [0, 1, 0], [0, 1, 0]),
-        ("0 1 1 2 2 2", &[0, 1, 2], [0, 1, 0], [0, 1, 0]),
-        ("0 1 2 2 2", &[0, 1, 2], [0, 1, 0], [0, 1, 0]),
+        ("1 1 1 1", &[0, 1], [0, 2, 0]),
+        ("1 1 1 1 1", &[0, 1], [0, 2, 0]),
+        ("0 1 1 1", &[0, 1], [0, 1, 0]),
+        ("0 1 1 2 2 2", &[0, 1, 2], [0, 1, 0]),
+        ("0 1 2 2 2", &[0, 1, 2], [0, 1, 0]),
         // While a shard is free no node takes one from another.
-        ("1 1 1 1 .", &[0, 1], [1, 0, 0], [1, 0, 0]),
+        ("1 1 1 1 .", &[0, 1], [1, 0, 0]),
         // What is asked for already counts.
-        ("10 10 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
-        ("10 1 1 1", &[0, 1], [0, 1, 0], [0, 1, 0]),
-        ("12 1 1 2", &[0, 1, 2], [0, 1, 0], [0, 1, 0]),
+        ("10 10 1 1", &[0, 1], [0, 0, 0]),
+        ("10 1 1 1", &[0, 1], [0, 1, 0]),
+        ("12 1 1 2", &[0, 1, 2], [0, 1, 0]),
         // What an owner gave up is for the node that asked.
-        (".0 0 1 1", &[0, 1], [1, 0, 0], [1, 0, 0]),
-        (".1 0 0 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
-        (".2 0 1 1", &[0, 1], [1, 0, 0], [1, 0, 0]),
+        (".0 0 1 1", &[0, 1], [1, 0, 0]),
+        (".1 0 0 1", &[0, 1], [0, 0, 0]),
+        (".2 0 1 1", &[0, 1], [1, 0, 0]),
         // The poorest takes first.
-        ("0 1 1 1", &[0, 1, 2], [0, 0, 0], [0, 0, 0]),
+        ("0 1 1 1", &[0, 1, 2], [0, 0, 0]),
         // Mine are wanted, by a living node and by a dead one.
-        ("01 0 0 0", &[0, 1], [0, 0, 1], [0, 0, 1]),
-        ("02 0 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
+        ("01 0 0 0", &[0, 1], [0, 0, 1]),
+        ("02 0 1 1", &[0, 1], [0, 0, 0]),
         // I am not alive.
-        (". . 1", &[1], [0, 0, 0], [0, 0, 0]),
+        (". . 1", &[1], [0, 0, 0]),
     ] {
-        assert_eq!(
-            counts(text, alive, Greedy),
-            greedy,
-            "greedy: {text} with {alive:?}"
-        );
-        assert_eq!(
-            counts(text, alive, Balanced),
-            balanced,
-            "balanced: {text} with {alive:?}"
-        );
+        assert_eq!(counts(text, alive), expected, "{text} with {alive:?}");
     }
 }
 
@@ -174,8 +151,7 @@ fn an_owner_that_does_not_give_up_a_shard_loses_it() {
     let alive = &nodes(&[0, 1]);
     let leaving = &nodes(&[]);
     let mut shards = shards("10 10 1 1");
-    let steps =
-        |shards: &[ShardRecord]| decided(&me, alive, leaving, shards, &[], Strategy::Greedy);
+    let steps = |shards: &[ShardRecord]| decided(&me, alive, leaving, shards, &[]);
     shards[1].wanted = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
     shards[1].wanted = Some((me.clone(), DRAIN_WAIT));
@@ -189,7 +165,7 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
         let me = &node(2);
         let alive = &nodes(&[0, 1, 2]);
         let leaving = &nodes(&[]);
-        decided(me, alive, leaving, shards, &[], Strategy::Greedy)
+        decided(me, alive, leaving, shards, &[])
     };
     shards[0].wanted = Some((node(1), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
@@ -207,7 +183,7 @@ fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
     let alive = &nodes(&[0, 1]);
     let leaving = &nodes(&[0]);
     let shards = &shards("0 1 . 01");
-    let steps = decided(me, alive, leaving, shards, &[], Strategy::Greedy);
+    let steps = decided(me, alive, leaving, shards, &[]);
     assert_eq!(steps, [BalanceStep::Drain(0), BalanceStep::Drain(3)]);
 }
 
@@ -228,11 +204,7 @@ fn a_leaving_node_keeps_what_it_has_not_given_up_and_gets_nothing_else() {
         let alive = &nodes(&[0, 1, 2]);
         let leaving = &nodes(&[1]);
         let shards = &shards(text);
-        assert_eq!(
-            decided(me, alive, leaving, shards, &[], Strategy::Greedy),
-            expected,
-            "{text}"
-        );
+        assert_eq!(decided(me, alive, leaving, shards, &[]), expected, "{text}");
     }
 }
 
@@ -242,20 +214,18 @@ struct Cluster {
     shards: Vec<ShardRecord>,
     alive: BTreeSet<NodeId>,
     leaving: BTreeSet<NodeId>,
-    strategy: Strategy,
     /// The number of nodes that have a copy of each shard.
     copies: usize,
 }
 
 impl Cluster {
-    fn new(shards: usize, nodes: usize, strategy: Strategy) -> Self {
+    fn new(shards: usize, nodes: usize) -> Self {
         let alive = (0..nodes).map(node).collect();
         let shards = vec![ShardRecord::default(); shards];
         Self {
             shards,
             alive,
             leaving: BTreeSet::new(),
-            strategy,
             copies: usize::MAX,
         }
     }
@@ -311,7 +281,7 @@ impl Cluster {
                 is_stopping,
                 drain_wait,
             };
-            for step in next_steps(&view, self.strategy) {
+            for step in next_steps(&view) {
                 let (BalanceStep::Claim(at)
                 | BalanceStep::Force(at)
                 | BalanceStep::Steal(at)
@@ -400,8 +370,6 @@ fn dealt(shards: usize, nodes: usize) -> Vec<usize> {
     counts
 }
 
-const STRATEGIES: [Strategy; 2] = [Strategy::Greedy, Strategy::Balanced];
-
 #[test]
 fn sixteen_shards_over_three_nodes_are_six_five_and_five_through_joins_and_departures() {
     let _rows = shows(&[
@@ -425,37 +393,35 @@ fn sixteen_shards_over_three_nodes_are_six_five_and_five_through_joins_and_depar
          transferred in the normal (graceful) way to other active processors.",
     ]);
     let shards = stated("S004-015").as_u64().expect("a number") as usize;
-    for strategy in STRATEGIES {
-        let mut cluster = Cluster::new(shards, 3, strategy);
-        cluster.settle();
-        assert_eq!(cluster.counts(), [6, 5, 5]);
-        let before = cluster.shards.clone();
-        assert_eq!(cluster.settle(), 0, "a balanced cluster does nothing");
-        assert_eq!(cluster.shards, before);
-        cluster.alive.insert(node(7));
-        cluster.settle();
-        assert_eq!(cluster.counts(), [4, 4, 4, 4]);
-        let moved = cluster
-            .shards
-            .iter()
-            .zip(&before)
-            .filter(|(now, before)| now.owner != before.owner)
-            .count();
-        assert_eq!(moved, 4, "no more shards move than must");
-        cluster.leaving.insert(node(7));
-        cluster.settle();
-        let mut counts = cluster.counts();
-        counts.sort_unstable();
-        assert_eq!(counts, [5, 5, 6]);
-        cluster
-            .alive
-            .retain(|name| *name != node(0) && *name != node(7));
-        cluster.settle();
-        assert_eq!(cluster.counts(), [8, 8]);
-        cluster.alive.retain(|name| *name != node(1));
-        cluster.settle();
-        assert_eq!(cluster.counts(), [16]);
-    }
+    let mut cluster = Cluster::new(shards, 3);
+    cluster.settle();
+    assert_eq!(cluster.counts(), [6, 5, 5]);
+    let before = cluster.shards.clone();
+    assert_eq!(cluster.settle(), 0, "a balanced cluster does nothing");
+    assert_eq!(cluster.shards, before);
+    cluster.alive.insert(node(7));
+    cluster.settle();
+    assert_eq!(cluster.counts(), [4, 4, 4, 4]);
+    let moved = cluster
+        .shards
+        .iter()
+        .zip(&before)
+        .filter(|(now, before)| now.owner != before.owner)
+        .count();
+    assert_eq!(moved, 4, "no more shards move than must");
+    cluster.leaving.insert(node(7));
+    cluster.settle();
+    let mut counts = cluster.counts();
+    counts.sort_unstable();
+    assert_eq!(counts, [5, 5, 6]);
+    cluster
+        .alive
+        .retain(|name| *name != node(0) && *name != node(7));
+    cluster.settle();
+    assert_eq!(cluster.counts(), [8, 8]);
+    cluster.alive.retain(|name| *name != node(1));
+    cluster.settle();
+    assert_eq!(cluster.counts(), [16]);
 }
 
 #[derive(Clone, Debug)]
@@ -503,10 +469,9 @@ proptest! {
     fn owners_are_nodes_with_copies_and_none_has_two_more_than_another_that_could_have_one_of_them(
         shards in 1..40usize,
         copies in 1..5usize,
-        is_greedy: bool,
         changes in proptest::collection::vec(change(), 0..20),
     ) {
-        let mut cluster = Cluster { copies, ..Cluster::new(shards, 1, STRATEGIES[usize::from(!is_greedy)]) };
+        let mut cluster = Cluster { copies, ..Cluster::new(shards, 1) };
         changes.iter().for_each(|change| cluster.change(change));
         cluster.settle();
         let count = |node: &NodeId| cluster.shards.iter().filter(|shard| shard.owner.as_ref() == Some(node)).count();
@@ -525,10 +490,9 @@ proptest! {
         shards in 1..9usize,
         nodes in 1..5usize,
         copies in 1..4usize,
-        is_greedy: bool,
         owners in proptest::collection::vec(0..4usize, 8),
     ) {
-        let mut cluster = Cluster { copies, ..Cluster::new(shards, nodes, STRATEGIES[usize::from(!is_greedy)]) };
+        let mut cluster = Cluster { copies, ..Cluster::new(shards, nodes) };
         // Any division, as claims, deaths and moves by operators leave it.
         for (number, owner) in owners.into_iter().take(shards).enumerate() {
             let eligible: Vec<NodeId> = cluster.eligible(number).into_iter().collect();
@@ -541,11 +505,9 @@ proptest! {
     #[test]
     fn nodes_that_join_leave_and_flap_end_with_equal_shares(
         shards in 1..40usize,
-        is_greedy: bool,
         changes in proptest::collection::vec(change(), 0..20),
     ) {
-        let strategy = STRATEGIES[usize::from(!is_greedy)];
-        let mut cluster = Cluster::new(shards, 1, strategy);
+        let mut cluster = Cluster::new(shards, 1);
         changes.iter().for_each(|change| cluster.change(change));
         cluster.settle();
         prop_assert_eq!(cluster.counts(), dealt(shards, cluster.staying().count()));
@@ -559,9 +521,7 @@ fn a_shard_that_a_node_cannot_serve_keeps_it_from_nothing_else() {
     let me = &node(0);
     let alive = &nodes(&[0, 1]);
     let leaving = &nodes(&[]);
-    let steps = |text: &str, avoided: &[usize]| {
-        decided(me, alive, leaving, &shards(text), avoided, Strategy::Greedy)
-    };
+    let steps = |text: &str, avoided: &[usize]| decided(me, alive, leaving, &shards(text), avoided);
     assert_eq!(steps(". 1", &[]), [BalanceStep::Claim(0)]);
     assert_eq!(steps(". 1", &[0]), []);
     assert_eq!(steps(". . 1 1", &[0]), [BalanceStep::Claim(1)]);
@@ -601,7 +561,7 @@ fn with_copies(
         is_stopping,
         drain_wait,
     };
-    let mut steps = next_steps(&view, Strategy::Greedy);
+    let mut steps = next_steps(&view);
     steps.sort();
     steps
 }

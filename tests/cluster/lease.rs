@@ -12,28 +12,15 @@ fn ms(milliseconds: u64) -> Duration {
 }
 
 pub(super) fn intervals() -> LeaseIntervals {
-    LeaseIntervals::new(ms(500), ms(2_000)).expect("four renewals")
+    LeaseIntervals::with_expiry(ms(2_000))
 }
 
 #[test]
-fn the_expiry_is_at_least_three_renewals() {
-    for (renewal, expiry, is_enough) in [
-        (500, 2_000, true),
-        (500, 1_500, true),
-        (500, 1_499, false),
-        (0, 1_000, false),
-        (2_000, 500, false),
-    ] {
-        let checked = LeaseIntervals::new(ms(renewal), ms(expiry));
-        assert_eq!(checked.is_ok(), is_enough, "{renewal} and {expiry}");
+fn a_node_renews_its_record_four_times_in_the_expiry_or_twice_a_second() {
+    for (expiry, renewal) in [(200, 50), (1_000, 250), (2_000, 500), (20_000, 500)] {
+        let intervals = LeaseIntervals::with_expiry(ms(expiry));
+        assert_eq!(intervals.renewal(), ms(renewal), "{expiry}");
     }
-    let error = LeaseIntervals::new(ms(500), ms(1_000))
-        .expect_err("two renewals")
-        .to_string();
-    assert_eq!(
-        error,
-        "the expiry of 1s is less than three times the renewal of 500ms, or the renewal is zero"
-    );
 }
 
 #[test]
@@ -45,7 +32,7 @@ fn a_call_may_take_a_quarter_of_the_expiry_and_no_less_than_a_renewal() {
         (100, 20_000, 1_000),
         (2_000, 6_000, 2_000),
     ] {
-        let intervals = LeaseIntervals::new(ms(renewal), ms(expiry)).expect("three renewals");
+        let intervals = LeaseIntervals::new(ms(renewal), ms(expiry));
         assert_eq!(intervals.call_limit(), ms(limit), "{renewal} and {expiry}");
     }
 }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use gridhook::cluster::{
-    balance::Strategy,
     claim::{ClaimSettings, Claims, OwnershipChange, ShardRole},
     copies::HeldCopy,
     records::{OwnershipRecord, OwnershipScope, RecordError, ShardPosition, node_key, shard_key},
@@ -60,7 +59,6 @@ pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
         shards,
         control: None,
         intervals: intervals(),
-        strategy: Strategy::Greedy,
         drain_wait: Duration::from_secs(10),
         copies: 3,
         replace_after: Duration::from_secs(60),

@@ -389,7 +389,7 @@ fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_bal
     let balancer = TcpProxy::start(&[]);
     let url = format!("http://{}", balancer.at());
     // Leases that no busy machine ends.
-    let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")];
+    let leases = [("CLUSTER__EXPIRY", "20s")];
     let mut cluster = Cluster::start(
         1,
         &[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat(),
@@ -427,7 +427,7 @@ fn the_clients_of_azure_call_all_nodes_of_a_cluster_with_several_shards() {
     let balancer = TcpProxy::start(&[]);
     let url = format!("http://{}", balancer.at());
     // Leases that no busy machine ends.
-    let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")];
+    let leases = [("CLUSTER__EXPIRY", "20s")];
     let mut sharded =
         Sharded::start(&[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat());
     let all = sharded.cluster.addresses();
@@ -500,7 +500,6 @@ fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_with_several
         ("SERVER__TLS_KEY", &key),
         ("SERVER__PUBLIC_URL", &url),
         // Leases that no busy machine ends.
-        ("CLUSTER__RENEW", "100ms"),
         ("CLUSTER__EXPIRY", "20s"),
     ]);
     let mut sharded = Sharded::start_tls(&settings, &authority.client());

@@ -440,7 +440,7 @@ fn another_node_delivers_what_a_killed_owner_left() {
     if !has_nats() {
         return;
     }
-    let leases = [("CLUSTER__RENEW", "100ms"), CALM];
+    let leases = [CALM];
     let mut cluster = Cluster::start(1, &leases);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");

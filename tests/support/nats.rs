@@ -3,6 +3,7 @@
 
 use std::{
     fs::{self, File},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command},
     time::Duration,
@@ -85,6 +86,11 @@ impl Nats {
         );
         fs::write(nats.settings(), settings).expect("settings");
         nats
+    }
+
+    /// Its host and port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.address
     }
 
     /// Its address.
@@ -228,23 +234,24 @@ impl Nats {
 
     /// Lowers the limit of a stream to what it has: it takes nothing before something is removed.
     pub(crate) fn fill(&self, stream: &str) {
+        self.try_limit(stream, None).expect("it is changed");
+    }
+
+    /// Sets the limit of a stream, by default to what it has, and returns the one before; [`None`]
+    /// while its servers have no leader.
+    pub(crate) fn try_limit(&self, stream: &str, max_bytes: Option<i64>) -> Option<i64> {
         self.runtime.block_on(async {
-            let context = self.context().await.expect("a client");
-            let info = context
-                .get_stream(stream)
-                .await
-                .expect("a stream")
-                .cached_info()
-                .clone();
-            let max_bytes = i64::try_from(info.state.bytes).expect("a number");
-            context
-                .update_stream(Config {
-                    max_bytes,
-                    ..info.config
-                })
-                .await
-                .expect("it is changed");
-        });
+            let context = self.context().await.ok()?;
+            let info = context.get_stream(stream).await.ok()?.cached_info().clone();
+            let bytes = i64::try_from(info.state.bytes).expect("a number");
+            let before = info.config.max_bytes;
+            let changed = Config {
+                max_bytes: max_bytes.unwrap_or(bytes),
+                ..info.config
+            };
+            context.update_stream(changed).await.ok()?;
+            Some(before)
+        })
     }
 
     /// A backup of a stream.
@@ -405,7 +412,8 @@ impl NatsCluster {
             let cluster = match servers {
                 1 => String::new(),
                 _ => format!(
-                    "cluster {{ name: c, listen: \"{}\", routes: [{}] }}\n",
+                    // Clients know the addresses in their settings, and no others.
+                    "cluster {{ name: c, listen: \"{}\", routes: [{}], no_advertise: true }}\n",
                     route.address,
                     all.join(", ")
                 ),

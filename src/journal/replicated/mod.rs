@@ -133,8 +133,6 @@ pub struct ReplicatedStore {
     epoch: u64,
     ended: OnceLock<OwnershipEnd>,
     stopping: (Mutex<bool>, Condvar),
-    /// When the last acknowledged record was sent.
-    confirmed: AtomicU64,
     /// When the append began that waits for the log; 0 without one.
     waiting: AtomicU64,
     /// Whether the last attempt of that append found the log full.
@@ -162,22 +160,20 @@ impl ReplicatedStore {
         let incarnation = fastrand::u64(..);
         let mut expecting = EXPECTING_FENCES;
         // A lost answer makes a second fence of the same node, and the later one counts.
-        let (epoch, sent) = loop {
+        let epoch = loop {
             let last = (expecting > 0).then_some(copy.last_read());
             let last_sequence = last.map(|last| last.sequence);
             let previous = last
                 .filter(|_| options.format >= record::FENCE_FORMAT)
                 .map(|last| last.chain);
             let fence = Record::fence(node, incarnation, previous).encode();
-            let fence_result = copy.ask_until_answered(|log| {
-                let send_time = clock.now();
-                match log.append(&fence, last_sequence) {
+            let fence_result =
+                copy.ask_until_answered(|log| match log.append(&fence, last_sequence) {
                     Err(ChangelogError::WrongLast) => Ok(None),
-                    result => result.map(|sequence| Some((sequence, send_time))),
-                }
-            })?;
+                    result => result.map(Some),
+                })?;
             match fence_result {
-                Some(fence_result) => break fence_result,
+                Some(sequence) => break sequence,
                 None => copy.catch_up()?,
             };
             expecting -= 1;
@@ -206,7 +202,6 @@ impl ReplicatedStore {
             epoch,
             ended: OnceLock::new(),
             stopping: Default::default(),
-            confirmed: sent.0.into(),
             waiting: 0.into(),
             is_full: false.into(),
             applied: position.sequence.into(),
@@ -222,15 +217,6 @@ impl ReplicatedStore {
     /// Why nothing is written any more, if that is so.
     pub fn ownership_end(&self) -> Option<&OwnershipEnd> {
         self.ended.get()
-    }
-
-    /// When the last record that the log acknowledged was sent: at that time no other node owned
-    /// the shard.
-    ///
-    /// The nodes that read leases do not see records of the log. So `LeaseIntervals::may_act` of
-    /// `cluster::lease` must be given the last renewal of the lease, never this time alone.
-    pub fn confirmed_at(&self) -> Timestamp {
-        Timestamp(self.confirmed.load(Ordering::Acquire))
     }
 
     /// For how long a write has waited for the log; zero if none does.
@@ -369,14 +355,13 @@ impl ReplicatedStore {
     ) -> Result<(), NotWritten> {
         let began = self.clock.now();
         self.waiting.store(began.0, Ordering::Release);
-        let result = self.append_since(began, record, position, on_full);
+        let result = self.append_until_known(record, position, on_full);
         self.waiting.store(0, Ordering::Release);
         result
     }
 
-    fn append_since(
+    fn append_until_known(
         &self,
-        began: Timestamp,
         record: &Record,
         position: &mut AppliedPosition,
         mut on_full: OnFull,
@@ -387,15 +372,14 @@ impl ReplicatedStore {
         let bytes = record.encode();
         let last_sequence = position.sequence;
         let mut tries = Tries::new(self.options);
-        let confirmation = loop {
-            let send_time = self.clock.now();
+        loop {
             let result = self.log.append(&bytes, Some(last_sequence));
             self.is_full.store(
                 matches!(result, Err(ChangelogError::Full)),
                 Ordering::Release,
             );
             match result {
-                Ok(sequence) if sequence == last_sequence + 1 => break send_time,
+                Ok(sequence) if sequence == last_sequence + 1 => break,
                 Ok(sequence) => {
                     return Err(NotWritten::Ended(OwnershipEnd::Misplaced {
                         sequence,
@@ -404,7 +388,7 @@ impl ReplicatedStore {
                 }
                 Err(ChangelogError::WrongLast) => match self.log.read(last_sequence + 1, 1) {
                     // An earlier attempt arrived. Another owner may have come since then.
-                    Ok(found) if found.first() == Some(&bytes) => break began,
+                    Ok(found) if found.first() == Some(&bytes) => break,
                     Ok(found) if !found.is_empty() => {
                         return Err(NotWritten::Ended(OwnershipEnd::Fenced));
                     }
@@ -444,9 +428,8 @@ impl ReplicatedStore {
             if self.is_stopping_within(tries.next_pause()) {
                 return Err(NotWritten::Ended(OwnershipEnd::Stopped));
             }
-        };
+        }
         *position = record::position_behind(*position, &bytes, record);
-        self.confirmed.store(confirmation.0, Ordering::Release);
         Ok(())
     }
 

@@ -41,14 +41,8 @@ use gridhook_cluster as cluster;
 use gridhook_cluster::membership::MembershipEnd;
 #[cfg(feature = "nats")]
 use gridhook_cluster::{
-    balance::{NodeId, Strategy},
-    claim::ClaimSettings,
-    control_of,
-    copies::HeldCopy,
-    lease::LeaseIntervals,
-    member::Member,
-    records::OwnershipScope,
-    shard_address,
+    balance::NodeId, claim::ClaimSettings, control_of, copies::HeldCopy, lease::LeaseIntervals,
+    member::Member, records::OwnershipScope, shard_address,
 };
 use gridhook_config as config;
 use gridhook_config::Config;
@@ -141,7 +135,6 @@ pub(crate) async fn join(
         system_connection,
         streams,
     } = opened;
-    let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
     let settings = ClaimSettings {
         me: NodeId(uuid::Uuid::new_v4().to_string()),
         name: cluster.node.clone(),
@@ -150,11 +143,7 @@ pub(crate) async fn join(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         shards: stores.len(),
         control: control_of(stores.len()),
-        intervals: intervals.map_err(|error| ClusterError::Engine(error.to_string()))?,
-        strategy: match cluster.strategy {
-            config::ClusterStrategy::Greedy => Strategy::Greedy,
-            config::ClusterStrategy::Balanced => Strategy::Balanced,
-        },
+        intervals: LeaseIntervals::with_expiry(cluster.expiry),
         drain_wait: 2 * DRAIN_MAX,
         copies: cluster.copies,
         replace_after: cluster.replace_after,
@@ -273,17 +262,11 @@ pub(super) fn shared_settings(
     config: &Config,
 ) -> BTreeMap<String, String> {
     let time = |of: Duration| format!("{of:?}");
-    let strategy = match cluster.strategy {
-        config::ClusterStrategy::Greedy => "greedy",
-        config::ClusterStrategy::Balanced => "balanced",
-    };
     let public_url = config.server.public_url.as_ref();
     let shared_settings = [
         ("cluster.copies", cluster.copies.to_string()),
         ("cluster.replace_after", time(cluster.replace_after)),
-        ("cluster.renew", time(cluster.renew)),
         ("cluster.expiry", time(cluster.expiry)),
-        ("cluster.strategy", strategy.to_owned()),
         (
             "cluster.stream_keep_bytes",
             cluster.stream_keep_bytes.to_string(),

@@ -133,7 +133,6 @@ export function node(name, urls, folder) {
     GRIDHOOK_CLUSTER__STREAM_KEEP_BYTES: '64 MiB',
     GRIDHOOK_CLUSTER__NODE_LISTEN: '127.0.0.1:0',
     GRIDHOOK_CLUSTER__SECRET_FILE: secret,
-    GRIDHOOK_CLUSTER__RENEW: '100ms',
     GRIDHOOK_CLUSTER__EXPIRY: '6s',
   };
 }

@@ -4,8 +4,6 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use bytes::Bytes;
 use gridhook::{
-    clock::Clock,
-    event::Timestamp,
     journal::{
         changelog::{
             Changelog, ChangelogBounds, ChangelogError,
@@ -515,24 +513,6 @@ fn a_shard_is_given_up_on_a_full_log_too() {
         (first.ownership_end(), memory.records().len()),
         (Some(&OwnershipEnd::Released), 1)
     );
-}
-
-#[test]
-fn an_owner_is_confirmed_when_it_sent_what_was_acknowledged() {
-    let (memory, log) = log();
-    let (clock, hand) = Clock::new_manual(Timestamp(1_000_000));
-    let store = Arc::new(MemoryStore::new());
-    let first =
-        ReplicatedStore::open(store, Arc::clone(&log), "a", clock, OPTIONS).expect("a new log");
-    assert_eq!(first.confirmed_at(), Timestamp(1_000_000));
-    hand.advance(std::time::Duration::from_secs(1));
-    assert_eq!(first.confirmed_at(), Timestamp(1_000_000));
-    first.write(&batch("k", 1, 0)).expect("it owns the shard");
-    assert_eq!(first.confirmed_at(), Timestamp(2_000_000));
-    hand.advance(std::time::Duration::from_secs(1));
-    memory.fail([AppendFault::Crash]);
-    assert!(first.write(&batch("k", 1, 0)).is_err());
-    assert_eq!(first.confirmed_at(), Timestamp(2_000_000));
 }
 
 #[derive(Clone, Debug)]

@@ -29,7 +29,6 @@ fn prepare() -> (Cluster, Vec<ReservedPort>) {
             ("CLUSTER__NODE_LISTEN", listen.clone()),
             ("CHAOS__ENABLED", "true".to_owned()),
             // It renews its record often, and a busy machine ends no lease.
-            ("CLUSTER__RENEW", "100ms".to_owned()),
             ("CLUSTER__EXPIRY", "20s".to_owned()),
         ]
     };

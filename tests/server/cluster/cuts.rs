@@ -14,7 +14,7 @@ use crate::{
     support::{
         http::{Answer, Client},
         load::{self, Load, Rate},
-        nats::{NatsCluster, has_nats},
+        nats::{Nats, NatsCluster, has_nats},
         port::ReservedPort,
         server::{Server, SubscriptionSpec, events_path, operator, wait_for},
         sink::{Arrival, Behavior, Ledger, Sink},
@@ -37,13 +37,16 @@ const ASKED: u32 = 20;
 
 /// Three nodes whose first one reaches NATS through a proxy only, with these settings of its own.
 pub(super) fn start_behind_proxy(of_first: &[(&'static str, &str)]) -> (Cluster, TcpProxy) {
-    let nats = NatsCluster::start(1, "always");
-    let at: SocketAddr = nats.0[0]
-        .url()
-        .trim_start_matches("nats://")
-        .parse()
-        .expect("an address");
-    let proxy = TcpProxy::start(&[at]);
+    start_on_behind_proxy(NatsCluster::start(1, "always"), of_first)
+}
+
+/// The same on these servers.
+fn start_on_behind_proxy(
+    nats: NatsCluster,
+    of_first: &[(&'static str, &str)],
+) -> (Cluster, TcpProxy) {
+    let servers: Vec<SocketAddr> = nats.0.iter().map(Nats::address).collect();
+    let proxy = TcpProxy::start(&servers);
     let url = format!("nats://{}", proxy.at());
     let own = |index: usize| -> Vec<(&'static str, String)> {
         let settings = of_first
@@ -133,7 +136,7 @@ fn an_owner_that_cannot_reach_nats_is_not_ready_and_forwards_to_the_next_one() {
     if !has_nats() {
         return;
     }
-    let (cluster, proxy) = start_behind_proxy(&[]);
+    let (cluster, proxy) = start_on_behind_proxy(NatsCluster::start(3, "always"), &[]);
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     publish(&cluster.nodes[0], &key, 0..10);
     // It asks the nodes that it knows.
@@ -169,7 +172,7 @@ fn an_owner_far_away_from_nats_delivers() {
     if !has_nats() {
         return;
     }
-    let (cluster, proxy) = start_behind_proxy(&[]);
+    let (cluster, proxy) = start_on_behind_proxy(NatsCluster::start(3, "always"), &[]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::new(&sink.url("/all")));

@@ -53,7 +53,7 @@ fn without_changing(answer: &Answer) -> Vec<String> {
 }
 
 fn start() -> Cluster {
-    Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), CALM])
+    Cluster::start(1, &[CALM])
 }
 
 fn status(node: &Server) -> Value {
@@ -363,14 +363,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     if !has_nats() {
         return;
     }
-    let cluster = Cluster::start(
-        1,
-        &[
-            ("CLUSTER__RENEW", "100ms"),
-            CALM,
-            ("LIMITS__HEAD_TIMEOUT", "1s"),
-        ],
-    );
+    let cluster = Cluster::start(1, &[CALM, ("LIMITS__HEAD_TIMEOUT", "1s")]);
     let owner = &cluster.nodes[0];
     let key = owner.topic("orders", "EventGridSchema");
     let address = node_address(owner);
@@ -658,7 +651,7 @@ fn no_request_is_cut_off_while_the_store_moves() {
     if !has_nats() {
         return;
     }
-    let cluster = start();
+    let cluster = Cluster::start(3, &[CALM]);
     wait_for("copies", LONG, || {
         operator(&cluster.nodes[0], &["cluster", "move", "0", "b"]).is_ok()
     });

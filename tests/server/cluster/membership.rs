@@ -83,7 +83,7 @@ fn the_examples_of_the_cluster_run() {
     if !has_nats() {
         return;
     }
-    let mut cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "5s")]);
+    let mut cluster = Cluster::start(1, &[("CLUSTER__EXPIRY", "5s")]);
     wait_for("the records of all", LONG, || {
         names(&cluster.nodes[1]) == ["a", "b", "c"]
     });
@@ -114,7 +114,7 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     if !has_nats() {
         return;
     }
-    let mut cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "5s")]);
+    let mut cluster = Cluster::start(1, &[("CLUSTER__EXPIRY", "5s")]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe(
@@ -225,7 +225,7 @@ fn a_node_that_was_forgotten_while_it_was_paused_joins_again_also_with_a_copy() 
     if !has_nats() {
         return;
     }
-    let mut cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "5s")]);
+    let mut cluster = Cluster::start(1, &[("CLUSTER__EXPIRY", "5s")]);
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     let follows = |cluster: &Cluster| {
         wait_for("all to have the same", LONG, || {

@@ -201,7 +201,7 @@ fn a_shard_whose_stream_was_deleted_fails_alone() {
     if !has_nats() {
         return;
     }
-    let sharded = Sharded::start_on(NatsCluster::start(3, "always"), &[]);
+    let sharded = Sharded::start_on_three(&[]);
     let nodes = &sharded.cluster.nodes;
     let names = names();
     let keys: Vec<String> = names
@@ -337,7 +337,7 @@ fn a_shard_whose_store_is_damaged_fails_alone_and_another_node_serves_it() {
     if !has_nats() {
         return;
     }
-    let mut sharded = Sharded::start_on(NatsCluster::start(3, "always"), &[]);
+    let mut sharded = Sharded::start_on_three(&[]);
     let names = names();
     let nodes = &mut sharded.cluster.nodes;
     let keys: Vec<String> = names
@@ -368,7 +368,7 @@ fn a_control_plane_without_a_stream_keeps_only_changes_from_being_made() {
     if !has_nats() {
         return;
     }
-    let sharded = Sharded::start_on(NatsCluster::start(3, "always"), &[]);
+    let sharded = Sharded::start_on_three(&[]);
     let nodes = &sharded.cluster.nodes;
     let sink = Sink::start();
     let name = &names()[1];

@@ -102,9 +102,22 @@ impl Sharded {
         Self::prepare(settings).join_all()
     }
 
+    /// The same on three servers of NATS.
+    pub(super) fn start_on_three(settings: &[(&str, &str)]) -> Self {
+        Self::start_on(NatsCluster::start(3, "always"), settings)
+    }
+
     /// The same on these servers.
     pub(super) fn start_on(nats: NatsCluster, settings: &[(&str, &str)]) -> Self {
         Self::prepare_on(nats, None, settings, |_| Vec::new()).join_all()
+    }
+
+    /// The same, with settings that each node has besides.
+    pub(super) fn start_each_on(
+        nats: NatsCluster,
+        own: impl Fn(usize) -> Vec<(&'static str, String)>,
+    ) -> Self {
+        Self::prepare_on(nats, None, &[], own).join_all()
     }
 
     /// The same, that are called over https by this client.
@@ -333,7 +346,7 @@ fn an_operator_moves_shards_and_drains_a_node() {
     if !has_nats() {
         return;
     }
-    let sharded = Sharded::start(&[CALM, ("CLUSTER__STRATEGY", "balanced")]);
+    let sharded = Sharded::start(&[CALM]);
     let nodes = &sharded.cluster.nodes;
     nodes.iter().for_each(|node| assert_readiness(node, 2));
     let owner = |shard: usize| {

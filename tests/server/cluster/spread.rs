@@ -288,7 +288,7 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
         ("DEAD_LETTER__STORES__SHARED__URL", &*url),
         ("DEAD_LETTER__STORES__SHARED__ACCOUNTS", "*"),
     ];
-    let sharded = Sharded::start(&settings);
+    let sharded = Sharded::start_on_three(&settings);
     let sink = Sink::start();
     let nodes = &sharded.cluster.nodes;
     // With its delay of minutes dead letters wait for their files.

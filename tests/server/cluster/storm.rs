@@ -1,5 +1,6 @@
-//! The storm: nodes and servers of NATS are killed, paused and stopped in the same rounds, under
-//! every kind of work.
+//! The storm: nodes and servers of NATS are killed, paused and stopped in the same rounds, the
+//! network between them is slow or cut, and streams are full, under every kind of work. At last a
+//! stream is rolled back.
 
 use std::{
     process::Command,
@@ -12,17 +13,18 @@ use gridhook::cluster::shard_of;
 use serde_json::{Value, json};
 
 use super::{
-    ChangelogReader, LONG, START,
+    ChangelogReader, Cluster, LONG, START,
     clients::{Clients, LOCK, Published, lock, publishes, pulls, topic_without_duplicates},
     shards::{SHARDS, Sharded, assert_shards_sound, names},
 };
 use crate::{
     server::{assert_arrived, end_waits, many, pull::RG, wait_until_settled},
     support::{
-        nats::{Nats, NatsCluster, has_nats},
-        server::{SCOPE, Server, SubscriptionSpec, operator, wait_for},
+        load,
+        nats::{Nats, NatsCluster, StreamBackup, has_nats},
+        server::{SCOPE, Server, SubscriptionSpec, events_path, operator, wait_for},
         sink::{Behavior, Sink},
-        tcp_proxy::TcpProxy,
+        tcp_proxy::{Cut, Direction, TcpProxy},
     },
 };
 
@@ -32,9 +34,57 @@ const FAULT: Duration = Duration::from_secs(3);
 /// The most events that an owner has in flight, of one event subscription.
 const IN_FLIGHT: usize = 250;
 
+/// What is on the way from a slow node to NATS takes so many milliseconds: more than half of a
+/// renewal.
+const SLOW: u64 = 300;
+
+/// The proxies between each node and the servers of NATS.
+struct Links(Vec<Vec<TcpProxy>>);
+
+impl Links {
+    fn new(nats: &NatsCluster, nodes: usize) -> Self {
+        let link = |nats: &Nats| TcpProxy::start(&[nats.address()]);
+        let links = (0..nodes).map(|_| nats.0.iter().map(link).collect());
+        Self(links.collect())
+    }
+
+    /// The setting of a node that reaches NATS through its proxies only.
+    fn setting(&self, node: usize) -> Vec<(&'static str, String)> {
+        let urls = self.0[node]
+            .iter()
+            .map(|proxy| format!("nats://{}", proxy.at()));
+        let urls: Vec<String> = urls.collect();
+        vec![("CLUSTER__URLS", urls.join(","))]
+    }
+
+    /// Makes the network of a node as bad as it is in this round.
+    fn disturb(&self, node: usize, round: usize) {
+        let cut = [
+            Cut::Nothing,
+            Cut::Both,
+            Cut::One(Direction::ToClient),
+            Cut::One(Direction::ToServer),
+        ][round % 4];
+        let delay = if cut == Cut::Nothing { SLOW } else { 0 };
+        println!("node {node}: {cut:?} of the network, {delay} ms");
+        for proxy in &self.0[node] {
+            proxy.cut(cut);
+            proxy.delay(delay);
+        }
+    }
+
+    fn mend(&self, node: usize) {
+        for proxy in &self.0[node] {
+            proxy.cut(Cut::Nothing);
+            proxy.delay(0);
+        }
+    }
+}
+
 /// A topic, what was acknowledged, and the path of its endpoint.
 struct Topic {
     name: String,
+    key: String,
     published: Vec<Arc<Mutex<Published>>>,
 }
 
@@ -58,6 +108,46 @@ fn signal(nats: &Nats, name: &str) {
         ])
         .status();
     assert!(sent.expect("a shell").success(), "a signal is sent");
+}
+
+/// The stream of the shard of a topic.
+fn stream_name(topic: &str) -> String {
+    format!("GH_test_{}", shard_of(topic, usize::from(SHARDS)))
+}
+
+/// Sets the limit of a stream once its servers have a leader, and returns the one before.
+fn limit_stream(nats: &Nats, stream: &str, max_bytes: Option<i64>) -> i64 {
+    let mut before = None;
+    wait_for("a leader of the stream", START, || {
+        before = nats.try_limit(stream, max_bytes);
+        before.is_some()
+    });
+    before.expect("it was waited for")
+}
+
+/// A stream that is rolled back loses nothing in silence: its shard is refused, and no other one.
+fn assert_rollback_is_refused(cluster: &Cluster, backup: &StreamBackup, topics: &[Topic]) {
+    let [rolled_back, other] = [&topics[1], &topics[2]];
+    let shard = shard_of(&rolled_back.name, usize::from(SHARDS));
+    cluster.nats.0[0].restore(backup);
+    let publish = |node: &Server, topic: &Topic| {
+        let body = load::body(&["rolled-back".to_owned()], "/a");
+        let headers = [("aeg-sas-key", topic.key.as_str())];
+        let path = events_path(&topic.name);
+        let response = node.client().ask("POST", &path, &headers, &body);
+        response.expect("a response").status
+    };
+    wait_for("all nodes to refuse the shard", START, || {
+        cluster.nodes.iter().all(|node| {
+            assert_ne!(publish(node, rolled_back), 200);
+            let view = node.open("GET", "/readyz", &[]).json();
+            let problem = format!("cannot serve shard {shard}");
+            view["problems"].to_string().contains(&problem)
+        })
+    });
+    wait_for("the other shards to be served", START, || {
+        cluster.nodes.iter().all(|node| publish(node, other) == 200)
+    });
 }
 
 /// Makes a namespace with a queue, and returns its key.
@@ -104,7 +194,9 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
     if !has_nats() {
         return;
     }
-    let mut sharded = Sharded::start_on(NatsCluster::start(3, "always"), &[]);
+    let nats = NatsCluster::start(3, "always");
+    let links = Links::new(&nats, 3);
+    let mut sharded = Sharded::start_each_on(nats, |node| links.setting(node));
     let cluster = &mut sharded.cluster;
     let sink = Sink::start();
     let names = names();
@@ -146,9 +238,11 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
         };
         topics.push(Topic {
             name: name.clone(),
+            key: key.clone(),
             published: [(0, "/a"), (1, "/b")].map(publish).into(),
         });
     }
+    let backup = cluster.nats.0[0].back_up(&stream_name(&topics[1].name));
     let pulled = pulls(&mut clients, balancer.at(), &queue(first));
     let rounds = many(8, 50);
     for round in 0..rounds {
@@ -164,9 +258,16 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
         let how = ["KILL", "STOP", "TERM"][(round + round / 3) % 3];
         let server = (round + round / 2) % 3;
         let how_server = ["STOP", "KILL", "TERM"][(round / 2) % 3];
-        // Sometimes there is no majority for a while.
+        // Sometimes there is no majority for a while, and sometimes a stream is full.
         let other = (round % 4 == 3).then_some((server + 1) % 3);
+        // Full streams are trimmed, so it is one whose records are not read in the end.
+        let full = (round % 4 == 2).then(|| stream_name(&names[0]));
+        let far = (node + 1) % 3;
         println!("round {round}: node {node} {how}, server {server} {how_server}, {other:?} STOP");
+        let limit = full
+            .as_ref()
+            .map(|stream| limit_stream(&cluster.nats.0[server], stream, None));
+        links.disturb(far, round / 2);
         cluster.nodes[node].signal(how);
         signal(&cluster.nats.0[server], how_server);
         other
@@ -181,6 +282,10 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
         } else {
             cluster.nats.0[server].kill();
             cluster.nats.0[server].start();
+        }
+        links.mend(far);
+        if let Some(stream) = &full {
+            limit_stream(&cluster.nats.0[server], stream, limit);
         }
         if how == "STOP" {
             cluster.nodes[node].signal("CONT");
@@ -236,6 +341,7 @@ fn nothing_acknowledged_is_lost_while_nodes_and_nats_servers_fail_in_the_same_ro
             response.is_ok_and(|response| response.status == 200)
         })
     });
+    assert_rollback_is_refused(cluster, &backup, &topics);
     for node in &mut cluster.nodes {
         node.terminate();
         assert_shards_sound(node);

@@ -45,11 +45,7 @@ pub(super) fn write_node_files(folder: &Path, node: &str, trusts: &Authority, is
 
 /// Long leases, and handshakes that are not waited for.
 fn with_leases(of_node: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {
-    let leases = [
-        ("CLUSTER__RENEW", "100ms"),
-        CALM,
-        ("LIMITS__HEAD_TIMEOUT", "3s"),
-    ];
+    let leases = [CALM, ("LIMITS__HEAD_TIMEOUT", "3s")];
     leases
         .map(|(key, value)| (key, value.to_owned()))
         .into_iter()
