@@ -15,8 +15,8 @@ use toml::de::{DeTable, DeValue};
 use super::{DeclaredResource, ResourceGroup};
 use gridhook_policy::filter::number;
 
-/// The keys beside `properties` in ARM bodies; every other key is a property.
-const BESIDE: [&str; 7] = [
+/// The keys of ARM bodies; every other key is a property.
+const BODY_KEYS: [&str; 7] = [
     "location",
     "tags",
     "sku",
@@ -234,7 +234,7 @@ fn subscription_body(mut subscription: Table) -> Result<Value, String> {
 }
 
 fn is_subscription_key(key: &str) -> bool {
-    [&WEBHOOK[..], &SUBSCRIPTION, &READ_ONLY, &BESIDE]
+    [&WEBHOOK[..], &SUBSCRIPTION, &READ_ONLY, &BODY_KEYS]
         .iter()
         .any(|known| known.contains(&key))
 }
@@ -257,7 +257,7 @@ fn unknown_subscription_key(key: &str) -> String {
 fn table_to_body(all: Table) -> Value {
     let (beside, properties): (Table, Table) = all
         .into_iter()
-        .partition(|(key, _)| BESIDE.contains(&key.as_str()));
+        .partition(|(key, _)| BODY_KEYS.contains(&key.as_str()));
     let mut body = Value::Object(beside);
     for (key, value) in properties {
         // `properties` may be given. A value that is not a table is reported by the reader of the

@@ -66,6 +66,7 @@ impl<'a> ReceiveQuery<'a> {
             })
     }
 
+    /// `maxEvents`.
     pub fn max_events(&self) -> Result<u32, String> {
         self.parse_in_range("maxEvents", &EVENTS, EVENTS_DEFAULT)
     }
@@ -108,10 +109,12 @@ impl<'a> ReceiveQuery<'a> {
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", expecting = "an object with lockTokens")]
 pub struct LockTokensBody {
+    /// The tokens, as received.
     pub lock_tokens: Vec<String>,
 }
 
 impl LockTokensBody {
+    /// Parses a body.
     pub fn read(body: &[u8]) -> Result<Self, String> {
         let read: Self = serde_json::from_slice(body).map_err(|error| {
             format!(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {error}"#)
@@ -126,9 +129,11 @@ impl LockTokensBody {
     }
 }
 
+/// The received events.
 #[derive(ToSchema)]
 #[schema(as = ReceiveResult)]
 pub struct ReceivedBody {
+    /// Items of the list
     pub value: Vec<ReceivedEvent>,
 }
 
@@ -170,6 +175,7 @@ pub struct SettleResponse {
 pub struct FailedLockToken {
     /// Lock token of the event
     pub lock_token: String,
+    /// Error of the operation
     pub error: LockTokenError,
     /// Code of the error, for API versions of 2023
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,6 +210,7 @@ impl SettleResponse {
         self.add_failure(token, code, message);
     }
 
+    /// Adds an invalid token.
     pub fn add_bad(&mut self, token: String) {
         self.add_failure(
             token,
