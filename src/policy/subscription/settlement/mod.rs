@@ -364,7 +364,7 @@ impl Settlement {
 
     /// Takes a pending delivery out of the window of retries, if it is there.
     fn leave_window(&mut self, key: DueKey) {
-        // One that is held back is not.
+        // A delivery that is held back is not in the window.
         if !self.order.is_held_back(key.due) {
             self.queues
                 .lane_queue_mut(key.lane)
