@@ -573,8 +573,8 @@ fn the_admin_token_has_a_short_variable_and_is_never_shown() {
         "",
         &[("GRIDHOOK_ADMIN_TOKEN", "short")],
         expect![
-            "environment variable GRIDHOOK_ADMIN_TOKEN: server.admin_token is (not shown); allowed \
-             is 16 to 256 visible ASCII characters"
+            "environment variable GRIDHOOK_ADMIN_TOKEN: server.admin_token is (not shown); expected \
+             16 to 256 visible ASCII characters"
         ],
     );
 }
@@ -1221,7 +1221,7 @@ fn an_impossible_store_is_reported_without_its_secrets() {
         &store("url = \"s3://b\"\nbucket = \"c\""),
         &[],
         expect![
-            "gridhook.toml: unknown key dead_letter.stores.a.bucket; expected \
+            "gridhook.toml: unknown key dead_letter.stores.a.bucket; expected one of \
              dead_letter.stores.a.access_key, dead_letter.stores.a.access_key_file, \
              dead_letter.stores.a.access_key_id, dead_letter.stores.a.access_key_id_file, \
              dead_letter.stores.a.accounts, dead_letter.stores.a.allow_http, \

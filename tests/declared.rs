@@ -107,7 +107,7 @@ fn an_unknown_or_wrong_value_is_reported_with_the_allowed_ones() {
     check_toml(
         "[queues.a]",
         expect![
-            "unknown key queues; expected topics, domains, namespaces, subscription and \
+            "unknown key queues; expected one of topics, domains, namespaces, subscription and \
              resourceGroup"
         ],
     );
@@ -299,7 +299,7 @@ fn a_default_value_of_a_template_may_be_an_expression() {
     let unknown = r#""Name": {"type": "string", "defaultValue": "orders"}, "id": {"type": "string", "defaultValue": "[what()]"}"#;
     let error = resolve(&template(unknown, "{}"), true, &[]);
     let part = "the default value of the parameter 'id': the expression [what()]: the function \
-        what is not known; allowed are";
+        what is not known; expected one of";
     assert!(error.starts_with(part), "{error}");
     check(
         usual,

@@ -1,5 +1,5 @@
 //! The words of the project: retired words do not come back, no name has many meanings, functions
-//! have a verb and an object, and statements one idea.
+//! have a verb and an object, locals are nouns, statements have one idea and lines a width.
 
 use std::{
     collections::BTreeMap,
@@ -359,4 +359,30 @@ fn a_participle_is_found_and_a_noun_is_not() {
         .filter(|name| is_participle(name))
         .collect();
     assert_eq!(names, ["found", "last_seen"]);
+}
+
+/// The columns of a line; rustfmt leaves wider ones where it cannot break a text.
+const WIDTH: usize = 120;
+
+/// Crates with tables and help texts that are wider.
+const WIDE: [&str; 4] = ["src/admin/", "src/cli/", "src/cluster/", "src/dashboard/"];
+
+#[test]
+fn lines_fit_into_the_width() {
+    let mut wide_lines = Vec::new();
+    let sources = written()
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("src/") && name.ends_with(".rs"));
+    for (name, text) in sources {
+        let is_held = !WIDE.iter().any(|folder| name.starts_with(folder));
+        let numbers = (1..)
+            .zip(text.lines())
+            .filter(|(_, line)| line.chars().count() > WIDTH);
+        wide_lines.extend(
+            numbers
+                .filter(|_| is_held)
+                .map(|(number, _)| format!("{name}:{number}")),
+        );
+    }
+    assert!(wide_lines.is_empty(), "{}", wide_lines.join("\n"));
 }

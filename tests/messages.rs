@@ -189,7 +189,7 @@ fn local_errors_say_what_to_do() {
     check(
         "subscriptions create orders billing --endpoint https://a --max-attempts many",
         expect![
-            "error: invalid value 'many' for '--max-attempts <N>': expected a whole number of 1 \
+            "error: invalid value 'many' for '--max-attempts <N>': allowed is a whole number of 1 \
              or more"
         ],
     );
@@ -258,7 +258,7 @@ fn local_errors_say_what_to_do() {
     check(
         "chaos --drop-responses 2",
         expect![
-            "error: invalid value '2' for '--drop-responses <RATE>': expected a number from 0 to \
+            "error: invalid value '2' for '--drop-responses <RATE>': allowed is a number from 0 to \
              1"
         ],
     );
@@ -397,7 +397,7 @@ fn local_errors_say_what_to_do() {
     check(
         "apply -f topics.yaml",
         expect![
-            "gridhook: topics.yaml: a .yaml file is not supported; expected TOML (.toml) and \
+            "gridhook: topics.yaml: a .yaml file is not supported; expected TOML (.toml) or \
              JSON (.json)"
         ],
     );
@@ -507,7 +507,7 @@ fn server_errors_say_what_to_do() {
     check(
         "dead-letters list orders billing --stage nowhere",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: stage is "nowhere"; expected waiting and written."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: stage is "nowhere"; allowed are waiting and written."#
         ]],
     );
     check(
@@ -606,7 +606,7 @@ fn server_errors_say_what_to_do() {
     check(
         "topics create or.ders",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; expected 3 to 50 letters (a to z), digits and hyphens."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; allowed are 3 to 50 letters (a to z), digits and hyphens."#
         ]],
     );
     let top = operator(

@@ -23,8 +23,8 @@ use gridhook_api::{
 };
 use gridhook_policy::filter::number;
 
-/// The keys beside `properties` in ARM bodies; every other key is a property.
-const BESIDE: [&str; 7] = [
+/// The keys of ARM bodies; every other key is a property.
+const BODY_KEYS: [&str; 7] = [
     "location",
     "tags",
     "sku",
@@ -228,7 +228,7 @@ fn is_subscription_key(key: &str) -> bool {
         read_only,
     } = &*KEYS;
     let mut known = [webhook, settable, read_only].into_iter().flatten();
-    known.any(|known| known == key) || BESIDE.contains(&key)
+    known.any(|known| known == key) || BODY_KEYS.contains(&key)
 }
 
 fn unknown_subscription_key(key: &str) -> DeclarationError {
@@ -251,7 +251,7 @@ fn unknown_subscription_key(key: &str) -> DeclarationError {
 fn table_to_body(all: Table) -> Value {
     let (beside, properties): (Table, Table) = all
         .into_iter()
-        .partition(|(key, _)| BESIDE.contains(&key.as_str()));
+        .partition(|(key, _)| BODY_KEYS.contains(&key.as_str()));
     let mut body = Value::Object(beside);
     for (key, value) in properties {
         // `properties` may be given. A value that is not a table is reported by the reader of the

@@ -30,7 +30,7 @@ pub fn convert_event(event: &Event, schema: Schema) -> Result<Bytes, RequestErro
 /// The same, borrowed from an event that is delivered as it is stored.
 ///
 /// # Errors
-/// Those of [`convert_event`].
+/// The errors of [`convert_event`].
 pub fn delivered_bytes(event: &Event, schema: Schema) -> Result<DeliveredBytes<'_>, RequestError> {
     check_conversion(event.schema, schema)?;
     event

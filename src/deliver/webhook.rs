@@ -442,6 +442,17 @@ impl WebhookClient {
     }
 }
 
+/// Adds a header to the lines, or to `map` if the codec decides about it.
+fn put_header(lines: &mut String, map: &mut HeaderMap, name: &str, value: &str) {
+    if !CODEC_HEADERS.contains(&name) {
+        return put_line(lines, name, value);
+    }
+    let name = HeaderName::from_bytes(name.as_bytes());
+    if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(value)) {
+        map.insert(name, value);
+    }
+}
+
 /// The header lines, but for those that the codec decides about, which are put into `map`. A
 /// property takes precedence over another header of its name, and the last of a name over the
 /// others.
@@ -451,18 +462,6 @@ pub(super) fn header_lines(
     map: &mut HeaderMap,
 ) -> String {
     let mut lines = String::with_capacity(HEADER_BYTES);
-    let mut put = |lines: &mut String, name: &str, value: &str| {
-        if CODEC_HEADERS.contains(&name) {
-            let pair = HeaderName::from_bytes(name.as_bytes())
-                .ok()
-                .zip(HeaderValue::from_str(value).ok());
-            if let Some((name, value)) = pair {
-                map.insert(name, value);
-            }
-        } else {
-            put_line(lines, name, value);
-        }
-    };
     // Both were checked when they were created. An invalid one is omitted.
     let properties = outgoing.properties.iter().filter_map(|(name, value)| {
         HeaderValue::from_str(value).ok()?;
@@ -477,7 +476,7 @@ pub(super) fn header_lines(
         ("user-agent", USER_AGENT),
     ] {
         if !is_property(name) && !is_set(&outgoing.headers, name) {
-            put(&mut lines, name, value);
+            put_header(&mut lines, map, name, value);
         }
     }
     if outgoing.headers.is_empty() && properties.is_empty() {
@@ -497,8 +496,9 @@ pub(super) fn header_lines(
         let is_printable = value
             .bytes()
             .all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
-        put(
+        put_header(
             &mut lines,
+            map,
             name,
             &if is_printable {
                 Cow::Borrowed(&**value)
@@ -512,7 +512,7 @@ pub(super) fn header_lines(
             .iter()
             .all(|(later, _)| later != name)
         {
-            put(&mut lines, name.as_str(), value);
+            put_header(&mut lines, map, name.as_str(), value);
         }
     }
     lines

@@ -16,9 +16,9 @@ use super::{
 
 /// The bytes that a subscriber receives.
 pub enum DeliveredBytes<'a> {
-    /// Those of the stored event.
+    /// The bytes of the stored event.
     Stored(&'a [u8]),
-    /// Those of another form of it.
+    /// The bytes of another form of it.
     Shared(Bytes),
 }
 

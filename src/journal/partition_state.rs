@@ -288,7 +288,7 @@ pub(super) struct TrimPlan {
     /// `carried`.
     pub(super) carried: BTreeMap<Seq, Bytes>,
     /// The time of append of the event at `target`, if only its age keeps it.
-    pub(super) ages: Option<Timestamp>,
+    pub(super) oldest_append: Option<Timestamp>,
     /// Whether more of the log can be removed by the next move.
     pub(super) is_part: bool,
 }
@@ -313,7 +313,7 @@ pub(super) fn plan_trim(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan
         }
         Some(kept) => find_retained(store, id, floor, next, kept)?,
     };
-    let (target, ages) = if retention_start.at < low {
+    let (target, oldest_append) = if retention_start.at < low {
         (retention_start.at, retention_start.appended)
     } else {
         (low, None)
@@ -325,7 +325,7 @@ pub(super) fn plan_trim(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan
         TrimPlan {
             target,
             carried: BTreeMap::new(),
-            ages,
+            oldest_append,
             is_part: false,
         },
     )
@@ -364,7 +364,7 @@ pub(super) fn plan_carried_events(
     let TrimPlan {
         mut target,
         carried: mut known,
-        ages,
+        oldest_append,
         is_part,
     } = plan;
     let aim = target;
@@ -430,7 +430,7 @@ pub(super) fn plan_carried_events(
     Ok(TrimPlan {
         target,
         carried: copies,
-        ages: ages.filter(|_| !is_part),
+        oldest_append: oldest_append.filter(|_| !is_part),
         is_part,
     })
 }

@@ -129,6 +129,7 @@ impl<'a> ReceiveQuery<'a> {
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", expecting = "an object with lockTokens")]
 pub struct LockTokensBody {
+    /// The tokens, as received.
     pub lock_tokens: Vec<String>,
 }
 
@@ -144,9 +145,11 @@ impl LockTokensBody {
     }
 }
 
+/// The received events.
 #[derive(ToSchema)]
 #[schema(as = ReceiveResult)]
 pub struct ReceivedBody {
+    /// Items of the list
     pub value: Vec<ReceivedEvent>,
 }
 
@@ -188,6 +191,7 @@ pub struct SettleResponse {
 pub struct FailedLockToken {
     /// Lock token of the event
     pub lock_token: String,
+    /// Error of the operation
     pub error: LockTokenError,
     /// Code of the error, for API versions of 2023
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,6 +226,7 @@ impl SettleResponse {
         self.add_failure(token, code, message);
     }
 
+    /// Adds an invalid token.
     pub fn add_bad(&mut self, token: String) {
         self.add_failure(
             token,

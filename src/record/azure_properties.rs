@@ -19,6 +19,7 @@ pub struct StoredTopicProperties {
     /// `kind`: where Azure hosts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<HostKind>,
+    /// `extendedLocation`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extended_location: Option<ExtendedLocation>,
     /// `identity`: it has an id, and is never used.
@@ -36,6 +37,7 @@ pub struct StoredTopicProperties {
     pub event_type_info: Option<EventTypeInfo>,
 }
 
+/// `sku`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sku {
@@ -47,9 +49,11 @@ pub struct Sku {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Tier {
     Basic,
+    /// Azure's with private endpoints.
     Premium,
 }
 
+/// `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum HostKind {
     Azure,
@@ -57,6 +61,7 @@ pub enum HostKind {
     AzureArc,
 }
 
+/// `extendedLocation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtendedLocation {
@@ -68,6 +73,7 @@ pub struct ExtendedLocation {
     pub name: Option<String>,
 }
 
+/// `identity`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Identity {
@@ -90,7 +96,9 @@ pub struct Identity {
 pub enum IdentityKind {
     #[default]
     None,
+    /// The system's.
     SystemAssigned,
+    /// The user's.
     UserAssigned,
     #[serde(rename = "SystemAssigned, UserAssigned")]
     Both,
@@ -128,6 +136,7 @@ pub enum TlsVersion {
     OneTwo,
 }
 
+/// `eventTypeInfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventTypeInfo {
@@ -155,6 +164,7 @@ pub struct InlineEventType {
     /// Name of the event type for people
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
+    /// Address of the documentation
     #[serde(skip_serializing_if = "Option::is_none")]
     pub documentation_url: Option<String>,
     /// Address of the schema of the payload

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 pub struct IngressSettings {
     /// Access keys and SAS tokens are rejected. Only access tokens are accepted.
     pub disable_local_auth: bool,
+    /// `publicNetworkAccess`.
     pub public_network_access: PublicNetworkAccess,
     /// Addresses that may publish. An empty list allows all.
     pub inbound_ip_rules: Vec<IpRule>,
@@ -50,6 +51,7 @@ pub enum SchemaValidation {
     Off,
     /// It is stored, counted and logged.
     Warn,
+    /// The request is refused.
     Refuse,
 }
 
@@ -65,6 +67,7 @@ impl SchemaValidation {
     }
 }
 
+/// `publicNetworkAccess`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum PublicNetworkAccess {
     /// From wherever the rules allow.
@@ -84,6 +87,7 @@ impl fmt::Display for PublicNetworkAccess {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpRule {
+    /// Addresses in CIDR notation
     #[schema(value_type = String, example = "127.0.0.0/8")]
     pub ip_mask: IpMask,
     /// Action for requests from these addresses
@@ -94,6 +98,7 @@ pub struct IpRule {
 /// `action` of a rule. Azure has no other: an address that no rule allows is rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum IpAction {
+    /// They may publish.
     #[default]
     Allow,
 }

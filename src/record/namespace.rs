@@ -62,6 +62,7 @@ pub struct StoredNamespaceProperties {
     /// `identity`: it has an id, and is never used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
+    /// `isZoneRedundant`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_zone_redundant: Option<bool>,
     /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in
@@ -73,6 +74,7 @@ pub struct StoredNamespaceProperties {
     pub auto_scale_configuration: Option<AutoScaleConfiguration>,
 }
 
+/// `autoScaleConfiguration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AutoScaleConfiguration {
@@ -89,6 +91,7 @@ pub struct AutoScaleConfiguration {
     pub maximum_throughput_units: Option<u32>,
 }
 
+/// `sku`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceSku {

@@ -19,12 +19,14 @@ use gridhook_event::{Timestamp, WallTime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TokenRole {
+    /// Publish events.
     Publish,
     /// Receive and settle events of pull delivery.
     Consume,
     /// See event subscriptions, change the address of their webhooks, test their filters, redrive
     /// their dead letters.
     Portal,
+    /// Read everything except secrets.
     Read,
     /// Also operate event subscriptions: hold, replay, redrive, probe, test publish.
     Operate,
@@ -103,6 +105,7 @@ pub struct ScopedResource {
 }
 
 impl ScopedResource {
+    /// Adds tags as labels.
     pub fn add_tags(&mut self, tags: &BTreeMap<String, String>) {
         self.labels
             .extend(tags.iter().map(|(name, value)| format!("{name}={value}")));
@@ -115,6 +118,7 @@ impl ScopedResource {
 pub enum Scope {
     /// Resources whose paths begin with these patterns, in lower case.
     Path(Vec<String>),
+    /// Resources with this label.
     Label(String),
 }
 
@@ -308,6 +312,7 @@ pub struct TokenRecord {
     pub roles: Vec<TokenRole>,
     /// The parts of the server that it is limited to; empty for the whole server.
     pub scopes: Vec<Scope>,
+    /// Time of its creation.
     pub created: Timestamp,
     /// Name of the operator who created it.
     pub created_by: String,

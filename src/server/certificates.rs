@@ -27,7 +27,7 @@ pub(super) struct ShownCertificate {
 /// Reads the certificates in use. Blocks.
 pub(super) type ShownCertificates = Arc<dyn Fn() -> Vec<ShownCertificate> + Send + Sync>;
 
-/// Those of a server that delivers. `node` has the certificates of a node of a cluster.
+/// The certificates of a server that delivers. `node` has the certificates of a node of a cluster.
 pub(super) fn in_use(
     config: &Config,
     address: &ClientAddress,
@@ -38,8 +38,8 @@ pub(super) fn in_use(
     list_certificates(config, address, node, move |_| clients.end_entities())
 }
 
-/// Those of a standby. It loads the client certificates of deliveries once it delivers, so their
-/// files are read.
+/// The certificates of a standby. It loads the client certificates of deliveries once it delivers,
+/// so their files are read.
 pub(super) fn certificates_of_standby(
     config: &Config,
     address: &ClientAddress,

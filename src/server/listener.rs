@@ -120,6 +120,25 @@ impl BoundSocket {
     }
 }
 
+/// Binds an address, or uses its socket of `sockets` again. Adds the bound address to `addresses`.
+fn bind_address(
+    address: SocketAddr,
+    sockets: &mut Vec<TcpListener>,
+    addresses: &mut Vec<SocketAddr>,
+) -> Result<TcpListener, ServerError> {
+    if sockets.len() == addresses.len() {
+        let socket =
+            TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
+        sockets.push(socket);
+    }
+    let listener = sockets[addresses.len()]
+        .try_clone()
+        .map_err(io_error("a listener"))?;
+    let bound_address = listener.local_addr();
+    addresses.push(bound_address.map_err(io_error("the address of a listener"))?);
+    Ok(listener)
+}
+
 impl HttpListener {
     /// Binds the addresses. Connections wait in the system's queue until a server accepts them.
     ///
@@ -130,22 +149,7 @@ impl HttpListener {
         sockets: &mut Vec<TcpListener>,
     ) -> Result<Self, ServerError> {
         let mut addresses = Vec::new();
-        let mut bind = |address: SocketAddr| {
-            if sockets.len() == addresses.len() {
-                let socket = TcpListener::bind(address)
-                    .map_err(io_error(format!("cannot listen on {address}")))?;
-                sockets.push(socket);
-            }
-            let listener = sockets[addresses.len()]
-                .try_clone()
-                .map_err(io_error("a listener"))?;
-            addresses.push(
-                listener
-                    .local_addr()
-                    .map_err(io_error("the address of a listener"))?,
-            );
-            Ok::<_, ServerError>(listener)
-        };
+        let mut bind = |address| bind_address(address, sockets, &mut addresses);
         let listener = BoundSocket::new(bind(config.server.listen)?, "publishers");
         let admin = config.server.admin_listen.map(bind).transpose()?;
         let admin = admin.map(|admin| BoundSocket::new(admin, "operators"));

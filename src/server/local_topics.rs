@@ -17,7 +17,7 @@ use gridhook_record::topic::key_in_namespace;
 pub(super) struct NamespaceTopics {
     pub(super) registry: Weak<Registry>,
     pub(super) publisher: Weak<Publisher>,
-    /// Those of the other shards of a cluster.
+    /// The topics of the other shards of a cluster.
     pub(super) others: Option<OtherShards>,
 }
 

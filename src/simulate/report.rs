@@ -16,6 +16,7 @@ use gridhook_policy::record::Counters;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Simulation)]
 pub struct SimulationReport {
+    /// Number of subscriptions.
     pub subscriptions: u32,
     /// Events published; each subscription receives all of them.
     pub events: u64,
@@ -32,13 +33,17 @@ pub struct SimulationReport {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SimulatedModel)]
 pub struct ReportRow {
+    /// The endpoint model.
     pub model: String,
+    /// Number of its subscriptions.
     pub subscriptions: u64,
     /// Events for them: an event for two subscriptions counts twice.
     pub events: u64,
+    /// Of these, delivered events.
     pub delivered: u64,
     /// Of these, events that failed and will be tried again.
     pub pending: u64,
+    /// Of these, dead-lettered events.
     pub dead_lettered: u64,
     /// Of these, events given up without a dead-letter destination.
     pub dropped: u64,
@@ -46,11 +51,13 @@ pub struct ReportRow {
     pub backlog: u64,
     /// Events given up, by reason.
     pub given_up: BTreeMap<String, u64>,
+    /// Number of requests
     pub requests: u64,
     /// Attempts made: one for each event of a request.
     pub attempts: u64,
     /// Attempts without an outcome at the end.
     pub attempts_open: u64,
+    /// Number of failed attempts.
     pub attempts_failed: u64,
     /// Attempts made while the endpoint was down.
     pub attempts_while_down: u64,
@@ -69,15 +76,18 @@ pub struct ReportRow {
     pub peak: Distribution,
 }
 
+/// The distribution of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = SimulatedDistribution)]
 pub struct Distribution {
     /// Number of values. Fewer than recoveries if the next outage or the end of the simulation cut
     /// some short.
     pub count: u64,
+    /// Median of the values
     pub p50: Option<f64>,
     /// 99th percentile of the values
     pub p99: Option<f64>,
+    /// The largest value.
     pub max: Option<f64>,
 }
 

@@ -330,7 +330,7 @@ impl SubscriptionActor {
         }
         self.absorb_all(inputs, now);
         if has_requests {
-            // Those that waited for a command which is carried out now.
+            // Requests that waited for a command which is carried out now.
             self.take_requests(now);
         }
         if let Some(act) = self.on_recovered.take() {

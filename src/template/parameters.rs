@@ -322,7 +322,7 @@ fn check_limits(declared: &Value, value: &Value) -> Result<(), EvaluationError> 
         let most = declared["maxValue"].as_i64().unwrap_or(i64::MAX);
         if !(least..=most).contains(&number) {
             let allowed = match (least, most) {
-                (i64::MIN, most) => format!("up to {most}"),
+                (i64::MIN, most) => format!("at most {most}"),
                 (least, i64::MAX) => format!("{least} or more"),
                 (least, most) => format!("{least} to {most}"),
             };

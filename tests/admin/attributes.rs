@@ -216,12 +216,12 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
         …[0].properties.value is not a string; allowed is a string
         …[0].properties.isSecret is not a boolean; allowed are true and false
         …[0].properties.secret is no member of Static; leave it out
-        …[0].properties.value has a character in it that a header cannot carry; allowed are printable ASCII characters, without a space at either end
-        …[0].properties.value has 0 bytes; allowed are 1 to 4096
-        …[0].properties.value has 4500 bytes; allowed are 1 to 4096
+        …[0].properties.value has a character in it that a header cannot carry; expected printable ASCII characters, without a space at either end
+        …[0].properties.value has 0 bytes; expected 1 to 4096
+        …[0].properties.value has 4500 bytes; expected 1 to 4096
         …[1].name is "x" for a second time; a header has one value
         …[0].name is "aeg-event-type", which is not allowed: names that begin with aeg- are Event Grid's own
-        …[0].name is "a b"; allowed are 1 to 128 letters, digits and any of !#$%&'*+-.^_`|~
+        …[0].name is "a b"; expected 1 to 128 letters, digits and any of !#$%&'*+-.^_`|~
         …[0].name is "ce-id", which is not allowed: names that begin with ce- are attributes of a CloudEvent
         …[0].properties.sourceField is missing, or not a string; allowed is the name of a property, such as data.total
         …[0].properties.sourceField is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>

@@ -67,9 +67,9 @@ fn body(path: &[String], value: &Value) -> Value {
         })
 }
 
-/// The expectation in an error, if it has one that is not allowed.
+/// The expectation in an error of the JSON reader, if it has one that is not allowed.
 fn foreign(message: &str) -> Option<&str> {
-    let (_, expected) = message.rsplit_once("expected ")?;
+    let (_, expected) = message.rsplit_once(", expected ")?;
     (!EXPECTED.iter().any(|allowed| expected.starts_with(allowed))).then_some(expected)
 }
 

@@ -132,7 +132,7 @@ async fn an_invalid_experiment_is_refused_with_what_is_allowed() {
         (
             "writes",
             json!({"fail": 0, "duration": "1s"}),
-            "expected 1 to 10000 writes",
+            "allowed are 1 to 10000 writes",
         ),
         (
             "writes",

@@ -361,7 +361,7 @@ async fn a_pull_subscription_has_a_lock_duration_and_keeps_its_delivery_mode() {
             "queue.maxDeliveryCount",
             "1 to 10",
         ),
-        (push(&json!({})), "deliveryMode", "expected Queue"),
+        (push(&json!({})), "deliveryMode", "allowed is Queue"),
         (
             json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push"}}}),
             "push",

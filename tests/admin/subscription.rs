@@ -380,29 +380,29 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.resourceId is "/r"; expected an id that ends with /eventhubs/NAME
         properties.destination.properties cannot be read: missing field `queueName`
         properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`, `endpointBaseUrl`, `allowedRate`
-        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; expected an absolute http or https URL
-        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; expected an absolute http or https URL
-        properties.destination.properties.endpointUrl has another scheme than http and https; expected an absolute http or https URL
-        properties.destination.properties.endpointUrl has a space or a control character in it; expected an absolute http or https URL
-        properties.destination.properties.endpointUrl has a space or a control character in it; expected an absolute http or https URL
-        properties.destination.properties.endpointUrl is not a URL (empty host); expected an absolute http or https URL
+        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl has another scheme than http and https; allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl is not a URL (empty host); allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
         properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
         properties.destination.properties.endpointUrl contains a backslash; expected / in a path and %5C elsewhere
         properties.destination.properties.endpointUrl has no host after "://"; example: https://example.com/hook
         properties.destination.properties.endpointUrl has a fragment (#), which is never sent; leave it out
-        properties.destination.properties.maxEventsPerBatch is 0; expected 1 to 5000
-        properties.destination.properties.maxEventsPerBatch is 5001; expected 1 to 5000
+        properties.destination.properties.maxEventsPerBatch is 0; allowed is 1 to 5000
+        properties.destination.properties.maxEventsPerBatch is 5001; allowed is 1 to 5000
         properties.destination.properties.maxEventsPerBatch cannot be read: invalid type: string "10", expected a whole number
-        properties.destination.properties.preferredBatchSizeInKilobytes is 1025; expected 1 to 1024
-        properties.destination.properties.preferredBatchSizeInKilobytes is -1; expected 1 to 1024
-        properties.destination.properties.maxRequestsPerSecond is 0; expected 1 to 10000
-        properties.destination.properties.maxRequestsPerSecond is 10001; expected 1 to 10000
-        properties.destination.properties.responseTimeoutInSeconds is 0; expected 1 to 230
-        properties.destination.properties.responseTimeoutInSeconds is 231; expected 1 to 230
+        properties.destination.properties.preferredBatchSizeInKilobytes is 1025; allowed is 1 to 1024
+        properties.destination.properties.preferredBatchSizeInKilobytes is -1; allowed is 1 to 1024
+        properties.destination.properties.maxRequestsPerSecond is 0; allowed is 1 to 10000
+        properties.destination.properties.maxRequestsPerSecond is 10001; allowed is 1 to 10000
+        properties.destination.properties.responseTimeoutInSeconds is 0; allowed is 1 to 230
+        properties.destination.properties.responseTimeoutInSeconds is 231; allowed is 1 to 230
         properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is missing; azureActiveDirectoryTenantId needs it
-        properties.destination.properties.azureActiveDirectoryTenantId is "../t"; expected at most 256 letters, digits and -.
-        properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is "a b"; expected at most 256 letters, digits and -._~:/
+        properties.destination.properties.azureActiveDirectoryTenantId is "../t"; allowed are up to 256 letters, digits and -.
+        properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is "a b"; allowed are up to 256 letters, digits and -._~:/
         properties.destination.properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.0`, expected `1.2` or `1.3`
         properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`, `endpointBaseUrl`, `allowedRate`"#]].assert_eq(&text);
 }
@@ -558,7 +558,7 @@ fn names_have_three_to_sixty_four_letters() {
     for name in ["ab", &"a".repeat(65), "a b c", "a/b/c"] {
         let error = put(name).expect_err(name).to_string();
         assert!(
-            error.contains("expected 3 to 64 letters (a to z), digits and hyphens"),
+            error.contains("allowed are 3 to 64 letters (a to z), digits and hyphens"),
             "{error}"
         );
     }
@@ -763,9 +763,9 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
         colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`, `topic`, `provisioningState`, `endpointInService`
         destination.properties.resourceId is "/r"; expected an id that ends with /eventhubs/NAME
         filter.advancedFilters[0] is not an object with operatorType and key
-        retryPolicy.maxDeliveryAttempts is 99; expected 1 to 30
+        retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30
         the body cannot be read: missing field `destination`
-        the body is not a JSON object; expected a JSON object"#]].assert_eq(&lines.join("\n"));
+        the body is not a JSON object; allowed is a JSON object"#]].assert_eq(&lines.join("\n"));
 }
 
 #[test]
@@ -780,7 +780,7 @@ fn a_subscription_that_asks_for_more_does_not_fit_a_smaller_edition() {
     .expect_err("ten are more than five");
     expect![
         "properties.edition does not fit the event subscription to-shop, whose \
-         maxDeliveryAttempts is 10; expected 1 to 5"
+         maxDeliveryAttempts is 10; allowed is 1 to 5"
     ]
     .assert_eq(&error.to_string());
 }

@@ -329,7 +329,7 @@ fn every_refusal_says_what_is_allowed() {
         properties.inputSchemaMapping.properties.eventType.sourceField has 513 characters; allowed are at most 512
         properties.inputSchemaMapping.inputSchemaMappingType cannot be read: unknown variant `Xml`, expected `Json`
         properties.publicNetworkAccess cannot be read: unknown variant `SecuredByPerimeter`, expected `Enabled` or `Disabled`
-        properties.inboundIpRules[0].ipMask cannot be read: "10.0.0.0/33" is no address and no network; allowed is such as 10.1.2.3 or 10.1.0.0/16
+        properties.inboundIpRules[0].ipMask cannot be read: "10.0.0.0/33" is no address and no network; expected, for example, 10.1.2.3 or 10.1.0.0/16
         properties.inboundIpRules[0].action cannot be read: unknown variant `Deny`, expected `Allow`
         properties.inboundIpRules has 129 entries; allowed are at most 128
         properties.disableLocalAuth cannot be read: invalid type: string "yes", expected a boolean

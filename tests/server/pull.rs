@@ -288,19 +288,19 @@ fn refuses(server: &Server, consumer: &mut Consumer) {
             format!("{below}/work:receive?maxEvents=0"),
             "",
             400,
-            "whole numbers from 1 to 100",
+            "a whole number from 1 to 100",
         ),
         (
             format!("{below}/work:receive?maxWaitTime=5"),
             "",
             400,
-            "whole numbers from 10 to 120",
+            "a whole number from 10 to 120",
         ),
         (
             format!("{below}/work:release?releaseDelayInSeconds=7"),
             r#"{"lockTokens":["a"]}"#,
             400,
-            "0, 10, 60, 600 and 3600",
+            "0, 10, 60, 600 or 3600",
         ),
         (format!("{below}/work:acknowledge"), "{}", 400, "lockTokens"),
         (

@@ -184,7 +184,7 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         (&["p1", "--role", "read"][..], "exists"),
         (&["P1", "--role", "read"], "exists"),
         (&["admin", "--role", "read"], "reserved"),
-        (&["x y", "--role", "read"], "expected 1 to 64 letters"),
+        (&["x y", "--role", "read"], "allowed are 1 to 64 letters"),
         (
             &["x", "--role", "reader"],
             "allowed are publish, consume, portal, read, operate, admin",

@@ -258,7 +258,7 @@ fn errors_name_the_function_and_what_is_allowed_and_no_value() {
         ),
         (
             "frobnicate('a')",
-            "the function frobnicate is not known; expected add, and, array",
+            "the function frobnicate is not known; expected one of add, and, array",
         ),
         (
             "toLogicalZone('a')",

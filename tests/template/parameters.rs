@@ -67,13 +67,13 @@ fn values_have_the_type_and_the_limits_of_their_declaration() {
             json!({"type": "string", "allowedValues": ["a", "b"]}),
             json!("A"),
             json!("c"),
-            "expected \"a\", \"b\"",
+            "expected one of \"a\", \"b\"",
         ),
         (
             json!({"type": "array", "allowedValues": ["a", "b"]}),
             json!(["b"]),
             json!(["c"]),
-            "expected \"a\", \"b\"",
+            "expected one of \"a\", \"b\"",
         ),
         (
             json!({"type": "string", "minLength": 2, "maxLength": 3}),
@@ -103,13 +103,13 @@ fn values_have_the_type_and_the_limits_of_their_declaration() {
             json!({"type": "int", "maxValue": 1}),
             json!(1),
             json!(2),
-            "expected up to 1",
+            "expected at most 1",
         ),
         (
             json!({"$ref": "#/definitions/color"}),
             json!("green"),
             json!("blue"),
-            "expected \"red\", \"green\"",
+            "expected one of \"red\", \"green\"",
         ),
         (
             json!({"type": "array", "items": {"$ref": "#/definitions/color"}}),
@@ -151,7 +151,7 @@ fn values_have_the_type_and_the_limits_of_their_declaration() {
             json!({"$ref": "#/definitions/shape"}),
             json!({"kind": "dot"}),
             json!({"kind": "line"}),
-            "expected circle, dot",
+            "expected one of circle, dot",
         ),
         (
             json!({"$ref": "#/definitions/none"}),
@@ -198,7 +198,7 @@ fn a_missing_parameter_has_its_default_or_is_named() {
         .to_string();
     assert_eq!(
         error,
-        "the default value of the parameter 'a': the number is out of range; expected up to 2"
+        "the default value of the parameter 'a': the number is out of range; expected at most 2"
     );
 }
 

@@ -37,6 +37,17 @@ pub(crate) struct Step {
     pub file: Option<(String, u32)>,
 }
 
+impl Step {
+    /// The step past a file that cannot be read.
+    fn from_problem(file: &str, why: String) -> Self {
+        let at = file.to_owned();
+        Self {
+            problems: vec![BrowseProblem { at, why }],
+            ..Self::default()
+        }
+    }
+}
+
 /// A walk through selected dead letters.
 pub(crate) struct Walk<'a> {
     dead_letters: &'a DeadLetters,
@@ -166,19 +177,11 @@ impl<'a> Walk<'a> {
         file: &str,
         after: Option<u32>,
     ) -> Result<Step, BrowseError> {
-        let problem = |why: String| {
-            Ok(Step {
-                problems: vec![BrowseProblem {
-                    at: file.to_owned(),
-                    why,
-                }],
-                ..Step::default()
-            })
-        };
         if file.contains(SLASH) {
-            return problem(format!(
+            let why = format!(
                 "its name has a `{SLASH}`, which the name of a dead-letter file cannot have"
-            ));
+            );
+            return Ok(Step::from_problem(file, why));
         }
         let DeadLetterLocation {
             folder,
@@ -194,7 +197,7 @@ impl<'a> Walk<'a> {
         match &file_owner {
             FileOwner::Own | FileOwner::Unnamed => {}
             FileOwner::Others => return Ok(Step::default()),
-            FileOwner::Unknown(why) => return problem(why.clone()),
+            FileOwner::Unknown(why) => return Ok(Step::from_problem(file, why.clone())),
         }
         let name = format!("{folder}/{file}");
         if self
@@ -209,19 +212,26 @@ impl<'a> Walk<'a> {
         }
         let text = match self.dead_letters.0.sink.get(&name, FILE_BYTES_MAX).await {
             Ok(text) => text,
-            Err(error @ sink::SinkError::TooLong { .. }) => return problem(error.to_string()),
+            Err(error @ sink::SinkError::TooLong { .. }) => {
+                return Ok(Step::from_problem(file, error.to_string()));
+            }
             Err(error) if error.is_not_found() => return Ok(Step::default()),
             Err(error) => return Err(error.into()),
         };
         let marker = match self.dead_letters.read_marker(&name).await? {
             Ok(marker) => marker,
-            Err(why) => return problem(format!("cannot read the marker beside the file: {why}")),
+            Err(why) => {
+                return Ok(Step::from_problem(
+                    file,
+                    format!("cannot read the marker beside the file: {why}"),
+                ));
+            }
         };
         let custom = *custom;
         // Parses megabytes of JSON.
         let read = match tokio::task::spawn_blocking(move || event::read(&text, custom)).await? {
             Ok(read) => read,
-            Err(why) => return problem(why),
+            Err(why) => return Ok(Step::from_problem(file, why)),
         };
         let mut step = Step {
             file: Some((file.to_owned(), count_as_u32(read.len()))),

@@ -25,8 +25,10 @@ pub struct Kafka {
     /// Name of a table of `delivery.resources`, or a resource id that it stands for
     #[schema(example = "cluster")]
     pub resource_id: String,
+    /// Name of the topic
     #[schema(example = "orders")]
     pub topic_name: String,
+    /// Form of CloudEvents
     #[serde(default, skip_serializing_if = "ContentMode::is_default")]
     pub content_mode: ContentMode,
 }
@@ -35,6 +37,7 @@ pub struct Kafka {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = KafkaContentMode)]
 pub enum ContentMode {
+    /// The whole event
     #[default]
     Structured,
     /// Its data, with the attributes as headers
@@ -47,6 +50,7 @@ impl ContentMode {
     }
 }
 
+/// An event hub
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventHubDestinationProperties)]

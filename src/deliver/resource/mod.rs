@@ -185,6 +185,7 @@ macro_rules! kinds {
         #[serde(tag = "endpointType", content = "properties")]
         pub enum Resource {
             $(
+                /// Properties of the destination
                 $kind($kind),
             )+
         }
@@ -200,6 +201,7 @@ macro_rules! kinds {
                 }
             }
 
+            /// `resourceId`.
             pub fn resource_id(&self) -> &str {
                 match self {
                     $(Self::$kind(kind) => &kind.resource_id,)+
@@ -309,6 +311,7 @@ const RESOURCE_ID_BYTES_MAX: usize = 1024;
 /// A destination and what a subscription says of its events.
 #[derive(Clone, Debug)]
 pub struct ResourceTarget {
+    /// The destination.
     pub resource: Resource,
     pub subscription_name: String,
     /// The schema of stored events.

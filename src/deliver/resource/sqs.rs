@@ -26,6 +26,7 @@ use crate::{
 use gridhook_event::{Event, Seq};
 use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
 
+/// Messages of a request.
 const BATCH_EVENTS_MAX: u32 = 10;
 
 /// A request and a message have at most 256 KiB, with the attributes.
@@ -48,6 +49,7 @@ const CREDENTIAL_PROBLEMS: [&str; 9] = [
     "UnrecognizedClient",
 ];
 
+/// Attributes of a message.
 const ATTRIBUTES_MAX: usize = 10;
 
 /// The delivery property that is the group of a message.
@@ -61,6 +63,7 @@ pub struct Sqs {
     /// Name of a table of `delivery.resources`, or a resource id that it stands for
     #[schema(example = "aws")]
     pub resource_id: String,
+    /// Name of the queue
     #[schema(example = "orders")]
     pub queue_name: String,
 }

@@ -34,6 +34,7 @@ pub struct StorageQueue {
     /// Resource id of the storage account, or name of a table of `delivery.resources`
     #[schema(example = "archive")]
     pub resource_id: String,
+    /// Name of the queue
     #[schema(example = "orders")]
     pub queue_name: String,
     /// Seconds for which the service keeps a message, or -1 for ever; without it 7 days
@@ -126,6 +127,7 @@ impl Kind for StorageQueue {
 }
 
 impl Opening<'_> {
+    /// A destination at `url`.
     pub(super) fn new_destination(&self, url: &str) -> Result<Destination, SenderError> {
         let ResourceTarget {
             subscription_name,

@@ -440,7 +440,7 @@ impl GroupWriter {
                     continue;
                 }
             };
-            let next = match plan.ages {
+            let next = match plan.oldest_append {
                 _ if plan.is_part => Some(now),
                 Some(appended) => Some(appended.after(retention).max(now.after(interval))),
                 None => (again || self.guards.lowest_guarded(id).is_some())
@@ -489,7 +489,7 @@ impl GroupWriter {
         let plan = if low < plan.target {
             TrimPlan {
                 target: low,
-                ages: None,
+                oldest_append: None,
                 ..plan
             }
         } else {

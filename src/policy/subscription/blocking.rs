@@ -134,7 +134,8 @@ impl Ordering {
 /// Whether decisions wait for the next write.
 pub(super) fn is_unblocking(settlement: &Settlement) -> bool {
     settlement
-        .ordering()
+        .order
+        .get()
         .is_some_and(|ordering| ordering.blocking().is_any_decided())
 }
 
@@ -143,16 +144,17 @@ pub(super) fn is_unblocking(settlement: &Settlement) -> bool {
 pub(super) fn carry_out_decisions(settlement: &mut Settlement, now: Timestamp) -> u64 {
     let mut moved_count = 0;
     while is_unblocking(settlement)
-        && settlement.pending_write_mut().may_give_up(1) > 0
+        && settlement.pending_write.may_give_up(1) > 0
         && let Some((decision, event)) = settlement
-            .ordering_mut()
+            .order
+            .get_mut()
             .and_then(|ordering| ordering.blocking_mut().next_decided())
     {
-        settlement.pending_write_mut().write_cursor_now();
+        settlement.pending_write.write_cursor_now();
         let Some(event) = event else {
             continue;
         };
-        settlement.pending_write_mut().reserve_ended(1);
+        settlement.pending_write.reserve_ended(1);
         moved_count += u64::from(decision.commanded);
         if decision.retry {
             attempt_again(settlement, decision.seq, event);
@@ -166,7 +168,10 @@ pub(super) fn carry_out_decisions(settlement: &mut Settlement, now: Timestamp) -
 /// Has an event that blocked its key attempted once more.
 fn attempt_again(settlement: &mut Settlement, seq: Seq, event: BlockingEvent) {
     // A client's lock has its full time again.
-    let first_lock = event.pending.received.filter(|_| !settlement.is_pulled());
+    let first_lock = event
+        .pending
+        .received
+        .filter(|_| !settlement.settings.is_pulled());
     let pending = PendingDelivery {
         received: first_lock,
         ..event.pending
@@ -183,7 +188,7 @@ fn end_blocking(settlement: &mut Settlement, seq: Seq, event: BlockingEvent, now
         pending,
     } = event;
     let last = LastAttempt::from(&pending);
-    let last = if settlement.is_pulled() {
+    let last = if settlement.settings.is_pulled() {
         LastAttempt {
             outcome: LastOutcome::Delivering,
             ..last
@@ -212,10 +217,10 @@ fn reason_to_end(
     }: &BlockingEvent,
     now: Timestamp,
 ) -> Reason {
-    let edition = &settlement.settings().edition;
+    let edition = &settlement.settings.edition;
     let terms = edition
-        .rules_for(settlement.settings().destination)
-        .terms_for(settlement.settings().dead_letter);
+        .rules_for(settlement.settings.destination)
+        .terms_for(settlement.settings.dead_letter);
     let last_attempt = pending.tried;
     let failure = Failed {
         number: pending.attempts,
@@ -234,16 +239,16 @@ fn reason_to_end(
     match retry::judge_failure(
         edition,
         terms,
-        settlement.settings().attempts_max,
+        settlement.settings.attempts_max,
         failure,
         &answer,
         Jitter(0.0),
     ) {
         RetryDecision::Never(reason) => reason,
-        RetryDecision::Again(_) if settlement.settings().expiry_of(*appended) <= now => {
+        RetryDecision::Again(_) if settlement.settings.expiry_of(*appended) <= now => {
             Reason::TimeToLiveExceeded
         }
-        RetryDecision::Again(_) if settlement.is_pulled() => Reason::Rejected,
+        RetryDecision::Again(_) if settlement.settings.is_pulled() => Reason::Rejected,
         RetryDecision::Again(_) => Reason::ProbationCausedByClientError,
     }
 }

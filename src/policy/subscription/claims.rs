@@ -30,7 +30,7 @@ use gridhook_event::{Lane, Seq, Timestamp};
 pub(super) fn hold_lock(settlement: &mut Settlement, item: SendItem, lock: HeldLock) {
     let last = LastAttempt::from_client(LastOutcome::Delivering, lock.tried);
     settlement.defer_event(item, lock.until, last);
-    settlement.locks_mut().hold(item.key(), lock);
+    settlement.locks.hold(item.key(), lock);
 }
 
 /// Adds a ledger entry for a step of these leases, and counts it.
@@ -42,11 +42,11 @@ pub(super) fn note_lease(
     step: LeaseStep,
     now: Timestamp,
 ) {
-    settlement.totals_mut().outcomes_mut().count_lease_step(
+    settlement.totals.outcomes_mut().count_lease_step(
         step.kind(),
         runs.iter().map(|run| u64::from(run.count)).sum(),
     );
-    settlement.pending_write_mut().push_entry(
+    settlement.pending_write.push_entry(
         lane,
         attempt,
         LedgerEntry {
@@ -65,7 +65,7 @@ pub(super) fn on_leases_read(
     now: Timestamp,
 ) {
     let result = settlement
-        .locks_mut()
+        .locks
         .lookup_mut()
         .and_then(|lookup| lookup.take_result(found));
     if result != Some(LookupResult::Good) {
@@ -80,7 +80,7 @@ pub(super) fn on_leases_read(
             continue;
         };
         if settlement
-            .queues()
+            .queues
             .live()
             .window()
             .is_out_of_range(pending.due, now)
@@ -88,7 +88,7 @@ pub(super) fn on_leases_read(
             continue;
         }
         // A decision of this incarnation is not on disk yet.
-        let entry = settlement.find_in_window(key);
+        let entry = settlement.queues.find_pending(key);
         if entry == WindowEntry::Pending(pending.due) || entry == WindowEntry::Nothing {
             let attempt = pending.attempts;
             let until = pending.due;
@@ -99,7 +99,7 @@ pub(super) fn on_leases_read(
                 received: first_lock,
                 tried: pending.tried,
             };
-            settlement.locks_mut().recover_lock(key, lock);
+            settlement.locks.recover_lock(key, lock);
         }
     }
     if let Some(claim) = clients.take_claim() {
@@ -114,8 +114,8 @@ pub(super) fn settle_claims(
     now: Timestamp,
 ) {
     while let Some(claim) = clients.first_claim()
-        && !settlement.locks().lookup().is_some_and(Lookup::is_open)
-        && !settlement.pending_write().is_ahead()
+        && !settlement.locks.lookup().is_some_and(Lookup::is_open)
+        && !settlement.pending_write.is_ahead()
     {
         let keys: BTreeSet<(Lane, Seq)> = claim.leases.iter().map(Lease::key).collect();
         let unknown_keys: Vec<(Lane, Seq)> = keys
@@ -123,7 +123,7 @@ pub(super) fn settle_claims(
             .filter(|key| may_be_of_earlier_incarnation(settlement, *key))
             .collect();
         if !unknown_keys.is_empty() {
-            return settlement.locks_mut().look_up(unknown_keys);
+            return settlement.locks.look_up(unknown_keys);
         }
         if let Some(claim) = clients.take_claim() {
             settle_claim(clients, settlement, &claim, now);
@@ -133,10 +133,10 @@ pub(super) fn settle_claims(
 
 /// Whether only the disk knows whether this event is leased.
 fn may_be_of_earlier_incarnation(settlement: &mut Settlement, key: (Lane, Seq)) -> bool {
-    if settlement.locks().find_lock(key).is_some() {
+    if settlement.locks.find_lock(key).is_some() {
         return false;
     }
-    let queue = settlement.queues_mut().lane_queue_mut(key.0);
+    let queue = settlement.queues.lane_queue_mut(key.0);
     !queue.iter_engaged_keys().any(|engaged| engaged == key)
         && queue.window().find_pending(key) != WindowEntry::Left
 }
@@ -170,7 +170,7 @@ fn settle_claim(
             LeaseAction::Renew => LeaseStep::Renewed { until },
             // Giving up adds its own ledger entry, unless the event blocks its order key.
             LeaseAction::Reject => {
-                seqs.retain(|seq| settlement.is_blocking(*seq));
+                seqs.retain(|seq| settlement.order.is_blocking(*seq));
                 LeaseStep::Released { until }
             }
         };
@@ -191,7 +191,7 @@ fn settle_claim(
         to: claim.id,
         verdicts: results,
     });
-    settlement.pending_write_mut().write_cursor_now();
+    settlement.pending_write.write_cursor_now();
 }
 
 /// Settles a lease. Returns the time until which the event waits, or now if it has ended.
@@ -208,7 +208,7 @@ fn settle_lease(
         received,
         tried,
     } = settlement
-        .locks()
+        .locks
         .find_lock(key)
         .filter(|lock| lock.attempt == lease.attempt && now < lock.until)
         .ok_or(LeaseResult::Lost)?;
@@ -232,7 +232,7 @@ fn settle_lease(
         LeaseAction::Renew if renewal_limit <= now => return Err(LeaseResult::TooOld),
         LeaseAction::Renew => {
             let lock = settlement
-                .settings()
+                .settings
                 .pull
                 .map_or_else(Default::default, |pull| pull.lock);
             let longer = now.after(lock).min(renewal_limit).max(until);
@@ -252,11 +252,11 @@ fn settle_lease(
         | LeaseAction::Reject
         | LeaseAction::Return => {}
     }
-    settlement.locks_mut().end_lock(key);
+    settlement.locks.end_lock(key);
     match action {
         LeaseAction::Acknowledge | LeaseAction::Renew => settlement.mark_delivered(item),
         LeaseAction::Reject => settlement.give_up(item, Reason::Rejected, last, now),
-        LeaseAction::Release(_) if attempt >= settlement.settings().attempts_max => {
+        LeaseAction::Release(_) if attempt >= settlement.settings.attempts_max => {
             settlement.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
         }
         LeaseAction::Release(delay) => {

@@ -154,7 +154,7 @@ impl PullClients {
         batch: Vec<ReadyEvent>,
         now: Timestamp,
     ) {
-        let Some(PullSettings { lock, .. }) = settlement.settings().pull else {
+        let Some(PullSettings { lock, .. }) = settlement.settings.pull else {
             return;
         };
         let until = now.after(lock);
@@ -206,9 +206,9 @@ impl PullClients {
             LeaseStep::Received { until },
             now,
         );
-        settlement.pending_write_mut().write_cursor_now();
+        settlement.pending_write.write_cursor_now();
         if self.wanted_events() == 0
-            || self.get_mut().served_bytes >= settlement.settings().batch.bytes_preferred
+            || self.get_mut().served_bytes >= settlement.settings.batch.bytes_preferred
         {
             self.hand_over(settlement, lane);
         }
@@ -221,11 +221,11 @@ impl PullClients {
             .0
             .as_ref()
             .is_some_and(|leases| leases.looked || !leases.served.is_empty());
-        if has_looked || !settlement.queues().live().ready_events().is_empty() {
+        if has_looked || !settlement.queues.live().ready_events().is_empty() {
             return false;
         }
         let most = batch_max.min(settlement.free_leases());
-        settlement.log().is_short_of(most as usize)
+        settlement.log.is_short_of(most as usize)
     }
 
     /// Ends a round: nothing more is available now. Without a waiting client no events stay ready.
@@ -235,7 +235,7 @@ impl PullClients {
         is_closed: bool,
         effects: &mut Vec<Effect>,
     ) {
-        if !settlement.is_pulled() {
+        if !settlement.settings.is_pulled() {
             return;
         }
         if let Some(lane) = self
@@ -254,7 +254,7 @@ impl PullClients {
         }
         if !self.is_wanted() {
             settlement.forget_ready_jobs();
-            for ReadyEvent { item, .. } in settlement.queues_mut().live_mut().take_all_ready() {
+            for ReadyEvent { item, .. } in settlement.queues.live_mut().take_all_ready() {
                 park_key(settlement, item);
             }
         }
@@ -275,7 +275,7 @@ impl PullClients {
 
     /// Fetches idle events if a client waits, and those that expired.
     pub(super) fn wake_idle(&self, settlement: &mut Settlement, now: Timestamp) {
-        let has_demand = settlement.is_pulled() && self.is_wanted();
+        let has_demand = settlement.settings.is_pulled() && self.is_wanted();
         let max = self.wanted_by_all().max(1);
         // Nothing expires while expiry is suspended.
         let expired_by = if settlement.is_expiry_paused() {
@@ -284,7 +284,7 @@ impl PullClients {
             now
         };
         settlement
-            .queues_mut()
+            .queues
             .live_mut()
             .wake_idle(expired_by, has_demand, max);
     }
@@ -307,9 +307,9 @@ impl PullClients {
         // is extended until the clock is trusted again.
         if let (true, true, Some(LastAttempt { tried, .. }), Some(PullSettings { lock, .. })) = (
             has_expired && settlement.is_expiry_paused(),
-            item.attempts >= settlement.settings().attempts_max,
+            item.attempts >= settlement.settings.attempts_max,
             last,
-            settlement.settings().pull,
+            settlement.settings.pull,
         ) {
             let until = now.after(lock);
             let first_lock = item.since.unwrap_or(tried);
@@ -322,7 +322,7 @@ impl PullClients {
             return hold_lock(settlement, item, lock);
         }
         if has_expired {
-            settlement.locks_mut().end_lock(key);
+            settlement.locks.end_lock(key);
             note_lease(
                 settlement,
                 item.lane,
@@ -333,12 +333,12 @@ impl PullClients {
             );
             settlement.update_counters(item.lane, |counters| counters.requests_failed += 1);
             settlement
-                .totals_mut()
+                .totals
                 .outcomes_mut()
                 .count_failure(Failure::TimedOut.into());
         }
         // An operator may have an event that blocked its key received once more.
-        if item.attempts >= settlement.settings().attempts_max && !is_exempt(item.due) {
+        if item.attempts >= settlement.settings.attempts_max && !is_exempt(item.due) {
             return settlement.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
         }
         let ready = ReadyEvent { last, ..ready };
@@ -352,7 +352,7 @@ impl PullClients {
                 LastAttempt::from_client(Failure::TimedOut, last.tried),
             ),
             _ if self.is_wanted() || item.lane.is_job() => settlement
-                .queues_mut()
+                .queues
                 .lane_queue_mut(item.lane)
                 .push_ready(ready),
             _ => park_key(settlement, item),
@@ -374,11 +374,11 @@ fn park_key(
     let expires = if is_exempt(due) {
         Timestamp::NEVER
     } else {
-        settlement.settings().expiry_of(appended)
+        settlement.settings.expiry_of(appended)
     };
     if let Some(due) = due {
         settlement
-            .queues_mut()
+            .queues
             .live_mut()
             .keep_idle(DueKey { due, lane, seq }, expires);
     }

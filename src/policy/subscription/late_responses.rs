@@ -74,7 +74,7 @@ pub(super) fn on_pending_read(
     found: &[(Lane, Seq, Option<PendingDelivery>)],
     now: Timestamp,
 ) {
-    let late = settlement.late_mut();
+    let late = &mut settlement.late;
     let Some(result) = late.lookup.take_result(found) else {
         return;
     };
@@ -91,7 +91,7 @@ pub(super) fn on_pending_read(
             let dues = found
                 .iter()
                 .filter_map(|(lane, seq, pending)| Some(((*lane, *seq), pending.as_ref()?.due)));
-            settlement.late_mut().responses.pop_front();
+            settlement.late.responses.pop_front();
             settle_response(settlement, &request, &dues.collect(), now);
         }
     }
@@ -100,15 +100,15 @@ pub(super) fn on_pending_read(
 
 /// Settles late successes in order, up to the first that needs a lookup, or room in a write.
 pub(super) fn settle_responses(settlement: &mut Settlement, now: Timestamp) {
-    while !settlement.late().lookup.is_open()
-        && !settlement.pending_write().is_full()
-        && let Some(request) = settlement.late().responses.front().cloned()
+    while !settlement.late.lookup.is_open()
+        && !settlement.pending_write.is_full()
+        && let Some(request) = settlement.late.responses.front().cloned()
     {
         let unknown_keys = find_unknown(settlement, &request);
         if !unknown_keys.is_empty() {
-            settlement.late_mut().lookup.set_keys(unknown_keys);
+            settlement.late.lookup.set_keys(unknown_keys);
         } else {
-            settlement.late_mut().responses.pop_front();
+            settlement.late.responses.pop_front();
             settle_response(settlement, &request, &HashMap::new(), now);
         }
     }
@@ -117,7 +117,7 @@ pub(super) fn settle_responses(settlement: &mut Settlement, now: Timestamp) {
 /// The events of a request of which only the disk knows the state.
 fn find_unknown(settlement: &mut Settlement, request: &OutgoingBatch) -> Vec<(Lane, Seq)> {
     let keys: HashSet<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
-    let in_flight = settlement.requests().find_carriers(&keys);
+    let in_flight = settlement.requests.find_carriers(&keys);
     let mut known_keys: HashSet<(Lane, Seq)> = in_flight
         .iter()
         .flat_map(|(_, items)| items)
@@ -128,7 +128,7 @@ fn find_unknown(settlement: &mut Settlement, request: &OutgoingBatch) -> Vec<(La
     };
     known_keys.extend(
         settlement
-            .queues_mut()
+            .queues
             .lane_queue_mut(first.lane)
             .iter_engaged_keys()
             .filter(|engaged| keys.contains(engaged)),
@@ -140,7 +140,8 @@ fn find_unknown(settlement: &mut Settlement, request: &OutgoingBatch) -> Vec<(La
 
 /// Whether neither the order nor the window knows the state of this delivery.
 fn is_unknown(settlement: &mut Settlement, key: (Lane, Seq)) -> bool {
-    settlement.due_in_order(key).is_none() && settlement.find_in_window(key) == WindowEntry::Nothing
+    settlement.order.due_of(key).is_none()
+        && settlement.queues.find_pending(key) == WindowEntry::Nothing
 }
 
 fn settle_response(
@@ -164,9 +165,7 @@ fn settle_response(
             None => end_seqs.push(item.seq),
         }
     }
-    settlement
-        .pending_write_mut()
-        .settle_late_response(request.id);
+    settlement.pending_write.settle_late_response(request.id);
     let Some(first) = request.items.first() else {
         return;
     };
@@ -179,7 +178,7 @@ fn settle_response(
                 what: LedgerEvent::Late { settled },
             };
             settlement
-                .pending_write_mut()
+                .pending_write
                 .push_entry(first.lane, first.attempts + 1, entry);
         }
     }
@@ -193,16 +192,16 @@ fn take_back(settlement: &mut Settlement, items: &[SendItem]) -> HashMap<(Lane, 
     };
     let keys: HashSet<(Lane, Seq)> = items.iter().map(SendItem::key).collect();
     let mut active: HashMap<(Lane, Seq), SendItem> = HashMap::new();
-    for (id, in_flight) in settlement.requests().find_carriers(&keys) {
+    for (id, in_flight) in settlement.requests.find_carriers(&keys) {
         let events = in_flight
             .iter()
-            .map(|item| (item.key(), settlement.order_key(item.key())))
+            .map(|item| (item.key(), settlement.order.key_of(item.key())))
             .collect();
-        settlement.requests_mut().detach_events(id, &events);
-        settlement.pending_write_mut().detach_events(id, events);
+        settlement.requests.detach_events(id, &events);
+        settlement.pending_write.detach_events(id, events);
         active.extend(in_flight.into_iter().map(|item| (item.key(), item)));
     }
-    let queue = settlement.queues_mut().lane_queue_mut(first.lane);
+    let queue = settlement.queues.lane_queue_mut(first.lane);
     active.extend(
         queue
             .take_out(items)
@@ -220,18 +219,18 @@ fn take_back_waiting(
     dues: &HashMap<(Lane, Seq), Timestamp>,
 ) -> Option<SendItem> {
     let key = item.key();
-    let queue = settlement.queues_mut().lane_queue_mut(item.lane);
+    let queue = settlement.queues.lane_queue_mut(item.lane);
     if queue.take_released(key) {
         return Some(SendItem {
             due: Some(HELD_BACK),
             ..item
         });
     }
-    let due = settlement.due_in_order(key);
+    let due = settlement.order.due_of(key);
     if due.is_some() {
         return Some(SendItem { due, ..item });
     }
-    let due = match settlement.find_in_window(key) {
+    let due = match settlement.queues.find_pending(key) {
         WindowEntry::Pending(due) => Some(due),
         WindowEntry::Left => None,
         WindowEntry::Nothing => dues.get(&key).copied(),

@@ -80,6 +80,29 @@ impl SubscriptionSettings {
     pub fn expiry_of(&self, appended: Timestamp) -> Timestamp {
         appended.max(self.since).after(self.time_to_live)
     }
+
+    pub(super) fn is_pulled(&self) -> bool {
+        self.pull.is_some()
+    }
+
+    /// The events with what is delivered instead of them. Their size decides which of them are in a
+    /// request.
+    pub(super) fn transform_events(&self, events: Vec<Event>) -> Vec<Event> {
+        if self.transform.is_none() {
+            return events;
+        }
+        events
+            .into_iter()
+            .map(|event| self.transform_event(event))
+            .collect()
+    }
+
+    pub(super) fn transform_event(&self, event: Event) -> Event {
+        match &self.transform {
+            Some(program) => program.transform(event, self.batch.schema),
+            None => event,
+        }
+    }
 }
 
 /// Settings of pull delivery.

@@ -140,16 +140,17 @@ impl Subscription {
     /// [`Input::Appended`].
     pub fn read_on(&mut self, end: Seq, now: Timestamp) -> Option<Seq> {
         let settlement = &mut self.settlement;
-        settlement.log_mut().extend_to(end);
-        let is_plain =
-            !settlement.is_ordered() && !settlement.is_pulled() && settlement.jobs().is_empty();
+        settlement.log.extend_to(end);
+        let is_plain = !settlement.order.is_enabled()
+            && !settlement.settings.is_pulled()
+            && settlement.jobs.is_empty();
         let is_steady = self.sending.is_steady(settlement) && self.postponed.is_empty();
         let may_read = is_plain
             && is_steady
             && self.sending.endpoint().is_open(now)
-            && !settlement.pending_write().is_ahead();
+            && !settlement.pending_write.is_ahead();
         if may_read {
-            settlement.log_mut().begin_plain_read()
+            settlement.log.begin_plain_read()
         } else {
             None
         }
@@ -170,7 +171,7 @@ impl Subscription {
         let mut effects = Vec::new();
         let mut jitter = Jitter(0.0);
         let limit = self.sending.endpoint().concurrency_limit();
-        self.settlement.requests_mut().begin_inputs(limit as usize);
+        self.settlement.requests.begin_inputs(limit as usize);
         for (input, drawn) in inputs {
             jitter = drawn;
             match self.settlement.recover_with(input) {
@@ -183,7 +184,7 @@ impl Subscription {
             }
         }
         self.settlement.finish_recovery();
-        if let Some(ordering) = self.settlement.ordering_mut()
+        if let Some(ordering) = self.settlement.order.get_mut()
             && ordering.is_recovering()
         {
             effects.extend(ordering.next_recovery_effect());
@@ -198,7 +199,7 @@ impl Subscription {
 
     /// Decides what follows from all that is known.
     fn act(&mut self, effects: &mut Vec<Effect>, now: Timestamp, jitter: Jitter) {
-        while !self.settlement.pending_write().is_full()
+        while !self.settlement.pending_write.is_full()
             && let Some(postponed) = self.postponed.pop_front()
         {
             self.on_input(postponed, effects, now, jitter);
@@ -215,8 +216,8 @@ impl Subscription {
         effects.extend(self.sending.begin_connection_attempt(settlement, now));
         effects.extend(self.retry.next_effect(settlement));
         if !self.retry.is_asked() {
-            effects.extend(settlement.late_mut().lookup_mut().next_effect());
-            let locks = settlement.locks_mut();
+            effects.extend(settlement.late.lookup_mut().next_effect());
+            let locks = &mut settlement.locks;
             effects.extend(locks.lookup_mut().and_then(Lookup::next_effect));
         }
     }
@@ -230,7 +231,7 @@ impl Subscription {
     ) {
         let settlement = &mut self.settlement;
         match input {
-            Input::Appended { end } => settlement.log_mut().extend_to(end),
+            Input::Appended { end } => settlement.log.extend_to(end),
             Input::Read {
                 lane,
                 from,
@@ -264,12 +265,12 @@ impl Subscription {
             Input::Connected(reached) => self
                 .sending
                 .on_connection_attempt(settlement, reached, now, jitter),
-            Input::Receive(client, events_max) if settlement.is_pulled() => {
+            Input::Receive(client, events_max) if settlement.settings.is_pulled() => {
                 self.clients.add_client(client, events_max)
             }
             Input::Receive(client, _) => {
                 self.clients.refuse_client(client);
-                settlement.pending_write_mut().write_cursor_now();
+                settlement.pending_write.write_cursor_now();
             }
             Input::Withdraw(client) => self.clients.remove_client(client),
             Input::Claim(claim) => self.clients.add_claim(claim),
@@ -308,7 +309,7 @@ impl Subscription {
     }
 
     fn note_log_read(&mut self) {
-        if self.settlement.is_pulled() {
+        if self.settlement.settings.is_pulled() {
             self.clients.note_log_read();
         }
     }
@@ -321,18 +322,18 @@ impl Subscription {
     /// When to absorb an [`Input::Tick`] if nothing else happens before.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let settlement = &self.settlement;
-        if settlement.is_recovering() {
+        if settlement.order.is_recovering() {
             return None;
         }
         // The results that wait for room in a write are absorbed first.
         let request = settlement
-            .requests()
+            .requests
             .oldest()
             .filter(|_| self.postponed.is_empty())
             .map(|(_, deadline)| deadline);
         [
             request,
-            settlement.pending_write().next_wake(),
+            settlement.pending_write.next_wake(),
             self.sending.next_expiry_scan(settlement),
             self.sending.next_work(settlement, &self.clients, now),
         ]
@@ -346,46 +347,44 @@ impl Subscription {
     /// The caller says what is free before each turn, and ticks a subscription that is
     /// [blocked](Subscription::blocked) by one of them once some is released.
     pub fn limit_resources(&mut self, requests_max: usize, bytes_max: usize) {
-        self.settlement
-            .requests_mut()
-            .set_limits(requests_max, bytes_max);
+        self.settlement.requests.set_limits(requests_max, bytes_max);
     }
 
     /// Whether something waits for the end of the write in progress. If not,
     /// [`Subscription::end_write`] may be called when the next input arrives, instead of
     /// [`Input::Durable`].
     pub fn waits_for_write(&self) -> bool {
-        let pending_write = self.settlement.pending_write();
+        let pending_write = &self.settlement.pending_write;
         pending_write.is_awaited() || pending_write.is_writing() && self.follows_writes()
     }
 
     /// Whether something follows from the end of each write.
     fn follows_writes(&self) -> bool {
         let settlement = &self.settlement;
-        !settlement.jobs().is_empty()
+        !settlement.jobs.is_empty()
             || self.retry.is_open()
-            || settlement.is_pulled()
-            || settlement.is_ordered()
+            || settlement.settings.is_pulled()
+            || settlement.order.is_enabled()
             || self.postpones_results()
     }
 
     /// Whether results wait for room in a write.
     fn postpones_results(&self) -> bool {
-        self.settlement.pending_write().is_full()
+        self.settlement.pending_write.is_full()
             || !self.postponed.is_empty()
-            || self.settlement.late().waits_for_room()
+            || self.settlement.late.waits_for_room()
     }
 
     /// Notes that the write in progress is durable, where nothing waits for it.
     pub fn end_write(&mut self) {
-        self.settlement.pending_write_mut().finish_write();
+        self.settlement.pending_write.finish_write();
     }
 
     /// Notes that the server has started. Nothing is in flight: a suspended endpoint is probed at
     /// once, and the backlog of the downtime does not precede new events.
     pub fn start(&mut self, now: Timestamp) {
         self.probe_at_once(now);
-        self.settlement.log_mut().mark_backlog_end();
+        self.settlement.log.mark_backlog_end();
         if let Health::Healthy { .. } = self.sending.endpoint().health() {
             self.settlement.split_off_backlog();
         }
@@ -412,7 +411,7 @@ impl Subscription {
     /// value counts once, so that an operator can end the wait.
     pub fn delay_until(&mut self, until: Option<Timestamp>, now: Timestamp) {
         if self.sending.endpoint_mut().delay_until(until, now) {
-            self.settlement.pending_write_mut().write_cursor_now();
+            self.settlement.pending_write.write_cursor_now();
         }
     }
 
@@ -435,7 +434,7 @@ impl Subscription {
 
     /// The endpoint's state, for people.
     pub fn view_endpoint(&self, now: Timestamp) -> EndpointView {
-        let ordering = self.settlement.ordering();
+        let ordering = self.settlement.order.get();
         EndpointView {
             order: ordering.map(|ordering| Box::new(ordering.view_order())),
             ..self.sending.endpoint().view(now)
@@ -446,14 +445,14 @@ impl Subscription {
     pub fn command_problem(&self, command: Command) -> Option<CommandRefused> {
         match command {
             Command::Job(command) => {
-                let problem = self.settlement.jobs().command_problem(command);
+                let problem = self.settlement.jobs.command_problem(command);
                 problem.map(CommandRefused::Job)
             }
-            Command::Unblock { .. } if self.settlement.is_recovering() => {
+            Command::Unblock { .. } if self.settlement.order.is_recovering() => {
                 Some(CommandRefused::Recovering)
             }
             Command::Unblock { key, .. } => {
-                let ordering = self.settlement.ordering();
+                let ordering = self.settlement.order.get();
                 let is_any =
                     ordering.is_some_and(|ordering| !ordering.blocking_events(key).is_empty());
                 (!is_any).then_some(CommandRefused::NotBlocked)
@@ -466,9 +465,9 @@ impl Subscription {
 
     /// Why no pending delivery can be retried now.
     pub fn refuses_retry(&self, now: Timestamp) -> Option<CommandRefused> {
-        if self.settlement.is_pulled() {
+        if self.settlement.settings.is_pulled() {
             Some(CommandRefused::Pulled)
-        } else if self.settlement.is_recovering() {
+        } else if self.settlement.order.is_recovering() {
             // It may hold back what would be brought forward.
             Some(CommandRefused::Recovering)
         } else if self.sending.endpoint().hold_reason().is_some() {
@@ -483,12 +482,12 @@ impl Subscription {
 
     /// Why this redrive cannot take a page of dead letters.
     pub fn refuses_dead_letters(&self, lane: Lane) -> Option<CommandRefused> {
-        self.settlement.jobs().refuses_dead_letters(lane)
+        self.settlement.jobs.refuses_dead_letters(lane)
     }
 
     /// The lane of the job that this command would start.
     pub fn next_job(&self, command: Command) -> Option<Lane> {
-        self.settlement.jobs().next_job(command)
+        self.settlement.jobs.next_job(command)
     }
 
     /// Whether a command is not carried out completely, or no write contains what it moved. The
@@ -503,12 +502,12 @@ impl Subscription {
 
     /// Bytes of events that are read and not sent.
     pub fn read_ahead_bytes(&self) -> usize {
-        self.settlement.log().ready_bytes() + self.settlement.queues().ready_bytes()
+        self.settlement.log.ready_bytes() + self.settlement.queues.ready_bytes()
     }
 
     /// Number of requests in flight.
     pub fn in_flight(&self) -> usize {
-        self.settlement.requests().count_open()
+        self.settlement.requests.count_open()
     }
 
     fn on_command(&mut self, command: Command, now: Timestamp) {
@@ -516,7 +515,7 @@ impl Subscription {
         match command {
             Command::Job(command) => jobs::on_command(settlement, command, now),
             Command::Unblock { key, retry } => {
-                if let Some(ordering) = settlement.ordering_mut() {
+                if let Some(ordering) = settlement.order.get_mut() {
                     ordering.decide_blocked_keys(key, retry);
                 }
             }
@@ -525,12 +524,12 @@ impl Subscription {
                 self.sending.restart_expiry_scan();
             }
         }
-        settlement.pending_write_mut().write_cursor_now();
+        settlement.pending_write.write_cursor_now();
     }
 
     /// The next write; none while the previous one is not durable.
     fn next_write(&mut self, now: Timestamp) -> Option<SubscriptionWrite> {
-        if !self.settlement.pending_write().is_due(now) {
+        if !self.settlement.pending_write.is_due(now) {
             return None;
         }
         let cursor = Box::new(self.cursor());
@@ -539,7 +538,7 @@ impl Subscription {
         let moved_count =
             (!self.is_carrying_out()).then(|| std::mem::take(&mut self.moved_by_commands));
         let follows = self.follows_writes();
-        let pending_write = self.settlement.pending_write_mut();
+        let pending_write = &mut self.settlement.pending_write;
         Some(pending_write.begin_write(cursor, moved_count, follows, now))
     }
 }

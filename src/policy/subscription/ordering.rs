@@ -91,6 +91,58 @@ pub(super) struct Ordering {
     one_of_a_key: bool,
 }
 
+/// The order by key of a subscription whose events have one. Boxed: most have none.
+#[derive(Debug)]
+pub(super) struct KeyOrder(Option<Box<Ordering>>);
+
+impl KeyOrder {
+    pub(super) fn new(ordering: Option<Box<Ordering>>) -> Self {
+        Self(ordering)
+    }
+
+    pub(super) fn get(&self) -> Option<&Ordering> {
+        self.0.as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self) -> Option<&mut Ordering> {
+        self.0.as_deref_mut()
+    }
+
+    pub(super) fn is_enabled(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(super) fn is_recovering(&self) -> bool {
+        self.get().is_some_and(Ordering::is_recovering)
+    }
+
+    /// The number of events that are held back.
+    pub(super) fn held_back(&self) -> usize {
+        self.get().map_or(0, Ordering::held_back)
+    }
+
+    /// Whether this event blocks its order key.
+    pub(super) fn is_blocking(&self, seq: Seq) -> bool {
+        self.get()
+            .is_some_and(|ordering| ordering.blocking().contains_event(seq))
+    }
+
+    /// Whether this is the due time of an event that is held back or blocks its key.
+    pub(super) fn is_held_back(&self, due: Timestamp) -> bool {
+        self.is_enabled() && due >= BLOCKING
+    }
+
+    /// The order key of an event that has not ended. Events of jobs have none.
+    pub(super) fn key_of(&self, (lane, seq): (Lane, Seq)) -> Option<OrderHash> {
+        self.get().filter(|_| !lane.is_job())?.key_of(seq)
+    }
+
+    /// The due time of a delivery that the order holds back.
+    pub(super) fn due_of(&self, (lane, seq): (Lane, Seq)) -> Option<Timestamp> {
+        self.get().filter(|_| !lane.is_job())?.due_of(seq)
+    }
+}
+
 impl Ordering {
     /// Nothing is known yet of the events with these keys and of those in the order of due times.
     pub(super) fn from_settings(

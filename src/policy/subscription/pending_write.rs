@@ -45,7 +45,8 @@ const WRITE_CHANGES_MAX: usize = 4096;
 /// A cursor that only passed filtered events is written after this many.
 const FILTERED_MAX: u64 = 4096;
 
-/// A cursor that only passed filtered events is written after this time at the latest. A crash before only means that they are filtered again.
+/// A cursor that only passed filtered events is written after this time at the latest. After a crash
+/// before that, they are filtered again.
 const FILTERED_WAIT: Duration = Duration::from_secs(5);
 
 /// Maximum events given up by ranges in one write. Batches sent meanwhile wait for this write at

@@ -1,7 +1,7 @@
 //! The two queues of pending deliveries: published events, and jobs.
 
 use super::queue::SendQueue;
-use crate::record::Traffic;
+use crate::{record::Traffic, retry_window::WindowEntry};
 use gridhook_event::{Lane, Seq, Timestamp};
 
 #[derive(Debug)]
@@ -44,6 +44,11 @@ impl SendQueues {
             Traffic::Live => &mut self.live,
             Traffic::Jobs => self.jobs_mut(),
         }
+    }
+
+    /// What the window knows about a delivery.
+    pub(super) fn find_pending(&mut self, key: (Lane, Seq)) -> WindowEntry {
+        self.lane_queue_mut(key.0).window().find_pending(key)
     }
 
     fn iter(&self) -> impl Iterator<Item = &SendQueue> {

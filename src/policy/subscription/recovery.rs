@@ -8,7 +8,7 @@ use super::{
     in_flight::InFlight,
     jobs::Jobs,
     log::LogReading,
-    ordering::Ordering,
+    ordering::{KeyOrder, Ordering},
     queue::SendQueue,
     queues::SendQueues,
     settlement::{Recovered, Settlement},
@@ -48,12 +48,12 @@ pub(super) fn recover_settlement(
     let mut log = LogReading::from_cursor(cursor, end);
     let lost = find_lost(&log, &requests);
     note_first_attempts(&mut log, &requests);
-    let ordering = recover_order(&settings, cursor, &requests, &lost);
+    let order = KeyOrder::new(recover_order(&settings, cursor, &requests, &lost));
     let recovered = Recovered {
         log,
         queues: recover_queues(&settings, cursor, lost),
         requests: InFlight::from_requests(requests, next_request),
-        ordering,
+        order,
         jobs: Jobs::from_cursor(&cursor.jobs, cursor.jobs_begun, now),
         settings,
     };

@@ -40,11 +40,11 @@ impl Jobs {
 /// Makes a page of dead letters pending.
 pub(super) fn redrive_dead_letters(settlement: &mut Settlement, page: RedrivePage, now: Timestamp) {
     let lane = page.lane;
-    if settlement.jobs().refuses_dead_letters(lane).is_some() {
+    if settlement.jobs.refuses_dead_letters(lane).is_some() {
         return;
     }
     let dead_letters = page.dead_letters.len() as u64;
-    if let Some(job) = settlement.jobs_mut().job_mut(lane) {
+    if let Some(job) = settlement.jobs.job_mut(lane) {
         job.kind = JobKind::Redrive {
             drained: page.drained,
         };
@@ -64,7 +64,7 @@ pub(super) fn redrive_dead_letters(settlement: &mut Settlement, page: RedrivePag
     }
     for (of, seqs) in waiting_seqs {
         let runs = seqs.into_iter().collect::<SeqSet>().into_runs();
-        settlement.pending_write_mut().push_entry(
+        settlement.pending_write.push_entry(
             of,
             0,
             LedgerEntry {
@@ -75,7 +75,7 @@ pub(super) fn redrive_dead_letters(settlement: &mut Settlement, page: RedrivePag
         );
     }
     settlement
-        .pending_write_mut()
+        .pending_write
         .push_change(RecordChange::Redrive(Box::new(page)));
     settlement.update_counters(lane, |counters| {
         counters.passed += dead_letters;
@@ -93,16 +93,14 @@ pub(super) fn redrive_dead_letters(settlement: &mut Settlement, page: RedrivePag
             tried: now,
             received: Some(now),
         };
+        settlement.pending_write.push_change(RecordChange::Defer {
+            lane,
+            seq,
+            pending,
+            was_due: None,
+        });
         settlement
-            .pending_write_mut()
-            .push_change(RecordChange::Defer {
-                lane,
-                seq,
-                pending,
-                was_due: None,
-            });
-        settlement
-            .queues_mut()
+            .queues
             .lane_queue_mut(lane)
             .window_mut()
             .insert(DueKey {
@@ -111,7 +109,7 @@ pub(super) fn redrive_dead_letters(settlement: &mut Settlement, page: RedrivePag
                 seq,
             });
     }
-    settlement.pending_write_mut().write_cursor_now();
+    settlement.pending_write.write_cursor_now();
 }
 
 /// Returns deliveries of a canceled redrive to the dead letters, if there is a destination. The
@@ -123,10 +121,10 @@ pub(super) fn give_back(
     now: Timestamp,
 ) -> Vec<SendItem> {
     let redrives = settlement
-        .jobs()
+        .jobs
         .find_job(lane)
         .is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
-    if !redrives || !settlement.settings().dead_letter {
+    if !redrives || !settlement.settings.dead_letter {
         return items;
     }
     let mut back = Vec::with_capacity(items.len());
@@ -136,10 +134,10 @@ pub(super) fn give_back(
         }
     }
     back.sort_unstable();
-    settlement.pending_write_mut().reserve_ended(back.len());
+    settlement.pending_write.reserve_ended(back.len());
     let runs = back.into_iter().collect::<SeqSet>().into_runs();
     if !runs.is_empty() {
-        settlement.pending_write_mut().push_entry(
+        settlement.pending_write.push_entry(
             lane,
             0,
             LedgerEntry {

@@ -52,14 +52,14 @@ impl RetryNow {
     /// Asks the disk once no write and no other question about pending records is in progress.
     /// Memory tells what is decided and not written.
     pub(super) fn next_effect(&mut self, settlement: &mut Settlement) -> Option<Effect> {
-        if settlement.pending_write().is_writing() || settlement.is_looking_up() {
+        if settlement.pending_write.is_writing() || settlement.is_looking_up() {
             return None;
         }
         match std::mem::take(self) {
             Self::Wanted(request) => {
                 let keys = request.keys.clone();
                 *self = Self::Asked(request);
-                settlement.pending_write_mut().set_frozen(true);
+                settlement.pending_write.set_frozen(true);
                 Some(Effect::ReadPending(keys))
             }
             other => {
@@ -98,16 +98,16 @@ impl RetryNow {
         now: Timestamp,
     ) -> Option<u64> {
         let request = self.take_answered(found)?;
-        settlement.pending_write_mut().set_frozen(false);
-        settlement.pending_write_mut().write_cursor_now();
+        settlement.pending_write.set_frozen(false);
+        settlement.pending_write.write_cursor_now();
         if is_refused {
             return Some(0);
         }
         let engaged_keys: HashSet<(Lane, Seq)> = settlement
-            .requests()
+            .requests
             .iter_items()
             .map(SendItem::key)
-            .chain(settlement.queues().live().iter_engaged_keys())
+            .chain(settlement.queues.live().iter_engaged_keys())
             .collect();
         let mut moved_count = 0;
         for (lane, seq, pending) in found {
@@ -123,7 +123,7 @@ impl RetryNow {
             if waits
                 && !lane.is_job()
                 && !engaged_keys.contains(&(*lane, *seq))
-                && !settlement.queues().live().window().has_left(key)
+                && !settlement.queues.live().window().has_left(key)
             {
                 moved_count += 1;
                 settlement.move_due_time(*lane, *seq, pending.clone(), now);

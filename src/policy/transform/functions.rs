@@ -159,7 +159,7 @@ pub(super) fn call_function(function: &str, args: &[Value]) -> Result<Value, Fun
             Value::from_text(&json)
         }
         ("type", [value]) => Value::from_text(value.type_name()),
-        // Those that take an expression, which `bound` has checked.
+        // Functions that take an expression, which `bound` has checked.
         _ => {
             return Err(FunctionError::Unknown {
                 function: function.to_owned(),

@@ -39,7 +39,7 @@ pub struct LocalAddress {
 }
 
 impl LocalAddress {
-    /// That of a request: of its connection, or of its client's if another node forwarded it.
+    /// The local side of a request's connection, or of its client's if another node forwarded it.
     pub fn from_request(request: &HttpRequest) -> Option<Self> {
         let address = request.extensions().get::<Self>().copied();
         address.or_else(|| request.conn_data::<Self>().copied())

@@ -131,7 +131,7 @@ pub struct StoredBackup {
 pub struct BackupList {
     /// The oldest first.
     pub readable: Vec<StoredBackup>,
-    /// Those whose manifests cannot be read.
+    /// The backups whose manifests cannot be read.
     pub unreadable: Vec<UnreadableBackup>,
 }
 

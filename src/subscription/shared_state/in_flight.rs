@@ -46,7 +46,7 @@ impl SharedState {
         }
     }
 
-    /// Those of these requests that have a span.
+    /// The requests of these ids that have a span.
     pub fn traced_requests(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
         let inner = self.lock_inner();
         let requests = ids.iter().filter_map(|id| inner.requests.get(*id));

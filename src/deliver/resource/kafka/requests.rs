@@ -205,7 +205,7 @@ pub(super) struct Produce<'a> {
 
 /// What became of the records.
 pub(super) struct Produced {
-    /// That of the partition; absent if the response has none.
+    /// The error of the partition; absent if the response has none.
     pub(super) partition: Option<Option<BrokerError>>,
     /// How long the broker wants no other request.
     pub(super) throttle: Duration,

@@ -20,7 +20,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// That of a producer with a new id.
+    /// The session of a producer with a new id.
     pub(super) fn new(producer: ProducerId) -> Self {
         Self {
             producer,
@@ -28,7 +28,7 @@ impl Session {
         }
     }
 
-    /// That of a producer without an id: the broker takes whatever it gets, also what it has
+    /// The session of a producer without an id: the broker takes all records, also those that it has
     /// already.
     pub(super) fn without_id() -> Self {
         let (producer, sequence) = NO_PRODUCER;

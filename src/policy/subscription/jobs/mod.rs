@@ -336,7 +336,7 @@ fn end_job(job: Job, now: Timestamp) -> Job {
 }
 
 pub(super) fn on_command(settlement: &mut Settlement, command: JobCommand, now: Timestamp) {
-    if settlement.jobs().command_problem(command).is_some() {
+    if settlement.jobs.command_problem(command).is_some() {
         return;
     }
     let (lane, state) = match command {
@@ -345,7 +345,7 @@ pub(super) fn on_command(settlement: &mut Settlement, command: JobCommand, now: 
         JobCommand::Resume(lane) => (lane, JobState::Running),
         JobCommand::Cancel(lane) => (lane, JobState::Canceling),
     };
-    settlement.jobs_mut().set_state(lane, state, now);
+    settlement.jobs.set_state(lane, state, now);
     match state {
         JobState::Paused => forget_ready(settlement, lane),
         JobState::Canceling => cancel_job(settlement, lane, now),
@@ -354,9 +354,9 @@ pub(super) fn on_command(settlement: &mut Settlement, command: JobCommand, now: 
 }
 
 fn start_job(settlement: &mut Settlement, kind: JobKind, rate: Option<Rate>, now: Timestamp) {
-    let lane = settlement.jobs_mut().add_job(kind, rate, now);
+    let lane = settlement.jobs.add_job(kind, rate, now);
     match kind {
-        JobKind::Replay { from, end } => settlement.log_mut().add_lane(lane, from, end),
+        JobKind::Replay { from, end } => settlement.log.add_lane(lane, from, end),
         // Its dead letters arrive as [`Input::Redrive`](crate::Input::Redrive).
         JobKind::Redrive { .. } => {}
     }
@@ -364,15 +364,15 @@ fn start_job(settlement: &mut Settlement, kind: JobKind, rate: Option<Rate>, now
 
 /// Drops ready events of a job. They are read again.
 fn forget_ready(settlement: &mut Settlement, lane: Lane) {
-    settlement.log_mut().forget_ready(|of| of == lane);
-    settlement.queues_mut().forget_ready_jobs(|of| of == lane);
+    settlement.log.forget_ready(|of| of == lane);
+    settlement.queues.forget_ready_jobs(|of| of == lane);
 }
 
 /// Sends nothing more of a job. Requests in flight still get their outcome; pending deliveries are
 /// taken back in slices.
 fn cancel_job(settlement: &mut Settlement, lane: Lane, now: Timestamp) {
     forget_ready(settlement, lane);
-    if let Some(reading) = settlement.log_mut().lane_mut(lane) {
+    if let Some(reading) = settlement.log.lane_mut(lane) {
         reading.stop();
     }
     cancel_lost(settlement, lane, now);
@@ -381,7 +381,7 @@ fn cancel_job(settlement: &mut Settlement, lane: Lane, now: Timestamp) {
 /// Takes back the events of a canceled job that were open at recovery: they have no pending record
 /// and no outcome.
 fn cancel_lost(settlement: &mut Settlement, lane: Lane, now: Timestamp) {
-    let lost = settlement.queues_mut().jobs_mut().withdraw_lane(lane);
+    let lost = settlement.queues.jobs_mut().withdraw_lane(lane);
     let items = lost
         .into_iter()
         .map(|seq| item_of_job(lane, seq, None, now));
@@ -390,13 +390,13 @@ fn cancel_lost(settlement: &mut Settlement, lane: Lane, now: Timestamp) {
 
 /// Takes back pending deliveries of canceled jobs, as many as fit into a write.
 pub(super) fn take_back_canceled(settlement: &mut Settlement, now: Timestamp) {
-    for lane in settlement.jobs().canceling_lanes() {
-        let max = settlement.pending_write_mut().may_give_up(usize::MAX);
-        if max == 0 || settlement.pending_write().is_ahead() {
+    for lane in settlement.jobs.canceling_lanes() {
+        let max = settlement.pending_write.may_give_up(usize::MAX);
+        if max == 0 || settlement.pending_write.is_ahead() {
             return;
         }
         cancel_lost(settlement, lane, now);
-        let window = settlement.queues_mut().jobs_mut().window_mut();
+        let window = settlement.queues.jobs_mut().window_mut();
         let items = window
             .take_lane(lane, max)
             .into_iter()
@@ -434,11 +434,9 @@ pub(super) fn cancel_deliveries(settlement: &mut Settlement, items: Vec<SendItem
     if items_left.is_empty() {
         return;
     }
-    settlement
-        .pending_write_mut()
-        .reserve_ended(items_left.len());
+    settlement.pending_write.reserve_ended(items_left.len());
     let runs = runs_of(items_left.iter().map(|item| item.seq).collect());
-    settlement.pending_write_mut().push_entry(
+    settlement.pending_write.push_entry(
         lane,
         0,
         LedgerEntry {
@@ -451,12 +449,12 @@ pub(super) fn cancel_deliveries(settlement: &mut Settlement, items: Vec<SendItem
 
 /// Removes jobs that have nothing left to do.
 pub(super) fn end_jobs(settlement: &mut Settlement, now: Timestamp) {
-    if settlement.jobs().is_empty() {
+    if settlement.jobs.is_empty() {
         return;
     }
-    let lanes: Vec<Lane> = settlement.log().iter().map(LaneReader::lane).collect();
-    for job in settlement.jobs_mut().take_ended(&lanes, now) {
+    let lanes: Vec<Lane> = settlement.log.iter().map(LaneReader::lane).collect();
+    for job in settlement.jobs.take_ended(&lanes, now) {
         let change = RecordChange::JobEnded(Box::new(job));
-        settlement.pending_write_mut().push_change(change);
+        settlement.pending_write.push_change(change);
     }
 }

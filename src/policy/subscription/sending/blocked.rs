@@ -39,14 +39,19 @@ impl Sending {
         clients: &PullClients,
         now: Timestamp,
     ) -> Option<Blocked> {
-        let reason = if settlement.is_pulled() {
+        let reason = if settlement.settings.is_pulled() {
             self.blocks_clients(settlement, clients)
         } else {
             self.blocks_requests(settlement, now)
         };
-        let is_ahead = settlement.pending_write().is_ahead();
+        let is_ahead = settlement.pending_write.is_ahead();
         reason
-            .or_else(|| settlement.is_recovering().then_some(Blocked::Recovery))
+            .or_else(|| {
+                settlement
+                    .order
+                    .is_recovering()
+                    .then_some(Blocked::Recovery)
+            })
             .or_else(|| is_ahead.then_some(Blocked::Write))
     }
 
@@ -64,7 +69,7 @@ impl Sending {
     }
 
     fn blocks_requests(&self, settlement: &Settlement, now: Timestamp) -> Option<Blocked> {
-        let requests = settlement.requests();
+        let requests = &settlement.requests;
         if let Some(unavailable) = self.endpoint.unavailable(now) {
             Some(Blocked::Endpoint(unavailable))
         } else if self.endpoint.free_requests(requests.count_open(), now) == 0 {
@@ -78,14 +83,14 @@ impl Sending {
 /// What is missing for another request, whose release wakes the subscription; a pull client needs
 /// nothing.
 pub(super) fn lacks_resources(settlement: &Settlement) -> Option<Blocked> {
-    let requests = settlement.requests();
-    if settlement.is_pulled() {
+    let requests = &settlement.requests;
+    if settlement.settings.is_pulled() {
         None
     } else if !requests.has_room() {
         Some(Blocked::Descriptors)
     } else if !requests.has_bytes() {
         Some(Blocked::Memory)
-    } else if settlement.is_ordered() && settlement.late().is_any_unsettled() {
+    } else if settlement.order.is_enabled() && settlement.late.is_any_unsettled() {
         Some(Blocked::LateSuccess)
     } else {
         None

@@ -13,12 +13,12 @@ use gridhook_event::{Lane, Timestamp};
 impl Sending {
     /// When the endpoint has room for a job's request; [`None`] if only an outcome can make room.
     fn spares_jobs(&self, settlement: &Settlement, now: Timestamp) -> Option<Timestamp> {
-        let request_count = settlement.requests().count_of_jobs();
-        if settlement.is_ordered() && request_count > 0 {
+        let request_count = settlement.requests.count_of_jobs();
+        if settlement.order.is_enabled() && request_count > 0 {
             return None;
         }
         self.endpoint
-            .jobs_open(request_count, settlement.jobs().last_sent(), now)
+            .jobs_open(request_count, settlement.jobs.last_sent(), now)
     }
 
     /// What a job could send at once, before its rate limit.
@@ -26,7 +26,7 @@ impl Sending {
         let retries = ready_retries(settlement)
             .filter(|ready| ready.item.lane == lane)
             .count();
-        let fresh = settlement.log().lane(lane).map_or(0, LaneReader::ready);
+        let fresh = settlement.log.lane(lane).map_or(0, LaneReader::ready);
         let ready = if retries > 0 { retries } else { fresh };
         u32::try_from(ready)
             .unwrap_or(u32::MAX)
@@ -40,24 +40,24 @@ impl Sending {
         clients: &PullClients,
         now: Timestamp,
     ) -> Vec<ReadyEvent> {
-        if settlement.jobs().is_empty()
+        if settlement.jobs.is_empty()
             || self.awaits_lane_assignment(settlement)
             || self.spares_jobs(settlement, now).is_none_or(|at| at > now)
         {
             return Vec::new();
         }
-        for lane in settlement.jobs().lanes_in_turn() {
+        for lane in settlement.jobs.lanes_in_turn() {
             let ready = self.job_ready(settlement, lane);
-            if ready == 0 || settlement.jobs().rate_opens(lane, ready, now) > now {
+            if ready == 0 || settlement.jobs.rate_opens(lane, ready, now) > now {
                 continue;
             }
-            let events_free = settlement.jobs().rate_allows(lane, now);
+            let events_free = settlement.jobs.rate_allows(lane, now);
             let limits = BatchLimits {
                 events_max: self.batch_max(settlement, clients).min(events_free.max(1)),
-                ..settlement.settings().batch
+                ..settlement.settings.batch
             };
             let batch = take_of_job(settlement, lane, limits, now);
-            settlement.jobs_mut().note_batch(lane, batch.len(), now);
+            settlement.jobs.note_batch(lane, batch.len(), now);
             return batch;
         }
         Vec::new()
@@ -71,10 +71,10 @@ impl Sending {
         is_open: bool,
         now: Timestamp,
     ) {
-        if settlement.jobs().is_empty() || self.endpoint.is_closed() {
+        if settlement.jobs.is_empty() || self.endpoint.is_closed() {
             return;
         }
-        let window = settlement.queues_mut().jobs_mut().window_mut();
+        let window = settlement.queues.jobs_mut().window_mut();
         if let Some(from) = window.next_lookup(now) {
             effects.push(Effect::ReadDue {
                 of: Traffic::Jobs,
@@ -82,24 +82,24 @@ impl Sending {
             });
         }
         if !is_open
-            || settlement.pending_write().is_ahead()
+            || settlement.pending_write.is_ahead()
             || self.awaits_lane_assignment(settlement)
         {
             return;
         }
-        let batch = settlement.settings().batch.events_max as usize;
-        for lane in settlement.jobs().reading_lanes() {
+        let batch = settlement.settings.batch.events_max as usize;
+        for lane in settlement.jobs.reading_lanes() {
             let has_room = settlement
-                .log()
+                .log
                 .lane(lane)
                 .is_some_and(|reader| reader.ready() < batch);
             if has_room {
-                effects.extend(settlement.log_mut().begin_read(lane));
+                effects.extend(settlement.log.begin_read(lane));
             }
         }
         let lanes = fetchable_jobs(settlement);
         let fetch = settlement
-            .queues_mut()
+            .queues
             .jobs_mut()
             .take_fetch_keys(now, batch, |lane| lanes.contains(&lane));
         if !fetch.is_empty() {
@@ -115,10 +115,10 @@ impl Sending {
         clients: &PullClients,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        if settlement.jobs().is_empty()
-            || settlement.pending_write().is_ahead()
+        if settlement.jobs.is_empty()
+            || settlement.pending_write.is_ahead()
             || self.awaits_lane_assignment(settlement)
-            || settlement.is_pulled() && !clients.is_wanted()
+            || settlement.settings.is_pulled() && !clients.is_wanted()
         {
             return None;
         }
@@ -129,7 +129,7 @@ impl Sending {
     }
 
     fn next_send_of_jobs(&self, settlement: &Settlement, now: Timestamp) -> Option<Timestamp> {
-        let request_count = settlement.requests().count_open();
+        let request_count = settlement.requests.count_open();
         let free = match self.endpoint.free_requests(request_count, now) {
             0 => self.endpoint.pace_opens(request_count, now),
             1.. => Some(now),
@@ -137,12 +137,12 @@ impl Sending {
         let free = free.filter(|_| lacks_resources(settlement).is_none())?;
         let spare = self.spares_jobs(settlement, now)?;
         let opens = settlement
-            .jobs()
+            .jobs
             .running_lanes()
             .into_iter()
             .filter_map(|lane| {
                 let ready = self.job_ready(settlement, lane);
-                (ready > 0).then(|| settlement.jobs().rate_opens(lane, ready, now))
+                (ready > 0).then(|| settlement.jobs.rate_opens(lane, ready, now))
             });
         opens.min().map(|opens| opens.max(free).max(spare))
     }
@@ -153,9 +153,9 @@ impl Sending {
         settlement: &Settlement,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let running = settlement.jobs().running_lanes();
-        let jobs = settlement.queues().jobs();
-        let waits = settlement.log().is_any_behind(&running)
+        let running = settlement.jobs.running_lanes();
+        let jobs = settlement.queues.jobs();
+        let waits = settlement.log.is_any_behind(&running)
             || jobs.is_some_and(|jobs| jobs.has_lost(&running))
             || ready_retries(settlement).any(|ready| running.contains(&ready.item.lane));
         if waits {
@@ -167,7 +167,7 @@ impl Sending {
 
 /// Events of jobs that are ready to be sent again.
 fn ready_retries(settlement: &Settlement) -> impl Iterator<Item = &ReadyEvent> {
-    let jobs = settlement.queues().jobs();
+    let jobs = settlement.queues.jobs();
     jobs.into_iter().flat_map(|jobs| jobs.ready_events())
 }
 
@@ -178,10 +178,7 @@ fn take_of_job(
     limits: BatchLimits,
     now: Timestamp,
 ) -> Vec<ReadyEvent> {
-    let batch = settlement
-        .queues_mut()
-        .jobs_mut()
-        .take_ready_of(lane, limits);
+    let batch = settlement.queues.jobs_mut().take_ready_of(lane, limits);
     if batch.is_empty() {
         settlement.take_batch(lane, limits, now)
     } else {
@@ -191,7 +188,7 @@ fn take_of_job(
 
 /// Jobs that have nothing fetched and could send it.
 fn fetchable_jobs(settlement: &Settlement) -> Vec<Lane> {
-    let mut lanes = settlement.jobs().running_lanes();
+    let mut lanes = settlement.jobs.running_lanes();
     lanes.retain(|lane| ready_retries(settlement).all(|ready| ready.item.lane != *lane));
     lanes
 }
@@ -199,7 +196,7 @@ fn fetchable_jobs(settlement: &Settlement) -> Vec<Lane> {
 fn next_job_key(settlement: &Settlement, now: Timestamp) -> Option<Timestamp> {
     let lanes = fetchable_jobs(settlement);
     let jobs = settlement
-        .queues()
+        .queues
         .jobs()
         .filter(|jobs| !jobs.is_fetching() && !lanes.is_empty())?;
     jobs.window().wakes_of(now, |lane| lanes.contains(&lane))

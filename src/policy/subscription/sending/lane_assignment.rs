@@ -95,7 +95,7 @@ impl Sending {
         if self.endpoint.is_closed() || !(open || self.ages_unsent(settlement)) {
             return;
         }
-        let behind = settlement.log().is_behind();
+        let behind = settlement.log.is_behind();
         if settlement.is_expiry_paused() {
             // A hold has no end time, so the check is repeated.
             let looks = self
@@ -110,7 +110,7 @@ impl Sending {
             self.expiry_scan.due = None;
         } else if self.expiry_scan.due.is_none() {
             // Events appended from now on cannot expire before.
-            self.expiry_scan.due = Some(now.after(settlement.settings().time_to_live));
+            self.expiry_scan.due = Some(now.after(settlement.settings.time_to_live));
         } else if self.expiry_scan.due.is_some_and(|due| due <= now) {
             self.expiry_scan.restart_scan();
         }
@@ -120,10 +120,10 @@ impl Sending {
         if self.expiry_scan.wanted && self.expiry_scan.asked.is_none() {
             self.expiry_scan.wanted = false;
             let before = now
-                .before(settlement.settings().time_to_live)
+                .before(settlement.settings.time_to_live)
                 .after(Duration::from_micros(1));
             // Events older than the subscription count as old as the subscription.
-            let before = if before > settlement.settings().since {
+            let before = if before > settlement.settings.since {
                 before
             } else {
                 Timestamp::default()
@@ -136,7 +136,7 @@ impl Sending {
     /// Whether events may expire without being noticed, because nothing is sent or no pull client
     /// asks.
     fn ages_unsent(&self, settlement: &Settlement) -> bool {
-        self.endpoint.hold_reason().is_some() || settlement.is_pulled()
+        self.endpoint.hold_reason().is_some() || settlement.settings.is_pulled()
     }
 
     /// When to check for expired events if nothing happens before.
@@ -157,7 +157,7 @@ impl Sending {
 
     /// Whether no first attempt may leave now because lanes are not assigned yet.
     pub(in crate::subscription) fn awaits_lane_assignment(&self, settlement: &Settlement) -> bool {
-        self.awaits_position() || settlement.pending_write().moves_events()
+        self.awaits_position() || settlement.pending_write.moves_events()
     }
 
     /// Takes the journal's answer: everything below `at` was appended before `before`.
@@ -173,8 +173,8 @@ impl Sending {
             return;
         }
         self.expiry_scan.asked = None;
-        settlement.log_mut().extend_to(at);
-        let next = appended.map(|appended| settlement.settings().expiry_of(appended));
+        settlement.log.extend_to(at);
+        let next = appended.map(|appended| settlement.settings.expiry_of(appended));
         self.expiry_scan.due = next.map(|next| next.max(now.after(LOOK_WAIT)));
         self.expiry_scan.again |= !settlement.cut_off(at, Lane::EXPIRY);
     }
@@ -189,14 +189,14 @@ impl Sending {
         if self.endpoint.is_closed() {
             return;
         }
-        for (lane, reason) in settlement.log().lanes_given_up() {
+        for (lane, reason) in settlement.log.lanes_given_up() {
             settlement.give_up_ready(lane, reason, now);
             let is_empty = settlement
-                .log()
+                .log
                 .lane(lane)
                 .is_some_and(|reader| reader.ready() == 0);
-            if is_empty && !settlement.pending_write().is_ahead() {
-                effects.extend(settlement.log_mut().begin_read(lane));
+            if is_empty && !settlement.pending_write.is_ahead() {
+                effects.extend(settlement.log.begin_read(lane));
             }
         }
     }
@@ -205,7 +205,7 @@ impl Sending {
     pub(in crate::subscription) fn drop_finished(&mut self, settlement: &mut Settlement) -> bool {
         let has_finished = settlement.remove_finished_lanes();
         if has_finished {
-            let expires = settlement.log().lane(Lane::EXPIRY).is_some();
+            let expires = settlement.log.lane(Lane::EXPIRY).is_some();
             self.expiry_scan.wanted |= !expires && std::mem::take(&mut self.expiry_scan.again);
         }
         has_finished

@@ -146,9 +146,9 @@ impl Sending {
         now: Timestamp,
     ) {
         while self.blocked(settlement, clients, now).is_none() {
-            let held_back = settlement.held_back();
+            let held_back = settlement.order.held_back();
             let batch = self.next_of_all(settlement, clients, now);
-            if batch.is_empty() && settlement.held_back() == held_back {
+            if batch.is_empty() && settlement.order.held_back() == held_back {
                 break;
             }
             // Behind events that are held back now, others may leave.
@@ -156,7 +156,7 @@ impl Sending {
             if batch.is_empty() {
                 continue;
             }
-            if settlement.is_pulled() {
+            if settlement.settings.is_pulled() {
                 clients.lease_batch(settlement, batch, now);
             } else {
                 effects.push(self.begin_request(settlement, batch, now));
@@ -167,17 +167,17 @@ impl Sending {
 
     /// Returns whether a lane has ended, or has room again.
     fn end_finished(&mut self, settlement: &mut Settlement, now: Timestamp) -> bool {
-        let was_full = settlement.log().is_any_full();
+        let was_full = settlement.log.is_any_full();
         settlement.pass_skipped(now);
         let has_ended = self.drop_finished(settlement);
         job_ends::end_jobs(settlement, now);
-        has_ended || was_full && !settlement.log().is_any_full()
+        has_ended || was_full && !settlement.log.is_any_full()
     }
 
     /// Maximum events that leave together.
     fn batch_max(&self, settlement: &Settlement, clients: &PullClients) -> u32 {
         let most = self.endpoint.batch_max();
-        if settlement.is_pulled() {
+        if settlement.settings.is_pulled() {
             most.min(clients.wanted_events())
         } else {
             most
@@ -188,7 +188,7 @@ impl Sending {
     /// a client error, and the subscription is configured not to wait. While a probe is in flight
     /// its outcome is awaited.
     pub(super) fn is_dead_lettering(&self, settlement: &Settlement, now: Timestamp) -> bool {
-        settlement.settings().dead_letter_in_probation
+        settlement.settings.dead_letter_in_probation
             && self.endpoint.is_suspended_by_client_error(now)
     }
 
@@ -199,10 +199,10 @@ impl Sending {
         clients: &PullClients,
         now: Timestamp,
     ) {
-        while !settlement.pending_write().is_ahead() {
-            let held_back = settlement.held_back();
+        while !settlement.pending_write.is_ahead() {
+            let held_back = settlement.order.held_back();
             let batch = self.next_batch(settlement, clients, now);
-            if batch.is_empty() && settlement.held_back() == held_back {
+            if batch.is_empty() && settlement.order.held_back() == held_back {
                 break;
             }
             for ready in batch {
@@ -223,7 +223,7 @@ impl Sending {
         clients: &PullClients,
         now: Timestamp,
     ) -> Vec<ReadyEvent> {
-        if settlement.jobs().has_turn() {
+        if settlement.jobs.has_turn() {
             let batch = self.next_job_batch(settlement, clients, now);
             if !batch.is_empty() {
                 return batch;
@@ -233,7 +233,7 @@ impl Sending {
         if batch.is_empty() {
             return self.next_job_batch(settlement, clients, now);
         }
-        settlement.jobs_mut().pass_turn();
+        settlement.jobs.pass_turn();
         batch
     }
 
@@ -246,7 +246,7 @@ impl Sending {
         let events_max = self.batch_max(settlement, clients);
         let limits = BatchLimits {
             events_max,
-            ..settlement.settings().batch
+            ..settlement.settings.batch
         };
         let turn = (self.turn + 1) % TURNS.len();
         let only = settlement.only_lane();
@@ -259,10 +259,10 @@ impl Sending {
                 SendShare::Backlog => self.find_lane(settlement, |lane| {
                     lane != Lane::LIVE && is_own(lane) && may_go(lane)
                 }),
-                SendShare::Retries if settlement.queues().live().ready_events().is_empty() => None,
+                SendShare::Retries if settlement.queues.live().ready_events().is_empty() => None,
                 SendShare::Retries => {
                     self.turn = turn;
-                    return settlement.queues_mut().live_mut().take_ready(limits);
+                    return settlement.queues.live_mut().take_ready(limits);
                 }
             };
             if let Some(lane) = lane {
@@ -285,7 +285,7 @@ impl Sending {
         if self.awaits_lane_assignment(settlement) || settlement.free_leases() == 0 {
             return None;
         }
-        settlement.log().find_sendable(is_such)
+        settlement.log.find_sendable(is_such)
     }
 
     fn begin_request(
@@ -301,14 +301,14 @@ impl Sending {
         let mut events = Vec::<Event>::with_capacity(batch.len());
         let mut bytes = 0;
         for ReadyEvent { item, event, .. } in batch {
-            bytes += event.delivered_len(settlement.settings().batch.schema);
+            bytes += event.delivered_len(settlement.settings.batch.schema);
             items.push(item);
             events.push(event);
         }
         if let Health::Suspended { .. } = self.endpoint.health()
             && !self.endpoint.is_early()
         {
-            settlement.log_mut().mark_backlog_end();
+            settlement.log.mark_backlog_end();
         }
         let request = settlement.begin_request(items, bytes, now);
         self.endpoint.record_sent(request.id, full, now);

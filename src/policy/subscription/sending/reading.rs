@@ -24,8 +24,8 @@ impl Sending {
         now: Timestamp,
     ) {
         let is_open = self.endpoint.is_open(now);
-        let is_wanted = !settlement.is_pulled() || clients.is_wanted();
-        if !settlement.pending_write().is_ahead()
+        let is_wanted = !settlement.settings.is_pulled() || clients.is_wanted();
+        if !settlement.pending_write.is_ahead()
             && !self.awaits_position()
             && (dead_lettering || is_open)
         {
@@ -39,12 +39,10 @@ impl Sending {
     }
 
     fn read_lanes(&self, settlement: &mut Settlement, effects: &mut Vec<Effect>) {
-        let batch = settlement.settings().batch.events_max as usize;
+        let batch = settlement.settings.batch.events_max as usize;
         let probes = !matches!(self.endpoint.health(), Health::Healthy { .. });
         let only = settlement.only_lane();
-        settlement
-            .log_mut()
-            .begin_reads(batch, only, probes, effects);
+        settlement.log.begin_reads(batch, only, probes, effects);
     }
 }
 
@@ -58,8 +56,8 @@ fn fetch_due(
         return;
     }
     clients.wake_idle(settlement, now);
-    let batch = settlement.settings().batch.events_max as usize;
-    let live = settlement.queues_mut().live_mut();
+    let batch = settlement.settings.batch.events_max as usize;
+    let live = settlement.queues.live_mut();
     let fetch = live.take_fetch_keys(now, batch, |_| true);
     if !fetch.is_empty() {
         effects.push(Effect::Fetch(fetch));
@@ -80,18 +78,18 @@ pub(in crate::subscription) fn on_due_read(
     all: bool,
 ) {
     let engaged_keys: HashSet<(Lane, Seq)> = settlement
-        .requests()
+        .requests
         .iter_items()
         .map(SendItem::key)
-        .chain(settlement.queues().iter_engaged_keys())
+        .chain(settlement.queues.iter_engaged_keys())
         .collect();
     // Events that are held back are last, and known.
-    let due = if settlement.is_ordered() {
+    let due = if settlement.order.is_enabled() {
         keys.partition_point(|key| key.due < BLOCKING)
     } else {
         keys.len()
     };
-    let queue = settlement.queues_mut().traffic_queue_mut(of);
+    let queue = settlement.queues.traffic_queue_mut(of);
     queue
         .window_mut()
         .add_stored(&keys[..due], all || due < keys.len(), |key| {
@@ -109,7 +107,7 @@ pub(in crate::subscription) fn on_fetched(
     let Some(of) = fetched.first().map(|fetched| fetched.lane) else {
         return;
     };
-    let wanted_events = settlement.queues_mut().lane_queue_mut(of).take_fetching();
+    let wanted_events = settlement.queues.lane_queue_mut(of).take_fetching();
     let indexes = wanted_events
         .iter()
         .enumerate()
@@ -127,7 +125,7 @@ pub(in crate::subscription) fn on_fetched(
     }
     // Keys that did not fit into the answer are fetched again.
     settlement
-        .queues_mut()
+        .queues
         .lane_queue_mut(of)
         .put_back(remaining_events.into_iter().flatten());
 }
@@ -160,8 +158,8 @@ fn take_fetched(
     }
     if let Some(due) = due.filter(|due| *due > now && *due < BLOCKING) {
         // Its due time was too far in the future when it was fetched, and no longer is.
-        if settlement.find_in_window((lane, seq)) == WindowEntry::Nothing {
-            let window = settlement.queues_mut().lane_queue_mut(lane).window_mut();
+        if settlement.queues.find_pending((lane, seq)) == WindowEntry::Nothing {
+            let window = settlement.queues.lane_queue_mut(lane).window_mut();
             window.put_back(DueKey { due, lane, seq });
         }
         return;
@@ -183,8 +181,8 @@ fn take_fetched(
     let Some(event) = event else {
         return settlement.give_up(item, Reason::Missing, last, now);
     };
-    let event = settlement.transform_event(event);
-    let group = PropertyGroup::from_event(&settlement.settings().grouping, &event);
+    let event = settlement.settings.transform_event(event);
+    let group = PropertyGroup::from_event(&settlement.settings.grouping, &event);
     let ready = ReadyEvent {
         item,
         event,
@@ -192,13 +190,10 @@ fn take_fetched(
         group,
         order: None,
     };
-    if settlement.is_pulled() {
+    if settlement.settings.is_pulled() {
         clients.take_up(settlement, ready, now);
     } else {
-        settlement
-            .queues_mut()
-            .lane_queue_mut(lane)
-            .push_ready(ready);
+        settlement.queues.lane_queue_mut(lane).push_ready(ready);
     }
 }
 
@@ -210,7 +205,7 @@ fn find_due_of_misdated(
     pending: &PendingDelivery,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let window = settlement.queues().live().window();
+    let window = settlement.queues.live().window();
     if pending.due >= BLOCKING || !window.is_out_of_range(pending.due, now) {
         return None;
     }

@@ -55,21 +55,21 @@ impl Sending {
         jitter: Jitter,
     ) {
         // After the deadline the request counts as lost, and its events are sent again.
-        let Some(request) = settlement.requests_mut().end_request(id) else {
+        let Some(request) = settlement.requests.end_request(id) else {
             return;
         };
         for (seq, _) in &request.detached_keys {
             settlement.end_of_turn((Lane::LIVE, *seq));
         }
-        let edition = Arc::clone(&settlement.settings().edition);
+        let edition = Arc::clone(&settlement.settings.edition);
         let terms = edition
-            .rules_for(settlement.settings().destination)
-            .terms_for(settlement.settings().dead_letter);
+            .rules_for(settlement.settings.destination)
+            .terms_for(settlement.settings.dead_letter);
         let too_large = is_too_large(answer, request.events);
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
         // An answer of an endpoint that the subscription had before settles its events, and says
         // nothing about this one.
-        if request.endpoint == settlement.settings().endpoint {
+        if request.endpoint == settlement.settings.endpoint {
             // An endpoint that accepts smaller batches has not failed.
             let is_refusal = too_large || retry::blames_events(&edition, terms, answer);
             self.note_response(settlement, &request, answer, is_refusal, now, jitter);
@@ -77,7 +77,7 @@ impl Sending {
                 self.endpoint.halve_batches(request.events);
             }
         }
-        settlement.pending_write_mut().finish_request(id);
+        settlement.pending_write.finish_request(id);
         settlement.update_counters(lane, |counters| counters.requests += 1);
         if !answer.is_delivered() {
             settlement.update_counters(lane, |counters| counters.requests_failed += 1);
@@ -123,7 +123,7 @@ impl Sending {
             request: id,
             sent,
             events,
-            in_flight: settlement.requests().count_with_ended(),
+            in_flight: settlement.requests.count_with_ended(),
             outcome: answer.outcome,
             refused,
             retry_after: answer.retry_after,
@@ -137,17 +137,17 @@ impl Sending {
         if answer.outcome != Outcome::Aborted {
             self.endpoint.record_reach(!answer.unreached, now, jitter);
             if answer.outcome != Outcome::Delivered && !refused {
-                settlement.log_mut().mark_backlog_end();
+                settlement.log.mark_backlog_end();
             }
         }
         let failing_for = self
             .endpoint
             .failing_for(now)
             .filter(|_| matches!(answer.outcome, Outcome::Failed(_)));
-        let cause = if settlement.settings().hold_when_gone && answer.status == Some(GONE) {
+        let cause = if settlement.settings.hold_when_gone && answer.status == Some(GONE) {
             Some(HeldBy::Gone)
         } else {
-            let limit = settlement.settings().hold_after_failing;
+            let limit = settlement.settings.hold_after_failing;
             failing_for
                 .zip(limit)
                 .filter(|(failing, limit)| failing >= limit)
@@ -155,7 +155,7 @@ impl Sending {
         };
         if cause.is_some() && self.endpoint.hold_reason().is_none() {
             self.endpoint.set_hold(cause);
-            settlement.pending_write_mut().write_cursor_now();
+            settlement.pending_write.write_cursor_now();
         }
     }
 
@@ -166,7 +166,7 @@ impl Sending {
         jitter: Jitter,
     ) {
         while let Some((id, _)) = settlement
-            .requests()
+            .requests
             .oldest()
             .filter(|(_, deadline)| *deadline <= now)
         {
@@ -194,18 +194,18 @@ impl Sending {
         now: Timestamp,
         jitter: Jitter,
     ) {
-        if let Some((id, _)) = settlement.requests_mut().remove_item(item.key()) {
+        if let Some((id, _)) = settlement.requests.remove_item(item.key()) {
             // The response may have caused the panic. The other events of the request are tried
             // again.
             self.abort_request(settlement, id, now, jitter);
         }
         if item.due.is_none()
-            && let Some(lane) = settlement.log_mut().lane_mut(item.lane)
+            && let Some(lane) = settlement.log.lane_mut(item.lane)
         {
             lane.note_in_flight(item.seq);
         }
         settlement
-            .queues_mut()
+            .queues
             .lane_queue_mut(item.lane)
             .drop_key(item.key());
         settlement.give_up(item, Reason::Quarantined, None, now);
@@ -217,10 +217,10 @@ impl Sending {
         request: Arc<OutgoingBatch>,
         now: Timestamp,
     ) {
-        if request.endpoint == settlement.settings().endpoint {
+        if request.endpoint == settlement.settings.endpoint {
             self.endpoint.record_success();
         }
-        settlement.late_mut().add_response(request);
+        settlement.late.add_response(request);
         late_responses::settle_responses(settlement, now);
     }
 
@@ -246,7 +246,7 @@ impl Sending {
         self.endpoint
             .record_connection_attempt(reached, now, jitter);
         if !reached {
-            settlement.log_mut().mark_backlog_end();
+            settlement.log.mark_backlog_end();
         }
     }
 }

@@ -55,12 +55,12 @@ impl Sending {
     ) -> Option<Timestamp> {
         let pace_opening = self
             .endpoint
-            .pace_opens(settlement.requests().count_open(), now);
+            .pace_opens(settlement.requests.count_open(), now);
         // Retries leave also while lanes are assigned.
-        let is_ready = !settlement.queues().live().ready_events().is_empty()
+        let is_ready = !settlement.queues.live().ready_events().is_empty()
             || settlement.is_any_ready() && !self.awaits_lane_assignment(settlement);
         let may_leave =
-            lacks_resources(settlement).is_none() && !settlement.pending_write().is_ahead();
+            lacks_resources(settlement).is_none() && !settlement.pending_write.is_ahead();
         pace_opening
             .filter(|_| is_ready && may_leave)
             .into_iter()
@@ -71,8 +71,8 @@ impl Sending {
 
     /// When there is something to send, if the endpoint may be called.
     fn next_send_if_open(&self, settlement: &Settlement, now: Timestamp) -> Option<Timestamp> {
-        let live = settlement.queues().live();
-        let waits = settlement.log().is_behind() || live.has_immediate_work();
+        let live = settlement.queues.live();
+        let waits = settlement.log.is_behind() || live.has_immediate_work();
         let work = if waits { Some(now) } else { live.first_due() };
         work.into_iter()
             .chain(self.wait_of_jobs(settlement, now))
@@ -97,9 +97,9 @@ impl Sending {
     /// wait for room.
     fn next_due_key(&self, settlement: &Settlement, now: Timestamp) -> Option<Timestamp> {
         let is_blocked = settlement.fetches_enough()
-            || settlement.pending_write().is_ahead()
+            || settlement.pending_write.is_ahead()
             || self.awaits_position();
-        let live = settlement.queues().live();
+        let live = settlement.queues.live();
         let expiry = live
             .first_idle_expiry()
             .filter(|_| !settlement.is_expiry_paused());

@@ -11,7 +11,7 @@ use crate::{
     outcome::Reason,
     record::{SeqSet, is_exempt},
 };
-use gridhook_event::{Event, Lane, Timestamp, Transformation};
+use gridhook_event::{Lane, Timestamp, Transformation};
 
 impl Settlement {
     /// Begins a request with these events, whose bodies have this size.
@@ -31,8 +31,8 @@ impl Settlement {
             return u32::MAX;
         };
         let held_back = self
-            .ordering
-            .as_ref()
+            .order
+            .get()
             .map_or(0, |ordering| ordering.count_waiting() as u64);
         let lease_count = self.totals.pending().saturating_sub(held_back);
         u32::try_from(u64::from(leases_max).saturating_sub(lease_count)).unwrap_or(u32::MAX)
@@ -76,25 +76,6 @@ impl Settlement {
             // Its time to live starts when a job sends it.
             (None, true) => false,
             (_, false) => self.settings.expiry_of(appended) <= now,
-        }
-    }
-
-    /// The events with what is delivered instead of them. Their size decides which of them are in a
-    /// request.
-    pub(in crate::subscription) fn transform_all(&self, events: Vec<Event>) -> Vec<Event> {
-        if self.settings.transform.is_none() {
-            return events;
-        }
-        events
-            .into_iter()
-            .map(|event| self.transform_event(event))
-            .collect()
-    }
-
-    pub(in crate::subscription) fn transform_event(&self, event: Event) -> Event {
-        match &self.settings.transform {
-            Some(program) => program.transform(event, self.settings.batch.schema),
-            None => event,
         }
     }
 

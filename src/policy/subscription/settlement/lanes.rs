@@ -26,7 +26,7 @@ impl Settlement {
         events: Vec<Event>,
     ) {
         let events = if is_sent(lane) {
-            self.transform_all(events)
+            self.settings.transform_events(events)
         } else {
             events
         };
@@ -58,7 +58,7 @@ impl Settlement {
             events_max,
             ..limits
         };
-        let (batch, aside) = match &self.ordering {
+        let (batch, aside) = match self.order.get() {
             Some(ordering) if is_own(name) => {
                 let is_crowded =
                     lane.ready() >= LANE_WAITING_MAX || lane.ready_bytes() >= WAITING_BYTES;
@@ -68,7 +68,7 @@ impl Settlement {
         };
         let skip_count = lane.drain_skipped(batch.len() + aside.len());
         self.count_skipped(name, skip_count, now);
-        if let Some(ordering) = &mut self.ordering {
+        if let Some(ordering) = self.order.get_mut() {
             for (ready, key) in batch.iter().filter_map(|ready| Some((ready, ready.order?))) {
                 ordering.mark_in_flight(ready.item.seq, key);
             }
@@ -121,7 +121,7 @@ impl Settlement {
 
     /// The only lane that may send if events have an order.
     pub(in crate::subscription) fn only_lane(&self) -> Option<Lane> {
-        self.ordering.as_ref()?;
+        self.order.get()?;
         self.log.oldest_lane()
     }
 
@@ -158,7 +158,7 @@ impl Settlement {
         // What cannot be cut off now is asked for again while the backlog is too large. Where
         // events have an order, first attempts wait until a cut is durable and given up, and for a
         // read. Cuts before that could delay them without end.
-        if self.ordering.is_some()
+        if self.order.is_enabled()
             && (self.pending_write.moves_events() || self.log.iter().any(delays_overflow))
         {
             return;
@@ -169,7 +169,7 @@ impl Settlement {
     /// Makes unread events the backlog, if they are so many. With an order by key, new events of a
     /// key follow those of the backlog.
     pub(in crate::subscription) fn split_off_backlog(&mut self) {
-        if self.ordering.is_none() {
+        if !self.order.is_enabled() {
             let least = u64::from(self.settings.backlog_min.max(1));
             self.log.split_off_backlog(least, &mut self.pending_write);
         }

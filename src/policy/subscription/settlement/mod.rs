@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::{
     SubscriptionSettings, blocking::BlockingEvent, excerpt::ExcerptCache, in_flight::InFlight,
-    jobs::Jobs, late_responses::LateResponses, locks::Locks, log::LogReading, ordering::Ordering,
+    jobs::Jobs, late_responses::LateResponses, locks::Locks, log::LogReading, ordering::KeyOrder,
     pending_write::PendingWrite, queues::SendQueues, totals::Totals,
 };
 use crate::{
@@ -37,18 +37,17 @@ pub(super) use self::attempts::{Attempt, group_by_result, is_too_large, runs_of}
 
 #[derive(Debug)]
 pub(super) struct Settlement {
-    settings: Arc<SubscriptionSettings>,
-    log: LogReading,
-    queues: SendQueues,
-    requests: InFlight,
-    /// Boxed: most subscriptions have none.
-    ordering: Option<Box<Ordering>>,
-    jobs: Jobs,
-    totals: Totals,
-    late: LateResponses,
-    locks: Locks,
+    pub(super) settings: Arc<SubscriptionSettings>,
+    pub(super) log: LogReading,
+    pub(super) queues: SendQueues,
+    pub(super) requests: InFlight,
+    pub(super) order: KeyOrder,
+    pub(super) jobs: Jobs,
+    pub(super) totals: Totals,
+    pub(super) late: LateResponses,
+    pub(super) locks: Locks,
     excerpts: ExcerptCache,
-    pending_write: PendingWrite,
+    pub(super) pending_write: PendingWrite,
     /// Whether expiry is suspended because the clock is not trusted.
     expiry_paused: bool,
 }
@@ -58,7 +57,7 @@ pub(super) struct Recovered {
     pub(super) log: LogReading,
     pub(super) queues: SendQueues,
     pub(super) requests: InFlight,
-    pub(super) ordering: Option<Box<Ordering>>,
+    pub(super) order: KeyOrder,
     pub(super) jobs: Jobs,
 }
 
@@ -69,7 +68,7 @@ impl Settlement {
             log,
             queues,
             requests,
-            ordering,
+            order,
             jobs,
         } = recovered;
         Self {
@@ -77,7 +76,7 @@ impl Settlement {
             log,
             queues,
             requests,
-            ordering,
+            order,
             jobs,
             totals: Totals::from_cursor(cursor),
             late: LateResponses::default(),
@@ -86,87 +85,6 @@ impl Settlement {
             pending_write: PendingWrite::from_filtered(&cursor.filtered_out),
             expiry_paused: false,
         }
-    }
-
-    pub(super) fn settings(&self) -> &SubscriptionSettings {
-        &self.settings
-    }
-
-    pub(super) fn log(&self) -> &LogReading {
-        &self.log
-    }
-
-    pub(super) fn log_mut(&mut self) -> &mut LogReading {
-        &mut self.log
-    }
-
-    pub(super) fn queues(&self) -> &SendQueues {
-        &self.queues
-    }
-
-    pub(super) fn queues_mut(&mut self) -> &mut SendQueues {
-        &mut self.queues
-    }
-
-    pub(super) fn requests(&self) -> &InFlight {
-        &self.requests
-    }
-
-    pub(super) fn requests_mut(&mut self) -> &mut InFlight {
-        &mut self.requests
-    }
-
-    /// Whether events have an order by key.
-    pub(super) fn is_ordered(&self) -> bool {
-        self.ordering.is_some()
-    }
-
-    pub(super) fn ordering(&self) -> Option<&Ordering> {
-        self.ordering.as_deref()
-    }
-
-    pub(super) fn ordering_mut(&mut self) -> Option<&mut Ordering> {
-        self.ordering.as_deref_mut()
-    }
-
-    pub(super) fn jobs(&self) -> &Jobs {
-        &self.jobs
-    }
-
-    pub(super) fn jobs_mut(&mut self) -> &mut Jobs {
-        &mut self.jobs
-    }
-
-    pub(super) fn totals_mut(&mut self) -> &mut Totals {
-        &mut self.totals
-    }
-
-    pub(super) fn late(&self) -> &LateResponses {
-        &self.late
-    }
-
-    pub(super) fn late_mut(&mut self) -> &mut LateResponses {
-        &mut self.late
-    }
-
-    pub(super) fn locks(&self) -> &Locks {
-        &self.locks
-    }
-
-    pub(super) fn locks_mut(&mut self) -> &mut Locks {
-        &mut self.locks
-    }
-
-    pub(super) fn pending_write(&self) -> &PendingWrite {
-        &self.pending_write
-    }
-
-    pub(super) fn pending_write_mut(&mut self) -> &mut PendingWrite {
-        &mut self.pending_write
-    }
-
-    pub(super) fn is_pulled(&self) -> bool {
-        self.settings.pull.is_some()
     }
 
     pub(super) fn is_expiry_paused(&self) -> bool {
@@ -182,8 +100,8 @@ impl Settlement {
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let in_flight = self.requests.iter_items().filter_map(|item| item.due);
         let blocking = self
-            .ordering
-            .as_ref()
+            .order
+            .get()
             .filter(|ordering| ordering.may_hold_back())
             .map(|_| BLOCKING);
         self.queues
@@ -209,7 +127,7 @@ impl Settlement {
     /// Notes that all changes are in the write in progress.
     pub(super) fn begin_write(&mut self) {
         self.queues.begin_write();
-        if let Some(ordering) = &mut self.ordering {
+        if let Some(ordering) = self.order.get_mut() {
             ordering.begin_write();
         }
         self.jobs.begin_write();
@@ -243,7 +161,7 @@ impl Settlement {
             return self.defer_event(
                 item,
                 BLOCKING,
-                last.filter(|_| !self.is_pulled()).unwrap_or(abort),
+                last.filter(|_| !self.settings.is_pulled()).unwrap_or(abort),
             );
         }
         self.end_given_up(item, reason, last, now);
@@ -356,7 +274,7 @@ impl Settlement {
 
     /// The outcome of an event that ends without an attempt.
     fn outcome_without_attempt(&self) -> LastOutcome {
-        if self.is_pulled() {
+        if self.settings.is_pulled() {
             LastOutcome::Delivering
         } else {
             LastOutcome::Probation
@@ -413,7 +331,7 @@ impl Settlement {
             tried,
             received: first_attempt,
         };
-        if let Some(ordering) = self.ordering.as_mut().filter(|_| due == BLOCKING) {
+        if let Some(ordering) = self.order.get_mut().filter(|_| due == BLOCKING) {
             let event = BlockingEvent {
                 lane,
                 appended: item.appended,
@@ -436,7 +354,7 @@ impl Settlement {
                 seq,
             });
         }
-        if !self.is_held_back(due) {
+        if !self.order.is_held_back(due) {
             self.queues
                 .lane_queue_mut(lane)
                 .window_mut()
@@ -446,8 +364,8 @@ impl Settlement {
 
     /// Takes a pending delivery out of the window of retries, if it is there.
     fn leave_window(&mut self, key: DueKey) {
-        // One that is held back is not.
-        if !self.is_held_back(key.due) {
+        // A delivery that is held back is not in the window.
+        if !self.order.is_held_back(key.due) {
             self.queues
                 .lane_queue_mut(key.lane)
                 .window_mut()

@@ -4,10 +4,8 @@ use super::Settlement;
 use crate::{
     Input, SendItem,
     batch::{LastAttempt, ReadyEvent},
-    order::OrderHash,
     outcome::{Outcome, Reason},
-    record::{BLOCKING, HELD_BACK},
-    retry_window::WindowEntry,
+    record::HELD_BACK,
     subscription::{
         lookup::Lookup,
         ordering::{Ordering, RecoveryInput},
@@ -16,22 +14,9 @@ use crate::{
 use gridhook_event::{Lane, Seq, Timestamp};
 
 impl Settlement {
-    pub(in crate::subscription) fn is_recovering(&self) -> bool {
-        self.ordering
-            .as_deref()
-            .is_some_and(Ordering::is_recovering)
-    }
-
-    /// The number of events that are held back.
-    pub(in crate::subscription) fn held_back(&self) -> usize {
-        self.ordering
-            .as_ref()
-            .map_or(0, |ordering| ordering.held_back())
-    }
-
     /// Takes an input, if it is for the recovery of the order.
     pub(in crate::subscription) fn recover_with(&mut self, input: Input) -> RecoveryInput {
-        match &mut self.ordering {
+        match self.order.get_mut() {
             Some(ordering) => ordering.recover_with(input, self.settings.order.as_deref()),
             None => RecoveryInput::Other(input),
         }
@@ -39,7 +24,7 @@ impl Settlement {
 
     /// Ends the recovery of the order once all is read and written.
     pub(in crate::subscription) fn finish_recovery(&mut self) {
-        if let Some(ordering) = &mut self.ordering {
+        if let Some(ordering) = self.order.get_mut() {
             ordering.finish_recovery(
                 &self.requests,
                 self.queues.live_mut(),
@@ -48,29 +33,9 @@ impl Settlement {
         }
     }
 
-    /// Whether this event blocks its order key.
-    pub(in crate::subscription) fn is_blocking(&self, seq: Seq) -> bool {
-        self.ordering
-            .as_ref()
-            .is_some_and(|ordering| ordering.blocking().contains_event(seq))
-    }
-
-    /// Whether this is the due time of an event that is held back or blocks its key.
-    pub(in crate::subscription) fn is_held_back(&self, due: Timestamp) -> bool {
-        self.ordering.is_some() && due >= BLOCKING
-    }
-
-    /// The order key of an event that has not ended. Events of jobs have none.
-    pub(in crate::subscription) fn order_key(&self, (lane, seq): (Lane, Seq)) -> Option<OrderHash> {
-        self.ordering
-            .as_ref()
-            .filter(|_| !lane.is_job())?
-            .key_of(seq)
-    }
-
     /// Holds back an event that left its lane.
     pub(in crate::subscription) fn set_aside(&mut self, ready: ReadyEvent, now: Timestamp) {
-        let (Some(ordering), Some(key)) = (&mut self.ordering, ready.order) else {
+        let (Some(ordering), Some(key)) = (self.order.get_mut(), ready.order) else {
             return;
         };
         let SendItem { lane, seq, .. } = ready.item;
@@ -84,7 +49,7 @@ impl Settlement {
 
     /// An event is to be tried again. Returns true if it is held back instead.
     pub(in crate::subscription) fn is_behind_in_order(&mut self, (lane, seq): (Lane, Seq)) -> bool {
-        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else {
+        let Some(ordering) = self.order.get_mut().filter(|_| !lane.is_job()) else {
             return false;
         };
         // Events behind it in its lane can be set aside now.
@@ -94,7 +59,7 @@ impl Settlement {
 
     /// An event of a published lane has ended.
     pub(in crate::subscription) fn end_of_turn(&mut self, (lane, seq): (Lane, Seq)) {
-        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else {
+        let Some(ordering) = self.order.get_mut().filter(|_| !lane.is_job()) else {
             return;
         };
         if self.requests.is_detached(seq) {
@@ -109,14 +74,14 @@ impl Settlement {
     /// The same for an event that is given up by the next write.
     pub(in crate::subscription) fn end_of_turn_with_write(&mut self, (lane, seq): (Lane, Seq)) {
         let ends = |_: &&mut Ordering| !lane.is_job() && !self.requests.is_detached(seq);
-        if let Some(ordering) = self.ordering.as_deref_mut().filter(ends) {
+        if let Some(ordering) = self.order.get_mut().filter(ends) {
             ordering.end_with_write(seq);
         }
     }
 
     /// The write in progress is durable.
     pub(in crate::subscription) fn release_durable(&mut self) {
-        let Some(ordering) = &mut self.ordering else {
+        let Some(ordering) = self.order.get_mut() else {
             return;
         };
         if ordering.frees_keys() {
@@ -137,34 +102,18 @@ impl Settlement {
             _ => true,
         };
         let is_enabled = self
-            .ordering
-            .as_ref()
+            .order
+            .get()
             .is_some_and(|ordering| ordering.blocking().is_enabled());
-        may_block && is_enabled && self.order_key(item.key()).is_some()
+        may_block && is_enabled && self.order.key_of(item.key()).is_some()
     }
 
     /// Parts of the log are given up by the next write. Where events have an order, later ones wait
     /// for that write: an incarnation that does not find it would send the earlier ones after them.
     pub(in crate::subscription) fn order_behind_write(&mut self) {
-        if self.ordering.is_some() {
+        if self.order.is_enabled() {
             self.pending_write.move_events();
         }
-    }
-
-    /// The due time of a delivery that the order holds back.
-    pub(in crate::subscription) fn due_in_order(
-        &self,
-        (lane, seq): (Lane, Seq),
-    ) -> Option<Timestamp> {
-        self.ordering
-            .as_ref()
-            .filter(|_| !lane.is_job())?
-            .due_of(seq)
-    }
-
-    /// What the window knows about a delivery.
-    pub(in crate::subscription) fn find_in_window(&mut self, key: (Lane, Seq)) -> WindowEntry {
-        self.queues.lane_queue_mut(key.0).window().find_pending(key)
     }
 
     /// Whether the disk is asked about pending deliveries, or is to be.
