@@ -422,7 +422,7 @@ fn input_that_is_not_json_is_reported_with_its_position() {
     );
     expect![
         "1: gridhook: standard input: event 2: EOF while parsing a value at line 3 column 0; \
-         allowed is a JSON array, a JSON object, or one object after another (1 event published \
+         expected a JSON array, a JSON object, or one object after another (1 event published \
          before)"
     ]
     .assert_eq(&summary(&output, at));
@@ -457,7 +457,7 @@ fn serve_refuses_settings_that_cannot_be_used() {
     check(
         &["serve", "--listen", "here"],
         expect![[
-            r#"gridhook: flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#
+            r#"gridhook: flag --listen: server.listen is "here"; expected an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#
         ]],
     );
     check(
@@ -515,7 +515,7 @@ fn settings_are_checked_without_a_start() {
     );
     let (code, text, reported) = check(&["--listen", "here"]);
     assert_eq!((code, text.as_str()), (Some(2), ""));
-    expect![[r#"gridhook: flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]].assert_eq(&reported);
+    expect![[r#"gridhook: flag --listen: server.listen is "here"; expected an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]].assert_eq(&reported);
 }
 
 fn cut(input: &str, events: usize, bytes: usize) -> String {
@@ -564,13 +564,13 @@ fn input_is_cut_into_batches_byte_for_byte() {
     expect![""].assert_eq(&cut("[]", 1, 1));
     expect![[r#"
         1×[{"a":1}]
-        event 2: an event must be a JSON object at line 1 column 12; allowed is a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("[{\"a\":1}, 5]", 9, 99));
+        event 2: an event must be a JSON object at line 1 column 12; expected a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("[{\"a\":1}, 5]", 9, 99));
     expect![[r#"
         1×[{"a":1}]
-        event 2: trailing characters at line 1 column 11; allowed is a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("[{\"a\":1}] {\"b\":2}", 9, 99));
+        event 2: trailing characters at line 1 column 11; expected a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("[{\"a\":1}] {\"b\":2}", 9, 99));
     expect![[r#"
         1×[{"a":1}]
-        event 2: expected ident at line 2 column 2; allowed is a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("{\"a\":1}\nnonsense", 9, 99));
+        event 2: expected ident at line 2 column 2; expected a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("{\"a\":1}\nnonsense", 9, 99));
 }
 
 #[test]

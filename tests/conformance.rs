@@ -28,12 +28,12 @@ type SchemaCases = (String, Value, Vec<(Value, bool)>);
 /// met.
 const REFUSED_SCHEMAS: [(&str, &str, usize); 5] = [
     (
-        "allowed is $ref with a JSON pointer",
+        "expected $ref with a JSON pointer",
         "anchors and dynamic references, whose expansion is not bounded before use",
         23,
     ),
     (
-        "allowed is $id at the top",
+        "expected $id at the top",
         "schemas inside with an address of their own",
         11,
     ),
@@ -43,7 +43,7 @@ const REFUSED_SCHEMAS: [(&str, &str, usize); 5] = [
         25,
     ),
     (
-        "allowed are schemas without recursion",
+        "expected schemas without recursion",
         "the work for an event is bounded",
         2,
     ),

@@ -471,7 +471,7 @@ fn commands_use_the_server_of_their_environment() {
     assert!(!is_well && text.contains("http://127.0.0.1:9/"), "{text}");
     let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", "8080")]);
     assert!(
-        !is_well && text.contains("GRIDHOOK_SERVER__LISTEN is \"8080\"; allowed is an IP address"),
+        !is_well && text.contains("GRIDHOOK_SERVER__LISTEN is \"8080\"; expected an IP address"),
         "{text}"
     );
 }
@@ -641,7 +641,7 @@ fn a_private_certificate_authority_is_trusted_by_ca_file() {
         &at.replace("https", "http"),
     ]));
     expect![
-        "gridhook: server.key has no usable certificate: it contains none; allowed is a PEM file"
+        "gridhook: server.key has no usable certificate: it contains none; expected a PEM file"
     ]
     .assert_eq(&printed(&[
         "health",

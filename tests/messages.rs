@@ -76,21 +76,21 @@ fn local_errors_say_what_to_do() {
     check(
         "topics list --server localhost:8080",
         expect![
-            "error: invalid value 'localhost:8080' for '--server <URL>': allowed is a URL that \
+            "error: invalid value 'localhost:8080' for '--server <URL>': expected a URL that \
              begins with http:// or https://, such as http://localhost:8080"
         ],
     );
     check(
         "topics list --server ftp://localhost",
         expect![
-            "error: invalid value 'ftp://localhost' for '--server <URL>': allowed is a URL that \
+            "error: invalid value 'ftp://localhost' for '--server <URL>': expected a URL that \
              begins with http:// or https://, such as http://localhost"
         ],
     );
     check(
         "topics list --server http://me:secret@localhost",
         expect![
-            "error: invalid value 'http://me:secret@localhost' for '--server <URL>': allowed is a \
+            "error: invalid value 'http://me:secret@localhost' for '--server <URL>': expected a \
              URL that begins with http:// or https://, such as http://127.0.0.1:8080, without \
              user, query or fragment"
         ],
@@ -98,16 +98,16 @@ fn local_errors_say_what_to_do() {
     check(
         "GRIDHOOK_SERVER=localhost:8080 topics list",
         expect![[
-            r#"gridhook: environment variable GRIDHOOK_SERVER is "localhost:8080"; allowed is a URL that begins with http:// or https://, such as http://localhost:8080"#
+            r#"gridhook: environment variable GRIDHOOK_SERVER is "localhost:8080"; expected a URL that begins with http:// or https://, such as http://localhost:8080"#
         ]],
     );
     check(
         "topics list --token-file two.token",
-        expect!["gridhook: two.token has 2 lines; allowed is one line of visible ASCII characters"],
+        expect!["gridhook: two.token has 2 lines; expected one line of visible ASCII characters"],
     );
     check(
         "topics list --token-file empty.token",
-        expect!["gridhook: empty.token is empty; allowed is one line of visible ASCII characters"],
+        expect!["gridhook: empty.token is empty; expected one line of visible ASCII characters"],
     );
     check(
         "topics list --token-file spaces.token",
@@ -124,7 +124,7 @@ fn local_errors_say_what_to_do() {
         "GRIDHOOK_TOKEN=ümlaut topics list",
         expect![
             "gridhook: environment variable GRIDHOOK_TOKEN has a space or a character that is not \
-             visible ASCII; allowed is one line of visible ASCII characters"
+             visible ASCII; expected one line of visible ASCII characters"
         ],
     );
     check(
@@ -146,7 +146,7 @@ fn local_errors_say_what_to_do() {
     check(
         "topics list --token-file token --ca-file list.json",
         expect![
-            "gridhook: list.json has no usable certificate: it contains none; allowed is a PEM file"
+            "gridhook: list.json has no usable certificate: it contains none; expected a PEM file"
         ],
     );
     check(
@@ -175,69 +175,69 @@ fn local_errors_say_what_to_do() {
     check(
         "subscriptions create orders billing --endpoint https://a --time-to-live 30",
         expect![
-            "error: invalid value '30' for '--time-to-live <DURATION>': allowed are whole minutes, \
+            "error: invalid value '30' for '--time-to-live <DURATION>': expected whole minutes, \
              such as 90m or 24h"
         ],
     );
     check(
         "subscriptions create orders billing --endpoint https://a --response-timeout 5",
         expect![
-            "error: invalid value '5' for '--response-timeout <DURATION>': allowed are whole \
+            "error: invalid value '5' for '--response-timeout <DURATION>': expected whole \
              seconds, such as 60s or 5m"
         ],
     );
     check(
         "subscriptions create orders billing --endpoint https://a --max-attempts many",
         expect![
-            "error: invalid value 'many' for '--max-attempts <N>': allowed is a whole number of 1 \
+            "error: invalid value 'many' for '--max-attempts <N>': expected a whole number of 1 \
              or more"
         ],
     );
     check(
         "topics create orders --duplicate-window 10",
         expect![
-            "error: invalid value '10' for '--duplicate-window <DURATION>': allowed are off and a \
+            "error: invalid value '10' for '--duplicate-window <DURATION>': expected off and a \
              duration in whole seconds, such as 10m or PT10M"
         ],
     );
     check(
         "top --limit 0",
         expect![
-            "error: invalid value '0' for '--limit <N>': allowed is a whole number from 1 to 500"
+            "error: invalid value '0' for '--limit <N>': expected a whole number from 1 to 500"
         ],
     );
     check(
         "health --wait 5",
         expect![
-            "error: invalid value '5' for '--wait <DURATION>': allowed is a duration such as \
+            "error: invalid value '5' for '--wait <DURATION>': expected a duration such as \
              500ms, 30s, 90m or PT90M"
         ],
     );
     check(
         "listen --listen here",
         expect![
-            "error: invalid value 'here' for '--listen <ADDR>': allowed is an IP address and a \
+            "error: invalid value 'here' for '--listen <ADDR>': expected an IP address and a \
              port, such as 127.0.0.1:9090 or [::1]:9090"
         ],
     );
     check(
         "publish orders --batch-bytes much",
         expect![
-            "error: invalid value 'much' for '--batch-bytes <SIZE>': allowed is a size of 1 B or \
+            "error: invalid value 'much' for '--batch-bytes <SIZE>': expected a size of 1 B or \
              more, such as 512 KiB or 1 MiB"
         ],
     );
     check(
         "publish orders --batch-bytes 0B",
         expect![
-            "error: invalid value '0B' for '--batch-bytes <SIZE>': allowed is a size of 1 B or \
+            "error: invalid value '0B' for '--batch-bytes <SIZE>': expected a size of 1 B or \
              more, such as 512 KiB or 1 MiB"
         ],
     );
     check(
         "tokens create shop --role publish,owner",
         expect![
-            "error: invalid value 'owner' for '--role <ROLE>': allowed are publish, consume, \
+            "error: invalid value 'owner' for '--role <ROLE>': expected publish, consume, \
              portal, read, operate, admin"
         ],
     );
@@ -258,21 +258,21 @@ fn local_errors_say_what_to_do() {
     check(
         "chaos --drop-responses 2",
         expect![
-            "error: invalid value '2' for '--drop-responses <RATE>': allowed is a number from 0 to \
+            "error: invalid value '2' for '--drop-responses <RATE>': expected a number from 0 to \
              1"
         ],
     );
     check(
         "chaos --publish-to localhost:8080",
         expect![
-            "error: invalid value 'localhost:8080' for '--publish-to <URL>': allowed is a URL that \
+            "error: invalid value 'localhost:8080' for '--publish-to <URL>': expected a URL that \
              begins with http:// or https://, such as http://localhost:8080"
         ],
     );
     check(
         "replay start orders billing --all --rate 0",
         expect![
-            "error: invalid value '0' for '--rate <EVENTS>': allowed is a number above 0, such as \
+            "error: invalid value '0' for '--rate <EVENTS>': expected a number above 0, such as \
              50 or 0.5"
         ],
     );
@@ -302,7 +302,7 @@ fn local_errors_say_what_to_do() {
     check(
         "subscriptions create orders billing --endpoint https://a --expires never",
         expect![
-            "error: invalid value 'never' for '--expires <TIME>': allowed is a time such as \
+            "error: invalid value 'never' for '--expires <TIME>': expected a time such as \
              2026-01-31T12:00:00Z, a day such as 2026-01-31, or a duration from now such as 90m or \
              7d"
         ],
@@ -310,7 +310,7 @@ fn local_errors_say_what_to_do() {
     check(
         "ledger orders billing --from yesterday",
         expect![
-            "error: invalid value 'yesterday' for '--from <TIME>': allowed is a time such as \
+            "error: invalid value 'yesterday' for '--from <TIME>': expected a time such as \
              2026-01-31T12:00:00Z, a day such as 2026-01-31, or an age such as 90m or 7d"
         ],
     );
@@ -345,13 +345,13 @@ fn local_errors_say_what_to_do() {
     check(
         "publish namespaces/plant --key-file token",
         expect![
-            "gridhook: cannot publish to namespaces/plant; allowed is a topic, a domain or a topic \
+            "gridhook: cannot publish to namespaces/plant; expected a topic, a domain or a topic \
              of a namespace"
         ],
     );
     check(
         "publish orders --key-file two.token",
-        expect!["gridhook: two.token has 2 lines; allowed is one line of visible ASCII characters"],
+        expect!["gridhook: two.token has 2 lines; expected one line of visible ASCII characters"],
     );
     check(
         "help topcis",
@@ -427,7 +427,7 @@ fn local_errors_say_what_to_do() {
     );
     check(
         "topics create orders --body list.json",
-        expect!["gridhook: list.json is not a JSON object; allowed is one JSON object"],
+        expect!["gridhook: list.json is not a JSON object; expected one JSON object"],
     );
     check(
         "topics create orders --body topics.yaml",
@@ -507,7 +507,7 @@ fn server_errors_say_what_to_do() {
     check(
         "dead-letters list orders billing --stage nowhere",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: stage is "nowhere"; allowed are waiting and written."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: stage is "nowhere"; expected waiting or written."#
         ]],
     );
     check(
@@ -533,7 +533,7 @@ fn server_errors_say_what_to_do() {
         expect![
             "gridhook: the server responded 400 Bad Request: InvalidRequest: \
              properties.destination.properties.endpointUrl has no http:// or https:// at its \
-             beginning; allowed is an absolute http or https URL."
+             beginning; expected an absolute http or https URL."
         ],
     );
     check(
@@ -589,7 +589,7 @@ fn server_errors_say_what_to_do() {
         "backup",
         expect![
             "gridhook: the server responded 400 Bad Request: InvalidRequest: folder is missing; \
-             allowed is a folder, or none if backup.store.url is set."
+             expected a folder, or none if backup.store.url is set."
         ],
     );
     check(
@@ -606,7 +606,7 @@ fn server_errors_say_what_to_do() {
     check(
         "topics create or.ders",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; allowed are 3 to 50 letters (a to z), digits and hyphens."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; expected 3 to 50 letters (a to z), digits and hyphens."#
         ]],
     );
     let top = operator(

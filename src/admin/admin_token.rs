@@ -75,7 +75,7 @@ impl AdminToken {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the admin token is empty or has a character that no header can carry; allowed are \
+                "the admin token is empty or has a character that no header can carry; expected \
                  visible ASCII characters without spaces",
             ));
         }

@@ -58,7 +58,7 @@ fn parse_selection(
     all: bool,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
     if !all && keys.is_none() && filter.is_none_or(is_empty_filter) {
-        let problem = "selects no dead letters; allowed are \"keys\", a \"filter\" with stage, \
+        let problem = "selects no dead letters; expected \"keys\", a \"filter\" with stage, \
             from, to, reason or id, or \"all\": true";
         return refuse_value("the body", problem);
     }
@@ -93,7 +93,7 @@ fn parse_cursor<T: FromStr>(
     let Some(given) = given else { return Ok(start) };
     given.parse().map_err(|_| {
         let problem = format!(
-            "is \"{}\"; allowed is the value of a response",
+            "is \"{}\"; expected the value of a response",
             given.escape_debug()
         );
         InvalidRequest::new(target, problem)
@@ -128,7 +128,7 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> AdminR
             "api-version" => {}
             other => {
                 let problem = format!(
-                    "has '{other}'; allowed are stage, from, to, reason, id, $top and $skipToken"
+                    "has '{other}'; expected stage, from, to, reason, id, $top and $skipToken"
                 );
                 return refuse_value("the query", problem);
             }
@@ -299,7 +299,7 @@ fn parse_rate(asked: f64) -> Result<Rate, InvalidRequest> {
     }
     refuse_value(
         "rate",
-        format!("is {asked}; allowed are 0.001 to 1000000 events a second"),
+        format!("is {asked}; expected 0.001 to 1000000 events a second"),
     )
 }
 

@@ -58,7 +58,7 @@ pub(super) async fn show_request(call: Call<'_>, path: &TopicPath, name: &str) -
     if first < Seq::FIRST || end <= first {
         return refuse_value(
             "to",
-            "is before `from`; allowed is a range of sequence numbers",
+            "is before `from`; expected a range of sequence numbers",
         );
     }
     let topic = find_topic(call.control, path)?;

@@ -90,12 +90,8 @@ pub(super) async fn list_events(call: Call<'_>, path: &TopicPath) -> AdminResult
 }
 
 fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
-    let wrong = |_| {
-        InvalidRequest::new(
-            name,
-            format!("is \"{given}\"; allowed is a sequence number"),
-        )
-    };
+    let wrong =
+        |_| InvalidRequest::new(name, format!("is \"{given}\"; expected a sequence number"));
     given.parse().map(Seq).map_err(wrong)
 }
 
@@ -107,7 +103,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> AdminResult {
     if topic.record().is_spread() && !call.request.extensions().contains::<OneOfShards>() {
         let last = call.control.shard_count() - 1;
         let problem = format!(
-            "is missing; allowed is 0 to {last}, because each shard of this topic has sequences of \
+            "is missing; expected 0 to {last}, because each shard of this topic has sequences of \
              its own"
         );
         return refuse_value("shard", problem);

@@ -231,14 +231,14 @@ pub(super) fn event_selector(query: &str) -> AdminResult<EventSelector> {
     for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
         match key.as_ref() {
             "id" if value.is_empty() => {
-                return refuse_value("id", "is empty; allowed is the id of an event");
+                return refuse_value("id", "is empty; expected the id of an event");
             }
             "id" => selectors.push(EventSelector::Id(value.into_owned())),
             "sequence" => {
                 let allowed = || {
                     InvalidRequest::new(
                         "sequence",
-                        format!("is '{value}'; allowed is a number of 1 or more"),
+                        format!("is '{value}'; expected a number of 1 or more"),
                     )
                 };
                 let seq = value
@@ -251,7 +251,7 @@ pub(super) fn event_selector(query: &str) -> AdminResult<EventSelector> {
             // Azure's clients send it with every request.
             "api-version" => {}
             other => {
-                let problem = format!("has '{other}'; allowed are id and sequence");
+                let problem = format!("has '{other}'; expected id or sequence");
                 return refuse_value("the query", problem);
             }
         }
@@ -260,7 +260,7 @@ pub(super) fn event_selector(query: &str) -> AdminResult<EventSelector> {
         Ok([wanted]) => Ok(wanted),
         Err(_) => refuse_value(
             "the query",
-            "must name one event; allowed is id=EVENT_ID or sequence=N",
+            "must name one event; expected id=EVENT_ID or sequence=N",
         ),
     }
 }

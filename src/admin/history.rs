@@ -429,7 +429,7 @@ fn parse_scope(
         return match domain_topic {
             None => Ok(Scope::Topic(partition)),
             Some(_) => {
-                let why = "is a domain topic, which has no history of its own; allowed are topics \
+                let why = "is a domain topic, which has no history of its own; expected topics \
                     and domains";
                 refuse_value("topic", why)
             }

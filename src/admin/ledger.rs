@@ -105,7 +105,7 @@ fn instant_of(token: &[u8]) -> Result<Timestamp, InvalidRequest> {
     let refused = |_| {
         InvalidRequest::new(
             "continue",
-            "is invalid; allowed is `continue` of the previous response",
+            "is invalid; expected `continue` of the previous response",
         )
     };
     token
@@ -145,7 +145,7 @@ impl LedgerRequest {
                         "oldest" => LedgerOrder::Oldest,
                         "newest" => LedgerOrder::Newest,
                         other => {
-                            let problem = format!("is '{other}'; allowed are oldest and newest");
+                            let problem = format!("is '{other}'; expected oldest or newest");
                             return refuse_value("order", problem);
                         }
                     };
@@ -154,7 +154,7 @@ impl LedgerRequest {
                 "api-version" => {}
                 other => {
                     let problem = format!(
-                        "has '{other}'; allowed are from, to, outcome, order, top and continue"
+                        "has '{other}'; expected from, to, outcome, order, top and continue"
                     );
                     return refuse_value("the query", problem);
                 }

@@ -14,7 +14,7 @@ pub(super) fn read<T: DeserializeOwned>(query: &str, allowed: &str) -> Result<T,
         .map_err(|error| {
             InvalidRequest::new(
                 "the query",
-                format!("cannot be read: {error}; allowed are {allowed}"),
+                format!("cannot be read: {error}; expected {allowed}"),
             )
         })
 }
@@ -39,7 +39,7 @@ pub(super) fn parse_number(
             let max = allowed.end();
             InvalidRequest::new(
                 name,
-                format!("is \"{given}\"; allowed are {min} to {max} {items}"),
+                format!("is \"{given}\"; expected {min} to {max} {items}"),
             )
         })
 }
@@ -49,6 +49,6 @@ pub(super) fn parse_flag(name: &str, given: &str) -> Result<bool, InvalidRequest
     match given.to_ascii_lowercase().as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => refuse_value(name, format!("is \"{given}\"; allowed are true and false")),
+        _ => refuse_value(name, format!("is \"{given}\"; expected true or false")),
     }
 }

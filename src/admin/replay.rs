@@ -32,7 +32,7 @@ pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequ
     let point = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
         (Some(_), Some(_)) => refuse_value(
             time.0,
-            format!("and {} are both given; allowed is one of them", seq.0),
+            format!("and {} are both given; expected one of them", seq.0),
         ),
         (Some(given), None) => Ok(Some(ReplayPoint::Since(parse_instant(time.0, given)?))),
         (None, seq) => Ok(seq.map(ReplayPoint::At)),
@@ -59,7 +59,7 @@ pub(crate) fn replay_rate(body: &ReplayBody) -> Result<Option<Rate>, InvalidRequ
         }
         refuse_value(
             "eventsPerSecond",
-            format!("is {given}; allowed is 0.001 to {RATE_MAX}"),
+            format!("is {given}; expected 0.001 to {RATE_MAX}"),
         )
     };
     body.events_per_second.map(check).transpose()

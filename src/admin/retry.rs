@@ -70,7 +70,7 @@ pub(super) async fn retry_deliveries(call: Call<'_>, path: &TopicPath, name: &st
         }
         _ => {
             let problem = format!(
-                "is not a selection; allowed is either \"all\": true, with or without \"after\", \
+                "is not a selection; expected either \"all\": true, with or without \"after\", \
                  or 1 to {DELIVERIES_MAX} \"sequences\""
             );
             return refuse_value("the body", problem);
@@ -134,7 +134,7 @@ fn parse_position(text: &str) -> Result<(DueKey, Timestamp), InvalidRequest> {
         InvalidRequest::new(
             "after",
             format!(
-                "is \"{}\"; allowed is `next` of a response",
+                "is \"{}\"; expected `next` of a response",
                 text.escape_debug()
             ),
         )

@@ -25,7 +25,7 @@ pub(super) async fn find_resources(
     control: web::Data<Control>,
 ) -> AdminResult {
     let SearchQuery { id } = query::read(request.query_string(), "id")?;
-    let missing = || InvalidRequest::new("id", "is missing; allowed is the id of an event");
+    let missing = || InvalidRequest::new("id", "is missing; expected the id of an event");
     let id = id.filter(|id| !id.is_empty()).ok_or_else(missing)?;
     let mut report = Search::default();
     let mut left = LOOKUPS_MAX;

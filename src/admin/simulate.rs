@@ -78,7 +78,7 @@ fn build_plan(
         InvalidRequest::new(
             "edition",
             format!(
-                "is \"{}\"; allowed are {}",
+                "is \"{}\"; expected {}",
                 name.escape_debug(),
                 known.join(", ")
             ),
@@ -100,7 +100,7 @@ fn build_plan(
     let least = SimulationPlan::subscriptions_min(&shares);
     if least > SUBSCRIPTIONS_MAX {
         let problem = format!(
-            "need {least} event subscriptions for their shares; allowed are {SUBSCRIPTIONS_MAX}"
+            "need {least} event subscriptions for their shares; expected at most {SUBSCRIPTIONS_MAX}"
         );
         return refuse_value("models", problem);
     }
@@ -128,7 +128,7 @@ fn check_range<T: PartialOrd + Display>(
         return Ok(value);
     }
     let problem = format!(
-        "is {value}; allowed is a number from {} to {}",
+        "is {value}; expected a number from {} to {}",
         allowed.start(),
         allowed.end()
     );

@@ -117,7 +117,7 @@ fn backup_refusal(error: backup::BackupError) -> AdminError {
         backup::BackupError::Busy => AdminError::Conflict(error.to_string()),
         backup::BackupError::NoDestination => InvalidRequest::new(
             "folder",
-            "is missing; allowed is a folder, or none if backup.store.url is set",
+            "is missing; expected a folder, or none if backup.store.url is set",
         )
         .into(),
         backup::BackupError::Target { .. } | backup::BackupError::Io { .. } => {

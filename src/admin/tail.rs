@@ -278,7 +278,7 @@ impl TailQuery {
                     let problem = || {
                         InvalidRequest::new(
                             "status",
-                            format!("is \"{value}\"; allowed is a status such as 503"),
+                            format!("is \"{value}\"; expected a status such as 503"),
                         )
                     };
                     query.status = Some(value.parse().map_err(|_| problem())?);
@@ -286,10 +286,7 @@ impl TailQuery {
                 other => {
                     let allowed =
                         "events, outcomes, data, topic, subscription, type, outcome and status";
-                    return refuse_value(
-                        "the query",
-                        format!("has '{other}'; allowed are {allowed}"),
-                    );
+                    return refuse_value("the query", format!("has '{other}'; expected {allowed}"));
                 }
             }
         }
@@ -374,6 +371,6 @@ pub(super) fn topic_of(
 fn not_a_topic(id: &str) -> InvalidRequest {
     InvalidRequest::new(
         "topic",
-        format!("is \"{id}\"; allowed is the resource id of a topic, a domain or a domain topic"),
+        format!("is \"{id}\"; expected the resource id of a topic, a domain or a domain topic"),
     )
 }

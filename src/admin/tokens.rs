@@ -130,9 +130,8 @@ pub(super) async fn revoke_token(
 fn checked_name(name: &str) -> Result<String, InvalidRequest> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if name.is_empty() || name.len() > NAME_CHARS || !name.bytes().all(is_allowed) {
-        let problem = format!(
-            "is \"{name}\"; allowed are 1 to {NAME_CHARS} letters, digits, '.', '_' and '-'"
-        );
+        let problem =
+            format!("is \"{name}\"; expected 1 to {NAME_CHARS} letters, digits, '.', '_' and '-'");
         return refuse_value("name", problem);
     }
     if RESERVED
@@ -141,7 +140,7 @@ fn checked_name(name: &str) -> Result<String, InvalidRequest> {
     {
         return refuse_value(
             "name",
-            format!("is \"{name}\", which is reserved; allowed is another name"),
+            format!("is \"{name}\", which is reserved; expected another name"),
         );
     }
     Ok(name.to_owned())
@@ -158,7 +157,7 @@ fn parse_roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
         }
     }
     if roles.is_empty() {
-        let problem = "is empty; allowed are publish, consume, portal, read, operate and admin, at \
+        let problem = "is empty; expected publish, consume, portal, read, operate and admin, at \
             least one of them";
         return refuse_value("roles", problem);
     }
@@ -168,8 +167,9 @@ fn parse_roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
 fn parse_scopes(given: &[String]) -> Result<Vec<Scope>, InvalidRequest> {
     let invalid = |problem: String| InvalidRequest::new("scopes", problem);
     if given.len() > SCOPES_MAX || given.iter().any(|scope| scope.len() > SCOPE_CHARS) {
-        let problem =
-            format!("has too much; allowed are {SCOPES_MAX} scopes of {SCOPE_CHARS} characters");
+        let problem = format!(
+            "has too much; expected at most {SCOPES_MAX} scopes of {SCOPE_CHARS} characters"
+        );
         return Err(invalid(problem));
     }
     given
@@ -188,7 +188,7 @@ fn parse_expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest
         return Ok(expires);
     }
     let problem =
-        format!("is {expires}, which is not in the future (it is {now}); allowed is a later time");
+        format!("is {expires}, which is not in the future (it is {now}); expected a later time");
     refuse_value("expires", problem)
 }
 
@@ -199,7 +199,7 @@ fn check_portal(
     lifetime: Option<Duration>,
 ) -> Result<(), InvalidRequest> {
     if roles.len() > 1 {
-        return refuse_value("roles", "has portal and others; allowed is portal alone");
+        return refuse_value("roles", "has portal and others; expected portal alone");
     }
     if scopes.is_empty() {
         return refuse_value(

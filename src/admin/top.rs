@@ -180,7 +180,7 @@ pub(super) async fn get_top(request: HttpRequest, control: web::Data<Control>) -
         (top, skip) = (top + skip, 0);
         if top > merge::LINES_MAX {
             let problem = format!(
-                "is too large; allowed is a page within the first {} lines of a cluster",
+                "is too large; expected a page within the first {} lines of a cluster",
                 merge::LINES_MAX
             );
             return refuse_value("skip", problem);

@@ -290,7 +290,7 @@ impl<M: std::str::FromStr> Paging<M> {
                     let refused = |_| {
                         InvalidRequest::new(
                             "continue",
-                            "is invalid; allowed is `continue` of the previous response",
+                            "is invalid; expected `continue` of the previous response",
                         )
                     };
                     from = Some(value.parse().map_err(refused)?);
@@ -299,7 +299,7 @@ impl<M: std::str::FromStr> Paging<M> {
                     let refused = || {
                         InvalidRequest::new(
                             "top",
-                            format!("is '{value}'; allowed is a number from 1 to {TOP_MAX}"),
+                            format!("is '{value}'; expected a number from 1 to {TOP_MAX}"),
                         )
                     };
                     top = value

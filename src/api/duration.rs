@@ -13,7 +13,7 @@ impl InvalidDuration {
     pub fn new(given: &str, problem: &str, examples: &str) -> Self {
         let given = given.escape_debug();
         Self(format!(
-            "is \"{given}\"; allowed is a duration {problem}, such as {examples}"
+            "is \"{given}\"; expected a duration {problem}, such as {examples}"
         ))
     }
 }

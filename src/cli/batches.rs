@@ -47,7 +47,7 @@ pub struct Batch {
 pub enum BatchesError {
     /// The input is not valid.
     #[error(
-        "event {event}: {error}; allowed is a JSON array, a JSON object, or one object after \
+        "event {event}: {error}; expected a JSON array, a JSON object, or one object after \
          another"
     )]
     Json {

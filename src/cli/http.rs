@@ -45,9 +45,7 @@ pub(super) fn build_client(ca_file: Option<&Path>) -> Result<Client, ClientError
             CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
         let certificates = found.map_err(|error| unusable(error.to_string()))?;
         if certificates.is_empty() {
-            return Err(unusable(
-                "it contains none; allowed is a PEM file".to_owned(),
-            ));
+            return Err(unusable("it contains none; expected a PEM file".to_owned()));
         }
         for certificate in certificates {
             roots

@@ -78,7 +78,7 @@ pub enum ReseedError {
     #[error("the store of shard {0} has applied nothing; put that of another node into its place")]
     Empty(usize),
     /// The stores are of several clusters.
-    #[error("the stores are of several clusters: {}; allowed are those of one", .0.join(", "))]
+    #[error("the stores are of several clusters: {}; expected those of one", .0.join(", "))]
     Mixed(Vec<String>),
     /// Not confirmed.
     #[error(transparent)]

@@ -186,7 +186,7 @@ impl Simulate {
 fn unknown_edition(policy: &Policy, name: &str) -> SimulateError {
     let names: Vec<_> = policy.editions.names().collect();
     let what = format!(
-        "there is no edition {name:?}; allowed are {}, or a TOML file",
+        "there is no edition {name:?}; expected {}, or a TOML file",
         names.join(", ")
     );
     SimulateError::Flag {
@@ -204,7 +204,7 @@ fn check_range<T: PartialOrd + Display>(
         return Ok(value);
     }
     let what = format!(
-        "the value is {value}; allowed is a number from {} to {}",
+        "the value is {value}; expected a number from {} to {}",
         allowed.start(),
         allowed.end()
     );

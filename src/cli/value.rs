@@ -15,54 +15,54 @@ use gridhook_api::token::TokenRole;
 /// What a flag allows; clap writes the flag and its value before it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ValueError {
-    #[error("allowed is a whole number from {0} to {1}")]
+    #[error("expected a whole number from {0} to {1}")]
     WholeNumber(u64, u64),
-    #[error("allowed is a whole number of {0} or more")]
+    #[error("expected a whole number of {0} or more")]
     WholeNumberMin(u64),
-    #[error("allowed is a number from {0} to {1}")]
+    #[error("expected a number from {0} to {1}")]
     Number(f64, f64),
-    #[error("allowed is a number above 0, such as 50 or 0.5")]
+    #[error("expected a number above 0, such as 50 or 0.5")]
     Rate,
-    #[error("allowed is a duration such as 500ms, 30s, 90m or PT90M")]
+    #[error("expected a duration such as 500ms, 30s, 90m or PT90M")]
     Duration,
-    #[error("allowed is a duration above 0s, such as 500ms or 30s")]
+    #[error("expected a duration above 0s, such as 500ms or 30s")]
     PositiveDuration,
-    #[error("allowed is a duration from 500ms to 30s")]
+    #[error("expected a duration from 500ms to 30s")]
     Interval,
-    #[error("allowed are off and a duration in whole seconds, such as 10m or PT10M")]
+    #[error("expected off or a duration in whole seconds, such as 10m or PT10M")]
     DuplicateWindow,
-    #[error("allowed are whole seconds, such as 60s or 5m")]
+    #[error("expected whole seconds, such as 60s or 5m")]
     Seconds,
-    #[error("allowed are whole minutes, such as 90m or 24h")]
+    #[error("expected whole minutes, such as 90m or 24h")]
     Minutes,
     #[error(
-        "allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or {relative} \
+        "expected a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or {relative} \
          such as 90m or 7d"
     )]
     Time { relative: &'static str },
-    #[error("allowed is a step such as 1h or -1h")]
+    #[error("expected a step such as 1h or -1h")]
     ClockStep,
-    #[error("allowed is an IP address and a port, such as 127.0.0.1:9090 or [::1]:9090")]
+    #[error("expected an IP address and a port, such as 127.0.0.1:9090 or [::1]:9090")]
     Address,
-    #[error("allowed is a size of 1 B or more, such as 512 KiB or 1 MiB")]
+    #[error("expected a size of 1 B or more, such as 512 KiB or 1 MiB")]
     Size,
-    #[error("allowed is NAME=VALUE")]
+    #[error("expected NAME=VALUE")]
     Pair,
-    #[error("allowed is a status from 200 to 599")]
+    #[error("expected a status from 200 to 599")]
     Status,
-    #[error("allowed are {}", TokenRole::ALL.map(TokenRole::name).join(", "))]
+    #[error("expected {}", TokenRole::ALL.map(TokenRole::name).join(", "))]
     Role,
-    #[error("allowed is a URL that begins with http:// or https://, such as {example}")]
+    #[error("expected a URL that begins with http:// or https://, such as {example}")]
     ServerUrl { example: String },
     #[error(
-        "allowed is a URL that begins with http:// or https://, such as {DEFAULT_SERVER}, without \
+        "expected a URL that begins with http:// or https://, such as {DEFAULT_SERVER}, without \
          user, query or fragment"
     )]
     ServerUrlParts,
-    #[error("allowed is a full URL, such as https://example.com/topics/orders/api/events")]
+    #[error("expected a full URL, such as https://example.com/topics/orders/api/events")]
     PublishUrl,
     #[error(
-        "allowed are NAME (a topic), domains/NAME, domains/NAME/topics/NAME, the same with \
+        "expected NAME (a topic), domains/NAME, domains/NAME/topics/NAME, the same with \
          namespaces/, or a full resource id that begins with /subscriptions/"
     )]
     ResourceName,

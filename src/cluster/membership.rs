@@ -34,7 +34,7 @@ pub struct ClusterSnapshot {
 /// Why a request of an operator was not met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    #[error("there is no shard {wanted}; allowed are 0 to {last}")]
+    #[error("there is no shard {wanted}; expected 0 to {last}")]
     Shard { wanted: usize, last: usize },
     /// No node of this name is alive.
     #[error("no node {0} is alive; alive are {1}")]

@@ -20,7 +20,7 @@ pub struct DeclaredError {
 pub enum DeclarationError {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    #[error("a .{0} file is not supported; allowed are TOML (.toml) and JSON (.json)")]
+    #[error("a .{0} file is not supported; expected TOML (.toml) and JSON (.json)")]
     Extension(String),
     #[error("it is not JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -39,33 +39,31 @@ pub enum DeclarationError {
     Parameters,
     #[error("the {0} is declared twice")]
     Duplicate(String),
-    #[error("the name {0:?} has a control character; allowed is a name without")]
+    #[error("the name {0:?} has a control character; expected a name without")]
     ControlCharacter(String),
     #[error("a resource of the type {0} is not supported; {TYPES}")]
     Type(String),
     /// A resource or a parameter is invalid.
     #[error("{at}: {error}")]
     Part { at: String, error: Box<Self> },
-    #[error("{0} is not a string; allowed is a name")]
+    #[error("{0} is not a string; expected a name")]
     NoName(&'static str),
-    #[error("{0} is not a table; allowed is a table")]
+    #[error("{0} is not a table; expected a table")]
     NoTable(String),
-    #[error("unknown key {0}; allowed are {FILE_KEYS}")]
+    #[error("unknown key {0}; expected {FILE_KEYS}")]
     FileKey(String),
     #[error("unknown key {key}; did you mean {similar}?")]
     SimilarKey { key: String, similar: &'static str },
-    #[error("unknown key {key}; allowed are {}", .allowed.join(", "))]
+    #[error("unknown key {key}; expected {}", .allowed.join(", "))]
     Key {
         key: String,
         allowed: Vec<&'static str>,
     },
-    #[error("both {0} and destination are set; allowed is one of them")]
+    #[error("both {0} and destination are set; expected one of them")]
     TwoDestinations(String),
     #[error(transparent)]
     Template(#[from] EvaluationError),
-    #[error(
-        "its scope is {0}; allowed is the resource id of a topic, a domain or a domain's topic"
-    )]
+    #[error("its scope is {0}; expected the resource id of a topic, a domain or a domain's topic")]
     Scope(String),
     /// The first of the resources that this server does not have.
     #[error(

@@ -19,44 +19,44 @@ use crate::outcome::{Failure, Outcome};
 #[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum InvalidEdition {
     #[error(
-        "retryPolicy.schedule[{index}] is \"{text}\"; allowed is a wait from 1s to 7d, such as 30s"
+        "retryPolicy.schedule[{index}] is \"{text}\"; expected a wait from 1s to 7d, such as 30s"
     )]
     Wait { index: usize, text: String },
     #[error(
-        "retryPolicy.schedule has {0} waits; allowed are 1 to {max}",
+        "retryPolicy.schedule has {0} waits; expected 1 to {max}",
         max = RetrySchedule::WAITS_MAX
     )]
     WaitCount(usize),
-    #[error("{key} is empty; allowed are one {unit} or more")]
+    #[error("{key} is empty; expected one {unit} or more")]
     Empty {
         key: &'static str,
         unit: &'static str,
     },
-    #[error("retry.schedule does not ascend; allowed are ascending offsets from the first attempt")]
+    #[error("retry.schedule does not ascend; expected ascending offsets from the first attempt")]
     Descending,
-    #[error("{key} is {value}; allowed is {allowed}")]
+    #[error("{key} is {value}; expected {allowed}")]
     Value {
         key: String,
         value: String,
         allowed: String,
     },
     #[error(
-        "{key} has min {}, default {}, max {}; allowed is 1 <= min <= default <= max",
+        "{key} has min {}, default {}, max {}; expected 1 <= min <= default <= max",
         .range.min,
         .range.default,
         .range.max
     )]
     Range { key: String, range: SettingRange },
-    #[error("{key} speaks of status {status}; allowed are 100 to 599 without 200 to 204")]
+    #[error("{key} speaks of status {status}; expected 100 to 599 without 200 to 204")]
     Status { key: String, status: u16 },
-    #[error("{key} has a wait for status {status} and never retries it; allowed is one of the two")]
+    #[error("{key} has a wait for status {status} and never retries it; expected one of the two")]
     WaitForFinalStatus { key: String, status: u16 },
     #[error(
-        "{key} has status {status} in both lists of what is never retried; allowed is one of them"
+        "{key} has status {status} in both lists of what is never retried; expected one of them"
     )]
     StatusTwice { key: String, status: u16 },
     #[error(
-        "{key}.never_retried_without_status names {failure}; allowed are {}",
+        "{key}.never_retried_without_status names {failure}; expected {}",
         FailureRules::WITHOUT_STATUS.map(|failure| failure.to_string()).join(", ")
     )]
     FailureWithStatus { key: String, failure: Failure },

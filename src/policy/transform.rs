@@ -99,20 +99,20 @@ pub struct TransformError {
 /// What is wrong with an expression or its result, and what is allowed.
 #[derive(Debug, thiserror::Error)]
 enum ExpressionError {
-    #[error("has {0} bytes; allowed are {SOURCE_BYTES_MAX}")]
+    #[error("has {0} bytes; expected at most {SOURCE_BYTES_MAX}")]
     SourceBytes(usize),
-    #[error("has {0} brackets and operators; allowed are {OPERATORS_MAX}")]
+    #[error("has {0} brackets and operators; expected at most {OPERATORS_MAX}")]
     Operators(usize),
     #[error("{}", with_position(.0))]
     Expression(#[from] JmespathError),
     #[error(
         "could make too much of an event: each list, object and projection may repeat it; {0:.0} \
-         bytes of an event of 4096 bytes, allowed are {BOUND_BYTES_MAX}"
+         bytes of an event of 4096 bytes, expected at most {BOUND_BYTES_MAX}"
     )]
     Bound(f64),
-    #[error("could make {0:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}")]
+    #[error("could make {0:.0} bytes of this event; expected at most {BOUND_BYTES_MAX}")]
     EventBound(f64),
-    #[error("the result has {0} bytes; allowed are {1}")]
+    #[error("the result has {0} bytes; expected at most {1}")]
     ResultBytes(usize, usize),
     #[error("the result is not a string, a number or a boolean, or a list of these")]
     ResultType,

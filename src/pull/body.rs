@@ -32,19 +32,19 @@ const TOKENS_MAX: usize = 100;
 /// A parameter or a body of an operation that is invalid, and what is allowed.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidParameter {
-    #[error("{name} is '{value}'; allowed are whole numbers from {} to {}", .range.start(), .range.end())]
+    #[error("{name} is '{value}'; expected whole numbers from {} to {}", .range.start(), .range.end())]
     Range {
         name: String,
         value: String,
         range: RangeInclusive<u32>,
     },
-    #[error("releaseDelayInSeconds is '{0}'; allowed are 0, 10, 60, 600 and 3600")]
+    #[error("releaseDelayInSeconds is '{0}'; expected 0, 10, 60, 600 or 3600")]
     Delay(String),
     #[error(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {0}"#)]
     Body(#[from] serde_json::Error),
-    #[error("lockTokens is empty; allowed are 1 to {TOKENS_MAX} lock tokens")]
+    #[error("lockTokens is empty; expected 1 to {TOKENS_MAX} lock tokens")]
     NoTokens,
-    #[error("lockTokens has {0} entries; allowed are 1 to {TOKENS_MAX} lock tokens")]
+    #[error("lockTokens has {0} entries; expected 1 to {TOKENS_MAX} lock tokens")]
     TooManyTokens(usize),
 }
 

@@ -37,27 +37,27 @@ pub enum TokenRole {
 /// Why a role or a scope is refused: what is given, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGrant {
-    #[error("is \"{0}\"; allowed are publish, consume, portal, read, operate and admin")]
+    #[error("is \"{0}\"; expected publish, consume, portal, read, operate and admin")]
     Role(String),
     #[error(
-        "is \"{}\"; allowed is a path that begins with topics, domains or namespaces, such as \
+        "is \"{}\"; expected a path that begins with topics, domains or namespaces, such as \
          topics/orders or topics/orders-*, or a label such as labels/team=shop",
         .0.escape_debug()
     )]
     Scope(String),
     #[error(
-        "is \"{}\", which has a control character; allowed is one without",
+        "is \"{}\", which has a control character; expected one without",
         .0.escape_debug()
     )]
     ControlCharacter(String),
     #[error(
-        "is \"{0}\", which no resource can be in; allowed are topics/TOPIC, domains/DOMAIN, \
+        "is \"{0}\", which no resource can be in; expected topics/TOPIC, domains/DOMAIN, \
          domains/DOMAIN/topics/TOPIC, namespaces/NAMESPACE and namespaces/NAMESPACE/topics/TOPIC, \
          and below each topic or domain eventSubscriptions/NAME"
     )]
     EmptyScope(String),
     #[error(
-        "is \"{0}\", and a label can be given to any resource; allowed is a path such as \
+        "is \"{0}\", and a label can be given to any resource; expected a path such as \
          topics/orders"
     )]
     Label(String),

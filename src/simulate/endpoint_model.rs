@@ -39,17 +39,17 @@ pub enum EndpointModel {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidModel {
     #[error(
-        "there is no endpoint model {0:?}; allowed are {names}",
+        "there is no endpoint model {0:?}; expected {names}",
         names = KINDS.map(|(kind, _)| kind).join(", ")
     )]
     Name(String),
-    #[error("{name} has {number:?} behind it; allowed is {allowed}")]
+    #[error("{name} has {number:?} behind it; expected {allowed}")]
     Parameter {
         name: String,
         number: String,
         allowed: &'static str,
     },
-    #[error("{0:?} has no valid share; allowed is a number from 1 to {SHARE_MAX}")]
+    #[error("{0:?} has no valid share; expected a number from 1 to {SHARE_MAX}")]
     Share(String),
 }
 

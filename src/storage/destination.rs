@@ -50,7 +50,7 @@ pub fn open_sink(store: &ObjectStoreConfig) -> Result<Sink, SinkError> {
 pub enum BackupDestinationError {
     #[error("{url} is no address: {error}")]
     Address { url: String, error: InvalidAddress },
-    #[error("backup.key_file is {}; allowed is {error}", .file.display())]
+    #[error("backup.key_file is {}; expected {error}", .file.display())]
     Key { file: PathBuf, error: SealKeyError },
 }
 

@@ -90,7 +90,7 @@ fn a_token_that_no_header_can_carry_is_refused() {
     for text in ["two words", "tab\t", "größe", "\u{7}"] {
         let error = load_or_create(Some(text), Path::new("/nowhere")).expect_err("it is refused");
         assert!(
-            error.to_string().contains("allowed are visible ASCII"),
+            error.to_string().contains("expected visible ASCII"),
             "{error}"
         );
     }

@@ -155,9 +155,9 @@ fn twenty_five_filters_with_twenty_five_values_in_all_are_taken_and_no_more() {
     let refused = [filters(26), values(26), text(513)]
         .map(|bad| take(Schema::EventGrid, &bad).expect_err("too much"));
     expect![[r#"
-        properties.filter.advancedFilters has 26 filters; allowed are at most 25
-        properties.filter.advancedFilters has 26 values in all its filters together; allowed are at most 25
-        properties.filter.advancedFilters[0].values[0] has 513 characters; allowed are at most 512"#]]
+        properties.filter.advancedFilters has 26 filters; expected at most 25
+        properties.filter.advancedFilters has 26 values in all its filters together; expected at most 25
+        properties.filter.advancedFilters[0].values[0] has 513 characters; expected at most 512"#]]
     .assert_eq(&refused.join("\n"));
 }
 
@@ -196,10 +196,10 @@ fn a_filter_that_is_none_is_refused_with_what_its_operator_takes() {
     lines.push(take(Schema::CloudEvents, &cloud).expect_err("it is none"));
     expect![[r#"
         properties.filter.advancedFilters[0] is not an object with operatorType and key
-        properties.filter.advancedFilters[0].operatorType is missing; allowed is one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn
-        properties.filter.advancedFilters[0].operatorType is 5; allowed is one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn
-        properties.filter.advancedFilters[0].operatorType is "StringLike\n"; allowed is one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn
-        properties.filter.advancedFilters[0].key is missing; allowed is the name of a property, such as data.total
+        properties.filter.advancedFilters[0].operatorType is missing; expected one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn
+        properties.filter.advancedFilters[0].operatorType is 5; expected one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn
+        properties.filter.advancedFilters[0].operatorType is "StringLike\n"; expected one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn
+        properties.filter.advancedFilters[0].key is missing; expected the name of a property, such as data.total
         properties.filter.advancedFilters[0].key is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
         properties.filter.advancedFilters[0].key is "data..k", in which a name is empty; expected names joined by single dots, such as data.order.total
         properties.filter.advancedFilters[0].values is missing or empty; StringIn takes strings, at least one
@@ -213,7 +213,7 @@ fn a_filter_that_is_none_is_refused_with_what_its_operator_takes() {
         properties.filter.advancedFilters[0].value is "5"; NumberLessThan takes a number
         properties.filter.advancedFilters[0].values[0] is 1; NumberInRange takes pairs of numbers, such as [[1, 5], [10, 20]]
         properties.filter.advancedFilters[0].values[0] is [1,2,3]; NumberInRange takes pairs of numbers, such as [[1, 5], [10, 20]]
-        properties.filter.advancedFilters[0].values[0] is [2,1], an empty range; allowed is a range with the smaller end first
+        properties.filter.advancedFilters[0].values[0] is [2,1], an empty range; expected a range with the smaller end first
         properties.filter.advancedFilters[0].value is "true"; BoolEquals takes true or false
         properties.filter.advancedFilters[0].value is missing; BoolEquals takes true or false
         properties.filter.advancedFilters[0].value is no member of IsNotNull; leave it out

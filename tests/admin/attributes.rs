@@ -208,13 +208,13 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
     );
     assert!(!text.contains("swordfish"), "{text}");
     expect![[r#"
-        …[0] is not an object; allowed is an object
-        …[0].properties is not an object; allowed is an object
+        …[0] is not an object; expected an object
+        …[0].properties is not an object; expected an object
         …[0].value cannot be read: unknown field `value`, expected one of `name`, `type`, `properties`
-        …[0].type is unknown; allowed are Static and Dynamic
+        …[0].type is unknown; expected Static or Dynamic
         …[0].properties.value is missing; a secret may be left out only where the event subscription has one of this name
-        …[0].properties.value is not a string; allowed is a string
-        …[0].properties.isSecret is not a boolean; allowed are true and false
+        …[0].properties.value is not a string; expected a string
+        …[0].properties.isSecret is not a boolean; expected true or false
         …[0].properties.secret is no member of Static; leave it out
         …[0].properties.value has a character in it that a header cannot carry; expected printable ASCII characters, without a space at either end
         …[0].properties.value has 0 bytes; expected 1 to 4096
@@ -223,7 +223,7 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
         …[0].name is "aeg-event-type", which is not allowed: names that begin with aeg- are Event Grid's own
         …[0].name is "a b"; expected 1 to 128 letters, digits and any of !#$%&'*+-.^_`|~
         …[0].name is "ce-id", which is not allowed: names that begin with ce- are attributes of a CloudEvent
-        …[0].properties.sourceField is missing, or not a string; allowed is the name of a property, such as data.total
+        …[0].properties.sourceField is missing, or not a string; expected the name of a property, such as data.total
         …[0].properties.sourceField is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
         …[0].properties.value is no member of Dynamic; leave it out"#]].assert_eq(&text);
     take(grid, &json!([fixed("ce-id", "v", false)]))

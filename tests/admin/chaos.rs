@@ -122,7 +122,7 @@ async fn an_invalid_experiment_is_refused_with_what_is_allowed() {
         (
             "stall",
             json!({"actor": "journal", "duration": "2m"}),
-            "allowed is a duration from 1ms to 1m",
+            "expected a duration from 1ms to 1m",
         ),
         (
             "stall",
@@ -132,12 +132,12 @@ async fn an_invalid_experiment_is_refused_with_what_is_allowed() {
         (
             "writes",
             json!({"fail": 0, "duration": "1s"}),
-            "allowed are 1 to 10000 writes",
+            "expected 1 to 10000 writes",
         ),
         (
             "writes",
             json!({"fail": 1, "duration": "2h"}),
-            "allowed is a duration from 1ms to 1h",
+            "expected a duration from 1ms to 1h",
         ),
         (
             "responses",
@@ -162,7 +162,7 @@ async fn an_invalid_experiment_is_refused_with_what_is_allowed() {
         (
             "clock",
             json!({"step": "30 years", "duration": "1s"}),
-            "allowed is a duration",
+            "expected a duration",
         ),
         (
             "poison",

@@ -360,11 +360,11 @@ fn a_container_that_is_named_twice_or_not_at_all_or_wrongly_is_refused() {
     })
     .into();
     expect![[r#"
-        properties.deadLetterDestination.properties.blobContainerName is "others", but resourceId ends with the container "letters"; allowed is one
-        properties.deadLetterDestination.properties.blobContainerName is missing; allowed is a name here, or a resourceId that ends with /blobServices/default/containers/NAME
-        properties.deadLetterDestination.properties.resourceId names the container ""; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
-        properties.deadLetterDestination.properties.resourceId names the container "letters/../../etc"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
-        properties.deadLetterDestination.properties.resourceId is empty, or has no storage account before the container; allowed is a resource id or an address of a store
+        properties.deadLetterDestination.properties.blobContainerName is "others", but resourceId ends with the container "letters"; expected one
+        properties.deadLetterDestination.properties.blobContainerName is missing; expected a name here, or a resourceId that ends with /blobServices/default/containers/NAME
+        properties.deadLetterDestination.properties.resourceId names the container ""; expected 3 to 63 lower-case letters, digits and single hyphens between them
+        properties.deadLetterDestination.properties.resourceId names the container "letters/../../etc"; expected 3 to 63 lower-case letters, digits and single hyphens between them
+        properties.deadLetterDestination.properties.resourceId is empty, or has no storage account before the container; expected a resource id or an address of a store
         properties.deadLetterDestination.properties cannot be read: missing field `resourceId`"#]]
     .assert_eq(&refusals.join("\n"));
 }

@@ -391,10 +391,10 @@ async fn errors_say_what_is_wrong() {
         .await;
     lines.push(elsewhere.brief().replace(RG, "RG:"));
     expect![[r#"
-        400 {"error":{"code":"InvalidRequest","message":"the domain's name is \"no_t\"; allowed are 3 to 50 letters (a to z), digits and hyphens.","target":"the domain's name","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"the domain's name is \"no_t\"; expected 3 to 50 letters (a to z), digits and hyphens.","target":"the domain's name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"the domain's name is \"system-a\"; names that begin with \"system\" are reserved by Event Grid.","target":"the domain's name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic cannot be changed from EventGridSchema.","target":"properties.inputSchema","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): allowed is [].","target":"properties.privateEndpointConnections","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): expected [].","target":"properties.privateEndpointConnections","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"sku.name cannot be read: unknown variant `Gold`, expected `Basic` or `Premium`.","target":"sku.name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"identity.type cannot be read: unknown variant `Mine`, expected one of `None`, `SystemAssigned`, `UserAssigned`, `SystemAssigned, UserAssigned`.","target":"identity.type","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"properties.autoCreateTopicWithFirstSubscription applies only to domains, and this is a topic; leave it out.","target":"properties.autoCreateTopicWithFirstSubscription","details":[]}}
@@ -403,11 +403,11 @@ async fn errors_say_what_is_wrong() {
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/shop/topics/north' under resource group 'rg' was not found.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/shop/topics/north' under resource group 'rg' was not found.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/shop/topics/north/eventSubscriptions/all' under resource group 'rg' was not found.","target":null,"details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"the domain topic's name is \"n\"; allowed are 3 to 128 letters (a to z), digits and hyphens.","target":"the domain topic's name","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"the domain topic's name is \"n\"; allowed are 3 to 128 letters (a to z), digits and hyphens.","target":"the domain topic's name","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"the subscription's name is \"a\"; allowed are 3 to 64 letters (a to z), digits and hyphens.","target":"the subscription's name","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"the domain topic's name is \"n\"; expected 3 to 128 letters (a to z), digits and hyphens.","target":"the domain topic's name","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"the domain topic's name is \"n\"; expected 3 to 128 letters (a to z), digits and hyphens.","target":"the domain topic's name","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"the subscription's name is \"a\"; expected 3 to 64 letters (a to z), digits and hyphens.","target":"the subscription's name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"location cannot be read: unknown field `location`, expected one of `id`, `name`, `type`, `properties`, `systemData`.","target":"location","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"name is \"south\"; allowed is the name in the path, \"north\".","target":"name","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"name is \"south\"; expected the name in the path, \"north\".","target":"name","details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"'subscriptions/S-1/resourceGroups/rg' is not a source of events: event subscriptions belong to a topic, a domain or a topic of a domain.","target":null,"details":[]}}
         409 {"error":{"code":"Conflict","message":"The name 'shop' is taken: names of domains are unique in the server, and RG:/domains/shop exists.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
 }

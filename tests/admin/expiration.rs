@@ -110,7 +110,7 @@ async fn a_time_that_is_none_or_has_passed_is_refused() {
     expect![[r#"
         400 {"error":{"code":"InvalidRequest","message":"properties.expirationTimeUtc is 2021-03-10T21:02:56.0000000Z, which is not in the future (it is 2021-03-10T21:02:56.0000000Z). Invalid expiration time.","target":"properties.expirationTimeUtc","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"properties.expirationTimeUtc is 1970-01-01T00:00:00.0000000Z, which is not in the future (it is 2021-03-10T21:02:56.0000000Z). Invalid expiration time.","target":"properties.expirationTimeUtc","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"properties.expirationTimeUtc is \"tomorrow\"; allowed is a date and time such as 2030-01-31T12:00:00Z.","target":"properties.expirationTimeUtc","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"properties.expirationTimeUtc is \"tomorrow\"; expected a date and time such as 2030-01-31T12:00:00Z.","target":"properties.expirationTimeUtc","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"expirationTimeUtc is 2020-01-01T00:00:00.0000000Z, which is not in the future (it is 2021-03-10T21:02:56.0000000Z). Invalid expiration time.","target":"expirationTimeUtc","details":[]}}"#]].assert_eq(&lines.join("\n"));
 }
 

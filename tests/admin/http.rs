@@ -178,7 +178,7 @@ async fn errors_have_arms_form() {
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, PUT, PATCH, DELETE, HEAD.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method GET is not allowed here; allowed: POST.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/x' under resource group 'rg' was not found.","target":null,"details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"name\"; allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"name\"; expected contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}
         413 {"error":{"code":"RequestEntityTooLarge","message":"The maximum size (262144) has been exceeded.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
     assert_eq!(
@@ -343,7 +343,7 @@ async fn an_edition_with_smaller_ranges_is_refused_while_a_subscription_asks_for
     let refused = control
         .call("PATCH", &format!("{RG}/topics/orders"), patch.clone())
         .await;
-    expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not fit the event subscription to-shop, whose maxDeliveryAttempts is 30; allowed is 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&refused.brief());
+    expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not fit the event subscription to-shop, whose maxDeliveryAttempts is 30; expected 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&refused.brief());
     let fewer = json!({"retryPolicy": {"maxDeliveryAttempts": 5}});
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     assert_eq!(
@@ -500,7 +500,7 @@ async fn chaos_is_passed_on_where_it_is_enabled() {
         400 {"error":{"code":"InvalidRequest","message":"subscription does not apply to the actor of a topic; leave it out.","target":"subscription","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"actor cannot be read: unknown variant `server`, expected one of `topic`, `subscription`, `delivery`, `deadLetter`, `random`.","target":"actor","details":[]}}
         200 {"topic":"orders","subscription":"to-shop","eventId":"e-1","times":3}
-        400 {"error":{"code":"InvalidRequest","message":"times is 0; allowed is 1 or more.","target":"times","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"times is 0; expected 1 or more.","target":"times","details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"there is no topic 'none'","target":null,"details":[]}}
         404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/chaos/other'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/chaos/other'."}]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method GET is not allowed here; allowed: POST.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
@@ -602,12 +602,12 @@ async fn tags_and_labels_have_azures_bounds() {
         (
             "topics/orders",
             json!({"tags": many(51)}),
-            "tags has 51 tags; allowed are 50",
+            "tags has 51 tags; expected at most 50",
         ),
         (
             "namespaces/plant",
             json!({"tags": many(51)}),
-            "tags has 51 tags; allowed are 50",
+            "tags has 51 tags; expected at most 50",
         ),
         (
             "topics/orders",
@@ -627,11 +627,11 @@ async fn tags_and_labels_have_azures_bounds() {
     for (labels, reason) in [
         (
             vec!["a".to_owned(); 51],
-            "labels has 51 labels; allowed are 50",
+            "labels has 51 labels; expected at most 50",
         ),
         (
             vec![long(257)],
-            "labels has a label of 257 characters at 0; allowed are 256",
+            "labels has a label of 257 characters at 0; expected at most 256",
         ),
     ] {
         let refused = control

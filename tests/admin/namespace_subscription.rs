@@ -361,7 +361,7 @@ async fn a_pull_subscription_has_a_lock_duration_and_keeps_its_delivery_mode() {
             "queue.maxDeliveryCount",
             "1 to 10",
         ),
-        (push(&json!({})), "deliveryMode", "allowed is Queue"),
+        (push(&json!({})), "deliveryMode", "expected Queue"),
         (
             json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push"}}}),
             "push",
@@ -398,7 +398,7 @@ async fn an_endpoint_may_be_called_in_the_name_of_an_identity() {
     let at = "properties.deliveryConfiguration.push.deliveryWithResourceIdentity";
     let identified = |kind: &str| json!({"identity": {"type": kind}, "destination": hook()});
     for (kind, below, says) in [
-        ("UserAssigned", "identity.type", "allowed is SystemAssigned"),
+        ("UserAssigned", "identity.type", "expected SystemAssigned"),
         (
             "SystemAssigned",
             "destination.properties.azureActiveDirectoryApplicationIdOrUri",

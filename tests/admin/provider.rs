@@ -77,7 +77,7 @@ async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_
             refused.json()["error"]["message"],
             format!(
                 "type is \"Microsoft.EventGrid/{resource_type}\", which is not supported: {reason}; \
-                 allowed are topics, domains, namespaces and their event subscriptions."
+                 expected topics, domains, namespaces and their event subscriptions."
             ),
         );
         assert_eq!(refused.status, 400);
@@ -129,7 +129,7 @@ async fn the_provider_lists_its_operations_and_types_of_topics() {
     );
     expect![[r#"
         200 {"id":"providers/Microsoft.EventGrid/topicTypes/Microsoft.EventGrid.Domains","name":"Microsoft.EventGrid.Domains","type":"Microsoft.EventGrid/topicTypes","properties":{"provider":"Microsoft.EventGrid","resourceType":"domains","displayName":"Event Grid Domains","description":"Custom events, published to the topics of a domain.","resourceRegionType":"RegionalResource","provisioningState":"Succeeded","sourceResourceFormat":"/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.EventGrid/domains/{resourceName}","supportedScopesForSource":["Resource"]}}
-        404 {"error":{"code":"ResourceNotFound","message":"There is no topic type 'none'; allowed are Microsoft.EventGrid.Topics and Microsoft.EventGrid.Domains and Microsoft.Storage.StorageAccounts.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"There is no topic type 'none'; expected Microsoft.EventGrid.Topics and Microsoft.EventGrid.Domains and Microsoft.Storage.StorageAccounts.","target":null,"details":[]}}
         200 {"value":[]}
         405 {"error":{"code":"MethodNotAllowed","message":"The method PUT is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
 }

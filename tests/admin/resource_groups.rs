@@ -209,7 +209,7 @@ async fn resources_of_all_types_are_listed_and_filtered() {
         )
         .await;
     assert!(
-        refused.status == 400 && refused.text.contains("allowed are resourceType"),
+        refused.status == 400 && refused.text.contains("expected resourceType"),
         "{}",
         refused.text
     );

@@ -380,29 +380,29 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.resourceId is "/r"; expected an id that ends with /eventhubs/NAME
         properties.destination.properties cannot be read: missing field `queueName`
         properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`, `endpointBaseUrl`, `allowedRate`
-        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl has another scheme than http and https; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl is not a URL (empty host); allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl has another scheme than http and https; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl has a space or a control character in it; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl has a space or a control character in it; expected an absolute http or https URL
+        properties.destination.properties.endpointUrl is not a URL (empty host); expected an absolute http or https URL
         properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
         properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
         properties.destination.properties.endpointUrl contains a backslash; expected / in a path and %5C elsewhere
         properties.destination.properties.endpointUrl has no host after "://"; example: https://example.com/hook
         properties.destination.properties.endpointUrl has a fragment (#), which is never sent; leave it out
-        properties.destination.properties.maxEventsPerBatch is 0; allowed is 1 to 5000
-        properties.destination.properties.maxEventsPerBatch is 5001; allowed is 1 to 5000
+        properties.destination.properties.maxEventsPerBatch is 0; expected 1 to 5000
+        properties.destination.properties.maxEventsPerBatch is 5001; expected 1 to 5000
         properties.destination.properties.maxEventsPerBatch cannot be read: invalid type: string "10", expected a whole number
-        properties.destination.properties.preferredBatchSizeInKilobytes is 1025; allowed is 1 to 1024
-        properties.destination.properties.preferredBatchSizeInKilobytes is -1; allowed is 1 to 1024
-        properties.destination.properties.maxRequestsPerSecond is 0; allowed is 1 to 10000
-        properties.destination.properties.maxRequestsPerSecond is 10001; allowed is 1 to 10000
-        properties.destination.properties.responseTimeoutInSeconds is 0; allowed is 1 to 230
-        properties.destination.properties.responseTimeoutInSeconds is 231; allowed is 1 to 230
+        properties.destination.properties.preferredBatchSizeInKilobytes is 1025; expected 1 to 1024
+        properties.destination.properties.preferredBatchSizeInKilobytes is -1; expected 1 to 1024
+        properties.destination.properties.maxRequestsPerSecond is 0; expected 1 to 10000
+        properties.destination.properties.maxRequestsPerSecond is 10001; expected 1 to 10000
+        properties.destination.properties.responseTimeoutInSeconds is 0; expected 1 to 230
+        properties.destination.properties.responseTimeoutInSeconds is 231; expected 1 to 230
         properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is missing; azureActiveDirectoryTenantId needs it
-        properties.destination.properties.azureActiveDirectoryTenantId is "../t"; allowed are up to 256 letters, digits and -.
-        properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is "a b"; allowed are up to 256 letters, digits and -._~:/
+        properties.destination.properties.azureActiveDirectoryTenantId is "../t"; expected up to 256 letters, digits and -.
+        properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is "a b"; expected up to 256 letters, digits and -._~:/
         properties.destination.properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.0`, expected `1.2` or `1.3`
         properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`, `endpointBaseUrl`, `allowedRate`"#]].assert_eq(&text);
 }
@@ -497,47 +497,47 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(with("ordering", json!({}))),
     ]);
     expect![[r#"
-        name is "other"; allowed is the name in the path, "to-shop"
+        name is "other"; expected the name in the path, "to-shop"
         properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`, `topic`, `provisioningState`, `endpointInService`
         properties.deliveryWithResourceIdentity and destination are both given; leave one of them out
-        properties.deadLetterWithResourceIdentity is not an object; allowed is an object with identity and deadLetterDestination
+        properties.deadLetterWithResourceIdentity is not an object; expected an object with identity and deadLetterDestination
         properties.deadLetterWithResourceIdentity.deadLetterDestination is missing; an identity is allowed only with a destination
-        properties.deliveryWithResourceIdentity.identity.type is "UserAssigned", which is not supported: the server has one identity; allowed is SystemAssigned
+        properties.deliveryWithResourceIdentity.identity.type is "UserAssigned", which is not supported: the server has one identity; expected SystemAssigned
         properties.deliveryWithResourceIdentity.destination.properties.azureActiveDirectoryApplicationIdOrUri is missing; it is the application that the access tokens of the identity are for
         properties.deliveryWithResourceIdentity.identity.type cannot be read: unknown variant `Nobody`, expected `SystemAssigned` or `UserAssigned`
-        properties.expirationTimeUtc is "tomorrow"; allowed is a date and time such as 2030-01-31T12:00:00Z
-        properties.filter.subjectBeginsWith has 513 characters; allowed are at most 512
-        properties.filter.subjectEndsWith has 513 characters; allowed are at most 512
-        properties.filter.includedEventTypes has 26 entries; allowed are at most 25
-        properties.filter.includedEventTypes[1] is empty; allowed is the name of an event type, or All
-        properties.filter.includedEventTypes[0] has 513 characters; allowed are at most 512
+        properties.expirationTimeUtc is "tomorrow"; expected a date and time such as 2030-01-31T12:00:00Z
+        properties.filter.subjectBeginsWith has 513 characters; expected at most 512
+        properties.filter.subjectEndsWith has 513 characters; expected at most 512
+        properties.filter.includedEventTypes has 26 entries; expected at most 25
+        properties.filter.includedEventTypes[1] is empty; expected the name of an event type, or All
+        properties.filter.includedEventTypes[0] has 513 characters; expected at most 512
         properties.filter.includedEventTypes cannot be read: invalid type: string "A", expected an array
         properties.filter.subjectContains cannot be read: unknown field `subjectContains`, expected one of `subjectBeginsWith`, `subjectEndsWith`, `includedEventTypes`, `isSubjectCaseSensitive`, `advancedFilters`, `enableAdvancedFilteringOnArrays`
-        properties.retryPolicy.maxDeliveryAttempts is 0; allowed is 1 to 30
-        properties.retryPolicy.maxDeliveryAttempts is 31; allowed is 1 to 30
-        properties.retryPolicy.eventTimeToLiveInMinutes is 0; allowed is 1 to 1440
-        properties.retryPolicy.eventTimeToLiveInMinutes is 1441; allowed is 1 to 1440
-        properties.retryPolicy.eventTimeToLiveInMinutes is 4294967296; allowed is 1 to 1440
+        properties.retryPolicy.maxDeliveryAttempts is 0; expected 1 to 30
+        properties.retryPolicy.maxDeliveryAttempts is 31; expected 1 to 30
+        properties.retryPolicy.eventTimeToLiveInMinutes is 0; expected 1 to 1440
+        properties.retryPolicy.eventTimeToLiveInMinutes is 1441; expected 1 to 1440
+        properties.retryPolicy.eventTimeToLiveInMinutes is 4294967296; expected 1 to 1440
         properties.retryPolicy.eventTimeToLiveInMinutes cannot be read: invalid type: floating point `1.5`, expected a whole number
-        properties.retryPolicy.schedule[1] is "2s", and the edition of the topic waits 10s after any failure; allowed is a wait from 10s to 7d
+        properties.retryPolicy.schedule[1] is "2s", and the edition of the topic waits 10s after any failure; expected a wait from 10s to 7d
         properties.labels cannot be read: invalid type: string "l", expected an array
         properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0
         properties.eventDeliverySchema is "CloudEvents"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0
         properties.eventDeliverySchema is "EventGridSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
         properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
-        properties.deadLetterDestination.endpointType is "Folder"; allowed is StorageBlob, others are not supported yet
-        properties.deadLetterDestination.properties.resourceId is empty, or has no storage account before the container; allowed is a resource id or an address of a store
-        properties.deadLetterDestination.properties.blobContainerName is "../../etc"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
-        properties.deadLetterDestination.properties.blobContainerName is "ab"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
-        properties.deadLetterDestination.properties.blobContainerName is "Abc"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
-        properties.deadLetterDestination.properties.blobContainerName is "a--b"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
-        properties.deadLetterInProbation is true without a deadLetterDestination; allowed is false, or true beside a deadLetterDestination
-        properties.onGone is "delete"; allowed are retry and disable
-        properties.ordering.key is "id"; allowed are subject, topic and data.<path>
-        properties.ordering.key is "source"; allowed are subject, topic and data.<path>
-        properties.ordering.key is "type"; allowed are subject, source, an extension attribute and data.<path>
-        properties.ordering.key is "data..a"; allowed are subject and data.<path>, or another path in the event
-        properties.ordering.onFailure is "wait"; allowed are skip and block
+        properties.deadLetterDestination.endpointType is "Folder"; expected StorageBlob, others are not supported yet
+        properties.deadLetterDestination.properties.resourceId is empty, or has no storage account before the container; expected a resource id or an address of a store
+        properties.deadLetterDestination.properties.blobContainerName is "../../etc"; expected 3 to 63 lower-case letters, digits and single hyphens between them
+        properties.deadLetterDestination.properties.blobContainerName is "ab"; expected 3 to 63 lower-case letters, digits and single hyphens between them
+        properties.deadLetterDestination.properties.blobContainerName is "Abc"; expected 3 to 63 lower-case letters, digits and single hyphens between them
+        properties.deadLetterDestination.properties.blobContainerName is "a--b"; expected 3 to 63 lower-case letters, digits and single hyphens between them
+        properties.deadLetterInProbation is true without a deadLetterDestination; expected false, or true beside a deadLetterDestination
+        properties.onGone is "delete"; expected retry or disable
+        properties.ordering.key is "id"; expected subject, topic and data.<path>
+        properties.ordering.key is "source"; expected subject, topic and data.<path>
+        properties.ordering.key is "type"; expected subject, source, an extension attribute and data.<path>
+        properties.ordering.key is "data..a"; expected subject and data.<path>, or another path in the event
+        properties.ordering.onFailure is "wait"; expected skip and block
         properties.ordering cannot be read: missing field `key`"#]].assert_eq(&text);
 }
 
@@ -558,7 +558,7 @@ fn names_have_three_to_sixty_four_letters() {
     for name in ["ab", &"a".repeat(65), "a b c", "a/b/c"] {
         let error = put(name).expect_err(name).to_string();
         assert!(
-            error.contains("allowed are 3 to 64 letters (a to z), digits and hyphens"),
+            error.contains("expected 3 to 64 letters (a to z), digits and hyphens"),
             "{error}"
         );
     }
@@ -763,9 +763,9 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
         colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`, `topic`, `provisioningState`, `endpointInService`
         destination.properties.resourceId is "/r"; expected an id that ends with /eventhubs/NAME
         filter.advancedFilters[0] is not an object with operatorType and key
-        retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30
+        retryPolicy.maxDeliveryAttempts is 99; expected 1 to 30
         the body cannot be read: missing field `destination`
-        the body is not a JSON object; allowed is a JSON object"#]].assert_eq(&lines.join("\n"));
+        the body is not a JSON object; expected a JSON object"#]].assert_eq(&lines.join("\n"));
 }
 
 #[test]
@@ -780,7 +780,7 @@ fn a_subscription_that_asks_for_more_does_not_fit_a_smaller_edition() {
     .expect_err("ten are more than five");
     expect![
         "properties.edition does not fit the event subscription to-shop, whose \
-         maxDeliveryAttempts is 10; allowed is 1 to 5"
+         maxDeliveryAttempts is 10; expected 1 to 5"
     ]
     .assert_eq(&error.to_string());
 }

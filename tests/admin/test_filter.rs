@@ -134,9 +134,9 @@ async fn a_filter_that_cannot_be_tested_is_refused() {
         400 "events would be refused: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
         400 "events would be refused: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
         400 "the body has no events to test; add events, or last: 1 to 1000 newest events."
-        400 "last is 0; allowed is 1 to 1000."
-        400 "last is 1001; allowed is 1 to 1000."
-        400 "last is \"all\"; allowed is 1 to 1000."
+        400 "last is 0; expected 1 to 1000."
+        400 "last is 1001; expected 1 to 1000."
+        400 "last is \"all\"; expected 1 to 1000."
         400 "last and events are both given; leave one of them out."
         400 "filter.advancedFilters[0].key is \"nowhere\"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>."
         400 "filter.subjectContains cannot be read: unknown field `subjectContains`, expected one of `subjectBeginsWith`, `subjectEndsWith`, `includedEventTypes`, `isSubjectCaseSensitive`, `advancedFilters`, `enableAdvancedFilteringOnArrays`.""#]].assert_eq(&lines.join("\n"));

@@ -305,18 +305,18 @@ fn every_refusal_says_what_is_allowed() {
     }
     expect![[r#"
         the body is not JSON: EOF while parsing a list at line 1 column 1
-        the body is not a JSON object; allowed is a JSON object
+        the body is not a JSON object; expected a JSON object
         colour cannot be read: unknown field `colour`, expected one of `id`, `name`, `type`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `systemData`, `properties`
         tags cannot be read: invalid type: array, expected an object
         tags.a cannot be read: invalid type: integer `1`, expected a string
-        name is "other"; allowed is the name in the path, "orders"
+        name is "other"; expected the name in the path, "orders"
         identity.type cannot be read: unknown variant `Mine`, expected one of `None`, `SystemAssigned`, `UserAssigned`, `SystemAssigned, UserAssigned`
         sku.name cannot be read: unknown variant `Gold`, expected `Basic` or `Premium`
         kind cannot be read: unknown variant `Mine`, expected `Azure` or `AzureArc`
         extendedLocation.colour cannot be read: unknown field `colour`, expected `type` or `name`
         properties cannot be read: invalid type: integer `3`, expected an object
         properties.colour cannot be read: unknown field `colour`, expected one of `provisioningState`, `endpoint`, `inputSchema`, `metricResourceId`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`, `duplicateDetectionHistoryTimeWindow`, `schemaValidation`, `partitionCount`, `dataResidencyBoundary`, `minimumTlsVersionAllowed`, `eventTypeInfo`, `autoCreateTopicWithFirstSubscription`, `autoDeleteTopicWithLastSubscription`, `edition`
-        properties.inputSchema is "eventgrid"; allowed are EventGridSchema, CloudEventSchemaV1_0, CustomEventSchema
+        properties.inputSchema is "eventgrid"; expected EventGridSchema, CloudEventSchemaV1_0, CustomEventSchema
         properties.inputSchema cannot be read: invalid type: integer `7`, expected a string
         properties.inputSchemaMapping is for topics whose inputSchema is CustomEventSchema; leave it out
         properties.inputSchemaMapping.properties.eventType is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both
@@ -326,22 +326,22 @@ fn every_refusal_says_what_is_allowed() {
         properties.inputSchemaMapping.properties.id.defaultValue cannot be read: unknown field `defaultValue`, expected `sourceField`
         properties.inputSchemaMapping.properties.colour cannot be read: unknown field `colour`, expected one of `id`, `topic`, `eventTime`, `eventType`, `subject`, `dataVersion`
         properties.inputSchemaMapping.properties.eventType cannot be read: invalid type: string "T", expected an object
-        properties.inputSchemaMapping.properties.eventType.sourceField has 513 characters; allowed are at most 512
+        properties.inputSchemaMapping.properties.eventType.sourceField has 513 characters; expected at most 512
         properties.inputSchemaMapping.inputSchemaMappingType cannot be read: unknown variant `Xml`, expected `Json`
         properties.publicNetworkAccess cannot be read: unknown variant `SecuredByPerimeter`, expected `Enabled` or `Disabled`
         properties.inboundIpRules[0].ipMask cannot be read: "10.0.0.0/33" is no address and no network; expected, for example, 10.1.2.3 or 10.1.0.0/16
         properties.inboundIpRules[0].action cannot be read: unknown variant `Deny`, expected `Allow`
-        properties.inboundIpRules has 129 entries; allowed are at most 128
+        properties.inboundIpRules has 129 entries; expected at most 128
         properties.disableLocalAuth cannot be read: invalid type: string "yes", expected a boolean
         properties.dataResidencyBoundary cannot be read: unknown variant `Here`, expected `WithinGeopair` or `WithinRegion`
         properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.4`, expected one of `1.0`, `1.1`, `1.2`
         properties.eventTypeInfo.kind cannot be read: unknown variant `Outline`, expected `Inline`
-        properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): allowed is []
-        properties.edition is "1999"; allowed are current, namespace, short
-        the topic's name is "ab"; allowed are 3 to 50 letters (a to z), digits and hyphens
-        the topic's name is "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; allowed are 3 to 50 letters (a to z), digits and hyphens
-        the topic's name is "a_b"; allowed are 3 to 50 letters (a to z), digits and hyphens
-        the topic's name is "größe"; allowed are 3 to 50 letters (a to z), digits and hyphens
+        properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): expected []
+        properties.edition is "1999"; expected current, namespace, short
+        the topic's name is "ab"; expected 3 to 50 letters (a to z), digits and hyphens
+        the topic's name is "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; expected 3 to 50 letters (a to z), digits and hyphens
+        the topic's name is "a_b"; expected 3 to 50 letters (a to z), digits and hyphens
+        the topic's name is "größe"; expected 3 to 50 letters (a to z), digits and hyphens
         the topic's name is "Microsoft-x"; names that begin with "microsoft" are reserved by Event Grid
         the topic's name is "eventgrid1"; names that begin with "eventgrid" are reserved by Event Grid
         the topic's name is "SystemTopic"; names that begin with "system" are reserved by Event Grid"#]].assert_eq(&lines.join("\n"));
@@ -372,7 +372,7 @@ fn the_place_of_a_topic_needs_no_escaping() {
             .expect_err("it is refused")
             .to_string();
         assert!(
-            error.contains("allowed are 1 to 90 letters, digits and -_.()"),
+            error.contains("expected 1 to 90 letters, digits and -_.()"),
             "{error}"
         );
     }
@@ -422,7 +422,7 @@ fn a_key_is_named_key1_or_key2() {
         .map(|body| KeyName::read(body.as_bytes()).expect_err(body).to_string())
         .collect();
     expect![[r#"
-        keyName is "key3"; allowed are key1 and key2
+        keyName is "key3"; expected key1 or key2
         the body cannot be read: missing field `keyName`
         key cannot be read: unknown field `key`, expected `keyName`"#]]
     .assert_eq(&errors.join("\n"));

@@ -92,7 +92,7 @@ fn an_operator_publishes_events_and_browses_them_from_the_newest_to_the_oldest()
     for (query, text) in [
         ("top=0", "1 to 500"),
         ("before=x", "sequence number"),
-        ("order=up", "allowed are"),
+        ("order=up", "expected"),
     ] {
         let answer = server.admin("GET", &format!("{TOPIC}/events?{query}"), &Value::Null);
         assert!(

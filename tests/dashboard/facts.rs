@@ -248,9 +248,9 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
     );
     assert_eq!(report["models"].as_array().map(Vec::len), Some(2));
     for (body, text) in [
-        (json!({"edition": "none"}), "allowed are 2020"),
+        (json!({"edition": "none"}), "expected 2020"),
         (json!({"models": ["broken"]}), "there is no endpoint model"),
-        (json!({"rate": 1000}), "allowed is a number from"),
+        (json!({"rate": 1000}), "expected a number from"),
         (json!({"subscriptions": 1001}), "from 1 to 1000"),
         (
             json!({"subscriptions": 3, "rate": 0.001}),

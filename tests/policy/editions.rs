@@ -446,7 +446,7 @@ fn every_edition_of_the_program_can_be_followed() {
 fn a_store_that_fails_must_be_tried_again() {
     let mut edition = (*edition("current")).clone();
     edition.dead_letter.retry.clear();
-    expect!["dead_letter.retry is empty; allowed are one duration or more"].assert_eq(
+    expect!["dead_letter.retry is empty; expected one duration or more"].assert_eq(
         &edition
             .validate()
             .expect_err("there is no wait")
@@ -484,15 +484,13 @@ fn a_switch_makes_timeouts_final() {
     .assert_eq(&edition.validate().expect_err("it has a status").to_string());
     edition.webhook.never_retried_without_status.clear();
     edition.webhook.never_retried_with_dead_letter = vec![414];
-    expect![
-        "webhook has status 414 in both lists of what is never retried; allowed is one of them"
-    ]
-    .assert_eq(
-        &edition
-            .validate()
-            .expect_err("a status has one meaning")
-            .to_string(),
-    );
+    expect!["webhook has status 414 in both lists of what is never retried; expected one of them"]
+        .assert_eq(
+            &edition
+                .validate()
+                .expect_err("a status has one meaning")
+                .to_string(),
+        );
 }
 
 /// The core follows edition 2020: with a place for dead letters 400 and 413 end an event at once,

@@ -213,16 +213,16 @@ fn a_schema_is_bounded_and_stands_alone() {
         (json!({"$ref": "#/$defs/none"}), "does not exist"),
         (
             json!({"$ref": "#name"}),
-            "allowed are references into the schema itself",
+            "expected references into the schema itself",
         ),
         (json!({"$dynamicRef": "#a"}), "has $dynamicRef"),
         (
             json!({"items": {"$id": "https://example.com/i"}}),
-            "inside; allowed is $id at the top",
+            "inside; expected $id at the top",
         ),
         (
             json!({"$schema": "http://json-schema.org/draft-07/schema#"}),
-            "allowed is \"https://json-schema.org/draft/2020-12",
+            "expected \"https://json-schema.org/draft/2020-12",
         ),
         (json!({"$ref": "#"}), "refers to itself by \"#\""),
         (
@@ -245,7 +245,7 @@ fn a_schema_is_bounded_and_stands_alone() {
         (json!({"pattern": "\\w{500}{500}"}), "pattern"),
         (
             json!({"properties": many}),
-            "has too many patterns: allowed are 200",
+            "has too many patterns: expected at most 200",
         ),
     ];
     for (schema, expected) in refused {
@@ -296,7 +296,7 @@ fn a_schema_whose_cost_has_no_bound_is_refused_by_name() {
             json!({"properties": {"a": unevaluated(12)}}),
             "unevaluatedProperties",
         ),
-        (all_of(9000), "for items; allowed are 64000000"),
+        (all_of(9000), "for items; expected at most 64000000"),
         (any_of_one(26), "for anyOf"),
         (
             json!({"pattern": pattern}),
@@ -360,7 +360,7 @@ fn data_that_could_take_too_many_steps_is_not_checked_and_does_not_match() {
     assert!(
         refused
             .to_string()
-            .contains("steps for 500002 bytes; allowed are 64000000"),
+            .contains("steps for 500002 bytes; expected at most 64000000"),
         "{refused}"
     );
     // One that was stored before such schemas were refused matches nothing, and takes no time.

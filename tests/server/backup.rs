@@ -350,7 +350,7 @@ fn a_full_or_absent_destination_is_reported_and_changes_nothing_else() {
     assert!(
         !status.success()
             && reported.contains(
-                "folder is missing; allowed is a folder, or none if backup.store.url is set"
+                "folder is missing; expected a folder, or none if backup.store.url is set"
             ),
         "{reported}"
     );

@@ -409,7 +409,7 @@ fn what_a_deployment_cannot_do_is_refused_by_name() {
         ),
         (
             with("mode", json!("Partial")),
-            "properties.mode is \"Partial\"; allowed are Incremental and Complete",
+            "properties.mode is \"Partial\"; expected Incremental or Complete",
         ),
         (
             with("template", Value::Null),

@@ -211,7 +211,7 @@ fn a_name_that_cannot_be_a_folder_of_dead_letters_is_refused() {
             let answer = server.admin("PUT", &path, body);
             assert_eq!(answer.status, 400, "{path}: {}", answer.text());
             assert!(
-                answer.text().contains("; allowed are "),
+                answer.text().contains("; expected "),
                 "{path}: {}",
                 answer.text()
             );

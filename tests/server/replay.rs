@@ -335,7 +335,7 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
     for (body, why) in [
         (
             json!({"from": "yesterday"}),
-            "from is \"yesterday\"; allowed is",
+            "from is \"yesterday\"; expected",
         ),
         (
             json!({"from": "2026-01-01T00:00:00Z", "fromSequence": 3}),
@@ -351,7 +351,7 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
         ),
         (
             json!({"eventsPerSecond": 0}),
-            "eventsPerSecond is 0; allowed is",
+            "eventsPerSecond is 0; expected",
         ),
         (json!({"since": "x"}), "since"),
     ] {

@@ -184,10 +184,10 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         (&["p1", "--role", "read"][..], "exists"),
         (&["P1", "--role", "read"], "exists"),
         (&["admin", "--role", "read"], "reserved"),
-        (&["x y", "--role", "read"], "allowed are 1 to 64 letters"),
+        (&["x y", "--role", "read"], "expected 1 to 64 letters"),
         (
             &["x", "--role", "reader"],
-            "allowed are publish, consume, portal, read, operate, admin",
+            "expected publish, consume, portal, read, operate, admin",
         ),
         (
             &["x", "--role", "read", "--scope", "orders"],
@@ -507,10 +507,7 @@ fn claims_of_the_issuer_have_roles_and_scopes() {
     }
     // A rule that cannot be read stops the start, and says why.
     for (rule, problem) in [
-        (
-            "roles=A writer",
-            "the role is \"writer\"; allowed are publish",
-        ),
+        ("roles=A writer", "the role is \"writer\"; expected publish"),
         ("roles publish", "expected \"CLAIM=VALUE ROLE\""),
         ("roles=A publish orders", "a scope is \"orders\""),
         // Not the whole server.

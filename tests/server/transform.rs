@@ -138,7 +138,7 @@ fn a_failing_transformation_gives_up_its_event_only_also_across_a_kill() {
     assert!(
         trace.contains(
             "reason: transform.body: line 1, column 4: argument 1 of abs is null; \
-             allowed is a number"
+             expected a number"
         ),
         "{trace}"
     );
@@ -181,7 +181,7 @@ fn a_transformation_is_tested_before_it_is_put_and_refused_with_its_place() {
     for part in [
         "yes, PATCH",
         "[1]",
-        "transform.body: line 1, column 5: argument 1 of abs is null; allowed is a number",
+        "transform.body: line 1, column 5: argument 1 of abs is null; expected a number",
     ] {
         assert!(tested.contains(part), "{tested}");
     }
@@ -267,7 +267,7 @@ fn push_delivery_of_a_namespace_is_transformed_and_pull_delivery_is_refused() {
     assert!(
         refused
             .text()
-            .contains("deliveryMode is Queue; allowed is Push"),
+            .contains("deliveryMode is Queue; expected Push"),
         "{}",
         refused.text()
     );

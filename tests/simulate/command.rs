@@ -69,43 +69,43 @@ fn an_invalid_option_is_refused_with_what_is_allowed() {
     check(
         &["--subscriptions", "3"],
         expect![
-            "gridhook: flag --subscriptions: the value is 3; allowed is a number from 20 to 100000"
+            "gridhook: flag --subscriptions: the value is 3; expected a number from 20 to 100000"
         ],
     );
     check(
         &["--days", "0"],
-        expect!["error: invalid value '0' for '--days <N>': allowed is a number from 0.001 to 100"],
+        expect!["error: invalid value '0' for '--days <N>': expected a number from 0.001 to 100"],
     );
     check(
         &["--rate", "100000"],
         expect![
-            "gridhook: flag --rate: the value is 100000; allowed is a number from 0.000001 to 57"
+            "gridhook: flag --rate: the value is 100000; expected a number from 0.000001 to 57"
         ],
     );
     check(
         &["--rate", "NaN"],
         expect![
-            "error: invalid value 'NaN' for '--rate <EVENTS>': allowed is a number above 0, such \
+            "error: invalid value 'NaN' for '--rate <EVENTS>': expected a number above 0, such \
              as 50 or 0.5"
         ],
     );
     check(
         &["--batch", "0"],
         expect![
-            "error: invalid value '0' for '--batch <N>': allowed is a whole number from 1 to 5000"
+            "error: invalid value '0' for '--batch <N>': expected a whole number from 1 to 5000"
         ],
     );
     check(
         &["--concurrency", "0"],
         expect![
-            "error: invalid value '0' for '--concurrency <N>': allowed is a whole number from 1 to \
+            "error: invalid value '0' for '--concurrency <N>': expected a whole number from 1 to \
              10000"
         ],
     );
     check(
         &["--edition", "1999"],
         expect![[
-            r#"gridhook: flag --edition: there is no edition "1999"; allowed are 2020, 2021, 2023, current, namespace, or a TOML file"#
+            r#"gridhook: flag --edition: there is no edition "1999"; expected 2020, 2021, 2023, current, namespace, or a TOML file"#
         ]],
     );
     check(

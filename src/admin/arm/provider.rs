@@ -34,7 +34,7 @@ fn known_topic_type(name: &str) -> AdminResult<TopicType> {
             .map(|known| known.name)
             .collect();
         AdminError::NotFound(format!(
-            "There is no topic type '{name}'; allowed are {}.",
+            "There is no topic type '{name}'; expected {}.",
             names.join(" and ")
         ))
     })

@@ -248,7 +248,7 @@ impl ResourceFilter {
                 }
                 None => {
                     let problem = format!(
-                        "has \"{}\"; allowed are resourceType, resourceGroup, name, location, \
+                        "has \"{}\"; expected resourceType, resourceGroup, name, location, \
                          tagName and tagValue, each with eq and a string in single quotes, joined \
                          by and",
                         part.escape_debug()

@@ -328,7 +328,7 @@ fn check_start(
     }
     if starts.at > now {
         let problem = format!(
-            "is {}, which is in the future (it is {now}); allowed is a time in the past",
+            "is {}, which is in the future (it is {now}); expected a time in the past",
             starts.at
         );
         return refuse_value(target, problem);

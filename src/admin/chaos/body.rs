@@ -91,7 +91,7 @@ pub(super) fn response_share(rate: f64) -> Result<f64, InvalidRequest> {
     }
     refuse_value(
         "rate",
-        format!("is {rate}; allowed is a share above 0 and up to 1"),
+        format!("is {rate}; expected a share above 0 and up to 1"),
     )
 }
 
@@ -102,7 +102,7 @@ pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
     }
     refuse_value(
         "fail",
-        format!("is {fail}; allowed are 1 to {WRITES_MAX} writes"),
+        format!("is {fail}; expected 1 to {WRITES_MAX} writes"),
     )
 }
 
@@ -111,7 +111,7 @@ fn bounded_duration(target: &str, text: &str, most: Duration) -> Result<Duration
     let wrong = || {
         InvalidRequest::new(
             target,
-            format!("is \"{text}\"; allowed is a duration from 1ms to {shown}, such as \"500ms\""),
+            format!("is \"{text}\"; expected a duration from 1ms to {shown}, such as \"500ms\""),
         )
     };
     let read = parse_duration(text).map_err(|_| wrong())?;

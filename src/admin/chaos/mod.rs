@@ -170,7 +170,7 @@ pub(super) async fn disturb_responses(
             ResponseFault::Delay(body::response_delay(delay)?)
         }
         (ChaosResponseFault::Delay, None) => {
-            return refuse_value("delay", "is missing; allowed is a duration such as \"2s\"");
+            return refuse_value("delay", "is missing; expected a duration such as \"2s\"");
         }
         (ChaosResponseFault::Drop | ChaosResponseFault::Corrupt, Some(_)) => {
             return refuse_value("delay", "is given and the fault is another; leave it out");
@@ -234,7 +234,7 @@ pub(super) async fn poison_event(
         duration,
     } = &body;
     if *times == 0 {
-        return refuse_value("times", "is 0; allowed is 1 or more");
+        return refuse_value("times", "is 0; expected 1 or more");
     }
     let most = duration
         .as_deref()

@@ -25,7 +25,7 @@ pub(crate) fn dead_letter_query(
         Some("written") => Some(DeadLetterStage::Written),
         Some(other) => {
             let problem = format!(
-                "is \"{}\"; allowed are waiting and written",
+                "is \"{}\"; expected waiting or written",
                 other.escape_debug()
             );
             return refuse_value(target("stage"), problem);

@@ -55,7 +55,7 @@ pub(crate) async fn list_newest(request: HttpRequest, control: web::Data<Control
         None => now.after(INSTANT),
         Some(given) => Timestamp(given.parse().map_err(|_| {
             let problem = format!(
-                "is \"{}\"; allowed is the value of a response",
+                "is \"{}\"; expected the value of a response",
                 given.escape_debug()
             );
             InvalidRequest::new("continue", problem)

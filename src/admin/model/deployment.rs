@@ -55,7 +55,7 @@ impl DeploymentSpec {
         let mut value =
             read_json(text).map_err(|error| InvalidRequest::new(BODY, error.to_string()))?;
         if !value.is_object() {
-            return refuse_value(BODY, "is not a JSON object; allowed is a JSON object");
+            return refuse_value(BODY, "is not a JSON object; expected a JSON object");
         }
         drop_read_only(&mut value, &["id", "name", "type"]);
         let DeploymentBody {
@@ -68,7 +68,7 @@ impl DeploymentSpec {
         let Some(template) = properties.template.filter(|template| !template.is_null()) else {
             return refuse_value(
                 "properties.template",
-                "is missing; allowed is a template of Azure Resource Manager",
+                "is missing; expected a template of Azure Resource Manager",
             );
         };
         let format = properties
@@ -126,7 +126,7 @@ fn read_mode(mode: Option<&str>) -> Result<DeploymentMode, InvalidRequest> {
         .find(|known| known.name().eq_ignore_ascii_case(mode));
     known.ok_or_else(|| {
         let problem = format!(
-            "is \"{}\"; allowed are Incremental and Complete",
+            "is \"{}\"; expected Incremental or Complete",
             mode.escape_debug()
         );
         InvalidRequest::new("properties.mode", problem)
@@ -142,7 +142,7 @@ pub(crate) fn check_deployment_name(name: &str) -> Result<(), InvalidRequest> {
         return Ok(());
     }
     let problem = format!(
-        "is \"{}\"; allowed are 1 to {DEPLOYMENT_NAME_CHARS_MAX} letters, digits and -_.()",
+        "is \"{}\"; expected 1 to {DEPLOYMENT_NAME_CHARS_MAX} letters, digits and -_.()",
         name.escape_debug()
     );
     refuse_value("the name of the deployment", problem)

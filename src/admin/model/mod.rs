@@ -103,7 +103,7 @@ const SIMILARITY_MIN: f64 = 0.8;
 /// The names that are allowed in place of `given`.
 fn allowed_names(given: &str, names: &[String]) -> String {
     if names.len() <= LISTED_NAMES {
-        return format!("allowed are {}", names.join(", "));
+        return format!("expected {}", names.join(", "));
     }
     let given = given.to_lowercase();
     let similarity = |name: &&String| strsim::jaro_winkler(&given, &name.to_lowercase());
@@ -144,7 +144,7 @@ impl ValueRange {
             .ok_or_else(|| {
                 InvalidRequest::new(
                     target,
-                    format!("is {asked}; allowed is {} to {}", self.min, self.max),
+                    format!("is {asked}; expected {} to {}", self.min, self.max),
                 )
             })
     }
@@ -195,7 +195,7 @@ impl Editions {
             let known: Vec<_> = self.known.keys().map(String::as_str).collect();
             InvalidRequest::new(
                 "properties.edition",
-                format!("is \"{name}\"; allowed are {}", known.join(", ")),
+                format!("is \"{name}\"; expected {}", known.join(", ")),
             )
         })
     }
@@ -232,7 +232,7 @@ fn refuse_unsupported(
         }
         let allowed = match harmless {
             [] => "leave it out".to_owned(),
-            _ => format!("allowed is {}", harmless.join(" or ")),
+            _ => format!("expected {}", harmless.join(" or ")),
         };
         return refuse_value(*at, format!("is not supported yet ({because}): {allowed}"));
     }
@@ -285,7 +285,7 @@ pub(crate) fn parse_body(body: &[u8]) -> Result<Value, InvalidRequest> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| InvalidRequest::new(BODY, format!("is not JSON: {error}")))?;
     if !value.is_object() {
-        return refuse_value(BODY, "is not a JSON object; allowed is a JSON object");
+        return refuse_value(BODY, "is not a JSON object; expected a JSON object");
     }
     check_exact(std::str::from_utf8(body).unwrap_or_default())?;
     Ok(value)
@@ -358,7 +358,7 @@ pub(crate) fn parse_instant(target: &str, given: &str) -> Result<Timestamp, Inva
         None => refuse_value(
             target,
             format!(
-                "is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z",
+                "is \"{}\"; expected a date and time such as 2030-01-31T12:00:00Z",
                 given.escape_debug()
             ),
         ),
@@ -405,7 +405,7 @@ fn check_same_name(given: Option<&str>, name: &str) -> Result<(), InvalidRequest
     match given {
         Some(given) if !given.eq_ignore_ascii_case(name) => refuse_value(
             "name",
-            format!("is \"{given}\"; allowed is the name in the path, \"{name}\""),
+            format!("is \"{given}\"; expected the name in the path, \"{name}\""),
         ),
         Some(_) | None => Ok(()),
     }
@@ -424,7 +424,7 @@ fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), InvalidRequest> {
     if tags.len() > TAGS_MAX {
         return refuse_value(
             "tags",
-            format!("has {} tags; allowed are {TAGS_MAX}", tags.len()),
+            format!("has {} tags; expected at most {TAGS_MAX}", tags.len()),
         );
     }
     for (name, value) in tags {
@@ -452,6 +452,6 @@ fn check_name(what: &str, name: &str, max: usize) -> Result<(), InvalidRequest> 
     }
     refuse_value(
         what,
-        format!("is \"{name}\"; allowed are 3 to {max} letters (a to z), digits and hyphens"),
+        format!("is \"{name}\"; expected 3 to {max} letters (a to z), digits and hyphens"),
     )
 }

@@ -264,14 +264,12 @@ pub(super) fn check_partition_count(
         )),
         Some(_) => Ok(()),
         None if given == 1 || (given == shards && kind != TopicKind::Domain) => Ok(()),
-        None if kind == TopicKind::Domain => {
-            refuse(format!("is {given}; allowed is 1 for a domain"))
-        }
+        None if kind == TopicKind::Domain => refuse(format!("is {given}; expected 1 for a domain")),
         None if shards == 1 => refuse(format!(
-            "is {given}; allowed is 1 on a server without several shards (cluster.shards)"
+            "is {given}; expected 1 on a server without several shards (cluster.shards)"
         )),
         None => refuse(format!(
-            "is {given}; allowed are 1 and {shards}, the number of shards (cluster.shards)"
+            "is {given}; expected 1 or {shards}, the number of shards (cluster.shards)"
         )),
     }
 }
@@ -320,7 +318,7 @@ pub(super) fn check_scope_part(what: &str, given: &str) -> Result<(), InvalidReq
         return Ok(());
     }
     let allowed = format!(
-        "allowed are 1 to 90 letters, digits and -_.() of {SCOPE_PART_BYTES_MAX} bytes in all, \
+        "expected 1 to 90 letters, digits and -_.() of {SCOPE_PART_BYTES_MAX} bytes in all, \
          without a . at the end"
     );
     refuse_value(what, format!("is \"{}\"; {allowed}", given.escape_debug()))
@@ -334,7 +332,7 @@ fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
             let allowed = SCHEMAS.map(schema_name).join(", ");
             InvalidRequest::new(
                 "properties.inputSchema",
-                format!("is \"{given}\"; allowed are {allowed}"),
+                format!("is \"{given}\"; expected {allowed}"),
             )
         })
 }
@@ -421,10 +419,7 @@ impl KeyName {
         match read::<RegenerateKey>(parse_body(body)?)?.key_name {
             name if name.eq_ignore_ascii_case("key1") => Ok(Self::Key1),
             name if name.eq_ignore_ascii_case("key2") => Ok(Self::Key2),
-            other => refuse_value(
-                "keyName",
-                format!("is \"{other}\"; allowed are key1 and key2"),
-            ),
+            other => refuse_value("keyName", format!("is \"{other}\"; expected key1 or key2")),
         }
     }
 }

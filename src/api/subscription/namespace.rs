@@ -400,7 +400,7 @@ impl NamespaceDelivery {
             )),
             (None, None) if is_push => Err(InvalidNamespaceForm::new(
                 "deliveryConfiguration.push",
-                "is missing, and deliveryMode is Push; allowed is a destination in it",
+                "is missing, and deliveryMode is Push; expected a destination in it",
             )),
             _ if is_queue => Err(InvalidNamespaceForm::new(
                 "deliveryConfiguration.push",
@@ -409,7 +409,7 @@ impl NamespaceDelivery {
             _ => Err(InvalidNamespaceForm::new(
                 "deliveryConfiguration.deliveryMode",
                 format!(
-                    "is \"{}\"; allowed are {QUEUE} and {PUSH}",
+                    "is \"{}\"; expected {QUEUE} or {PUSH}",
                     mode.escape_debug()
                 ),
             )),

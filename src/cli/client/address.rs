@@ -77,7 +77,7 @@ fn listening_at(text: &str) -> Result<Url, ClientError> {
     });
     parsed.and_then(|url| Url::parse(&url).ok()).ok_or_else(|| {
         let allowed =
-            "allowed is an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"";
+            "expected an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"";
         ClientError::Input(format!(
             "environment variable GRIDHOOK_SERVER__LISTEN is \"{text}\"; {allowed}"
         ))
@@ -187,7 +187,7 @@ pub(crate) fn read_variable(name: &str) -> Result<Option<String>, ClientError> {
         Ok(text) if !text.is_empty() => Ok(Some(text)),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
         Err(std::env::VarError::NotUnicode(_)) => Err(ClientError::Input(format!(
-            "environment variable {name} is not valid UTF-8; allowed is UTF-8 text"
+            "environment variable {name} is not valid UTF-8; expected UTF-8 text"
         ))),
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn body_of(file: Option<&Path>) -> Result<Value, ClientError> {
         None => Ok(Value::Object(serde_json::Map::new())),
         Some((_, Ok(value @ Value::Object(_)))) => Ok(value),
         Some((path, Ok(_))) => Err(ClientError::Input(format!(
-            "{} is not a JSON object; allowed is one JSON object",
+            "{} is not a JSON object; expected one JSON object",
             path.display()
         ))),
         Some((_, Err(error))) => Err(error),

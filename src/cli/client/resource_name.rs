@@ -82,7 +82,7 @@ impl ResourceName {
                  and name the topic in each event"
             ))),
             _ => Err(ClientError::Input(format!(
-                "cannot publish to {}; allowed is a topic, a domain or a topic of a namespace",
+                "cannot publish to {}; expected a topic, a domain or a topic of a namespace",
                 short_name(&self.0)
             ))),
         }

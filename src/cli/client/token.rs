@@ -27,7 +27,7 @@ pub(crate) fn check_secret(text: &str, from: &str) -> Result<String, ClientError
         [..] => format!("has {} lines", lines.len()),
     };
     Err(ClientError::Input(format!(
-        "{from} {problem}; allowed is one line of visible ASCII characters"
+        "{from} {problem}; expected one line of visible ASCII characters"
     )))
 }
 

@@ -60,7 +60,7 @@ pub(super) struct Init {
 /// Why the files were not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InitError {
-    #[error("--nats has {0} hosts; allowed are 1, 3 or 5")]
+    #[error("--nats has {0} hosts; expected 1, 3 or 5")]
     Servers(usize),
     #[error("{0} is not an address; expected, for example, 10.0.0.1 or 10.0.0.1:{NATS_PORT}")]
     Host(String),

@@ -77,36 +77,36 @@ enum InvalidSchema {
     Draft { at: String, problem: String },
     #[error(
         "could take {steps:.0} steps to check {USUAL_DATA_BYTES} bytes of data, most of them for \
-         {keyword}; allowed are {STEPS_MAX}"
+         {keyword}; expected at most {STEPS_MAX}"
     )]
     Steps { steps: f64, keyword: String },
-    #[error("has {0}; allowed is $ref with a JSON pointer, such as \"#/$defs/name\"")]
+    #[error("has {0}; expected $ref with a JSON pointer, such as \"#/$defs/name\"")]
     Keyword(String),
-    #[error("has the $id \"{0}\" inside; allowed is $id at the top")]
+    #[error("has the $id \"{0}\" inside; expected $id at the top")]
     InnerId(String),
-    #[error("has the $schema \"{0}\"; allowed is \"{DIALECT}\"")]
+    #[error("has the $schema \"{0}\"; expected \"{DIALECT}\"")]
     Dialect(String),
     #[error(
-        "refers to \"{0}\", and nothing is fetched; allowed are references into the schema \
+        "refers to \"{0}\", and nothing is fetched; expected references into the schema \
          itself, such as \"#/$defs/name\""
     )]
     RemoteReference(String),
     #[error("refers to \"{0}\", which does not exist")]
     UnknownReference(String),
-    #[error("refers to itself by \"{0}\"; allowed are schemas without recursion")]
+    #[error("refers to itself by \"{0}\"; expected schemas without recursion")]
     Recursion(String),
     #[error("is nested deeper than {DEPTH_MAX} levels with its references resolved")]
     Depth,
     #[error(
-        "is too large: allowed are {VALUES_MAX} values in all schemas of the topic, with \
+        "is too large: expected at most {VALUES_MAX} values in all schemas of the topic, with \
          references resolved"
     )]
     Values,
-    #[error("has too many patterns: allowed are {PATTERNS_MAX} in all schemas of the topic")]
+    #[error("has too many patterns: expected at most {PATTERNS_MAX} in all schemas of the topic")]
     Patterns,
     #[error(
         "has the pattern \"{pattern}\" with {positions} positions, its repetitions written out; \
-         allowed are {max}",
+         expected at most {max}",
         max = cost::POSITIONS_MAX
     )]
     Pattern { pattern: String, positions: usize },
@@ -215,7 +215,7 @@ impl DeclaredSchema {
         if steps > STEPS_MAX {
             return Some(format!(
                 "the data cannot be checked: version '{version}' of the schema of '{event_type}' \
-                 could take {steps:.0} steps for {} bytes; allowed are {STEPS_MAX}",
+                 could take {steps:.0} steps for {} bytes; expected at most {STEPS_MAX}",
                 data.len()
             ));
         }
@@ -302,14 +302,14 @@ fn check_size(info: &EventTypeInfo) -> Result<SchemaSize, InvalidCatalogue> {
     };
     if declared.len() > TYPES_MAX {
         return refusal(format!(
-            "has {} entries; allowed are {TYPES_MAX}",
+            "has {} entries; expected at most {TYPES_MAX}",
             declared.len()
         ));
     }
     let bytes = serde_json::to_vec(declared).map_or(0, |json| json.len());
     if bytes > CATALOGUE_BYTES_MAX {
         return refusal(format!(
-            "has {bytes} bytes; allowed are {CATALOGUE_BYTES_MAX}"
+            "has {bytes} bytes; expected at most {CATALOGUE_BYTES_MAX}"
         ));
     }
     Ok(SchemaSize::default())

@@ -49,7 +49,7 @@ def main():
 
     wrong = identified(webhook, "UserAssigned")
     error = raises(HttpResponseError, lambda: operations.begin_create_or_update(*path, wrong, **PLAIN).result())
-    assert error.status_code == 400 and "allowed is SystemAssigned" in error.message, error
+    assert error.status_code == 400 and "expected SystemAssigned" in error.message, error
 
     # Another destination takes its place.
     plain = models.WebHookEventSubscriptionDestination(endpoint_url=webhook.url("/plain"))

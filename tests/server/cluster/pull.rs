@@ -187,7 +187,7 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
     assert!(
         refused
             .text()
-            .contains("is 4; allowed are 1 and 6, the number of shards"),
+            .contains("is 4; expected 1 or 6, the number of shards"),
         "{}",
         refused.text()
     );

@@ -360,7 +360,7 @@ fn an_operator_moves_shards_and_drains_a_node() {
     };
     let error = operator(&nodes[1], &["cluster", "move", "7", "a"]).expect_err("there is none");
     assert!(
-        error.contains("there is no shard 7; allowed are 0 to 6"),
+        error.contains("there is no shard 7; expected 0 to 6"),
         "{error}"
     );
     operator(&nodes[1], &["cluster", "drain", "c"]).expect("it is asked");

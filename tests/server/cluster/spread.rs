@@ -108,12 +108,12 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
     refused(
         &topic,
         json!({"partitionCount": 4}),
-        "is 4; allowed are 1 and 6, the number of shards",
+        "is 4; expected 1 or 6, the number of shards",
     );
     refused(
         &topic.replace("/topics/", "/domains/"),
         json!({"partitionCount": 6}),
-        "allowed is 1 for a domain",
+        "expected 1 for a domain",
     );
     let window = json!({"partitionCount": 6, "duplicateDetectionHistoryTimeWindow": "PT1H"});
     refused(&topic, window, "a spread topic has no duplicate detection");
@@ -454,7 +454,7 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
         }
     }
     let unnamed = nodes[2].admin("GET", &format!("{topic}/events/1"), &Value::Null);
-    let allowed = "shard is missing; allowed is 0 to 5, because each shard of this topic has \
+    let allowed = "shard is missing; expected 0 to 5, because each shard of this topic has \
         sequences of its own";
     let message = unnamed.json()["error"]["message"]
         .as_str()

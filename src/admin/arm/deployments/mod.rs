@@ -160,7 +160,7 @@ fn read_state_filter(filter: &str) -> Result<Option<String>, InvalidRequest> {
         None => refuse_value(
             "$filter",
             format!(
-                "is \"{}\"; allowed is provisioningState eq 'STATE'",
+                "is \"{}\"; expected provisioningState eq 'STATE'",
                 filter.escape_debug()
             ),
         ),

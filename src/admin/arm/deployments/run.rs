@@ -198,7 +198,7 @@ impl DeploymentRun {
         let size = Value::Object(outputs.clone()).to_string().len();
         if size > OUTPUT_BYTES_MAX {
             let problem = format!(
-                "The outputs have {size} bytes; allowed are {OUTPUT_BYTES_MAX}. The resources were \
+                "The outputs have {size} bytes; expected at most {OUTPUT_BYTES_MAX}. The resources were \
                  deployed."
             );
             return Err(DeploymentEnd::failed(

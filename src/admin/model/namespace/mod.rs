@@ -74,7 +74,7 @@ fn check_units(at: &str, given: u32) -> Result<(), InvalidRequest> {
     }
     let least = UNITS.start();
     let most = UNITS.end();
-    let problem = format!("is {given}; allowed is {least} to {most}");
+    let problem = format!("is {given}; expected {least} to {most}");
     Err(InvalidRequest::new(at, problem))
 }
 

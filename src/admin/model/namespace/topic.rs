@@ -61,7 +61,7 @@ fn check_only(
     match given.filter(|given| !is_only(given)) {
         Some(other) => refuse_value(
             at,
-            format!("is \"{}\"; allowed is {only}", other.escape_debug()),
+            format!("is \"{}\"; expected {only}", other.escape_debug()),
         ),
         None => Ok(()),
     }
@@ -254,7 +254,7 @@ pub fn check_retention(
     let name = &subscription.name;
     let problem = format!(
         "is {days}; the eventTimeToLive of the event subscription {name} is {asked} minutes, and \
-         allowed is {most}"
+         expected {most}"
     );
     refuse_value("properties.eventRetentionInDays", problem)
 }

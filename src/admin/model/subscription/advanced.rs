@@ -54,7 +54,7 @@ pub(super) fn read(
     if given.len() > most {
         return refuse_value(
             at,
-            format!("has {} filters; allowed are at most {most}", given.len()),
+            format!("has {} filters; expected at most {most}", given.len()),
         );
     }
     let read = given.into_iter().enumerate().map(|(index, filter)| {
@@ -80,7 +80,7 @@ pub(super) fn read(
     if values > most {
         return refuse_value(
             at,
-            format!("has {values} values in all its filters together; allowed are at most {most}"),
+            format!("has {values} values in all its filters together; expected at most {most}"),
         );
     }
     Ok(filters)
@@ -173,7 +173,7 @@ impl AdvancedFilterReader {
                 return refuse_value(
                     at,
                     format!(
-                        "is \"{}\"; allowed is {}",
+                        "is \"{}\"; expected {}",
                         name.escape_debug(),
                         allowed_operators()
                     ),
@@ -193,13 +193,13 @@ impl AdvancedFilterReader {
             Some(Value::Null) | None => {
                 return refuse_value(
                     self.member_path(member),
-                    format!("is missing; allowed is {allowed}"),
+                    format!("is missing; expected {allowed}"),
                 );
             }
             Some(other) => {
                 return refuse_value(
                     self.member_path(member),
-                    format!("is {other}; allowed is {allowed}"),
+                    format!("is {other}; expected {allowed}"),
                 );
             }
         };
@@ -268,7 +268,7 @@ impl AdvancedFilterReader {
                 return refuse_value(
                     at,
                     format!(
-                        "is {value}, an empty range; allowed is a range with the smaller end first"
+                        "is {value}, an empty range; expected a range with the smaller end first"
                     ),
                 );
             }

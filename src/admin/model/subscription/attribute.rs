@@ -29,7 +29,7 @@ pub(super) fn read(
         let count = given.len();
         return refuse_value(
             at,
-            format!("has {count} entries; allowed are at most {PROPERTIES_MAX}"),
+            format!("has {count} entries; expected at most {PROPERTIES_MAX}"),
         );
     }
     let mut read: Vec<DeliveryProperty> = Vec::new();
@@ -57,8 +57,7 @@ fn read_property(
     input: Schema,
     delivery: Schema,
 ) -> Result<DeliveryProperty, InvalidRequest> {
-    let not_an_object =
-        |at: &str| InvalidRequest::new(at, "is not an object; allowed is an object");
+    let not_an_object = |at: &str| InvalidRequest::new(at, "is not an object; expected an object");
     if !mapping.is_object() {
         return Err(not_an_object(BODY));
     }
@@ -77,7 +76,7 @@ fn read_property(
         "Static" => source_static(&mut properties)?,
         "Dynamic" => source_dynamic(&mut properties, input)?,
         _ => {
-            return refuse_value("type", "is unknown; allowed are Static and Dynamic");
+            return refuse_value("type", "is unknown; expected Static or Dynamic");
         }
     };
     match properties.into_iter().find(|(_, value)| !value.is_null()) {
@@ -106,7 +105,7 @@ fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, 
             return refuse_value(at, problem);
         }
         Some(_) => {
-            return refuse_value(at, "is not a string; allowed is a string");
+            return refuse_value(at, "is not a string; expected a string");
         }
     };
     property::check_value(&value).map_err(|error| InvalidRequest::new(at, error.to_string()))?;
@@ -114,7 +113,7 @@ fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, 
     let Some(is_secret) = boolean_of(&given).or_else(|| given.is_null().then_some(false)) else {
         return refuse_value(
             "properties.isSecret",
-            "is not a boolean; allowed are true and false",
+            "is not a boolean; expected true or false",
         );
     };
     Ok(PropertySource::Static { value, is_secret })
@@ -127,7 +126,7 @@ fn source_dynamic(
     let invalid = |problem: String| InvalidRequest::new("properties.sourceField", problem);
     let Some(Value::String(field)) = properties.remove("sourceField") else {
         return Err(invalid(
-            "is missing, or not a string; allowed is the name of a property, such as data.total"
+            "is missing, or not a string; expected the name of a property, such as data.total"
                 .to_owned(),
         ));
     };

@@ -48,24 +48,24 @@ pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidReque
     };
     if given.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(invalid(
-            "has a space or a control character in it; allowed is an absolute http or https URL",
+            "has a space or a control character in it; expected an absolute http or https URL",
         ));
     }
     // `localhost:8080` parses as a URL with the scheme `localhost`.
     let is_web = Url::parse(&given).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     if !is_web && !given.contains("://") {
         return Err(invalid(
-            "has no http:// or https:// at its beginning; allowed is an absolute http or https URL",
+            "has no http:// or https:// at its beginning; expected an absolute http or https URL",
         ));
     }
     let url = Url::parse(&given).map_err(|error| {
         invalid(&format!(
-            "is not a URL ({error}); allowed is an absolute http or https URL"
+            "is not a URL ({error}); expected an absolute http or https URL"
         ))
     })?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(invalid(
-            "has another scheme than http and https; allowed is an absolute http or https URL",
+            "has another scheme than http and https; expected an absolute http or https URL",
         ));
     }
     Webhook::check_endpoint_url(&given).map_err(|ambiguous| invalid(&ambiguous.to_string()))?;
@@ -89,15 +89,12 @@ pub(super) fn read_filter(
         if types.len() > ranges.event_types_max {
             let count = types.len();
             let most = ranges.event_types_max;
-            return refuse_value(
-                at,
-                format!("has {count} entries; allowed are at most {most}"),
-            );
+            return refuse_value(at, format!("has {count} entries; expected at most {most}"));
         }
         for (index, name) in types.iter().enumerate() {
             let at = format!("{at}[{index}]");
             if name.is_empty() {
-                return refuse_value(at, "is empty; allowed is the name of an event type, or All");
+                return refuse_value(at, "is empty; expected the name of an event type, or All");
             }
             check(&at, name)?;
         }
@@ -129,7 +126,7 @@ pub(super) fn check_length(at: &str, text: &str, max: usize) -> Result<(), Inval
     match text.chars().count() {
         length if length > max => refuse_value(
             at,
-            format!("has {length} characters; allowed are at most {max}"),
+            format!("has {length} characters; expected at most {max}"),
         ),
         _ => Ok(()),
     }
@@ -219,7 +216,7 @@ pub(super) fn token_audience(
             return Ok(Some(given));
         }
         let problem = format!(
-            "is \"{}\"; allowed are up to 256 letters, digits and {marks}",
+            "is \"{}\"; expected up to 256 letters, digits and {marks}",
             given.escape_debug()
         );
         refuse_value(format!("destination.properties.{key}"), problem)
@@ -268,7 +265,7 @@ pub(super) fn time_to_live(
     minutes.filter(is_allowed).ok_or_else(|| {
         let [least, most] = [min, max].map(|minutes| iso_duration(60 * minutes));
         let problem = format!(
-            "is {given} minutes; allowed is {least} to {most}: no longer than the topic's \
+            "is {given} minutes; expected {least} to {most}: no longer than the topic's \
              eventRetentionInDays"
         );
         InvalidRequest::new(at, problem)
@@ -283,7 +280,7 @@ pub(super) fn dead_letter_type(given: &str) -> Result<(), InvalidRequest> {
     let given = given.escape_debug();
     refuse_value(
         "deadLetterDestination.endpointType",
-        format!("is \"{given}\"; allowed is {STORAGE_BLOB}, others are not supported yet"),
+        format!("is \"{given}\"; expected {STORAGE_BLOB}, others are not supported yet"),
     )
 }
 
@@ -340,14 +337,14 @@ pub(super) fn dead_letter(
         }
         (None, None) => {
             let problem = format!(
-                "is missing; allowed is a name here, or a resourceId that ends with \
+                "is missing; expected a name here, or a resourceId that ends with \
                  {CONTAINERS}NAME"
             );
             return refuse_value(CONTAINER_NAME, problem);
         }
     };
     if account.is_empty() {
-        let problem = "is empty, or has no storage account before the container; allowed is a \
+        let problem = "is empty, or has no storage account before the container; expected a \
             resource id or an address of a store";
         return refuse_value(RESOURCE_ID, problem);
     }
@@ -370,7 +367,7 @@ fn retry_period(given: Option<i64>, ranges: &EditionRanges) -> Result<Option<u32
         (Ok(days), most) if (1..=most).contains(&days) => Ok(Some(days)),
         (_, most) => refuse_value(
             at,
-            format!("is {days}; allowed is a whole number from 1 to {most}"),
+            format!("is {days}; expected a whole number from 1 to {most}"),
         ),
     }
 }
@@ -392,7 +389,7 @@ fn check_container(at: &str, name: &str) -> Result<(), InvalidRequest> {
     } else {
         "is"
     };
-    let allowed = "allowed are 3 to 63 lower-case letters, digits and single hyphens between them";
+    let allowed = "expected 3 to 63 lower-case letters, digits and single hyphens between them";
     refuse_value(at, format!("{what} \"{}\"; {allowed}", name.escape_debug()))
 }
 
@@ -405,7 +402,7 @@ pub(super) fn in_probation(
     match (given.unwrap_or_default(), destination) {
         (true, None) => refuse_value(
             "deadLetterInProbation",
-            "is true without a deadLetterDestination; allowed is false, or true beside a \
+            "is true without a deadLetterDestination; expected false, or true beside a \
              deadLetterDestination",
         ),
         (asked, Some(_) | None) => Ok(asked),
@@ -422,7 +419,7 @@ pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
         _ => refuse_value(
             "onGone",
             format!(
-                "is \"{}\"; allowed are retry and disable",
+                "is \"{}\"; expected retry or disable",
                 given.escape_debug()
             ),
         ),
@@ -473,7 +470,7 @@ pub(super) fn read_ordering(
         Some(action) if action.eq_ignore_ascii_case(BLOCK) => true,
         Some(other) => {
             let problem = format!(
-                "is \"{}\"; allowed are {SKIP} and {BLOCK}",
+                "is \"{}\"; expected {SKIP} or {BLOCK}",
                 other.escape_debug()
             );
             return refuse_value("ordering.onFailure", problem);
@@ -487,7 +484,7 @@ pub(super) fn read_ordering(
             Schema::CloudEvents => "subject, source, an extension attribute and data.<path>",
             Schema::Custom => "subject and data.<path>, or another path in the event",
         };
-        let problem = format!("is \"{}\"; allowed are {allowed}", given.escape_debug());
+        let problem = format!("is \"{}\"; expected {allowed}", given.escape_debug());
         return refuse_value("ordering.key", problem);
     }
     Ok((Some(key), blocks))
@@ -536,7 +533,7 @@ pub(super) fn check_schedule(
             let min = format_duration(min);
             let problem = format!(
                 "is \"{text}\", and the edition of the topic waits {min} after any failure; \
-                 allowed is a wait from {min} to 7d"
+                 expected a wait from {min} to 7d"
             );
             return refuse_value(format!("{at}[{index}]"), problem);
         }
@@ -629,7 +626,7 @@ pub(super) fn read_labels(given: Vec<String>) -> Result<Vec<String>, InvalidRequ
     let invalid = |problem: String| refuse_value("labels", problem);
     if given.len() > LABELS_MAX {
         return invalid(format!(
-            "has {} labels; allowed are {LABELS_MAX}",
+            "has {} labels; expected at most {LABELS_MAX}",
             given.len()
         ));
     }
@@ -640,7 +637,7 @@ pub(super) fn read_labels(given: Vec<String>) -> Result<Vec<String>, InvalidRequ
         Some(index) => {
             let length = given[index].chars().count();
             invalid(format!(
-                "has a label of {length} characters at {index}; allowed are {LABEL_CHARS_MAX}"
+                "has a label of {length} characters at {index}; expected at most {LABEL_CHARS_MAX}"
             ))
         }
         None => Ok(given),

@@ -30,15 +30,13 @@ fn check_type(given: &str, topic: &TopicRecord) -> Result<String, InvalidRequest
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(given));
     let problem = match refused {
-        _ if is_circular => {
-            "is \"NamespaceTopic\"; allowed are the other kinds, because this is a \
+        _ if is_circular => "is \"NamespaceTopic\"; expected the other kinds, because this is a \
             topic of a namespace"
-                .to_owned()
-        }
+            .to_owned(),
         Some((name, reason)) => format!("is \"{name}\", which is not supported: {reason}"),
         None => {
             format!(
-                "is \"{}\"; allowed are {}",
+                "is \"{}\"; expected {}",
                 given.escape_debug(),
                 Resource::ENDPOINT_TYPES.join(", ")
             )

@@ -55,8 +55,7 @@ impl Pair {
             return Ok(None);
         }
         if !given.is_object() {
-            let problem =
-                format!("is not an object; allowed is an object with identity and {plain}");
+            let problem = format!("is not an object; expected an object with identity and {plain}");
             return refuse_value(identified, problem);
         }
         if is_given {
@@ -66,7 +65,7 @@ impl Pair {
         let destination = take_value(&mut given, plain);
         let identity = take_value(&mut given, "identity");
         if let Some(other) = given.as_object().and_then(|rest| rest.keys().next()) {
-            let problem = format!("is not known; allowed are identity and {plain}");
+            let problem = format!("is not known; expected identity and {plain}");
             return refuse_value(format!("{identified}.{other}"), problem);
         }
         match destination {
@@ -111,7 +110,7 @@ pub(super) fn check_identity(
     match identity.map(|identity| identity.kind) {
         Some(ResourceIdentityKind::UserAssigned) => refuse_value(
             at("identity.type"),
-            "is \"UserAssigned\", which is not supported: the server has one identity; allowed is \
+            "is \"UserAssigned\", which is not supported: the server has one identity; expected \
              SystemAssigned",
         ),
         Some(ResourceIdentityKind::SystemAssigned)

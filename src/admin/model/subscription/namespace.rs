@@ -51,7 +51,7 @@ pub(crate) fn check_mode(
     }
     let is = delivery_mode(before);
     let problem = format!(
-        "cannot be changed; allowed is {is}, or delete the event subscription and create it again"
+        "cannot be changed; expected {is}, or delete the event subscription and create it again"
     );
     refuse_value("properties.deliveryConfiguration.deliveryMode", problem)
 }

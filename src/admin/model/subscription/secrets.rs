@@ -129,7 +129,7 @@ fn restore_signing(given: &mut [Value], secrets: &[String]) -> Result<(), Invali
         let secret = hidden_secret(hidden, secrets).map_err(invalid)?;
         if given.iter().any(|other| other == secret) {
             return Err(invalid(format!(
-                "is \"{hidden}\", and the list has this secret already; allowed is each once"
+                "is \"{hidden}\", and the list has this secret already; expected each once"
             )));
         }
         given[index] = secret.into();

@@ -110,7 +110,7 @@ fn read_last(last: &RawValue) -> Result<u64, InvalidRequest> {
     count.ok_or_else(|| {
         InvalidRequest::new(
             "last",
-            format!("is {}; allowed is 1 to {LAST_MAX}", last.get()),
+            format!("is {}; expected 1 to {LAST_MAX}", last.get()),
         )
     })
 }

@@ -13,7 +13,7 @@ pub(crate) fn compile_program(
     if record.is_pulled() {
         return refuse_value(
             "transform",
-            "is set, and deliveryMode is Queue; allowed is Push",
+            "is set, and deliveryMode is Queue; expected Push",
         );
     }
     if let Some(kind) = record
@@ -21,7 +21,7 @@ pub(crate) fn compile_program(
         .filter(|kind| !["WebHook", "AzureFunction"].contains(kind))
     {
         let problem =
-            format!("is set, and the destination is {kind}; allowed are WebHook and AzureFunction");
+            format!("is set, and the destination is {kind}; expected WebHook or AzureFunction");
         return refuse_value("transform", problem);
     }
     let batched = record.webhook.max_events_per_batch > 1;

@@ -48,7 +48,7 @@ pub(crate) fn settle_ingress(
     let rules = body.inbound_ip_rules.unwrap_or_default();
     if rules.len() > RULES_MAX {
         let count = rules.len();
-        let problem = format!("has {count} entries; allowed are at most {RULES_MAX}");
+        let problem = format!("has {count} entries; expected at most {RULES_MAX}");
         return refuse_value("properties.inboundIpRules", problem);
     }
     let requested = body.input_schema_mapping.map(|body| body.properties);
@@ -144,7 +144,7 @@ fn check_text(property: &str, part: &str, given: &str) -> Result<(), InvalidRequ
         0 => refuse_value(at, "is empty; leave it out or give a name"),
         length if length > TEXT_MAX => refuse_value(
             at,
-            format!("has {length} characters; allowed are at most {TEXT_MAX}"),
+            format!("has {length} characters; expected at most {TEXT_MAX}"),
         ),
         _ => Ok(()),
     }

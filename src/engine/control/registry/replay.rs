@@ -221,7 +221,7 @@ impl TopicHandle {
             let since = earliest.appended.unwrap_or(at);
             return Err(Error::Refused(format!(
                 "startsFrom is {at}, and what was published since is more than half of \
-                 journal.backlog_max; allowed is {since} or later, and POST …/replays for what \
+                 journal.backlog_max; expected {since} or later, and POST …/replays for what \
                  was published before"
             )));
         }
