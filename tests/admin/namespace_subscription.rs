@@ -370,7 +370,7 @@ async fn a_pull_subscription_has_a_lock_duration_and_keeps_its_delivery_mode() {
         (
             json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Pull"}}}),
             "deliveryMode",
-            "Queue and Push",
+            "Queue or Push",
         ),
     ] {
         refused(

@@ -537,7 +537,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.ordering.key is "source"; expected subject, topic and data.<path>
         properties.ordering.key is "type"; expected subject, source, an extension attribute and data.<path>
         properties.ordering.key is "data..a"; expected subject and data.<path>, or another path in the event
-        properties.ordering.onFailure is "wait"; expected skip and block
+        properties.ordering.onFailure is "wait"; expected skip or block
         properties.ordering cannot be read: missing field `key`"#]].assert_eq(&text);
 }
 
