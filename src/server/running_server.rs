@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::front::ServerConnections;
 
 /// The time in which a thread that has accepted connections hands them to those that serve.
-const ACCEPT_WAIT: Duration = Duration::from_millis(50);
+const ACCEPT_WAIT: Duration = Duration::from_millis(20);
 
 /// The interval between two looks for requests in flight.
 const FINISH_POLL: Duration = Duration::from_millis(10);
@@ -65,13 +65,18 @@ impl RunningServer {
         self.handle.stop(false).await;
     }
 
-    /// Leaves the sockets to the next server on this system, which may serve at once.
+    /// Leaves the sockets to the next server, and returns once this one has ended.
+    pub(super) async fn end(&self) {
+        self.pause().await;
+        self.finish_requests().await;
+        self.stop().await;
+    }
+
+    /// Leaves the sockets to the next server on this system, which may serve at once. This one may
+    /// still accept a connection meanwhile.
     pub(super) async fn hand_over(self) {
         self.pause().await;
-        actix_rt::spawn(async move {
-            self.finish_requests().await;
-            self.stop().await;
-        });
+        actix_rt::spawn(async move { self.end().await });
     }
 
     /// The outcome of a server that has ended.

@@ -351,9 +351,9 @@ impl<'a> OwnedStore<'a> {
                     responder,
                 }) = &mut bound.sockets
                 {
+                    responder.end().await;
                     let standby = node.build_standby(config, &bound.address, &bound.health)?;
-                    let standby = listener.serve_standby(config, budget, standby)?;
-                    std::mem::replace(responder, standby).hand_over().await;
+                    *responder = listener.serve_standby(config, budget, standby)?;
                 }
                 node
             }
@@ -744,7 +744,11 @@ impl Listening {
                 mut listener,
                 responder,
             }) => {
-                responder.hand_over().await;
+                match &nodes {
+                    None => responder.end().await,
+                    // A standby forwards what it still accepts.
+                    Some(_) => responder.hand_over().await,
+                }
                 listener.nodes = nodes;
                 listener.serve_sockets(config, budget, context)?
             }

@@ -227,6 +227,8 @@ async fn serve_shard(
     }
     health.set_step(StartStep::new("following the changelogs"));
     let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
+    // What it would answer now is not true any more once the address is announced.
+    interim.end().await;
     let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
     let context = node::standby_context(&nodes, &cores, config, &address, &health)?;
     let forwarders = nodes.iter().zip(&cores);
@@ -248,7 +250,6 @@ async fn serve_shard(
         });
     }
     let front = Front { context, router };
-    interim.hand_over().await;
     let responder = listener.serve_front(config, &plan.budget.front, front)?;
     listener::announce_url(&address.own_url);
     let mut signals = StopSignals::install()?;

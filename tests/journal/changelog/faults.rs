@@ -15,7 +15,7 @@ use gridhook::{
 };
 use proptest::{prelude::*, test_runner::TestCaseResult};
 
-use super::{Contents, OPTIONS, batch, contents, data, entry, log, owner, take};
+use super::{Contents, batch, contents, data, entry, log, owner, take};
 use crate::support::{
     memory_changelog::{AppendFault, MemoryChangelog},
     memory_store::{MemoryStore, WriteFault},

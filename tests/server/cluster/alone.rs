@@ -143,7 +143,6 @@ replicas = 1
 shards = {SHARDS}
 node_listen = "127.0.0.1:7000"
 secret_file = "{secret}"
-renew = "300ms"
 expiry = "1s"
 "#
     );
