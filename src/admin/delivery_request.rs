@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::{
     AdminError,
     arm::{Call, find_topic, no_subscription, path::TopicPath},
+    events::require_shard,
     model::InvalidRequest,
     query,
 };
@@ -35,6 +36,9 @@ struct RangeQuery {
     to: Option<u64>,
     #[serde(default = "first_attempt")]
     attempt: u32,
+    /// The shard of a spread topic. The router reads it.
+    #[serde(rename = "shard")]
+    _shard: Option<u32>,
     /// Azure's clients send it with every request.
     #[serde(rename = "api-version")]
     _api_version: Option<String>,
@@ -62,6 +66,7 @@ pub(super) async fn show_request(call: Call<'_>, path: &TopicPath, name: &str) -
         );
     }
     let topic = find_topic(call.control, path)?;
+    require_shard(call, &topic)?;
     let plan = topic
         .delivery_plan(name)
         .ok_or_else(|| no_subscription(path, name))?;

@@ -15,7 +15,10 @@ use super::{
     query,
 };
 use gridhook_api::events::{EventLine, EventList};
-use gridhook_engine::control::{audit::record_intent, registry};
+use gridhook_engine::control::{
+    audit::record_intent,
+    registry::{self, TopicHandle},
+};
 use gridhook_event::{Event, Schema, Seq};
 use gridhook_publish::OneOfShards;
 
@@ -95,11 +98,8 @@ fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
     given.parse().map(Seq).map_err(wrong)
 }
 
-/// `GET …/events/{sequence}`. Each shard of a spread topic has such a sequence, so the request
-/// names one.
-pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> AdminResult {
-    let sequence = call.path.name("sequence")?;
-    let topic = find_topic(call.control, path)?;
+/// Refuses a request about sequences of a spread topic that names no shard.
+pub(super) fn require_shard(call: Call<'_>, topic: &TopicHandle) -> AdminResult<()> {
     if topic.record().is_spread() && !call.request.extensions().contains::<OneOfShards>() {
         let last = call.control.shard_count() - 1;
         let problem = format!(
@@ -108,6 +108,15 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> AdminResult {
         );
         return refuse_value("shard", problem);
     }
+    Ok(())
+}
+
+/// `GET …/events/{sequence}`. Each shard of a spread topic has such a sequence, so the request
+/// names one.
+pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> AdminResult {
+    let sequence = call.path.name("sequence")?;
+    let topic = find_topic(call.control, path)?;
+    require_shard(call, &topic)?;
     let seq = sequence_number("sequence", sequence)?;
     let event = topic.read_event(seq).await.map_err(registry::Error::from)?;
     let missing = || {

@@ -472,6 +472,7 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         GET /eventSubscriptions/eventSubscriptionName/metrics: Parts(Figures)
         GET /eventSubscriptions/eventSubscriptionName/replays/replayId: Parts(Replays)
         GET /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
+        GET /eventSubscriptions/eventSubscriptionName/request: One
         GET /eventSubscriptions/eventSubscriptionName/status: Parts(Figures)
         GET /events/sequence: One
         GET /events: Parts(Events)

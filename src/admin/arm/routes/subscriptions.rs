@@ -233,7 +233,7 @@ pub(super) static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 8] = [
             .returns::<DeliveryRequestView>(200, "The request, as the event subscription is now")
             .fails(READING),
         )
-        .served_where_found()
+        .served_by_named_shard()
         .or_portal()],
     ),
     (

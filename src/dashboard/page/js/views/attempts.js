@@ -201,23 +201,25 @@ export function Attempts({ id }) {
 const REQUEST_STEPS = new Set(['delivered', 'deferred', 'undeliverable', 'late']);
 
 /**
- * The request of an attempt with its body, made again from the log when it is asked for.
- * @param {{ id: string, line: Schemas['LedgerLine'] }} props
+ * The request of an attempt with its body, made again from the log when it is asked for. `shard` has the log of a
+ * spread topic.
+ * @param {{ id: string, line: Schemas['LedgerLine'], shard?: number | null }} props
  */
-export function Request({ id, line }) {
+export function Request({ id, line, shard = undefined }) {
   const [isOpen, setOpen] = useState(false);
   if (!REQUEST_STEPS.has(line.step)) return null;
   return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}>
     <summary>Request with its body</summary>
-    ${isOpen && html`<${RequestText} id=${id} line=${line} />`}
+    ${isOpen && html`<${RequestText} id=${id} line=${line} shard=${shard} />`}
   </details>`;
 }
 
-function RequestText({ id, line }) {
+function RequestText({ id, line, shard }) {
   const path = withQuery(`${pathOf(id)}/request`, {
     from: line.firstSequence,
     to: line.lastSequence,
     attempt: line.attempt,
+    shard,
   });
   const poll = usePoll(
     (signal) => /** @type {Promise<Schemas['DeliveryRequest']>} */ (get(path, signal)),

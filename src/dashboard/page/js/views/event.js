@@ -227,7 +227,7 @@ function History({ topic, event, history }) {
           ` : ''}
         </div>`}
         ${one.response && html`<blockquote>${one.response.text}</blockquote>`}
-        ${!history.deleted && html`<${Request} id=${id} line=${one} />`}
+        ${!history.deleted && html`<${Request} id=${id} line=${one} shard=${event.shard} />`}
       </li>`)}
     </ol>
     ${history.truncated && html`<p class="hint">There are more lines: see the attempts of the event subscription.</p>`}
