@@ -509,7 +509,7 @@ fn claims_of_the_issuer_have_roles_and_scopes() {
     for (rule, problem) in [
         (
             "roles=A writer",
-            "the role is \"writer\"; allowed are publish",
+            "the role is \"writer\"; expected publish",
         ),
         ("roles publish", "expected \"CLAIM=VALUE ROLE\""),
         ("roles=A publish orders", "a scope is \"orders\""),
