@@ -507,10 +507,7 @@ fn claims_of_the_issuer_have_roles_and_scopes() {
     }
     // A rule that cannot be read stops the start, and says why.
     for (rule, problem) in [
-        (
-            "roles=A writer",
-            "the role is \"writer\"; expected publish",
-        ),
+        ("roles=A writer", "the role is \"writer\"; expected publish"),
         ("roles publish", "expected \"CLAIM=VALUE ROLE\""),
         ("roles=A publish orders", "a scope is \"orders\""),
         // Not the whole server.
