@@ -22,15 +22,15 @@ pub(crate) struct Mount(TempDir);
 impl Mount {
     /// A disk in memory.
     pub(crate) fn tmpfs(mebibytes: u32) -> Option<Self> {
-        Self::mount(&["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs"])
+        Self::with_arguments(&["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs"])
     }
 
     /// The file system in a file.
     pub(crate) fn image(image: &Path) -> Option<Self> {
-        Self::mount(&["-o".as_ref(), "loop".as_ref(), image.as_os_str()])
+        Self::with_arguments(&["-o".as_ref(), "loop".as_ref(), image.as_os_str()])
     }
 
-    fn mount(arguments: &[impl AsRef<OsStr>]) -> Option<Self> {
+    fn with_arguments(arguments: &[impl AsRef<OsStr>]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         can_run(
             "mount",

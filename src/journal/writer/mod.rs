@@ -153,7 +153,7 @@ pub(super) fn spawn_writer(
     let span = tracing::Span::current();
     std::thread::Builder::new()
         .name("journal".to_owned())
-        .spawn(move || span.in_scope(|| run_writer(writer, &*fatal)))
+        .spawn(move || span.in_scope(|| run_writer(writer, &fatal)))
         .expect("a process that cannot start a thread cannot start")
 }
 
