@@ -11,17 +11,17 @@ pub(crate) enum ForwardError {
     NoOwner,
     #[error("the owner of the store has changed; the request may or may not have been processed")]
     OwnerChanged,
-    #[error("the owner did not answer; the request may or may not have been processed")]
+    #[error("the owner did not respond; the request may or may not have been processed")]
     NoResponse,
     #[error("the owner did not respond in time; the request may or may not have been processed")]
     TimedOut,
-    #[error("the owner did not answer to the end")]
+    #[error("the response of the owner was cut off")]
     CutOff,
-    #[error("the answer of an owner is too large")]
+    #[error("the response of an owner is too large")]
     TooLarge,
-    #[error("the owner does not answer in time")]
+    #[error("the owner does not respond in time")]
     Late,
-    #[error("the owner cannot answer now")]
+    #[error("the owner cannot respond now")]
     Unready,
     #[error("the owner has another version, which cannot be understood")]
     Unreadable,
@@ -35,7 +35,7 @@ pub(crate) enum ForwardError {
     LockTokens,
     #[error("too many requests have tokens that are not valid")]
     TooManyInvalidTokens,
-    #[error("the owner of the control plane, which knows the tokens, does not answer")]
+    #[error("the owner of the control plane, which knows the tokens, does not respond")]
     NoControlPlane,
     #[error("this node owns no shard")]
     NoShard,

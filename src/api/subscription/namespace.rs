@@ -408,10 +408,7 @@ impl NamespaceDelivery {
             )),
             _ => Err(InvalidNamespaceForm::new(
                 "deliveryConfiguration.deliveryMode",
-                format!(
-                    "is \"{}\"; expected {QUEUE} or {PUSH}",
-                    mode.escape_debug()
-                ),
+                format!("is \"{}\"; expected {QUEUE} or {PUSH}", mode.escape_debug()),
             )),
         }
     }

@@ -83,10 +83,10 @@ impl ThreadRouter {
         shard: usize,
         request: &HttpRequest,
         side: ListenerSide,
-    ) -> Result<OwnerResponse, &'static str> {
+    ) -> Result<OwnerResponse, ForwardError> {
         timeout(LINES_WAIT, self.open(shard, request, Bytes::new(), side))
             .await
-            .unwrap_or(Err("the owner does not answer in time"))
+            .unwrap_or(Err(ForwardError::Late))
     }
 
     fn lines_of(&self, shard: usize, answered: OwnerResponse) -> LineReader {

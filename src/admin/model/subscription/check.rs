@@ -418,10 +418,7 @@ pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
         "disable" => Ok(OnGone::Disable),
         _ => refuse_value(
             "onGone",
-            format!(
-                "is \"{}\"; expected retry or disable",
-                given.escape_debug()
-            ),
+            format!("is \"{}\"; expected retry or disable", given.escape_debug()),
         ),
     }
 }
