@@ -131,7 +131,7 @@ impl OtherShards {
                 Ok(Ok((StatusCode::OK, _))) => return Ok(()),
                 Ok(Ok((_, reason))) => String::from_utf8_lossy(&reason).into_owned(),
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "its owner does not answer in time".to_owned(),
+                Err(_) => "its owner does not respond in time".to_owned(),
             };
             if Instant::now() + AGAIN >= until {
                 return Err(FollowDelay(why));
