@@ -496,7 +496,7 @@ fn clients_that_wait_at_a_node_have_their_responses_at_once_when_it_stops() {
     }
     // Nothing here ends because of a time limit.
     let settings = [CALM, ("SERVER__SHUTDOWN_TIMEOUT", "10m")];
-    let mut plant = Plant::of(Sharded::start_on_three(&settings));
+    let mut plant = Plant::new(Sharded::start_on_three(&settings));
     let nodes = plant.nodes();
     // Another topic, whose requests are forwarded.
     let cold = format!("{RG}/plant/topics/cold");
