@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// The pure crates (no input or output, no clock, no randomness), and the crates of others that
@@ -236,6 +237,35 @@ fn string_end(text: &str) -> usize {
 
 /// The files that use the client of NATS: the others build without the feature `nats`.
 const NATS: [&str; 2] = ["cluster/nats.rs", "journal/changelog/nats.rs"];
+
+/// The crates with their features, as these kinds of dependencies bring them.
+fn features_with(edges: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(root())
+        .args(["tree", "--locked", "--offline", "--prefix", "none"])
+        .args(["--edges", edges, "--format", "{p} {f}"])
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{output:?}");
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let lines = lines.lines().map(|line| line.trim_end_matches(" (*)"));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn tests_compile_no_crate_of_the_server_again() {
+    let of_tests = features_with("normal,dev");
+    let others: Vec<String> = features_with("normal")
+        .into_iter()
+        .filter(|line| !of_tests.contains(line))
+        .collect();
+    assert!(
+        others.is_empty(),
+        "tests and benches bring features that these lack, so that they are compiled twice; name \
+         the features in Cargo.toml (compare `cargo tree --edges features,normal,dev -i CRATE`): \
+         {others:#?}"
+    );
+}
 
 #[test]
 fn only_two_files_use_the_client_of_nats() {
