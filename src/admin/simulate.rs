@@ -78,7 +78,7 @@ fn build_plan(
         InvalidRequest::new(
             "edition",
             format!(
-                "is \"{}\"; expected {}",
+                "is \"{}\"; expected one of {}",
                 name.escape_debug(),
                 known.join(", ")
             ),

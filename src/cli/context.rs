@@ -191,7 +191,7 @@ impl ContextFile {
             ) {
                 (Some(like), _) => format!("did you mean {like}?"),
                 (None, true) => "add one with gridhook context add".to_owned(),
-                (None, false) => format!("expected {}", names.join(", ")),
+                (None, false) => format!("expected one of {}", names.join(", ")),
             };
             ClientError::Input(format!("there is no context {name}; {hint}"))
         })

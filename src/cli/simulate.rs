@@ -186,7 +186,7 @@ impl Simulate {
 fn unknown_edition(policy: &Policy, name: &str) -> SimulateError {
     let names: Vec<_> = policy.editions.names().collect();
     let what = format!(
-        "there is no edition {name:?}; expected {}, or a TOML file",
+        "there is no edition {name:?}; expected one of {}, or a TOML file",
         names.join(", ")
     );
     SimulateError::Flag {

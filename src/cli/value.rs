@@ -50,7 +50,7 @@ pub enum ValueError {
     Pair,
     #[error("expected a status from 200 to 599")]
     Status,
-    #[error("expected {}", TokenRole::ALL.map(TokenRole::name).join(", "))]
+    #[error("expected one of {}", TokenRole::ALL.map(TokenRole::name).join(", "))]
     Role,
     #[error("expected a URL that begins with http:// or https://, such as {example}")]
     ServerUrl { example: String },

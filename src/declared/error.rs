@@ -50,11 +50,11 @@ pub enum DeclarationError {
     NoName(&'static str),
     #[error("{0} is not a table; expected a table")]
     NoTable(String),
-    #[error("unknown key {0}; expected {FILE_KEYS}")]
+    #[error("unknown key {0}; expected one of {FILE_KEYS}")]
     FileKey(String),
     #[error("unknown key {key}; did you mean {similar}?")]
     SimilarKey { key: String, similar: &'static str },
-    #[error("unknown key {key}; expected {}", .allowed.join(", "))]
+    #[error("unknown key {key}; expected one of {}", .allowed.join(", "))]
     Key {
         key: String,
         allowed: Vec<&'static str>,

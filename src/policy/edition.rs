@@ -56,7 +56,7 @@ pub enum InvalidEdition {
     )]
     StatusTwice { key: String, status: u16 },
     #[error(
-        "{key}.never_retried_without_status names {failure}; expected {}",
+        "{key}.never_retried_without_status names {failure}; expected one of {}",
         FailureRules::WITHOUT_STATUS.map(|failure| failure.to_string()).join(", ")
     )]
     FailureWithStatus { key: String, failure: Failure },

@@ -39,7 +39,7 @@ pub enum EndpointModel {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidModel {
     #[error(
-        "there is no endpoint model {0:?}; expected {names}",
+        "there is no endpoint model {0:?}; expected one of {names}",
         names = KINDS.map(|(kind, _)| kind).join(", ")
     )]
     Name(String),

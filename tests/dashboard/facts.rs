@@ -248,7 +248,7 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
     );
     assert_eq!(report["models"].as_array().map(Vec::len), Some(2));
     for (body, text) in [
-        (json!({"edition": "none"}), "expected 2020"),
+        (json!({"edition": "none"}), "expected one of 2020"),
         (json!({"models": ["broken"]}), "there is no endpoint model"),
         (json!({"rate": 1000}), "expected a number from"),
         (json!({"subscriptions": 1001}), "from 1 to 1000"),

@@ -12,7 +12,7 @@ fn destinations_that_cannot_be_are_refused_by_name() {
         ("HybridConnection", "Azure Relay"),
         ("PartnerDestination", "no partners"),
         ("MonitorAlert", "no Azure Monitor"),
-        ("Pigeon", "expected WebHook, Amqp"),
+        ("Pigeon", "expected one of WebHook, Amqp"),
     ] {
         let destination =
             json!({"destination": {"endpointType": kind, "properties": {"resourceId": "r"}}});

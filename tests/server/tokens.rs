@@ -187,7 +187,7 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         (&["x y", "--role", "read"], "expected 1 to 64 letters"),
         (
             &["x", "--role", "reader"],
-            "expected publish, consume, portal, read, operate, admin",
+            "expected one of publish, consume, portal, read, operate, admin",
         ),
         (
             &["x", "--role", "read", "--scope", "orders"],

@@ -103,7 +103,7 @@ const SIMILARITY_MIN: f64 = 0.8;
 /// The names that are allowed in place of `given`.
 fn allowed_names(given: &str, names: &[String]) -> String {
     if names.len() <= LISTED_NAMES {
-        return format!("expected {}", names.join(", "));
+        return format!("expected one of {}", names.join(", "));
     }
     let given = given.to_lowercase();
     let similarity = |name: &&String| strsim::jaro_winkler(&given, &name.to_lowercase());
@@ -195,7 +195,7 @@ impl Editions {
             let known: Vec<_> = self.known.keys().map(String::as_str).collect();
             InvalidRequest::new(
                 "properties.edition",
-                format!("is \"{name}\"; expected {}", known.join(", ")),
+                format!("is \"{name}\"; expected one of {}", known.join(", ")),
             )
         })
     }

@@ -36,7 +36,7 @@ fn check_type(given: &str, topic: &TopicRecord) -> Result<String, InvalidRequest
         Some((name, reason)) => format!("is \"{name}\", which is not supported: {reason}"),
         None => {
             format!(
-                "is \"{}\"; expected {}",
+                "is \"{}\"; expected one of {}",
                 given.escape_debug(),
                 Resource::ENDPOINT_TYPES.join(", ")
             )
