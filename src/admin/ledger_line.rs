@@ -33,6 +33,8 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
         .excerpt_key()
         .and_then(|key| context.excerpts?.get(&key));
     let mut view = LineView {
+        // The merge of several shards sets it.
+        shard: None,
         at: at.to_string(),
         lane: lane_name(*lane),
         step: step_name(event).to_owned(),

@@ -30,6 +30,9 @@ pub struct LedgerPageView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = LedgerLine)]
 pub struct LineView {
+    /// Shard of events of a spread topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<usize>,
     /// Time at which the line was written
     pub at: String,
     /// Lane of delivery that made the line

@@ -368,6 +368,9 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
                 lines.insert((line["shard"].as_u64(), line["firstSequence"].as_u64())),
                 "{line} is listed twice"
             );
+            let range = format!("from={}&shard={}", line["firstSequence"], line["shard"]);
+            let request = get(1, &format!("{good}/request?{range}"));
+            assert_eq!(request["events"], 1, "{request}");
         }
         match page["continue"].as_str() {
             Some(position) => next = format!("&continue={position}"),

@@ -202,7 +202,7 @@ const REQUEST_STEPS = new Set(['delivered', 'deferred', 'undeliverable', 'late']
 
 /**
  * The request of an attempt with its body, made again from the log when it is asked for. `shard` has the log of a
- * spread topic.
+ * spread topic; lines of the ledger have it themselves.
  * @param {{ id: string, line: Schemas['LedgerLine'], shard?: number | null }} props
  */
 export function Request({ id, line, shard = undefined }) {
@@ -210,7 +210,7 @@ export function Request({ id, line, shard = undefined }) {
   if (!REQUEST_STEPS.has(line.step)) return null;
   return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}>
     <summary>Request with its body</summary>
-    ${isOpen && html`<${RequestText} id=${id} line=${line} shard=${shard} />`}
+    ${isOpen && html`<${RequestText} id=${id} line=${line} shard=${shard ?? line.shard} />`}
   </details>`;
 }
 
