@@ -112,8 +112,8 @@ fn local_errors_say_what_to_do() {
     check(
         "topics list --token-file spaces.token",
         expect![
-            "gridhook: spaces.token has a space or a character that is not visible ASCII; allowed \
-             is one line of visible ASCII characters"
+            "gridhook: spaces.token has a space or a character that is not visible ASCII; expected \
+             one line of visible ASCII characters"
         ],
     );
     check(

@@ -159,8 +159,8 @@ fn read_token_file(file: File, path: &Path) -> io::Result<AdminToken> {
     }
     if mode & 0o022 != 0 {
         let text = format!(
-            "others may write it (mode {mode:04o}), so the token may have been replaced; allowed \
-             is 0600. Remove the file to generate a new token, or change its mode if you trust its \
+            "others may write it (mode {mode:04o}), so the token may have been replaced; expected \
+             0600. Remove the file to generate a new token, or change its mode if you trust its \
              content"
         );
         return Err(with_path(

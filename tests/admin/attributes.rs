@@ -139,8 +139,8 @@ fn ten_properties_are_taken_and_no_more() {
         .max();
     crate::spec::fact("S000-218", &json!({"max": most}));
     expect![
-        "properties.destination.properties.deliveryAttributeMappings has 11 entries; allowed \
-         are at most 10"
+        "properties.destination.properties.deliveryAttributeMappings has 11 entries; expected \
+         at most 10"
     ]
     .assert_eq(&take("EventGridSchema", &many(11)).expect_err("one too many"));
 }

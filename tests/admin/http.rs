@@ -528,7 +528,7 @@ async fn a_question_about_an_event_says_once_which_one() {
         let answer = ask(query).await;
         assert_eq!(answer.status, 400, "{query}: {}", answer.text);
         assert!(
-            answer.text.contains("allowed") || answer.text.contains("which event"),
+            answer.text.contains("expected") || answer.text.contains("which event"),
             "{query}: {}",
             answer.text
         );

@@ -432,8 +432,8 @@ fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), InvalidRequest> {
         if lengths[0] > TAG_NAME_CHARS_MAX || lengths[1] > TAG_VALUE_CHARS_MAX {
             let shown: String = name.chars().take(TAG_VALUE_CHARS_MAX).collect();
             let problem = format!(
-                "has the tag \"{shown}\" with a name of {} and a value of {} characters; allowed \
-                 are {TAG_NAME_CHARS_MAX} and {TAG_VALUE_CHARS_MAX}",
+                "has the tag \"{shown}\" with a name of {} and a value of {} characters; expected \
+                 {TAG_NAME_CHARS_MAX} and {TAG_VALUE_CHARS_MAX}",
                 lengths[0], lengths[1],
             );
             return refuse_value("tags", problem);

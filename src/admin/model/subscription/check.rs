@@ -330,8 +330,8 @@ pub(super) fn dead_letter(
             let named = named.escape_debug();
             let container = container.escape_debug();
             let problem = format!(
-                "is \"{named}\", but resourceId ends with the container \"{container}\"; allowed \
-                 is one"
+                "is \"{named}\", but resourceId ends with the container \"{container}\"; expected \
+                 one"
             );
             return refuse_value(CONTAINER_NAME, problem);
         }

@@ -85,8 +85,8 @@ fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, Str
             ))
         }
         _ => Err(format!(
-            "is \"{hidden}\", which stands for several secrets of the event subscription; allowed \
-             is the secret itself, or the form with its fingerprint that GET shows"
+            "is \"{hidden}\", which stands for several secrets of the event subscription; expected \
+             the secret itself, or the form with its fingerprint that GET shows"
         )),
     }
 }
