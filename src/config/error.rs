@@ -64,7 +64,7 @@ pub enum EditionError {
     /// A key that is joined with the base.
     #[error("{}: {}", .0.path(), .0.inner().message())]
     Key(#[from] serde_path_to_error::Error<toml::de::Error>),
-    #[error("base is {base}; expected the editions of the program: {}", .allowed.join(", "))]
+    #[error("base is {base}; expected an edition of the program: {}", .allowed.join(", "))]
     Base {
         base: toml::Value,
         allowed: Vec<String>,

@@ -47,7 +47,7 @@ pub enum InvalidEdition {
         .range.max
     )]
     Range { key: String, range: SettingRange },
-    #[error("{key} speaks of status {status}; expected 100 to 599 without 200 to 204")]
+    #[error("{key} names status {status}; expected 100 to 599 without 200 to 204")]
     Status { key: String, status: u16 },
     #[error("{key} has a wait for status {status} and never retries it; expected one of the two")]
     WaitForFinalStatus { key: String, status: u16 },

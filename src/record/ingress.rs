@@ -126,7 +126,7 @@ impl IpMask {
 /// Neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{}\" is no address and no network; expected such as 10.1.2.3 or 10.1.0.0/16",
+    "\"{}\" is no address and no network; expected, for example, 10.1.2.3 or 10.1.0.0/16",
     .0.escape_debug()
 )]
 pub struct InvalidNetwork(String);

@@ -337,7 +337,7 @@ fn every_refusal_says_what_is_allowed() {
         properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.4`, expected one of `1.0`, `1.1`, `1.2`
         properties.eventTypeInfo.kind cannot be read: unknown variant `Outline`, expected `Inline`
         properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): expected []
-        properties.edition is "1999"; expected current, namespace, short
+        properties.edition is "1999"; expected one of current, namespace, short
         the topic's name is "ab"; expected 3 to 50 letters (a to z), digits and hyphens
         the topic's name is "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; expected 3 to 50 letters (a to z), digits and hyphens
         the topic's name is "a_b"; expected 3 to 50 letters (a to z), digits and hyphens
