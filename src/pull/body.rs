@@ -32,7 +32,7 @@ const TOKENS_MAX: usize = 100;
 /// A parameter or a body of an operation that is invalid, and what is allowed.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidParameter {
-    #[error("{name} is '{value}'; expected whole numbers from {} to {}", .range.start(), .range.end())]
+    #[error("{name} is '{value}'; expected a whole number from {} to {}", .range.start(), .range.end())]
     Range {
         name: String,
         value: String,

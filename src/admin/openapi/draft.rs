@@ -223,10 +223,8 @@ impl OperationBuilder {
     /// Adds the response to a PUT that only reports the changes. Its schema allows the resource of
     /// the response 201, too: a generated client in Go reads all responses that succeed as one type.
     pub(crate) fn with_difference_response(self, what: &str, difference: &Value) -> Self {
-        let resource = self
-            .answers
-            .get("201")
-            .map(|created| created["content"]["application/json"]["schema"].clone());
+        let saved = self.answers.get("201").or(self.answers.get("200"));
+        let resource = saved.map(|saved| saved["content"]["application/json"]["schema"].clone());
         let schemas: Vec<Value> = resource.into_iter().chain([difference.clone()]).collect();
         self.with_json_response(200, what, &json!({"anyOf": schemas}))
     }

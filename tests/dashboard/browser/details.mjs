@@ -221,7 +221,7 @@ await scene({
       })
       .catch((error) => error.message);
     const allowed =
-      /allowed (?:are|is) ([\w, ]+)/
+      /expected one of ([\w, ]+)/
         .exec(refused)?.[1]
         .split(/,? (?:and |or )?|, /)
         .filter((one) => /^[A-Z]/.test(one)) ?? [];
