@@ -196,7 +196,7 @@ fn local_errors_say_what_to_do() {
     check(
         "topics create orders --duplicate-window 10",
         expect![
-            "error: invalid value '10' for '--duplicate-window <DURATION>': expected off and a \
+            "error: invalid value '10' for '--duplicate-window <DURATION>': expected off or a \
              duration in whole seconds, such as 10m or PT10M"
         ],
     );
