@@ -487,5 +487,7 @@ pub(super) async fn not_yet(health: web::Data<ServerHealth>) -> HttpResponse {
     HttpResponse::ServiceUnavailable()
         .insert_header((header::RETRY_AFTER, "1"))
         .force_close()
-        .json(serde_json::json!({"error": {"code": "ServerStarting", "message": message}}))
+        .json(serde_json::json!({
+            "error": {"code": "ServerStarting", "message": message, "details": []}
+        }))
 }

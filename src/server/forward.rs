@@ -575,7 +575,9 @@ pub(super) fn no_events() -> HttpResponse {
 /// The response of a cluster that cannot process a request now.
 pub(super) fn unavailable_response(message: impl Display) -> HttpResponse {
     let message = message.to_string();
-    let body = serde_json::json!({"error": {"code": "ServiceUnavailable", "message": message}});
+    let body = serde_json::json!({
+        "error": {"code": "ServiceUnavailable", "message": message, "details": []}
+    });
     HttpResponse::ServiceUnavailable()
         .insert_header((actix_header::RETRY_AFTER, "1"))
         .json(body)

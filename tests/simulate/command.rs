@@ -105,7 +105,7 @@ fn an_invalid_option_is_refused_with_what_is_allowed() {
     check(
         &["--edition", "1999"],
         expect![[
-            r#"gridhook: flag --edition: there is no edition "1999"; expected 2020, 2021, 2023, current, namespace, or a TOML file"#
+            r#"gridhook: flag --edition: there is no edition "1999"; expected one of 2020, 2021, 2023, current, namespace, or a TOML file"#
         ]],
     );
     check(
