@@ -20,7 +20,7 @@ pub struct DeclaredError {
 pub enum DeclarationError {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    #[error("a .{0} file is not supported; expected TOML (.toml) and JSON (.json)")]
+    #[error("a .{0} file is not supported; expected TOML (.toml) or JSON (.json)")]
     Extension(String),
     #[error("it is not JSON: {0}")]
     Json(#[from] serde_json::Error),
