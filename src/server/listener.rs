@@ -20,7 +20,7 @@ use super::{
     descriptors::DescriptorBudget,
     forward::Forwarder,
     front::{
-        ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections,
+        ConfigureServices, ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections,
         hop::{HopAcceptor, ListenerSide},
     },
     io_error,
@@ -382,7 +382,7 @@ impl HttpListener {
             &server_connections,
         );
         let mut server = settings
-            .add_to(server, Arc::new(listener_services(&shared, role)))
+            .add_to(server, listener_services(&shared, role))
             .map_err(io_error("cannot listen"))?;
         if let Some(admin) = self.admin {
             let operators = (operators, share_of_operator(operators));
@@ -390,7 +390,7 @@ impl HttpListener {
                 listener_settings(config, admin, self.tls, operators, &server_connections);
             let services = listener_services(&shared, ListenerRole::Operators);
             server = settings
-                .add_to(server, Arc::new(services))
+                .add_to(server, services)
                 .map_err(io_error("cannot listen"))?;
         }
         if let Some(nodes) = self.nodes {
@@ -485,24 +485,20 @@ impl NodeListener {
             of_address: settings.limit.total,
             ..settings.limit.clone()
         };
-        let services = |role| {
+        let services = |role| -> ConfigureServices {
             let services = listener_services(shared, role);
             let span = Span::current();
-            move |cfg: &mut web::ServiceConfig| {
+            Arc::new(move |cfg| {
                 // Called on the thread of each worker.
                 core_span::stay_in(&span);
                 router::owner::configure(cfg);
                 services(cfg);
-            }
+            })
         };
         let publishers = services(role);
         let operators = services(ListenerRole::Operators);
-        let result = ListenerSettings { limit, ..settings }.add_nodes_to(
-            server,
-            acceptor,
-            Arc::new(publishers),
-            Arc::new(operators),
-        );
+        let result = ListenerSettings { limit, ..settings }
+            .add_nodes_to(server, acceptor, publishers, operators);
         result.map_err(io_error("cannot listen"))
     }
 }
@@ -576,12 +572,9 @@ impl ListenerShared {
     }
 }
 
-fn listener_services(
-    shared: &ListenerShared,
-    role: ListenerRole,
-) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static + use<> {
+fn listener_services(shared: &ListenerShared, role: ListenerRole) -> ConfigureServices {
     let shared = shared.clone();
-    move |cfg: &mut web::ServiceConfig| {
+    Arc::new(move |cfg| {
         let ListenerShared {
             publisher,
             followed,
@@ -614,7 +607,7 @@ fn listener_services(
             dashboard::configure(cfg);
         }
         cfg.default_service(web::to(publish::http::not_found));
-    }
+    })
 }
 
 /// How many of the operators' connections one address can have, so that another operator can still
