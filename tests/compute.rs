@@ -217,8 +217,10 @@ async fn a_panic_and_a_caller_that_goes_end_a_task_and_no_thread() {
         }
     }
     let noted = Noted(Arc::clone(&is_dropped));
-    let endless = compute.run(ComputeCaller::Operator("gone".to_owned()), |_| async move {
-        std::future::pending::<()>().await;
+    // Its sender holds the waker: a task that nothing can wake ends by itself.
+    let (_end, ended) = oneshot::channel::<()>();
+    let endless = compute.run(operator("gone"), |_| async move {
+        ended.await.ok();
         drop(noted);
     });
     assert!(futures_util::FutureExt::now_or_never(endless).is_none());

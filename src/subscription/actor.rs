@@ -275,6 +275,10 @@ impl SubscriptionActor {
             self.apply_requested_wait(now);
             self.take_requests(now);
         }
+        // A client has what was published before it asked.
+        if !pulls.is_empty() && self.known_end.replace(end) != Some(end) {
+            self.process_input(Input::Appended { end }, now);
+        }
         for input in pulls {
             self.process_input(input, now);
         }

@@ -12,7 +12,7 @@
 //!   as lost until it is rescheduled.
 //! - Clients are served in the order of their arrival. Available events are handed out at once; no
 //!   client waits for a full batch. If fewer are available than requested and the log has more, the
-//!   log is read first, once.
+//!   log is read first: on and on while most of what is read matches the filter, and otherwise once.
 //! - New events are handed out only while the number of pending deliveries is below a bound. All
 //!   their keys are therefore in the window. An event that was held back by its order key is handed
 //!   out beyond it, one of each key.
@@ -52,8 +52,8 @@ struct Clients {
     /// The events of the first waiting client.
     served: Vec<(Lease, Event)>,
     served_bytes: u64,
-    /// Whether the log was read since the last client was served.
-    looked: bool,
+    /// Whether the log was read since the last client was served, and had few matching events.
+    is_log_sparse: bool,
     claims: VecDeque<LeaseClaim>,
     /// Effects that follow the next write, and the write in progress, once they are durable.
     unwritten: Vec<Effect>,
@@ -125,9 +125,9 @@ impl PullClients {
         }
     }
 
-    /// Notes that the log was read.
-    pub(super) fn note_log_read(&mut self) {
-        self.get_mut().looked = true;
+    /// Notes that the log was read: `matching` of `total` events match the filter.
+    pub(super) fn note_log_read(&mut self, matching: usize, total: u64) {
+        self.get_mut().is_log_sparse = (2 * matching as u64) < total || matching == 0;
     }
 
     pub(super) fn add_claim(&mut self, claim: LeaseClaim) {
@@ -220,12 +220,15 @@ impl PullClients {
         let has_looked = self
             .0
             .as_ref()
-            .is_some_and(|leases| leases.looked || !leases.served.is_empty());
+            .is_some_and(|leases| leases.is_log_sparse || !leases.served.is_empty());
         if has_looked || !settlement.queues.live().ready_events().is_empty() {
             return false;
         }
-        let most = batch_max.min(settlement.free_leases());
-        settlement.log.is_short_of(most as usize)
+        let events_max = batch_max.min(settlement.free_leases());
+        let bytes_preferred = settlement.settings.batch.bytes_preferred;
+        settlement
+            .log
+            .is_short_of(events_max as usize, bytes_preferred)
     }
 
     /// Ends a round: nothing more is available now. Without a waiting client no events stay ready.
@@ -266,7 +269,7 @@ impl PullClients {
         };
         let leases = self.get_mut();
         let events = std::mem::take(&mut leases.served);
-        (leases.served_bytes, leases.looked) = (0, false);
+        (leases.served_bytes, leases.is_log_sparse) = (0, false);
         settlement.update_counters(lane, |counters| counters.requests += 1);
         self.get_mut()
             .unwritten

@@ -98,10 +98,14 @@ impl LogReading {
             .any(|lane| lanes.contains(&lane.lane()) && lane.is_behind(self.end))
     }
 
-    /// Whether the live lane has events, fewer than `most`, and the log has more for it.
-    pub(super) fn is_short_of(&self, most: usize) -> bool {
-        self.lane(Lane::LIVE)
-            .is_some_and(|lane| (1..most).contains(&lane.ready()) && lane.is_unread(self.end))
+    /// Whether the live lane has events, fewer than `events_max` and `bytes_max`, and the log has
+    /// more for it.
+    pub(super) fn is_short_of(&self, events_max: usize, bytes_max: u64) -> bool {
+        self.lane(Lane::LIVE).is_some_and(|lane| {
+            (1..events_max).contains(&lane.ready())
+                && (lane.ready_bytes() as u64) < bytes_max
+                && lane.is_unread(self.end)
+        })
     }
 
     /// The lane with the oldest unsent events, apart from jobs: the only one that may send if events

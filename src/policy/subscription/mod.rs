@@ -239,11 +239,11 @@ impl Subscription {
                 total,
                 events,
             } => {
-                self.note_log_read();
+                self.note_log_read(events.len(), total);
                 self.settlement.add_read(lane, from..upto, total, events);
             }
             Input::Unreadable { lane, from, upto } => {
-                self.note_log_read();
+                self.note_log_read(0, upto.0.saturating_sub(from.0));
                 self.settlement.on_unreadable(lane, from, upto);
             }
             Input::Position {
@@ -308,9 +308,9 @@ impl Subscription {
         }
     }
 
-    fn note_log_read(&mut self) {
+    fn note_log_read(&mut self, matching: usize, total: u64) {
         if self.settlement.settings.is_pulled() {
-            self.clients.note_log_read();
+            self.clients.note_log_read(matching, total);
         }
     }
 

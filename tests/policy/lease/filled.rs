@@ -47,7 +47,7 @@ fn reads(step: &CoreStep) -> Option<u64> {
 }
 
 #[test]
-fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
+fn where_less_is_ready_than_is_asked_for_the_log_is_read_on_while_most_of_it_matches() {
     let lane = LaneCursor::new(Lane::LIVE, Seq(1), None);
     let settings = SubscriptionSettings {
         batch: batch::BatchLimits {
@@ -112,4 +112,16 @@ fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
         "two are all there is: {step:?}"
     );
     assert_eq!(handed(absorb(Input::Durable)), Some((5, 2)));
+
+    // Reads that end where publishers did.
+    let _ = absorb(Input::Appended { end: Seq(70) });
+    let step = absorb(Input::Receive(ReceiveId(6), 8));
+    assert_eq!(reads(&step), Some(50));
+    let step = absorb(found(50, 53, 3));
+    assert!(step.write.is_none(), "the log has more: {step:?}");
+    assert_eq!(reads(&step), Some(53));
+    let step = absorb(found(53, 57, 4));
+    assert_eq!(reads(&step), Some(57));
+    assert!(absorb(found(57, 70, 13)).write.is_some());
+    assert_eq!(handed(absorb(Input::Durable)), Some((6, 8)));
 }

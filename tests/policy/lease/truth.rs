@@ -40,6 +40,8 @@ struct Truth {
     moved: Option<Timestamp>,
     /// Nobody receives it before.
     free: Timestamp,
+    /// How long its last release was to hold it back.
+    delay: Duration,
     /// It blocks its order key.
     blocks: bool,
     /// An operator had it received once more, whatever its age.
@@ -102,7 +104,10 @@ impl Truths {
     pub(super) fn clock_set(&mut self, now: Timestamp) {
         let latest = now.after(RELEASED_FOR);
         for truth in self.events.values_mut() {
-            truth.free = truth.free.min(latest);
+            // A wait that cannot be true begins anew, and is as long as it was.
+            if truth.free > latest {
+                truth.free = now.after(truth.delay).min(latest);
+            }
             // What a lock has left may be brought back to this.
             if let Some((_, until)) = &mut truth.lock {
                 if *until > latest {
@@ -351,7 +356,7 @@ impl Truth {
                     attempt <= settings.attempts_max || asked,
                     "{seq:?} {self:?}"
                 );
-                assert!(self.free <= at, "{seq:?} is early: {self:?}");
+                assert!(self.free <= at, "{seq:?} is early at {at:?}: {self:?}");
                 assert_eq!(self.lock, None, "{seq:?} is received twice: {self:?}");
                 assert!(
                     asked || self.appended.after(settings.time_to_live) > at,
@@ -394,6 +399,7 @@ impl Truth {
                     "{seq:?} is released by who does not hold it: {self:?}"
                 );
                 (self.lock, self.free) = (None, *until);
+                self.delay = until.since(at);
             }
             LedgerEvent::Lease(LeaseStep::Expired) => {
                 let (holder, until) = self.lock.expect("a lock that expires");
