@@ -383,8 +383,8 @@ impl Wake for Task {
 impl Task {
     fn run_slice(self: Arc<Self>) {
         let account = &self.account;
-        // Before the poll: a wake during the poll is for the next one. What was written before a wake is
-        // seen.
+        // Before the poll: a wake during the poll is for the next one. What was written before an
+        // earlier wake is seen.
         self.is_ready.swap(false, Ordering::AcqRel);
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(future) = work.as_mut() else { return };
