@@ -75,28 +75,28 @@ pub fn route_directly(request: &mut ServiceRequest) -> bool {
     let Some(above) = request.path().strip_suffix("/api/events") else {
         return false;
     };
-    let route_name = |kind, above: &str| {
-        let name = above.strip_prefix('/')?;
-        let is_name = !name.is_empty()
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        is_name.then(|| (kind, name.to_owned()))
-    };
-    let route = match (
-        above.strip_prefix("/topics"),
-        above.strip_prefix("/domains"),
-    ) {
-        (Some(above), _) => route_name("topic", above),
-        (None, Some(above)) => route_name("domain", above),
-        (None, None) if above.is_empty() => return true,
-        (None, None) => None,
-    };
-    let Some((kind, name)) = route else {
+    if above.is_empty() {
+        return true;
+    }
+    let (kind, name) = if let Some(name) = above.strip_prefix("/topics/") {
+        ("topic", name)
+    } else if let Some(name) = above.strip_prefix("/domains/") {
+        ("domain", name)
+    } else {
         return false;
     };
+    if !is_usual_name(name) {
+        return false;
+    }
+    let name = name.to_owned();
     request.match_info_mut().add_static(kind, name);
     true
+}
+
+/// Whether the router would take `name` as it is, with nothing in it to decode.
+fn is_usual_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    !name.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// Handles a request that [`route_directly`] has routed. The caller adds the id of the request to

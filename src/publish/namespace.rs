@@ -67,15 +67,14 @@ pub(super) fn find_route(
         Some(name) => registry.find_namespace(name),
         None => {
             let authority = publisher.called_authority(request)?;
-            let sole = || {
-                registry
-                    .sole_namespace()
-                    .filter(|_| !request.extensions().contains::<OneOfShards>())
-            };
-            authority
+            let namespace_of_host = authority
                 .first_label()
-                .and_then(|label| registry.find_namespace(label))
-                .or_else(sole)
+                .and_then(|label| registry.find_namespace(label));
+            if namespace_of_host.is_none() && !request.extensions().contains::<OneOfShards>() {
+                registry.sole_namespace()
+            } else {
+                namespace_of_host
+            }
         }
     };
     let namespace = namespace.ok_or(Refusal::NoNamespace)?;

@@ -127,22 +127,24 @@ impl PublishThrottle {
 impl UsedTokens {
     fn refill_until(self, now: Timestamp, rates: TopicRates) -> Self {
         let seconds = now.since(self.at).as_secs_f64();
-        let left = |used: f64, rate: u64| {
-            if rate == 0 {
-                0.0
-            } else {
-                (used - seconds * rate as f64).max(0.0)
-            }
-        };
         Self {
-            events: left(self.events, rates.events_per_second),
-            bytes: left(self.bytes, rates.bytes_per_second),
+            events: refill_tokens(self.events, rates.events_per_second, seconds),
+            bytes: refill_tokens(self.bytes, rates.bytes_per_second, seconds),
             at: now.max(self.at),
         }
     }
 
     fn is_nothing(self) -> bool {
         self.events <= 0.0 && self.bytes <= 0.0
+    }
+}
+
+/// The used tokens after `seconds`. A rate of 0 has no limit, and so no used tokens.
+fn refill_tokens(used: f64, rate: u64, seconds: f64) -> f64 {
+    if rate == 0 {
+        0.0
+    } else {
+        (used - seconds * rate as f64).max(0.0)
     }
 }
 

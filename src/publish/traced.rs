@@ -118,18 +118,18 @@ impl TracedRequest {
 
 /// In binary mode the attributes are headers.
 fn events_context(content: &RequestContent<'_>, body: &[u8]) -> Option<SpanContext> {
-    let attribute = |wanted: &str| {
-        let (_, value) = content
-            .attributes
-            .iter()
-            .find(|(name, _)| *name == wanted)?;
-        std::str::from_utf8(value).ok()
-    };
     if content.is_binary() {
-        return SpanContext::parse(attribute("traceparent")?, attribute("tracestate"));
+        let parent = find_attribute(content, "traceparent")?;
+        return SpanContext::parse(parent, find_attribute(content, "tracestate"));
     }
     match body.trim_ascii_start().first() {
         Some(b'[') => carrier::first_context(body),
         Some(_) | None => carrier::event_context(body),
     }
+}
+
+fn find_attribute<'a>(content: &'a RequestContent<'_>, name: &str) -> Option<&'a str> {
+    let mut attributes = content.attributes.iter();
+    let (_, value) = attributes.find(|attribute| attribute.0 == name)?;
+    std::str::from_utf8(value).ok()
 }

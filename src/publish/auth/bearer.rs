@@ -269,6 +269,13 @@ impl TokenIssuer {
         Ok(claims)
     }
 
+    /// A final slash does not matter.
+    fn has_audience(&self, name: &str) -> bool {
+        let name = name.trim_end_matches('/');
+        let mut audiences = self.audiences.iter();
+        audiences.any(|audience| audience.trim_end_matches('/') == name)
+    }
+
     fn check_claims(&self, claims: &TokenClaims, wall: WallTime) -> Result<(), BearerProblem> {
         let now = wall.since_epoch().as_secs_f64();
         let leeway = LEEWAY.as_secs_f64();
@@ -283,17 +290,11 @@ impl TokenIssuer {
                 "The access token is of another issuer",
             ));
         }
-        let is_ours = |audience: &str| {
-            let audience = audience.trim_end_matches('/');
-            self.audiences
-                .iter()
-                .any(|ours| ours.trim_end_matches('/') == audience)
+        let is_for_us = match &claims.aud {
+            Audience::One(audience) => self.has_audience(audience),
+            Audience::Several(audiences) => audiences.iter().any(|name| self.has_audience(name)),
         };
-        let ours = match &claims.aud {
-            Audience::One(audience) => is_ours(audience),
-            Audience::Several(audiences) => audiences.iter().any(|audience| is_ours(audience)),
-        };
-        if ours {
+        if is_for_us {
             Ok(())
         } else {
             Err(BearerProblem::Refused(

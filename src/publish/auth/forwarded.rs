@@ -79,20 +79,20 @@ fn unquote(value: &str) -> Option<String> {
 /// Parses an address with an optional port: `10.1.2.3`, `10.1.2.3:80`, `2001:db8::1`,
 /// `[2001:db8::1]`, `[2001:db8::1]:80`.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
-    let in_brackets = || {
-        text.strip_prefix('[')?
-            .strip_suffix(']')?
-            .parse::<Ipv6Addr>()
-            .ok()
-            .map(IpAddr::from)
+    let address = if let Ok(address) = text.parse::<IpAddr>() {
+        address
+    } else if let Some(address) = parse_bracketed_address(text) {
+        address.into()
+    } else if !text.contains('%') {
+        text.parse::<SocketAddr>().ok()?.ip()
+    } else {
+        // `SocketAddr` accepts a zone, which the rules for addresses cannot check.
+        return None;
     };
-    let address = text.parse::<IpAddr>().ok().or_else(in_brackets);
-    // A zone is no part of what rules are about.
-    let with_port = || {
-        text.parse::<SocketAddr>()
-            .ok()
-            .filter(|_| !text.contains('%'))
-            .map(|address| address.ip())
-    };
-    Some(address.or_else(with_port)?.to_canonical())
+    Some(address.to_canonical())
+}
+
+fn parse_bracketed_address(text: &str) -> Option<Ipv6Addr> {
+    let address = text.strip_prefix('[')?.strip_suffix(']')?;
+    address.parse().ok()
 }

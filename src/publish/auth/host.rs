@@ -8,6 +8,7 @@
 //! sent the others.
 
 use std::{
+    borrow::Cow,
     cell::RefCell,
     fmt,
     net::{IpAddr, SocketAddr},
@@ -158,12 +159,8 @@ impl Forwarded {
         if !request.peer_addr().is_some_and(is_trusted) {
             return Ok(Self::default());
         }
-        let last = |name: &str| {
-            let line = request.headers().get_all(name).last();
-            line.map(|line| String::from_utf8_lossy(line.as_bytes()))
-        };
         const MALFORMED: &str = "The 'Forwarded' header is malformed";
-        let line = last(FORWARDED.as_str());
+        let line = last_line(request, FORWARDED.as_str());
         let elements = line
             .as_deref()
             .map(|line| forwarded::parse_elements(line).ok_or(MALFORMED))
@@ -172,16 +169,9 @@ impl Forwarded {
         let standard = elements
             .and_then(|mut elements| elements.pop())
             .unwrap_or_default();
-        let of_standard = |wanted: &str| {
-            let mut pairs = standard.iter().rev();
-            pairs
-                .find(|(name, _)| name == wanted)
-                .map(|(_, value)| value.clone())
-        };
-        let of_others = |name: &str| {
-            last(name).and_then(|line| line.rsplit(',').next().map(|text| text.trim().to_owned()))
-        };
-        let host = match (of_standard("host"), of_others(FORWARDED_HOST)) {
+        let last_pair = |name: &str| standard.iter().rfind(|pair| pair.0 == name);
+        let last_value = |name: &str| last_pair(name).map(|(_, value)| value.clone());
+        let host = match (last_value("host"), last_element(request, FORWARDED_HOST)) {
             (Some(host), _) => Some(read(
                 &host,
                 "The host in the 'Forwarded' header is not a host",
@@ -189,7 +179,7 @@ impl Forwarded {
             (None, Some(host)) => Some(read(&host, "The 'X-Forwarded-Host' header is not a host")?),
             (None, None) => None,
         };
-        let scheme = of_standard("proto").or_else(|| of_others(FORWARDED_PROTO));
+        let scheme = last_value("proto").or_else(|| last_element(request, FORWARDED_PROTO));
         let scheme = scheme.map(|scheme| match scheme.to_ascii_lowercase().as_str() {
             "http" => Ok("http"),
             "https" => Ok("https"),
@@ -200,6 +190,18 @@ impl Forwarded {
             scheme: scheme.transpose()?,
         })
     }
+}
+
+fn last_line<'r>(request: &'r HttpRequest, header: &str) -> Option<Cow<'r, str>> {
+    let line = request.headers().get_all(header).last()?;
+    Some(String::from_utf8_lossy(line.as_bytes()))
+}
+
+/// The last element of a header's list: what the nearest proxy appended.
+fn last_element(request: &HttpRequest, header: &str) -> Option<String> {
+    let line = last_line(request, header)?;
+    let element = line.rsplit(',').next()?;
+    Some(element.trim().to_owned())
 }
 
 type HostAndPort = (Host, Option<u16>);

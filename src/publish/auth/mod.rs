@@ -151,36 +151,29 @@ impl Authenticator {
         wall: WallTime,
     ) -> Result<Option<Arc<Token>>, Refusal> {
         let headers = request.headers();
-        let local = || {
-            if scope.ingress.disable_local_auth {
-                Err(no_local_auth(called))
-            } else {
-                Ok(())
-            }
-        };
         if let Some(given) = key::presented_key(request) {
-            return local()
-                .and_then(|()| key::check_access_key(&given, &scope.keys, called))
-                .map(|()| None);
+            require_local_auth(scope, called)?;
+            key::check_access_key(&given, &scope.keys, called)?;
+            return Ok(None);
         }
         if let Some(token) = headers.get(SAS) {
-            return local()
-                .and_then(|()| self.check_sas(token.as_bytes(), request, called, scope, wall))
-                .map(|()| None);
+            require_local_auth(scope, called)?;
+            self.check_sas(token.as_bytes(), request, called, scope, wall)?;
+            return Ok(None);
         }
         let Some(authorization) = headers.get(AUTHORIZATION) else {
             return Err(scope.no_credential());
         };
         let (scheme, token) = split_scheme(authorization.as_bytes());
         if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
-            return local()
-                .and_then(|()| self.check_sas(token, request, called, scope, wall))
-                .map(|()| None);
+            require_local_auth(scope, called)?;
+            self.check_sas(token, request, called, scope, wall)?;
+            return Ok(None);
         }
         if scope.is_namespace() && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
-            return local()
-                .and_then(|()| key::check_access_key(token, &scope.keys, called))
-                .map(|()| None);
+            require_local_auth(scope, called)?;
+            key::check_access_key(token, &scope.keys, called)?;
+            return Ok(None);
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
             let token_from_peer = request.extensions().get::<ForwardedToken>().cloned();
@@ -234,13 +227,16 @@ impl Authenticator {
     }
 }
 
-fn no_local_auth(called: &RequestAuthority) -> Refusal {
+fn require_local_auth(scope: &KeyScope<'_>, called: &RequestAuthority) -> Result<(), Refusal> {
+    if !scope.ingress.disable_local_auth {
+        return Ok(());
+    }
     let why = "Access keys and SAS tokens are disabled for the resource (disableLocalAuth). Use an \
         access token";
-    Refusal::NotAuthorized {
+    Err(Refusal::NotAuthorized {
         host: called.to_string(),
         why,
-    }
+    })
 }
 
 /// The scheme of an `Authorization` header, and its value.

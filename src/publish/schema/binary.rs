@@ -163,13 +163,11 @@ fn structured_json<'a>(
     for (name, value) in &content.attributes {
         attributes.push((*name, decode_header(name, value)?));
     }
-    let has = |wanted: &str| {
-        attributes
-            .iter()
-            .any(|(name, value)| *name == wanted && !value.is_empty())
-    };
-    if let Some(name) = REQUIRED.into_iter().find(|name| !has(name)) {
-        return Err(Refusal::MissingHeader { name });
+    for name in REQUIRED {
+        let is_given = |(given, value): &(&str, Cow<'_, str>)| *given == name && !value.is_empty();
+        if !attributes.iter().any(is_given) {
+            return Err(Refusal::MissingHeader { name });
+        }
     }
     if let Some(content_type) = content.content_type {
         attributes.push((DATA_CONTENT_TYPE, Cow::Borrowed(content_type)));

@@ -365,18 +365,22 @@ fn is_usual_date_time(text: &str) -> bool {
         }
         _ => false,
     };
-    let two = |tens: &u8, ones: &u8| match (tens, ones) {
+    is_fraction
+        && (10..=99).contains(&two_digits(y0, y1))
+        && two_digits(y2, y3) <= 99
+        && (1..=12).contains(&two_digits(m0, m1))
+        && (1..=28).contains(&two_digits(d0, d1))
+        && two_digits(h0, h1) <= 23
+        && two_digits(n0, n1) <= 59
+        && two_digits(s0, s1) <= 59
+}
+
+/// The number of two decimal digits; above all of them if one is not a digit.
+fn two_digits(tens: &u8, ones: &u8) -> u8 {
+    match (tens, ones) {
         (b'0'..=b'9', b'0'..=b'9') => (tens - b'0') * 10 + (ones - b'0'),
         _ => u8::MAX,
-    };
-    is_fraction
-        && (10..=99).contains(&two(y0, y1))
-        && two(y2, y3) <= 99
-        && (1..=12).contains(&two(m0, m1))
-        && (1..=28).contains(&two(d0, d1))
-        && two(h0, h1) <= 23
-        && two(n0, n1) <= 59
-        && two(s0, s1) <= 59
+    }
 }
 
 #[cold]

@@ -258,12 +258,9 @@ pub(super) fn read_traced(
     limits: &PublishLimits,
     trace_context: &str,
 ) -> Result<ChunkBuilder, Refusal> {
-    let new_draft = || {
-        ChunkBuilder::new(target.schema)
-            .with_body_bytes(body.len())
-            .with_trace(trace_context)
-    };
-    read_into(new_draft, target, content, body, limits)
+    let new_draft = || ChunkBuilder::new(target.schema).with_body_bytes(body.len());
+    let new_traced = || new_draft().with_trace(trace_context);
+    read_into(new_traced, target, content, body, limits)
 }
 
 fn read_into(
