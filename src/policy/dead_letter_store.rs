@@ -199,6 +199,13 @@ pub struct NamedStore {
     pub accounts: Vec<String>,
 }
 
+impl NamedStore {
+    fn has_account(&self, name: &str) -> bool {
+        let mut accounts = self.accounts.iter();
+        accounts.any(|account| account.eq_ignore_ascii_case(name))
+    }
+}
+
 /// All stores that the operator configured.
 #[derive(Clone, Debug, Default)]
 pub struct NamedStores(Vec<NamedStore>);
@@ -308,16 +315,11 @@ impl NamedStores {
 
     fn by_account(&self, given: &str) -> Result<&NamedStore, UnknownDestination> {
         let name = given.rsplit('/').next().unwrap_or(given);
-        let stands = |known: &&NamedStore| {
-            known.accounts.iter().any(|account| {
-                account.eq_ignore_ascii_case(given) || account.eq_ignore_ascii_case(name)
-            })
-        };
-        let rest = |known: &&NamedStore| known.accounts.iter().any(|account| account == "*");
+        let has_account = |known: &&NamedStore| known.has_account(given) || known.has_account(name);
         self.0
             .iter()
-            .find(stands)
-            .or_else(|| self.0.iter().find(rest))
+            .find(has_account)
+            .or_else(|| self.0.iter().find(|known| known.has_account("*")))
             .ok_or_else(|| {
                 let accounts = self
                     .0

@@ -286,21 +286,13 @@ impl RetrySchedule {
     /// # Errors
     /// If there are too few or too many, or one is out of range.
     pub fn with_waits(&self, waits: &[String]) -> Result<Self, InvalidEdition> {
-        let range = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
-        let read = |(index, text): (usize, &String)| {
-            humantime_serde::re::humantime::parse_duration(text)
-                .ok()
-                .filter(|wait| range.contains(wait))
-                .ok_or_else(|| InvalidEdition::Wait {
-                    index,
-                    text: text.escape_debug().to_string(),
-                })
-        };
-        let schedule = waits
-            .iter()
-            .enumerate()
-            .map(read)
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut schedule = Vec::new();
+        for (index, text) in waits.iter().enumerate() {
+            schedule.push(parse_wait(text).ok_or_else(|| InvalidEdition::Wait {
+                index,
+                text: text.escape_debug().to_string(),
+            })?);
+        }
         match schedule.last() {
             Some(last) if schedule.len() <= Self::WAITS_MAX => Ok(Self {
                 repeat: *last,
@@ -314,12 +306,13 @@ impl RetrySchedule {
 
     /// The waits between attempts. The last one repeats.
     pub fn waits(&self) -> Vec<Duration> {
-        let mut before = Duration::ZERO;
-        let mut wait = |step: &Duration| match self.steps {
-            StepOrigin::Delays => *step,
-            StepOrigin::Offsets => step.saturating_sub(std::mem::replace(&mut before, *step)),
-        };
-        let mut waits: Vec<Duration> = self.schedule.iter().map(&mut wait).collect();
+        let mut waits = self.schedule.clone();
+        if self.steps == StepOrigin::Offsets {
+            let former = [Duration::ZERO].into_iter().chain(self.schedule.clone());
+            for (wait, former) in waits.iter_mut().zip(former) {
+                *wait = wait.saturating_sub(former);
+            }
+        }
         if waits.last() != Some(&self.repeat) {
             waits.push(self.repeat);
         }
@@ -544,6 +537,13 @@ fn check_number(key: &str, number: f64, min: f64, max: f64) -> Result<(), Invali
         return Ok(());
     }
     InvalidEdition::value(key, number, format!("a number from {min} to {max}"))
+}
+
+/// A wait from a second to a week.
+fn parse_wait(text: &str) -> Option<Duration> {
+    let wait = humantime_serde::re::humantime::parse_duration(text).ok()?;
+    let range = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
+    range.contains(&wait).then_some(wait)
 }
 
 fn check_positive(key: &str, duration: Duration) -> Result<(), InvalidEdition> {

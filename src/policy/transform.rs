@@ -88,12 +88,32 @@ pub struct InvalidTransform {
     pub problem: String,
 }
 
+impl InvalidTransform {
+    fn new(at: &str, problem: impl Into<String>) -> Self {
+        let at = at.to_owned();
+        let problem = problem.into();
+        Self { at, problem }
+    }
+}
+
 /// Why there is nothing to send for an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("transform.{at}: {problem}")]
 pub struct TransformError {
     at: String,
     problem: String,
+}
+
+impl TransformError {
+    fn new(at: &str, problem: impl fmt::Display) -> Self {
+        let at = at.to_owned();
+        let problem = problem.to_string();
+        Self { at, problem }
+    }
+
+    fn for_unreadable_event(error: impl fmt::Display) -> Self {
+        Self::new("event", format!("cannot be read: {error}"))
+    }
 }
 
 /// What is wrong with an expression or its result, and what is allowed.
@@ -144,14 +164,10 @@ impl Program {
         batched: bool,
         schema: Schema,
     ) -> Result<Self, InvalidTransform> {
-        let problem_at = |at: &str, problem: String| InvalidTransform {
-            at: at.to_owned(),
-            problem,
-        };
         if *source == Transform::default() {
             let problem =
                 "is empty; expected expressions in body, pathSuffix and headers, and a method";
-            return Err(problem_at("transform", problem.to_owned()));
+            return Err(InvalidTransform::new("transform", problem));
         }
         if let Some(method) = source
             .method
@@ -163,7 +179,7 @@ impl Program {
                 method.escape_debug(),
                 METHODS.join(", ")
             );
-            return Err(problem_at("method", problem));
+            return Err(InvalidTransform::new("method", problem));
         }
         if batched && (source.path_suffix.is_some() || !source.headers.is_empty()) {
             let at = if source.path_suffix.is_some() {
@@ -173,7 +189,7 @@ impl Program {
             };
             let problem = "is set, but a request may have several events; expected it with a \
                 maxEventsPerBatch of 1";
-            return Err(problem_at(at, problem.to_owned()));
+            return Err(InvalidTransform::new(at, problem));
         }
         if source.headers.len() > property::PROPERTIES_MAX {
             let problem = format!(
@@ -181,16 +197,16 @@ impl Program {
                 source.headers.len(),
                 property::PROPERTIES_MAX
             );
-            return Err(problem_at("headers", problem));
+            return Err(InvalidTransform::new("headers", problem));
         }
         for name in source.headers.keys() {
             property::check_name(name, schema)
-                .map_err(|error| problem_at("headers", error.to_string()))?;
+                .map_err(|error| InvalidTransform::new("headers", error.to_string()))?;
         }
         let mut expressions = BTreeMap::new();
         for (at, text) in source.expressions() {
-            let expression =
-                compile_expression(text).map_err(|error| problem_at(&at, error.to_string()))?;
+            let expression = compile_expression(text)
+                .map_err(|error| InvalidTransform::new(&at, error.to_string()))?;
             expressions.insert(at, expression);
         }
         Ok(Self {
@@ -234,16 +250,10 @@ impl Program {
     /// # Errors
     /// An expression fails, exceeds its bounds, or makes what cannot be sent.
     pub fn apply(&self, event: &Event, schema: Schema) -> Result<Transformed, TransformError> {
-        let problem_at = |at: &str, problem: String| TransformError {
-            at: at.to_owned(),
-            problem,
-        };
-        let unreadable =
-            |problem: &dyn fmt::Display| problem_at("event", format!("cannot be read: {problem}"));
         let wire = event
             .to_delivered_bytes(schema)
-            .map_err(|error| unreadable(&error))?;
-        let input = Value::parse(&wire).map_err(|error| unreadable(&error))?;
+            .map_err(TransformError::for_unreadable_event)?;
+        let input = Value::parse(&wire).map_err(TransformError::for_unreadable_event)?;
         let mut made = Transformed {
             method: self.source.method.clone(),
             ..Transformed::default()
@@ -251,22 +261,17 @@ impl Program {
         for (at, (expression, size)) in &self.expressions {
             let bound = size.bytes_for(wire.len() as f64);
             if bound > BOUND_BYTES_MAX {
-                return Err(problem_at(
-                    at,
-                    ExpressionError::EventBound(bound).to_string(),
-                ));
+                return Err(TransformError::new(at, ExpressionError::EventBound(bound)));
             }
             let source = expression.as_str();
             let result = Source(source)
                 .evaluate_node(expression.as_ast(), &input)
                 .map_err(|error| {
                     let reason = jmespath::ErrorReason::Parse(error.error.to_string());
-                    problem_at(
-                        at,
-                        with_position(&JmespathError::new(source, error.offset, reason)),
-                    )
+                    let error = JmespathError::new(source, error.offset, reason);
+                    TransformError::new(at, with_position(&error))
                 })?;
-            let unusable = |error: ExpressionError| problem_at(at, error.to_string());
+            let unusable = |error: ExpressionError| TransformError::new(at, error);
             match at.as_str() {
                 BODY => made.body = Some(result_body(&result).map_err(unusable)?),
                 PATH_SUFFIX => made.path_suffix = Some(result_path(&result).map_err(unusable)?),

@@ -26,12 +26,8 @@ impl Endpoint {
         now: Timestamp,
     ) -> Self {
         let edition = Arc::clone(&settings.edition);
-        let probe = |after: Timestamp| {
-            requests
-                .filter(|(_, sent)| *sent >= after)
-                .map(|(id, _)| id)
-                .min()
-        };
+        let sent_after = |after| requests.filter(move |(_, sent)| *sent >= after);
+        let probe = |after: Timestamp| sent_after(after).map(|(id, _)| id).min();
         let wait = cursor.pace.wait_of(settings.endpoint);
         let (health, probe) = match cursor.health {
             health @ Health::Healthy { .. } => (health, None),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ExplainInput;
 use crate::{
-    endpoint,
+    SubscriptionSettings, endpoint,
     outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
     record::{Health, PendingDelivery},
     retry::{self, Failed, Jitter, RetryDecision},
@@ -100,35 +100,14 @@ pub(super) fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecas
         },
         Some(_) | None => RequestResult::from_outcome(cause.unwrap_or(Failure::TimedOut)),
     };
-    let terms = settings
-        .edition
-        .rules_for(settings.destination)
-        .terms_for(settings.dead_letter);
     // When its first attempt was sent, if there was one.
     let first_attempt = facts.pending.and_then(|(_, pending)| pending.received);
-    let fails = |number, first: Option<Timestamp>, sent, ended, jitter| {
-        let attempt_failure = Failed {
-            number,
-            first: first_attempt.or(first).unwrap_or(sent),
-            sent,
-            ended,
-        };
-        retry::judge_failure(
-            &settings.edition,
-            terms,
-            settings.attempts_max,
-            attempt_failure,
-            &failure,
-            jitter,
-        )
-    };
-    let end_with = |attempts, end| Forecast {
+    let mut forecast = Forecast {
         failure: failure.outcome,
         status: failure.status,
-        attempts,
-        end,
+        attempts: Vec::new(),
+        end: None,
     };
-    let mut attempts = Vec::new();
     // The earliest and latest time of a first attempt that is part of the forecast.
     let mut first = None;
     let (mut made, mut at, mut latest) = match next {
@@ -138,10 +117,16 @@ pub(super) fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecas
             sent,
         } => {
             first = Some((sent, sent));
-            match [0.0, 1.0].map(|jitter| fails(made, None, sent, now, Jitter(jitter))) {
+            let attempt = Failed {
+                number: made,
+                first: first_attempt.unwrap_or(sent),
+                sent,
+                ended: now,
+            };
+            match [0.0, 1.0].map(|jitter| judge_attempt(settings, &failure, attempt, jitter)) {
                 [RetryDecision::Again(at), RetryDecision::Again(latest)] => (made, at, latest),
                 [RetryDecision::Never(reason), _] | [_, RetryDecision::Never(reason)] => {
-                    return end_with(attempts, Some(ForecastEnd { reason, at: now }));
+                    return forecast.with_end(reason, now);
                 }
             }
         }
@@ -154,13 +139,7 @@ pub(super) fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecas
         } else {
             at.max(opens)
         };
-        return end_with(
-            attempts,
-            Some(ForecastEnd {
-                reason: Reason::Missing,
-                at,
-            }),
-        );
+        return forecast.with_end(Reason::Missing, at);
     };
     let expires = settings.expiry_of(stored.appended);
     if dead_letters {
@@ -169,44 +148,71 @@ pub(super) fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecas
         } else {
             Reason::TimeToLiveExceeded
         };
-        return end_with(
-            attempts,
-            Some(ForecastEnd {
-                reason,
-                at: attempt_time,
-            }),
-        );
+        return forecast.with_end(reason, attempt_time);
     }
-    while attempts.len() < FORECAST_MAX {
+    while forecast.attempts.len() < FORECAST_MAX {
         (at, latest) = (at.max(opens), latest.max(opens));
         if at >= expires {
-            return end_with(
-                attempts,
-                Some(ForecastEnd {
-                    reason: Reason::TimeToLiveExceeded,
-                    at,
-                }),
-            );
+            return forecast.with_end(Reason::TimeToLiveExceeded, at);
         }
         made += 1;
-        attempts.push(ForecastAttempt {
+        forecast.attempts.push(ForecastAttempt {
             number: made,
             at,
             later_max: latest.since(at),
         });
         let (soonest, slowest) = *first.get_or_insert((at, latest));
-        let after = fails(made, Some(soonest), at, at, Jitter(0.0));
+        let earliest_attempt = Failed {
+            number: made,
+            first: first_attempt.unwrap_or(soonest),
+            sent: at,
+            ended: at,
+        };
+        let latest_attempt = Failed {
+            number: made,
+            first: first_attempt.unwrap_or(slowest),
+            sent: latest,
+            ended: latest,
+        };
         match (
-            after,
-            fails(made, Some(slowest), latest, latest, Jitter(1.0)),
+            judge_attempt(settings, &failure, earliest_attempt, 0.0),
+            judge_attempt(settings, &failure, latest_attempt, 1.0),
         ) {
             (RetryDecision::Again(next), RetryDecision::Again(next_latest)) => {
                 (at, latest) = (next, next_latest)
             }
             (RetryDecision::Never(reason), _) | (_, RetryDecision::Never(reason)) => {
-                return end_with(attempts, Some(ForecastEnd { reason, at }));
+                return forecast.with_end(reason, at);
             }
         }
     }
-    end_with(attempts, None)
+    forecast
+}
+
+impl Forecast {
+    fn with_end(self, reason: Reason, at: Timestamp) -> Self {
+        let end = Some(ForecastEnd { reason, at });
+        Self { end, ..self }
+    }
+}
+
+/// What follows if this attempt ends with `failure`. `jitter`: from 0.0 to 1.0.
+fn judge_attempt(
+    settings: &SubscriptionSettings,
+    failure: &RequestResult,
+    attempt: Failed,
+    jitter: f64,
+) -> RetryDecision {
+    let edition = &settings.edition;
+    let rules = edition.rules_for(settings.destination);
+    let terms = rules.terms_for(settings.dead_letter);
+    let attempts_max = settings.attempts_max;
+    retry::judge_failure(
+        edition,
+        terms,
+        attempts_max,
+        attempt,
+        failure,
+        Jitter(jitter),
+    )
 }

@@ -74,14 +74,7 @@ impl FilterKey {
     /// Whether it begins at JSONPath's root, or has an element of an array. No event would have a
     /// value there.
     fn is_json_path(&self) -> bool {
-        let is_element = |name: &String| {
-            let index = name
-                .strip_suffix(']')
-                .and_then(|name| name.rsplit_once('['))
-                .map(|(_, index)| index);
-            index.is_some_and(|index| index == "*" || index.parse::<i64>().is_ok())
-        };
-        self.path[0] == "$" || self.path.iter().any(is_element)
+        self.path[0] == "$" || self.path.iter().any(|name| is_array_element(name))
     }
 
     /// Checks whether events in `schema` can have a value at this key.
@@ -117,6 +110,13 @@ impl FilterKey {
             })
         }
     }
+}
+
+fn is_array_element(name: &str) -> bool {
+    let brackets = name
+        .strip_suffix(']')
+        .and_then(|name| name.rsplit_once('['));
+    brackets.is_some_and(|(_, index)| index == "*" || index.parse::<i64>().is_ok())
 }
 
 impl From<String> for FilterKey {

@@ -77,17 +77,12 @@ impl ExactNumber {
 
 impl Ord for ExactNumber {
     fn cmp(&self, other: &Self) -> Ordering {
-        let magnitude = || {
-            self.exponent
-                .cmp(&other.exponent)
-                .then_with(|| self.digits.cmp(&other.digits))
-        };
-        self.sign().cmp(&other.sign()).then_with(|| {
-            if self.negative {
-                magnitude().reverse()
-            } else {
-                magnitude()
-            }
+        let signs = self.sign().cmp(&other.sign());
+        let magnitudes = (self.exponent, &self.digits).cmp(&(other.exponent, &other.digits));
+        signs.then(if self.negative {
+            magnitudes.reverse()
+        } else {
+            magnitudes
         })
     }
 }

@@ -140,12 +140,13 @@ impl<'e> EventView<'e> {
     /// Bytes of the event's JSON that were read; zero until a value is needed.
     pub fn bytes_read(&self) -> usize {
         // If there is no outline, the attempt has read everything.
-        let read = |root: &JsonNode<'e>| {
-            root.outline
-                .as_ref()
-                .map_or(root.json.len(), |outline| outline.read())
+        let Some(root) = self.root.get() else {
+            return 0;
         };
-        self.root.get().map_or(0, read)
+        match &root.outline {
+            Some(outline) => outline.read(),
+            None => root.json.len(),
+        }
     }
 
     /// The domain topic; empty outside of domains.
@@ -232,30 +233,35 @@ impl<'e> EventView<'e> {
     /// types.
     pub(super) fn contains(&self, node: &JsonNode<'_>, strings: &[FoldedText]) -> Option<bool> {
         let texts = node.value().texts()?;
-        let one_by_one = || {
-            strings
-                .iter()
-                .any(|string| texts.iter().any(|text| text.contains(string.as_folded())))
-        };
-        let search = |needles: &Needles| {
-            let matches = node.found.get_or_init(|| needles.search_texts(texts));
-            strings.iter().try_fold(false, |any, string| {
-                Some(any || needles.contains_match(matches, string.as_folded())?)
-            })
-        };
-        Some(match self.needles.and_then(search) {
-            Some(is_found) => is_found,
-            None if texts.iter().map(String::len).sum::<usize>() * strings.len() < ONE_PASS => {
-                one_by_one()
+        if let Some(is_found) = self.find_with_needles(node, texts, strings) {
+            return Some(is_found);
+        }
+        let text_bytes: usize = texts.iter().map(String::len).sum();
+        let mut strings = strings.iter().map(FoldedText::as_folded);
+        if text_bytes * strings.len() < ONE_PASS {
+            return Some(strings.any(|string| texts.iter().any(|text| text.contains(string))));
+        }
+        let needles = Needles::new(strings);
+        let matches = needles.search_texts(texts);
+        Some(needles.matching_strings(&matches).next().is_some())
+    }
+
+    /// As [`Self::contains`]; [`None`] without a shared search, or if it does not look for one of
+    /// the strings.
+    fn find_with_needles(
+        &self,
+        node: &JsonNode<'_>,
+        texts: &[String],
+        strings: &[FoldedText],
+    ) -> Option<bool> {
+        let needles = self.needles?;
+        let matches = node.found.get_or_init(|| needles.search_texts(texts));
+        for string in strings {
+            if needles.contains_match(matches, string.as_folded())? {
+                return Some(true);
             }
-            None => {
-                let needles = Needles::new(strings.iter().map(FoldedText::as_folded));
-                needles
-                    .matching_strings(&needles.search_texts(texts))
-                    .next()
-                    .is_some()
-            }
-        })
+        }
+        Some(false)
     }
 
     /// Calls `each` with those of `parts` that are in a text, or in any text of an array, and
@@ -362,18 +368,13 @@ impl<'e> JsonNode<'e> {
     fn read(&self) -> Option<EventValue<'e>> {
         let outline = self.outline.as_ref()?;
         if self.json.starts_with('{') {
-            let member = |(name, json, members)| {
+            let mut object = HashMap::new();
+            for (name, json, members) in outline.iter_members(self.members.clone()) {
                 let name: String = serde_json::from_str(name).ok()?;
-                Some((
-                    FoldedName(fold_case(&name)),
-                    JsonNode::new(json, members, Some(Rc::clone(outline))),
-                ))
-            };
-            return outline
-                .iter_members(self.members.clone())
-                .map(member)
-                .collect::<Option<_>>()
-                .map(EventValue::Object);
+                let value = JsonNode::new(json, members, Some(Rc::clone(outline)));
+                object.insert(FoldedName(fold_case(&name)), value);
+            }
+            return Some(EventValue::Object(object));
         }
         outline.count_read(self.json.len());
         if self.json.starts_with('[') {

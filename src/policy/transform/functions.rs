@@ -60,14 +60,8 @@ pub(super) fn call_function(function: &str, args: &[Value]) -> Result<Value, Fun
             allowed: expected_count,
         });
     }
-    let refuse = |position: usize, allowed| {
-        Err(invalid_argument(
-            function,
-            position,
-            &args[position - 1],
-            allowed,
-        ))
-    };
+    let argument = |position: usize| &args[position - 1];
+    let refuse = |at, allowed| Err(invalid_argument(function, at, argument(at), allowed));
     Ok(match (function, args) {
         ("abs", [Value::Number(number)]) => Value::Number(number.trim_start_matches('-').into()),
         ("ceil", [Value::Number(number)]) => round_number(function, number, 1)?,
