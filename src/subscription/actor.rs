@@ -346,11 +346,7 @@ impl SubscriptionActor {
     /// Reads what was appended, if that is all that follows from it, so that it is absorbed
     /// together with `others`.
     fn read_on(&mut self, end: Seq, others: &[Input], now: Timestamp) -> Option<Input> {
-        let is_success = |input: &Input| match input {
-            Input::Finished { answer, .. } => answer.outcome == Outcome::Delivered,
-            _ => false,
-        };
-        if !others.iter().all(is_success) {
+        if !others.iter().all(is_successful_response) {
             return None;
         }
         let from = self.core.read_on(end, now)?;
@@ -407,8 +403,15 @@ impl SubscriptionActor {
         let shared = Arc::clone(&self.shared);
         let incarnation = self.owner.incarnation;
         let on_dead_letter = Arc::clone(&self.context.on_dead_letter);
-        let on_result = move |result: Result<(), journal::Error>| match result {
-            Ok(()) => {
+        self.context.journal.write_changes(
+            self.owner,
+            changes,
+            urgency,
+            Box::new(move |result| {
+                if let Err(error) = result {
+                    shared.report_result(incarnation, SharedStateMessage::Failed(error));
+                    return;
+                }
                 shared.on_durable(incarnation, &finished, &late, &detached, &settled);
                 commands.send_results();
                 if let Some(settle_spans) = settle_spans {
@@ -422,12 +425,8 @@ impl SubscriptionActor {
                 if let Some(due) = first_file {
                     on_dead_letter(&shared, due);
                 }
-            }
-            Err(error) => shared.report_result(incarnation, SharedStateMessage::Failed(error)),
-        };
-        self.context
-            .journal
-            .write_changes(self.owner, changes, urgency, Box::new(on_result));
+            }),
+        );
     }
 
     fn perform_effect(&self, effect: Effect, now: Timestamp) -> Option<Input> {
@@ -463,6 +462,13 @@ impl SubscriptionActor {
             shared.report_result(incarnation, SharedStateMessage::Timer)
         });
         self.timer = Some((timer, now.after(wait)));
+    }
+}
+
+fn is_successful_response(input: &Input) -> bool {
+    match input {
+        Input::Finished { answer, .. } => answer.outcome == Outcome::Delivered,
+        _ => false,
     }
 }
 

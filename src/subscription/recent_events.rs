@@ -287,12 +287,15 @@ impl RecentEvents {
         };
         let readers = {
             let laggards = self.shared.lock_laggards();
-            let is_reader = |position: &u32| {
-                last_matches.ends[*position as usize] = chunk.end_seq();
-                laggards.is_empty()
-                    || !laggards.contains(&chunk.matched_for.all[*position as usize])
-            };
-            chunk.matches.reader_positions().filter(is_reader).count()
+            let mut readers = 0;
+            for position in chunk.matches.reader_positions() {
+                let position = position as usize;
+                last_matches.ends[position] = chunk.end_seq();
+                if laggards.is_empty() || !laggards.contains(&chunk.matched_for.all[position]) {
+                    readers += 1;
+                }
+            }
+            readers
         };
         let stretch = LogStretch::Cached(chunk, readers);
         self.shared

@@ -24,20 +24,27 @@ pub(super) struct ReadTransformation {
 impl ReadTransformation {
     /// Whether it costs more than the thread of the actor may spend.
     pub(super) fn is_costly(&self, input: &Input) -> bool {
-        let cost = |event: &Event| match event.transformation() {
-            Some(_) => 0.0,
-            None => self.program.total_output_bytes_max(event.wire_len()),
-        };
-        let cost: f64 = match input {
-            Input::Read { events, .. } => events.iter().map(cost).sum(),
+        let output_bytes: f64 = match input {
+            Input::Read { events, .. } => events
+                .iter()
+                .map(|event| self.output_bytes_max(event))
+                .sum(),
             Input::Fetched(fetched) => fetched
                 .iter()
                 .filter_map(|fetched| fetched.event.as_ref())
-                .map(cost)
+                .map(|event| self.output_bytes_max(event))
                 .sum(),
             _ => 0.0,
         };
-        cost > QUICK_BYTES
+        output_bytes > QUICK_BYTES
+    }
+
+    /// 0.0 for an event that is transformed already.
+    fn output_bytes_max(&self, event: &Event) -> f64 {
+        match event.transformation() {
+            Some(_) => 0.0,
+            None => self.program.total_output_bytes_max(event.wire_len()),
+        }
     }
 
     /// Transforms the events in slices, as many as fit.

@@ -72,14 +72,12 @@ impl SubscriptionActor {
     pub(super) fn fetch_events(&self, wanted: Vec<(Lane, Seq)>) {
         let reads = self.context.journal.reader_pool().clone();
         let subscription_key = self.shared.subscription_key;
-        let read = move |room: ReadGrant| {
-            let wanted = wanted.clone();
+        let fetch = move |room: ReadGrant| {
             let bytes = room.bytes();
-            reads.fetch_within(subscription_key, wanted, bytes, move |bytes| {
-                room.shrink_to(bytes)
-            })
+            let shrink = move |bytes| room.shrink_to(bytes);
+            reads.fetch_within(subscription_key, wanted.clone(), bytes, shrink)
         };
-        self.await_room(FETCH_BYTES, read, |(fetched, room)| {
+        self.await_room(FETCH_BYTES, fetch, |(fetched, room)| {
             SharedStateMessage::Read(Input::Fetched(fetched), room)
         });
     }
@@ -114,7 +112,8 @@ impl SubscriptionActor {
         let end = end.unwrap_or_else(|| self.log_end());
         let reads = self.context.journal.reader_pool().clone();
         let read = move |room: ReadGrant| {
-            reads.log_within(partition, from..end, room.bytes(), move |bytes| {
+            let bytes = room.bytes();
+            reads.log_within(partition, from..end, bytes, move |bytes| {
                 room.shrink_to(bytes)
             })
         };
