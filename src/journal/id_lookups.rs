@@ -127,12 +127,12 @@ fn look_up(
         }
     }
     let records = store.get_all(Family::PublishedIds, &digests)?;
-    let decode = |record: Option<bytes::Bytes>| {
-        record
-            .map(|record| PublishedId::decode(&record).map_err(StoreError::damaged))
-            .transpose()
-    };
-    records.into_iter().map(decode).collect()
+    let mut published_ids = Vec::with_capacity(records.len());
+    for record in records {
+        let published_id = record.map(|record| PublishedId::decode(&record));
+        published_ids.push(published_id.transpose().map_err(StoreError::damaged)?);
+    }
+    Ok(published_ids)
 }
 
 fn distribute_records(group: &mut [WriterEntry], version: u64, records: Vec<Option<PublishedId>>) {

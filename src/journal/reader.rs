@@ -475,25 +475,27 @@ fn rebuild_pending(
     seq: Seq,
 ) -> Result<Option<PendingDelivery>, StoreError> {
     let range = keys::due_of(subscription_key);
-    let mut found = None;
+    let mut due_time = None;
     store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
         let due = keys::parse_due(key).filter(|(_, _, of, at)| (*of, *at) == (lane, seq));
-        found = due.map(|(_, due, ..)| due);
-        if found.is_some() {
+        due_time = due.map(|(_, due, ..)| due);
+        if due_time.is_some() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     })?;
-    let rebuild = |due| PendingDelivery {
+    let Some(due) = due_time else {
+        return Ok(None);
+    };
+    Ok(Some(PendingDelivery {
         attempts: 1,
         due,
         last: Failure::GenericError.into(),
         status: None,
         tried: due,
         received: None,
-    };
-    Ok(found.map(rebuild))
+    }))
 }
 
 fn read_pending(

@@ -107,17 +107,16 @@ impl LookupThread {
         let (wanted, lookups) = mpsc::channel::<LogLookup>();
         let (found, results) = mpsc::channel();
         let span = tracing::Span::current();
-        let run = move || {
-            let _in = span.entered();
-            for look in lookups {
-                if found.send(look.run(&*store)).is_err() {
-                    return;
-                }
-            }
-        };
         let thread = std::thread::Builder::new()
             .name("journal-trim".to_owned())
-            .spawn(run)
+            .spawn(move || {
+                let _in = span.entered();
+                for lookup in lookups {
+                    if found.send(lookup.run(&*store)).is_err() {
+                        return;
+                    }
+                }
+            })
             .expect("a process that cannot start a thread cannot start");
         Self {
             wanted: Some(wanted),
