@@ -197,14 +197,12 @@ impl AddressRules {
     pub fn check_socket(&self, address: SocketAddr) -> Result<(), AddressRefused> {
         let ip = address.ip().to_canonical();
         let port = address.port();
-        let listens = |own: &SocketAddr| {
-            let listening = own.ip().to_canonical();
-            own.port() == port
-                && (listening == ip
-                    || ip.is_unspecified()
-                    || (listening.is_unspecified() && is_of_this_machine(ip)))
-        };
-        if self.own.iter().any(listens) {
+        let mut own_ips = self
+            .own
+            .iter()
+            .filter(|own| own.port() == port)
+            .map(|own| own.ip().to_canonical());
+        if own_ips.any(|own| reaches_listener(ip, own)) {
             Err(AddressRefused::Itself(address))
         } else {
             self.check_address(ip)
@@ -256,6 +254,11 @@ impl AddressRules {
         }
         Ok(())
     }
+}
+
+/// Whether a connection to `ip` reaches a listener that is bound to `listening`.
+fn reaches_listener(ip: IpAddr, listening: IpAddr) -> bool {
+    listening == ip || ip.is_unspecified() || (listening.is_unspecified() && is_of_this_machine(ip))
 }
 
 /// Binding fails for an address that the machine does not have.

@@ -14,7 +14,7 @@ use std::{rc::Rc, time::Duration};
 use awc::{
     ClientResponse,
     error::SendRequestError,
-    http::{Method, StatusCode},
+    http::{Method, StatusCode, header::HeaderValue},
 };
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
@@ -211,12 +211,8 @@ impl WebhookClient {
 }
 
 async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> ValidationResponse {
-    let header = |name| {
-        response
-            .headers()
-            .get(name)
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-    };
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let header = |name| response.headers().get(name).map(text);
     let mut reply = ValidationResponse {
         status: response.status().as_u16(),
         allowed_origin: header("webhook-allowed-origin"),

@@ -313,19 +313,11 @@ pub fn build(
     };
     let mut properties = property_headers(destination, Some(&events[0]));
     if let Some(replacement) = replacement {
-        let is_set = |name: &str| {
-            replacement
-                .headers
-                .iter()
-                .any(|(set, _)| set.eq_ignore_ascii_case(name))
-        };
-        properties.retain(|(name, _)| !is_set(name));
-        properties.extend(
-            replacement
-                .headers
-                .iter()
-                .filter_map(|(name, value)| encoded_property(name, value)),
-        );
+        for (name, _) in &replacement.headers {
+            properties.retain(|(property, _)| !property.eq_ignore_ascii_case(name));
+        }
+        let headers = replacement.headers.iter();
+        properties.extend(headers.filter_map(|(name, value)| encoded_property(name, value)));
     }
     Ok(OutgoingRequest {
         lines,

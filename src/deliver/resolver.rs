@@ -372,15 +372,15 @@ fn new_resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
 }
 
 fn lookup_config(servers: &[SocketAddr]) -> ResolverConfig {
-    let server = |server: &SocketAddr| {
-        let connections =
-            [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
-                connection.port = server.port();
-                connection
-            });
-        NameServerConfig::new(server.ip(), true, connections.to_vec())
-    };
-    ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(server).collect())
+    let mut name_servers = Vec::with_capacity(servers.len());
+    for server in servers {
+        let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
+        for connection in &mut connections {
+            connection.port = server.port();
+        }
+        name_servers.push(NameServerConfig::new(server.ip(), true, connections));
+    }
+    ResolverConfig::from_parts(None, Vec::new(), name_servers)
 }
 
 /// Names that need no name server: those in `/etc/hosts`, and `localhost` and its subdomains (RFC

@@ -255,19 +255,12 @@ impl Encode for WebhookEncoding {
         if let Some(signer) = &self.signer {
             signer.sign_request(&mut outgoing, &batch.events, batch.wall);
         }
-        let is_own = |name: &str| {
-            outgoing
-                .properties
-                .iter()
-                .any(|(own, _)| own.eq_ignore_ascii_case(name))
-        };
-        let more: Vec<_> = batch
-            .headers
-            .iter()
-            .filter(|(name, _)| !is_own(name))
-            .cloned()
-            .collect();
-        outgoing.headers.extend(more);
+        for header in &batch.headers {
+            let mut properties = outgoing.properties.iter();
+            if !properties.any(|(name, _)| name.eq_ignore_ascii_case(&header.0)) {
+                outgoing.headers.push(header.clone());
+            }
+        }
         Ok(outgoing)
     }
 

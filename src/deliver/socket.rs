@@ -191,13 +191,13 @@ impl RequestAttempt {
     /// Whether the status of the response is known. If it arrived while the request was being
     /// written, the rest of the request is discarded.
     pub(super) fn has_status(&self) -> bool {
-        let is_early = || {
-            self.control
-                .borrow()
-                .as_ref()
-                .is_some_and(|control| control.stop_writing())
-        };
-        matches!(self.phase.get(), RequestPhase::Reading(_)) || is_early()
+        if matches!(self.phase.get(), RequestPhase::Reading(_)) {
+            return true;
+        }
+        let control = self.control.borrow();
+        control
+            .as_ref()
+            .is_some_and(|control| control.stop_writing())
     }
 
     /// When the response was read; now if it was not.

@@ -132,16 +132,12 @@ impl Sockets {
 
     /// Takes a permit for an idle connection; [`None`] if the connection must be closed.
     pub(super) fn keep_connection(&self) -> Option<KeptConnection> {
-        let take = |permits: &AtomicIsize, left: isize| {
-            let take_one = |free| (free > left).then_some(free - 1);
-            permits
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, take_one)
-                .is_ok()
-        };
         let shared_permits = &self.0;
-        let is_borrowed = if take(&shared_permits.idle, 0) {
+        let is_borrowed = if take_permit(&shared_permits.idle, 0) {
             false
-        } else if self.waiting_count() == 0 && take(&shared_permits.free, shared_permits.reserve) {
+        } else if self.waiting_count() == 0
+            && take_permit(&shared_permits.free, shared_permits.reserve)
+        {
             shared_permits.borrowed.fetch_add(1, Ordering::AcqRel);
             true
         } else {
@@ -195,6 +191,13 @@ impl Drop for Taken {
         self.0.free.fetch_add(1, Ordering::AcqRel);
         self.0.pass_on();
     }
+}
+
+/// Takes a permit if more than `reserve` of them are free.
+fn take_permit(permits: &AtomicIsize, reserve: isize) -> bool {
+    let take_one = |free| (free > reserve).then_some(free - 1);
+    let result = permits.fetch_update(Ordering::AcqRel, Ordering::Acquire, take_one);
+    result.is_ok()
 }
 
 impl Drop for KeptConnection {

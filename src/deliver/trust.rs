@@ -121,21 +121,18 @@ impl TlsTrust {
         let (chain, key) = load_identity(certificate, key)?;
         let provider = Arc::clone(self.config.crypto_provider());
         let shown = rustls::sign::CertifiedKey::from_der(chain, key, &provider);
-        let wrong = |error: rustls::Error| TrustError::File {
-            path: certificate.to_owned(),
-            detail: error.to_string(),
-        };
-        let shown = Arc::new(rustls::sign::SingleCertAndKey::from(shown.map_err(wrong)?));
-        let with = |config: &ClientConfig| {
-            let mut config = config.clone();
+        let shown = shown.map_err(|error| unusable_file(certificate, error))?;
+        let shown = Arc::new(rustls::sign::SingleCertAndKey::from(shown));
+        let mut config = ClientConfig::clone(&self.config);
+        let mut strict = ClientConfig::clone(&self.strict);
+        for config in [&mut config, &mut strict] {
             config.client_auth_cert_resolver = shown.clone();
             // A session of another certificate must not be resumed.
             config.resumption = rustls::client::Resumption::default();
-            Arc::new(config)
-        };
+        }
         Ok(Self {
-            config: with(&self.config),
-            strict: with(&self.strict),
+            config: Arc::new(config),
+            strict: Arc::new(strict),
             roots: self.roots,
         })
     }
@@ -315,14 +312,13 @@ impl ClientCertificates {
 
     /// All certificates without their chains, by name.
     pub fn end_entities(&self) -> Vec<(String, CertificateDer<'static>)> {
-        let all = self.read();
-        let end_entity = |(name, identity): (&String, &Identity)| {
-            Some((
-                name.clone(),
-                CertificateDer::from_pem_slice(&identity.files[0]).ok()?,
-            ))
-        };
-        all.iter().filter_map(end_entity).collect()
+        let mut certificates = Vec::new();
+        for (name, identity) in self.read().iter() {
+            if let Ok(certificate) = CertificateDer::from_pem_slice(&identity.files[0]) {
+                certificates.push((name.clone(), certificate));
+            }
+        }
+        certificates
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Identity>> {
@@ -343,19 +339,18 @@ pub fn end_entities(folder: &Path) -> Vec<(String, CertificateDer<'static>)> {
 
 /// The files of the client certificates in a folder, by name.
 fn certificate_files(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-    let paths: Vec<PathBuf> = fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<io::Result<_>>()?;
-    let certificates = paths.into_iter().filter(|path| {
-        path.extension()
+    let mut certificates = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path
+            .extension()
             .is_some_and(|kind| kind == CLIENT_CERTIFICATE)
-    });
-    let name = |path: &Path| {
-        path.file_stem()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default()
-    };
-    Ok(certificates.map(|path| (name(&path), path)).collect())
+        {
+            let name = path.file_stem().unwrap_or_default();
+            certificates.push((name.to_string_lossy().into_owned(), path));
+        }
+    }
+    Ok(certificates)
 }
 
 impl Identity {

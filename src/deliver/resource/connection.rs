@@ -127,16 +127,14 @@ impl Connections {
         if schemes.is_empty() {
             return Ok(None);
         }
-        let of_kind = || {
-            self.all
-                .iter()
-                .filter(|known| schemes.contains(&known.url.scheme()))
-        };
+        let of_kind = |known: &&Connection| schemes.contains(&known.url.scheme());
+        let connections: Vec<&Connection> = self.all.iter().filter(of_kind).collect();
         let id = resource.resource_id();
-        if let Some(found) = of_kind().find(|known| known.stands_for(id)) {
-            return Ok(Some(found));
+        if let Some(connection) = connections.iter().find(|known| known.stands_for(id)) {
+            return Ok(Some(connection));
         }
-        let names: Vec<&str> = of_kind()
+        let names: Vec<&str> = connections
+            .iter()
             .flat_map(|known| [&known.name].into_iter().chain(&known.resource_ids))
             .map(String::as_str)
             .collect();

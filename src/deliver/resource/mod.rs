@@ -338,14 +338,13 @@ impl ResourceTarget {
         // `Debug` hides the values of properties.
         let properties =
             serde_json::to_string(&self.properties).expect("strings are always written");
-        let make = || {
-            self.resource.connect(&Opening {
-                target: self,
-                options,
-                connection,
-            })
+        let opening = Opening {
+            target: self,
+            options,
+            connection,
         };
-        SENDERS.with(|senders| senders.get(format!("{self:?} {properties}"), make))
+        let connect = || self.resource.connect(&opening);
+        SENDERS.with(|senders| senders.get(format!("{self:?} {properties}"), connect))
     }
 
     /// The headers of an event's message: those of the batch, and the delivery properties.

@@ -279,26 +279,26 @@ impl Encode for Messages {
     /// The service has few statuses and says the rest in words.
     fn correct_result(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         let text = String::from_utf8_lossy(&result.body).to_ascii_lowercase();
-        let of = |failure: Failure| RequestResult {
-            status: None,
-            outcome: failure.into(),
-            ..result.clone()
-        };
-        match result.status {
+        let failure = match result.status {
             Some(400 | 403) if text.contains("too large") || text.contains("exceeds the limit") => {
-                RequestResult {
+                return RequestResult {
                     status: Some(413),
                     outcome: Outcome::from_status(413),
                     ..result
-                }
+                };
             }
-            Some(403) if text.contains("quota") => of(Failure::Full),
+            Some(403) if text.contains("quota") => Failure::Full,
             Some(400..=499) if text.contains("entitydisabled") || text.contains("is disabled") => {
-                of(Failure::Disabled)
+                Failure::Disabled
             }
-            Some(400..=499) if text.contains("sessionid") => of(Failure::SessionQueueNotSupported),
-            Some(401 | 403) => with_refused_credential(result, &self.service),
-            _ => result,
+            Some(400..=499) if text.contains("sessionid") => Failure::SessionQueueNotSupported,
+            Some(401 | 403) => return with_refused_credential(result, &self.service),
+            _ => return result,
+        };
+        RequestResult {
+            status: None,
+            outcome: failure.into(),
+            ..result
         }
     }
 }

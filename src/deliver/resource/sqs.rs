@@ -355,11 +355,8 @@ impl Messages {
 
     /// The result for an error of the service.
     fn result_for_error(&self, status: Option<u16>, code: &str, message: &str) -> RequestResult {
-        let says = |words: &[&str]| {
-            words
-                .iter()
-                .any(|word| code.contains(word) || message.contains(word))
-        };
+        let has = |word: &&str| code.contains(word) || message.contains(word);
+        let says = |words: &[&str]| words.iter().any(has);
         if says(&CREDENTIAL_PROBLEMS) {
             return credential_refused(&self.service, &format!("{code}: {message}"));
         }

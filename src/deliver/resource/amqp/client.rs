@@ -212,13 +212,12 @@ type Message = (BasicProperties, Bytes);
 
 impl Publisher {
     fn encode_messages(&self, batch: &Batch) -> Result<Vec<Message>, RequestError> {
-        let message = |event| {
-            Ok((
-                self.properties(event, batch),
-                self.target.delivered_bytes(event)?,
-            ))
-        };
-        batch.events.iter().map(message).collect()
+        let mut messages = Vec::with_capacity(batch.events.len());
+        for event in &*batch.events {
+            let properties = self.properties(event, batch);
+            messages.push((properties, self.target.delivered_bytes(event)?));
+        }
+        Ok(messages)
     }
 
     fn properties(&self, event: &Event, batch: &Batch) -> BasicProperties {

@@ -220,11 +220,9 @@ impl Producer {
                     .0,
             ),
         };
-        let is_same = |open: &&Rc<OpenTopic>| match (&open.token, &token) {
-            (Some(there), Some(token)) => Arc::ptr_eq(there, token),
-            (there, token) => there.is_none() && token.is_none(),
-        };
-        if let Some(open) = open.as_ref().filter(is_same) {
+        let address = token.as_ref().map(Arc::as_ptr);
+        let has_token = |open: &&Rc<OpenTopic>| open.token.as_ref().map(Arc::as_ptr) == address;
+        if let Some(open) = open.as_ref().filter(has_token) {
             return Ok(Rc::clone(open));
         }
         let topic = match self.cluster.open(&self.topic, token.clone()).await {
@@ -456,11 +454,10 @@ impl Producer {
             let data = is_binary.then(|| decode_binary(&wire, &mut headers));
             let value = data.as_ref().map_or(Some(&*wire), Option::as_deref);
             let index = key.as_deref().map_or(turn, |key| partition_of(key, count));
-            let new_part = || PartitionPart {
+            let part = batches.entry(index).or_insert_with(|| PartitionPart {
                 records: RecordBatch::new(timestamp, 0),
                 events: Vec::new(),
-            };
-            let part = batches.entry(index).or_insert_with(new_part);
+            });
             part.events.push(event_index);
             part.records
                 .push(key.as_deref(), value, &headers.iter().collect());

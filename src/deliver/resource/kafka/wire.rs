@@ -140,16 +140,11 @@ impl RecordBatch {
         headers: &RecordHeaders,
     ) {
         let offset = i64::from(self.count);
-        let size_of = |part: Option<&[u8]>| {
-            part.map_or(varint_len(-1), |part| {
-                varint_len(part.len() as i64) + part.len()
-            })
-        };
         // One byte of attributes, and one for the difference of its timestamp: 0.
         let length = 2
             + varint_len(offset)
-            + size_of(key)
-            + size_of(value)
+            + encoded_len(key)
+            + encoded_len(value)
             + varint_len(headers.count)
             + headers.bytes.len();
         let out = &mut self.bytes;
@@ -190,6 +185,14 @@ impl RecordBatch {
 /// The bits of a number with those of small negative ones low: 0, -1, 1, -2, 2 …
 fn zigzag_encode(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
+}
+
+/// The length of a key or value with its length before it, which is -1 for none.
+fn encoded_len(part: Option<&[u8]>) -> usize {
+    match part {
+        Some(part) => varint_len(part.len() as i64) + part.len(),
+        None => varint_len(-1),
+    }
 }
 
 /// How many bytes [`put_varint`] appends.

@@ -170,13 +170,14 @@ impl Publisher {
         results: &EventResults,
     ) -> Result<(), RequestResult> {
         let wire = self.link.connected_wire().await?;
-        let note = |index, reply: &Reply| match self.check_reply(reply) {
-            Ok(()) => results.mark_accepted(index),
-            Err(result) => results.mark_failed(index, &result),
-        };
-        wire.publish_and_wait(&self.subject, messages, note)
-            .await
-            .map_err(|error| self.failure_result(&error))
+        wire.publish_and_wait(&self.subject, messages, |index, reply| {
+            match self.check_reply(reply) {
+                Ok(()) => results.mark_accepted(index),
+                Err(result) => results.mark_failed(index, &result),
+            }
+        })
+        .await
+        .map_err(|error| self.failure_result(&error))
     }
 
     fn failure_result(&self, error: &WireError) -> RequestResult {

@@ -89,16 +89,18 @@ fn key_of_seed(seed: &str) -> Option<Ed25519KeyPair> {
 
 /// CRC-16/XMODEM, as NATS has it.
 fn crc16(bytes: &[u8]) -> u16 {
-    let step = |crc: u16, _| {
-        if crc & 0x8000 == 0 {
-            crc << 1
-        } else {
-            (crc << 1) ^ 0x1021
+    let mut crc: u16 = 0;
+    for byte in bytes {
+        crc ^= u16::from(*byte) << 8;
+        for _ in 0..8 {
+            let is_carried = crc & 0x8000 != 0;
+            crc <<= 1;
+            if is_carried {
+                crc ^= 0x1021;
+            }
         }
-    };
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), step)
-    })
+    }
+    crc
 }
 
 /// Why there is no connection, or no acknowledgement.
@@ -487,15 +489,10 @@ async fn read_message(
     const MALFORMED: WireError = WireError::Protocol("a message has a malformed head");
     let mut words = line.split_ascii_whitespace();
     let subject = words.next().ok_or(MALFORMED)?.to_owned();
-    let numbers: Vec<&str> = words.rev().take(1 + usize::from(has_headers)).collect();
-    let parse = |index: usize| {
-        numbers
-            .get(index)
-            .and_then(|number| number.parse::<usize>().ok())
-            .ok_or(MALFORMED)
-    };
-    let len = parse(0)?;
-    let head_len = if has_headers { parse(1)? } else { 0 };
+    let mut numbers = words.rev().map(|number| number.parse::<usize>().ok());
+    let mut next_number = || numbers.next().flatten().ok_or(MALFORMED);
+    let len = next_number()?;
+    let head_len = if has_headers { next_number()? } else { 0 };
     if len > MESSAGE_BYTES_MAX {
         return Err(WireError::Protocol("a message is longer than 64 KiB"));
     }
