@@ -71,10 +71,6 @@ async fn run_blocking<T: Send + 'static>(
     // The receiver waits until the end of the system.
     let span = tracing::Span::current();
     let run = move || drop(done.send(span.in_scope(|| work(&backups))));
-    let thread_error = |source| BackupError::Io {
-        path: "the thread of a backup".into(),
-        source,
-    };
     std::thread::Builder::new()
         .name("backup".to_owned())
         .spawn(run)
@@ -82,6 +78,11 @@ async fn run_blocking<T: Send + 'static>(
     result
         .await
         .unwrap_or_else(|_| Err(thread_error(io::Error::other("it ended early"))))
+}
+
+fn thread_error(source: io::Error) -> BackupError {
+    let path = "the thread of a backup".into();
+    BackupError::Io { path, source }
 }
 
 /// Stops a running backup before the store is closed. What it wrote is used by the next one.

@@ -104,19 +104,23 @@ impl SharedBudget {
         threads: usize,
     ) -> Result<Self, ServerError> {
         let of_front = limit / FRONT_SHARE;
-        let least = |part: usize, error| match error {
-            ServerError::Descriptors { least, .. } => ServerError::Descriptors {
-                limit,
-                least: least * part,
-            },
-            other => other,
-        };
         let front = DescriptorBudget::with_limit(of_front, front_threads)
-            .map_err(|error| least(FRONT_SHARE, error))?;
-        let core = DescriptorBudget::with_limit((limit - of_front) / shards, threads);
-        let core =
-            core.map_err(|error| least((shards * FRONT_SHARE).div_ceil(FRONT_SHARE - 1), error))?;
+            .map_err(|error| error_of_part(error, limit, FRONT_SHARE))?;
+        let parts = (shards * FRONT_SHARE).div_ceil(FRONT_SHARE - 1);
+        let core = DescriptorBudget::with_limit((limit - of_front) / shards, threads)
+            .map_err(|error| error_of_part(error, limit, parts))?;
         Ok(Self { front, core })
+    }
+}
+
+/// The error of a budget that has one of `parts` of all descriptors, with the numbers of all.
+fn error_of_part(error: ServerError, limit: usize, parts: usize) -> ServerError {
+    match error {
+        ServerError::Descriptors { least, .. } => ServerError::Descriptors {
+            limit,
+            least: least * parts,
+        },
+        other => other,
     }
 }
 

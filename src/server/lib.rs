@@ -265,13 +265,14 @@ struct Arbiters {
 
 impl Arbiters {
     fn start(count: usize, threads: &ActorThreads) -> Self {
-        let start = |_| {
+        let mut running = Vec::with_capacity(count);
+        for _ in 0..count {
             let span = Span::current();
             let arbiter = Arbiter::with_tokio_rt(move || core_span::spanned_runtime(span));
-            (threads.add(arbiter.handle()), arbiter)
-        };
+            running.push((threads.add(arbiter.handle()), arbiter));
+        }
         Self {
-            running: (0..count).map(start).collect(),
+            running,
             threads: threads.clone(),
         }
     }

@@ -79,10 +79,15 @@ impl LocalStore {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn of one that uses the folder for a store that arrives. A transfer that was given up
-    /// may not have ended yet.
+    /// Locks the folder in which a store arrives: a transfer that was given up may still write
+    /// there.
     pub(super) fn lock_arrival(&self) -> MutexGuard<'_, ()> {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder_error(&self, source: io::Error) -> OpenError {
+        let folder = self.data_dir.clone();
+        OpenError::Folder { folder, source }
     }
 
     /// Puts the store that has arrived in the place of this one, and opens it. Nothing may use the
@@ -92,19 +97,15 @@ impl LocalStore {
     /// If the store is still in use, or the new one does not open. It is in place then, or will be
     /// at the next start.
     pub(super) fn replace_store(&self) -> Result<(), OpenError> {
-        let refuse = |source| OpenError::Folder {
-            folder: self.data_dir.clone(),
-            source,
-        };
         let mut open = self.lock();
         let old = open.take().expect("the store is closed only at the end");
         if let Err(old) = close_last(old) {
             *open = Some(old);
-            return Err(refuse(io::Error::other(
+            return Err(self.folder_error(io::Error::other(
                 "its store is still in use, and cannot be replaced",
             )));
         }
-        received::accept_arrived(&self.data_dir).map_err(refuse)?;
+        received::accept_arrived(&self.data_dir).map_err(|error| self.folder_error(error))?;
         *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
         Ok(())
     }
@@ -115,14 +116,10 @@ impl LocalStore {
     /// # Errors
     /// If the empty store does not take the place of this one, or does not open there.
     pub(super) fn clear(&self) -> Result<bool, OpenError> {
-        let refuse = |source| OpenError::Folder {
-            folder: self.data_dir.clone(),
-            source,
-        };
         let _turn = self.lock_arrival();
         let empty = received::arriving_folder(&self.data_dir);
         let removal = match fs::remove_dir_all(&empty) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refuse(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.folder_error(error)),
             Ok(()) | Err(_) => Ok(()),
         };
         if let Err(error) = removal
@@ -139,7 +136,7 @@ impl LocalStore {
             *open = Some(old);
             return Ok(false);
         }
-        received::accept_arrived(&self.data_dir).map_err(refuse)?;
+        received::accept_arrived(&self.data_dir).map_err(|error| self.folder_error(error))?;
         *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
         Ok(true)
     }

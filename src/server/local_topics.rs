@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use crate::router::OtherShards;
 use gridhook_deliver::resource::{LocalTopics, PublishFailure};
 use gridhook_engine::control::registry::{Registry, TopicHandle};
-use gridhook_publish::{Refusal, http::Publisher};
+use gridhook_publish::http::Publisher;
 use gridhook_record::topic::key_in_namespace;
 
 /// The topics of this server. The registry has the senders, which have this: it must not keep them
@@ -74,15 +74,12 @@ impl LocalTopics for NamespaceTopics {
                     }),
                 };
             };
-            let failure = |refusal: Refusal| PublishFailure {
+            let events = Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat());
+            let result = publisher.forward_events(&topic, events).await;
+            result.map_err(|refusal| PublishFailure {
                 status: refusal.status().0.as_u16(),
                 reason: refusal.to_string(),
-            };
-            let events = Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat());
-            publisher
-                .forward_events(&topic, events)
-                .await
-                .map_err(failure)
+            })
         })
     }
 

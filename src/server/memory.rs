@@ -118,13 +118,11 @@ pub fn fit_budgets(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     let bodies = bodies_fitting.max(BODIES_FIRST).min(bodies_max);
     let demand = others + bodies;
     // The memory above the minimum is shared in proportion.
-    let share = |value: u64, min: u64| {
-        let more = value.saturating_sub(min);
-        let all = demand.saturating_sub(least - BASE).max(1);
-        let share = u128::from(more) * u128::from(room - least) / u128::from(all);
-        value.min(min + u64::try_from(share).unwrap_or(u64::MAX))
+    let proportion = Proportion {
+        room: room - least,
+        demand: demand.saturating_sub(least - BASE).max(1),
     };
-    let bytes = |value: u64, min: u64| usize::try_from(share(value, min)).unwrap_or(usize::MAX);
+    let bytes = |value: u64, min: u64| proportion.fit_budget(value, min);
     config.publish.bytes_in_flight = bytes(publishers, publishers_min) / 2;
     config.topic.recent_events_bytes = bytes(tail, TAIL_MIN);
     config.journal.block_cache_bytes = bytes(cache, CACHE_MIN);
@@ -145,6 +143,21 @@ pub fn fit_budgets(config: &mut Config, limit: u64) -> Result<(), ServerError> {
         "settings are reduced to fit the memory limit of the control group"
     );
     Ok(())
+}
+
+/// How much of what the budgets demand above their minimums there is room for, in bytes.
+struct Proportion {
+    room: u64,
+    demand: u64,
+}
+
+impl Proportion {
+    fn fit_budget(&self, value: u64, min: u64) -> usize {
+        let more = u128::from(value.saturating_sub(min));
+        let share = more * u128::from(self.room) / u128::from(self.demand);
+        let budget = value.min(min + u64::try_from(share).unwrap_or(u64::MAX));
+        usize::try_from(budget).unwrap_or(usize::MAX)
+    }
 }
 
 /// Divides the memory budgets of a process among so many cores. Each can accept the largest

@@ -102,12 +102,13 @@ pub(super) fn registry_rules(
 
 /// Opens the dead-letter stores. Blocks, because it creates folders.
 pub(super) fn open_sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::ServerError> {
-    let open = |(name, store): (&String, &config::ObjectStoreConfig)| {
-        let sink =
-            open_sink(store).map_err(|error| super::ServerError::Sink(name.clone(), error))?;
-        Ok((name.clone(), sink))
-    };
-    config.dead_letter.stores.iter().map(open).collect()
+    let mut sinks = Vec::new();
+    for (name, store) in &config.dead_letter.stores {
+        let sink = open_sink(store);
+        let sink = sink.map_err(|error| super::ServerError::Sink(name.clone(), error))?;
+        sinks.push((name.clone(), sink));
+    }
+    Ok(sinks)
 }
 
 fn address_rules(config: &Config, own: &[SocketAddr]) -> AddressRules {
@@ -156,26 +157,26 @@ pub(super) fn edition_tables(config: &Config) -> EditionTables {
 
 /// The settings among `all` that differ from the defaults.
 pub(super) fn changed_settings(all: &[config::Setting]) -> Vec<SettingView> {
-    let view = |config::Setting {
-                    key, value, origin, ..
-                }: &config::Setting| SettingView {
-        key: key.clone(),
-        value: value.clone(),
-        origin: origin.to_string(),
-    };
     all.iter()
         .filter(|setting| setting.is_changed)
-        .map(view)
+        .map(|setting| SettingView {
+            key: setting.key.clone(),
+            value: setting.value.clone(),
+            origin: setting.origin.to_string(),
+        })
         .collect()
+}
+
+fn value_range(range: edition::SettingRange) -> model::ValueRange {
+    model::ValueRange {
+        min: range.min,
+        max: range.max,
+        default: range.default,
+    }
 }
 
 /// What the control plane must know of the editions.
 pub fn editions(config: &Config) -> model::Editions {
-    let range = |range: edition::SettingRange| model::ValueRange {
-        min: range.min,
-        max: range.max,
-        default: range.default,
-    };
     let config::Delivery {
         batch_events,
         batch_kilobytes,
@@ -183,8 +184,8 @@ pub fn editions(config: &Config) -> model::Editions {
     } = config.delivery;
     let by_name = known_editions(config).into_iter().map(|(name, edition)| {
         let ranges = model::EditionRanges {
-            attempts: range(edition.attempts),
-            time_to_live_minutes: range(edition.time_to_live_minutes),
+            attempts: value_range(edition.attempts),
+            time_to_live_minutes: value_range(edition.time_to_live_minutes),
             events_per_batch: EVENTS_PER_BATCH,
             events_where_only_kilobytes: batch_events,
             kilobytes_per_batch: model::ValueRange {

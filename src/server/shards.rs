@@ -80,15 +80,9 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
     let shards = config.cluster.as_ref().map_or(1, |cluster| cluster.shards);
     let data_dir = &config.server.data_dir;
     let folder = data_dir.join(FOLDER);
-    let refuse = |has: &str| {
-        let folder = data_dir.display();
-        let what = format!(
-            "the data folder {folder} has {has}, and cluster.shards is {shards}; use another folder"
-        );
-        Err(ServerError::Folder(what))
-    };
     if shards > 1 && data_dir.join(STORE).exists() {
-        return refuse("the store of a server with one shard");
+        let content = "the store of a server with one shard";
+        return Err(folder_of_others(data_dir, content, shards));
     }
     let entries = match fs::read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -98,12 +92,23 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<usize>().ok());
     match numbers.max() {
-        Some(_) if shards == 1 => refuse("the stores of a node with several shards"),
+        Some(_) if shards == 1 => {
+            let content = "the stores of a node with several shards";
+            Err(folder_of_others(data_dir, content, shards))
+        }
         Some(most) if most >= count_with_control(shards) => {
-            refuse(&format!("the stores of a node with {most} shards"))
+            let content = format!("the stores of a node with {most} shards");
+            Err(folder_of_others(data_dir, &content, shards))
         }
         Some(_) | None => Ok(()),
     }
+}
+
+fn folder_of_others(folder: &Path, content: &str, shards: usize) -> ServerError {
+    let folder = folder.display();
+    ServerError::Folder(format!(
+        "the data folder {folder} has {content}, and cluster.shards is {shards}; use another folder"
+    ))
 }
 
 /// Runs a node until a signal stops it.
@@ -319,14 +324,13 @@ fn start_cores(
             signals: Some(signals),
             ..Kept::default()
         };
-        let run = move || {
-            let _span = tracing::error_span!("core", shard).entered();
-            // A process that has ended does not receive it.
-            end.send(run_core(shard, &mut launch, &mut state)).ok();
-        };
         let thread = std::thread::Builder::new().name(format!("shard-{shard}"));
         thread
-            .spawn(run)
+            .spawn(move || {
+                let _span = tracing::error_span!("core", shard).entered();
+                // A process that has ended does not receive it.
+                end.send(run_core(shard, &mut launch, &mut state)).ok();
+            })
             .expect("a process that cannot start a thread cannot start");
     }
     ended

@@ -85,14 +85,8 @@ fn end_at_next_signal() -> Result<(), ServerError> {
 /// can redirect them. Returns as soon as no connection is open; a request after that receives 503
 /// with `Retry-After`.
 pub(super) async fn serve_until_disconnected(listeners: &[Arc<ListenerCounters>]) {
-    let open = || {
-        listeners
-            .iter()
-            .map(|listener| listener.open.get())
-            .sum::<u64>()
-    };
     let disconnection = async {
-        while open() > 0 {
+        while listeners.iter().any(|listener| listener.open.get() > 0) {
             tokio::time::sleep(DRAIN_POLL).await;
         }
     };

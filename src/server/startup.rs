@@ -46,7 +46,6 @@ use gridhook_engine::{
     },
     supervision::{Lifeline, SupervisionHistory, supervise_actor},
 };
-use gridhook_event::{PartitionId, chunk::Chunk};
 use gridhook_journal as journal;
 use gridhook_journal::{Journal, WriterThreads};
 use gridhook_publish::{
@@ -211,11 +210,6 @@ pub(super) fn start_journal(
     registry: &Arc<OnceLock<Arc<Registry>>>,
 ) -> Result<(Journal, WriterThreads), ServerError> {
     let registry = Arc::clone(registry);
-    let on_append = move |partition: PartitionId, chunks: Vec<Chunk>| {
-        if let Some(registry) = registry.get() {
-            registry.pass_on_chunks(partition, chunks);
-        }
-    };
     let JournalTarget { store, on_failure } = target;
     let store = chaos::wrap_store(config, store, targets);
     let options = settings::journal_options(config);
@@ -223,7 +217,11 @@ pub(super) fn start_journal(
         store,
         clock.clone(),
         options,
-        Box::new(on_append),
+        Box::new(move |partition, chunks| {
+            if let Some(registry) = registry.get() {
+                registry.pass_on_chunks(partition, chunks);
+            }
+        }),
         on_failure,
     )?)
 }

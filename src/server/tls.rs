@@ -123,11 +123,12 @@ fn read(certificate: &Path, key: &Path) -> io::Result<(Vec<u8>, Vec<u8>)> {
 
 fn read_certified_key(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::TrustError> {
     let (chain, private) = load_identity(certificate, key)?;
-    let wrong = |error: rustls::Error| trust::TrustError::File {
-        path: certificate.to_owned(),
-        detail: error.to_string(),
-    };
-    CertifiedKey::from_der(chain, private, &ring::default_provider()).map_err(wrong)
+    CertifiedKey::from_der(chain, private, &ring::default_provider()).map_err(|error| {
+        trust::TrustError::File {
+            path: certificate.to_owned(),
+            detail: error.to_string(),
+        }
+    })
 }
 
 /// The TLS configuration and its certificate; [`None`] where the settings name none.
@@ -218,12 +219,12 @@ pub(super) async fn keep_node_fresh(
             _ = hangup.recv() => {}
         }
         let certificates = certificates.clone();
-        let reload = move || {
+        let reload = tokio::task::spawn_blocking(move || {
             for certificate in certificates {
                 certificate.reload_files();
             }
-        };
-        if tokio::task::spawn_blocking(reload).await.is_err() {
+        });
+        if reload.await.is_err() {
             tracing::error!("reading a certificate panicked");
         }
     }

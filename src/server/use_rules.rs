@@ -1,14 +1,11 @@
 //! Who may use what event subscriptions refer to, as the settings say it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
 use gridhook_admin::uses::UseRules;
 use gridhook_config::Config;
 use gridhook_deliver::resource::Connections;
-use gridhook_record::{
-    subscription::TokenAudience,
-    token::{InvalidGrant, UserScopes},
-};
+use gridhook_record::{subscription::TokenAudience, token::UserScopes};
 
 /// A rule cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +14,16 @@ pub struct UseRuleError {
     setting: String,
     rule: String,
     problem: String,
+}
+
+impl UseRuleError {
+    fn new(setting: &str, rule: &str, problem: impl Display) -> Self {
+        Self {
+            setting: setting.to_owned(),
+            rule: rule.to_owned(),
+            problem: problem.to_string(),
+        }
+    }
 }
 
 /// Reads the rules. `connections` are those of the same settings.
@@ -65,12 +72,8 @@ pub(super) fn read(config: &Config, connections: Connections) -> Result<UseRules
 }
 
 fn parse_scopes(setting: &str, texts: &[String]) -> Result<UserScopes, UseRuleError> {
-    let wrong = |invalid: InvalidGrant| UseRuleError {
-        setting: setting.to_owned(),
-        rule: texts.join(", "),
-        problem: invalid.to_string(),
-    };
-    UserScopes::parse(texts.iter().map(String::as_str)).map_err(wrong)
+    let scopes = UserScopes::parse(texts.iter().map(String::as_str));
+    scopes.map_err(|invalid| UseRuleError::new(setting, &texts.join(", "), invalid))
 }
 
 /// Reads rules of the form `NAME SCOPE,SCOPE`.
@@ -80,23 +83,16 @@ fn parse_named_rules(
 ) -> Result<BTreeMap<String, UserScopes>, UseRuleError> {
     let mut rules_by_name = BTreeMap::new();
     for rule in rules {
-        let wrong = |problem: String| UseRuleError {
-            setting: setting.to_owned(),
-            rule: rule.clone(),
-            problem,
-        };
+        let wrong = |problem: &dyn Display| UseRuleError::new(setting, rule, problem);
         let words: Vec<&str> = rule.split_whitespace().collect();
         let [name, scopes] = words[..] else {
-            return Err(wrong(
-                "expected \"NAME SCOPE,SCOPE\", such as \"billing topics/orders\"".to_owned(),
-            ));
+            let problem = "expected \"NAME SCOPE,SCOPE\", such as \"billing topics/orders\"";
+            return Err(wrong(&problem));
         };
-        let users =
-            UserScopes::parse(scopes.split(',')).map_err(|invalid| wrong(invalid.to_string()))?;
+        let users = UserScopes::parse(scopes.split(',')).map_err(|invalid| wrong(&invalid))?;
         if rules_by_name.insert(name.to_owned(), users).is_some() {
-            return Err(wrong(format!(
-                "another rule is for {name}, too; expected one with all scopes"
-            )));
+            let problem = format!("another rule is for {name}, too; expected one with all scopes");
+            return Err(wrong(&problem));
         }
     }
     Ok(rules_by_name)

@@ -430,12 +430,14 @@ type SecureConnection = InspectReader<TlsStream<ClientConnection>, Box<dyn FnMut
 /// the connection below never sees its end.
 fn secure_connection(stream: TlsStream<ClientConnection>) -> SecureConnection {
     let stage = stream.get_ref().0.stage();
-    let inspect = move |read: &[u8]| {
-        if read.is_empty() {
-            stage.peer().mark_closed();
-        }
-    };
-    InspectReader::new(stream, Box::new(inspect))
+    InspectReader::new(
+        stream,
+        Box::new(move |read: &[u8]| {
+            if read.is_empty() {
+                stage.peer().mark_closed();
+            }
+        }),
+    )
 }
 
 /// A connection of a client or of another node, with TLS or without. It is one type: the HTTP
@@ -498,12 +500,8 @@ impl ListenerServices {
                         ),
                         None => (None, None),
                     };
-                let report_stall = || {
-                    stall
-                        .as_ref()?
-                        .reason()
-                        .map(|reason| unavailable_response(explain_stall(reason)))
-                };
+                let stall_reason = || stall.as_ref()?.reason();
+                let report_stall = || Some(unavailable_response(explain_stall(stall_reason()?)));
                 let response = match refusal.or_else(report_stall) {
                     Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
                     None => {

@@ -267,16 +267,10 @@ impl ThreadRouter {
         outgoing: OutgoingRequest,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let those = |is_one: fn(&Forwarder) -> bool| {
-            let shards = self.shards[self.topic_shards()]
-                .iter()
-                .enumerate()
-                .filter(|(_, hops)| is_one(hops.forwarder()));
-            fastrand::choice(shards.map(|(shard, _)| shard).collect::<Vec<_>>())
-        };
-        let shard = those(Forwarder::serves)
-            .or_else(|| those(Forwarder::has_other_owner))
-            .or_else(|| those(Forwarder::has_owner))
+        let shard = self
+            .choose_shard(Forwarder::serves)
+            .or_else(|| self.choose_shard(Forwarder::has_other_owner))
+            .or_else(|| self.choose_shard(Forwarder::has_owner))
             .unwrap_or(leader);
         let answer = self
             .forward_to_shard(shard, request, outgoing, side)
@@ -296,6 +290,13 @@ impl ThreadRouter {
         let definitions = self.control_copy.read();
         let record = definitions.find_topic(&topic.topic_key());
         record.is_some_and(|record| record.is_spread())
+    }
+
+    /// Any of the shards with topics whose forwarder fits.
+    fn choose_shard(&self, fits: fn(&Forwarder) -> bool) -> Option<usize> {
+        let shards = self.shards[self.topic_shards()].iter().enumerate();
+        let fitting = shards.filter(|(_, hops)| fits(hops.forwarder()));
+        fastrand::choice(fitting.map(|(shard, _)| shard).collect::<Vec<_>>())
     }
 
     /// A shard whose owner is near: this node, if it owns one.

@@ -55,11 +55,8 @@ pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Adds the paths, for connections between nodes.
 pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
-    let of_nodes = |path: &str| {
-        let is_of_node =
-            |request: &guard::GuardContext<'_>| request.req_data().contains::<OfNode>();
-        web::resource(path.to_owned()).guard(guard::fn_guard(is_of_node))
-    };
+    let is_of_node = |request: &guard::GuardContext<'_>| request.req_data().contains::<OfNode>();
+    let of_nodes = |path: &str| web::resource(path).guard(guard::fn_guard(is_of_node));
     cfg.service(of_nodes(IDENTITY).route(web::post().to(answer_identity)));
     cfg.service(of_nodes(STORE).route(web::get().to(send_store)));
     let topics = of_nodes(TOPICS).app_data(web::PayloadConfig::new(TOPICS_BYTES));

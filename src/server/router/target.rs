@@ -93,12 +93,9 @@ pub(super) fn choose_target(
         if let Some((_, addressed)) = found {
             let parameter_value =
                 |parameter: &str| path.get(parameter).unwrap_or_default().to_owned();
-            let near = |name: &str| {
-                Target::Placed(Placement::Topic(
-                    TopicName::new(None, name),
-                    SpreadScope::Near,
-                ))
-            };
+            let topic =
+                |name: &str| Placement::Topic(TopicName::new(None, name), SpreadScope::Near);
+            let near = |name: &str| Target::Placed(topic(name));
             return match *addressed {
                 Addressed::Topic => near(&parameter_value("topic")),
                 Addressed::Domain => Target::Placed(Placement::Named(parameter_value("domain"))),

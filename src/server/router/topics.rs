@@ -151,18 +151,6 @@ impl OtherShards {
         let address = forwarder
             .owner_address()
             .ok_or_else(|| io::Error::other("it has no owner"))?;
-        let request = || {
-            let request = Request::builder()
-                .method(method)
-                .uri(target)
-                .header(CONTENT_TYPE, "application/json");
-            let request = request
-                .header(HOST, "localhost")
-                .header(CONTENT_LENGTH, body.len());
-            request
-                .body(WholeBody(Some(body.clone())))
-                .map_err(io::Error::other)
-        };
         let (mut connection, response) = loop {
             let idle = self
                 .idle
@@ -177,7 +165,15 @@ impl OtherShards {
                     .await
                     .map_err(io::Error::other)??,
             };
-            let mut error = match connection.try_send_request(request()?).await {
+            let request = Request::builder()
+                .method(method)
+                .uri(target)
+                .header(CONTENT_TYPE, "application/json")
+                .header(HOST, "localhost")
+                .header(CONTENT_LENGTH, body.len())
+                .body(WholeBody(Some(body.clone())))
+                .map_err(io::Error::other)?;
+            let mut error = match connection.try_send_request(request).await {
                 Ok(response) => break (connection, response),
                 Err(error) => error,
             };

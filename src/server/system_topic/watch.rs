@@ -106,13 +106,10 @@ impl Watch {
                         ..Reported::default()
                     },
                 };
+                let topic = topic.record();
+                let subscription = snapshot.record();
                 let report = |event_type, data| {
-                    events.report_subscription(
-                        event_type,
-                        &topic.record(),
-                        &snapshot.record(),
-                        data,
-                    )
+                    events.report_subscription(event_type, &topic, &subscription, data)
                 };
                 if current.state != last.state {
                     report(current.state.event_type(), describe_endpoint(&snapshot));
