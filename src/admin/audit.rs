@@ -106,12 +106,8 @@ fn is_audited(needed: Role, request: &HttpRequest) -> bool {
 }
 
 fn is_sign_in(request: &HttpRequest) -> bool {
-    let is_session = || {
-        request
-            .match_pattern()
-            .is_some_and(|pattern| pattern == SESSION_PATH)
-    };
-    [Method::POST, Method::DELETE].contains(request.method()) && is_session()
+    let methods = [Method::POST, Method::DELETE];
+    methods.contains(request.method()) && request.match_pattern().as_deref() == Some(SESSION_PATH)
 }
 
 /// The operation of a request that is recorded; [`None`] for one that is not.
@@ -218,14 +214,18 @@ pub(super) async fn finish_operation(
 
 /// The change with values of bounded length.
 fn bounded_change(change: ValueChange) -> AuditChange {
-    let short = |value: Value| match value.to_string().len() {
-        long @ VALUE_BYTES.. => format!("({long} bytes)").into(),
-        _ => value,
-    };
     AuditChange {
         at: change.at,
-        before: short(change.before),
-        after: short(change.after),
+        before: bounded_value(change.before),
+        after: bounded_value(change.after),
+    }
+}
+
+/// The value, or only its length if it is too long to record.
+fn bounded_value(value: Value) -> Value {
+    match value.to_string().len() {
+        bytes @ VALUE_BYTES.. => format!("({bytes} bytes)").into(),
+        _ => value,
     }
 }
 

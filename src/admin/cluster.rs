@@ -28,7 +28,7 @@ use gridhook_cluster::{
     balance::NodeId,
     control_of,
     membership::{ClusterSnapshot, Membership, RequestError},
-    records::{CopyProgress, CopyState, SettingDifference, ShardPosition},
+    records::{CopyProgress, CopyState, NodeRecord, SettingDifference, ShardPosition},
 };
 use gridhook_metrics::{Counter, ListenerCounters};
 use gridhook_publish::auth::failed_auth::FailedAuthLimiter;
@@ -181,17 +181,16 @@ impl ClusterContext {
 
     fn ownership_view(&self) -> OwnershipView {
         let records = self.snapshot().records;
-        let name = |id: &NodeId| {
-            records
-                .find_node(id)
-                .map_or_else(|| id.0.clone(), |node| node.name.clone())
+        let name = |id: &NodeId| match records.find_node(id) {
+            Some(node) => node.name.clone(),
+            None => id.0.clone(),
         };
-        let has_copy = |shard: usize| {
-            let nodes = records
-                .nodes
-                .iter()
-                .filter(move |(_, node)| node.value.copy_state(shard) == CopyState::Complete);
-            nodes.map(|(name, _)| name.clone()).collect()
+        let has_copy = |node: &NodeRecord, shard| node.copy_state(shard) == CopyState::Complete;
+        let nodes = records.nodes.iter();
+        let holders = |shard| {
+            nodes
+                .clone()
+                .filter(move |(_, node)| has_copy(&node.value, shard))
         };
         let shards = records
             .shards
@@ -215,7 +214,7 @@ impl ClusterContext {
                     e_tag: shard.revision.to_string(),
                     wanted_by: record.wanted_by.as_ref().map(name),
                     claims: record.claims,
-                    copies: has_copy(number),
+                    copies: holders(number).map(|(name, _)| name.clone()).collect(),
                 }
             });
         OwnershipView {

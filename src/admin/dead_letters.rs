@@ -71,18 +71,17 @@ fn parse_selection(
         || Ok(DeadLetterQuery::default()),
         |filter| dead_letter_query(filter, "filter."),
     )?;
-    let key = |key: &String| {
-        key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
-            InvalidRequest::new(
-                "keys",
-                format!("has \"{}\", which {no_key}", key.escape_debug()),
-            )
-        })
-    };
     let keys = keys
-        .map(|keys| keys.iter().map(key).collect())
+        .map(|keys| keys.iter().map(|key| parse_key(key)).collect())
         .transpose()?;
     Ok(DeadLetterQuery { keys, ..query })
+}
+
+fn parse_key(key: &str) -> Result<browse::DeadLetterId, InvalidRequest> {
+    key.parse().map_err(|error: browse::InvalidDeadLetterId| {
+        let problem = format!("has \"{}\", which {error}", key.escape_debug());
+        InvalidRequest::new("keys", problem)
+    })
 }
 
 fn parse_cursor<T: FromStr>(

@@ -73,17 +73,18 @@ fn schedule_views(edition: &Edition, kind: EndpointKind, destination: &str) -> V
     let mut all: Vec<(Option<u16>, bool)> = statuses.chain(with_dead_letter).collect();
     all.sort_unstable();
     all.push((None, false));
-    let view = |(status, with_dead_letter)| {
+    let mut schedules = Vec::with_capacity(all.len());
+    for (status, with_dead_letter) in all {
         let (attempts, reason) = attempt_waits(edition, kind, status, with_dead_letter);
-        RetrySchedule {
+        schedules.push(RetrySchedule {
             destination: destination.to_owned(),
             status,
             with_dead_letter,
             attempts_seconds: attempts.iter().map(Duration::as_secs_f64).collect(),
             ends_with: reason.to_string(),
-        }
-    };
-    all.into_iter().map(view).collect()
+        });
+    }
+    schedules
 }
 
 /// The times of all attempts since the first, as the policy decides them, and why the last one is

@@ -42,42 +42,18 @@ struct EventsQuery {
 /// `GET …/events`.
 pub(super) async fn list_events(call: Call<'_>, path: &TopicPath) -> AdminResult {
     let topic = find_topic(call.control, path)?;
-    let EventsQuery {
-        top,
-        before,
-        event_type,
-        subject,
-        id,
-    } = query::read(
+    let query: EventsQuery = query::read(
         call.request.query_string(),
         "top, before, type, subject and id",
     )?;
-    let top = query::parse_number("top", top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
-    let before = before
-        .map(|given| sequence_number("before", &given))
+    let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
+    let before = query
+        .before
+        .as_deref()
+        .map(|given| sequence_number("before", given))
         .transpose()?;
     let is_domain = topic.record().is_domain();
-    let line = move |event: &Event| {
-        let is_wanted = event_type
-            .as_ref()
-            .is_none_or(|wanted| event.event_type() == wanted.as_str())
-            && subject
-                .as_ref()
-                .is_none_or(|wanted| event.subject().contains(wanted.as_str()))
-            && id
-                .as_ref()
-                .is_none_or(|wanted| event.id() == wanted.as_str());
-        is_wanted.then(|| EventLine {
-            shard: None,
-            sequence: event.seq.0,
-            at: event.appended.to_string(),
-            id: event.id().into_owned(),
-            event_type: event.event_type().into_owned(),
-            subject: event.subject().into_owned(),
-            domain_topic: is_domain.then(|| event.domain_topic().into_owned()),
-            bytes: event.wire_len(),
-        })
-    };
+    let line = move |event: &Event| query.selects(event).then(|| event_line(event, is_domain));
     let search = |_| async move { topic.events_before(before, top, &line).await };
     let page = call
         .control
@@ -90,6 +66,30 @@ pub(super) async fn list_events(call: Call<'_>, path: &TopicPath) -> AdminResult
         log_from_sequence: Some(page.log.start.0),
         log_before_sequence: Some(page.log.end.0),
     })
+}
+
+impl EventsQuery {
+    fn selects(&self, event: &Event) -> bool {
+        let is_type = |wanted: &String| event.event_type() == wanted.as_str();
+        let is_subject = |wanted: &String| event.subject().contains(wanted.as_str());
+        let is_id = |wanted: &String| event.id() == wanted.as_str();
+        self.event_type.as_ref().is_none_or(is_type)
+            && self.subject.as_ref().is_none_or(is_subject)
+            && self.id.as_ref().is_none_or(is_id)
+    }
+}
+
+fn event_line(event: &Event, is_domain: bool) -> EventLine {
+    EventLine {
+        shard: None,
+        sequence: event.seq.0,
+        at: event.appended.to_string(),
+        id: event.id().into_owned(),
+        event_type: event.event_type().into_owned(),
+        subject: event.subject().into_owned(),
+        domain_topic: is_domain.then(|| event.domain_topic().into_owned()),
+        bytes: event.wire_len(),
+    }
 }
 
 fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
@@ -119,12 +119,11 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> AdminResult {
     require_shard(call, &topic)?;
     let seq = sequence_number("sequence", sequence)?;
     let event = topic.read_event(seq).await.map_err(registry::Error::from)?;
-    let missing = || {
+    let event = event.ok_or_else(|| {
         AdminError::NotFound(format!(
             "The log of the topic has no event with the sequence {sequence}."
         ))
-    };
-    let event = event.ok_or_else(missing)?;
+    })?;
     let content_type = match topic.record().input_schema {
         Schema::CloudEvents => "application/cloudevents+json",
         Schema::EventGrid | Schema::Custom => "application/json",

@@ -9,7 +9,7 @@ use actix_web::HttpResponse;
 
 use super::{
     arm::{Call, find_topic, no_subscription, path::TopicPath},
-    model::{InvalidRequest, subscription::namespace::delivery_mode},
+    model::subscription::namespace::delivery_mode,
 };
 use gridhook_api::explain::{
     AttemptView, EndView, EventNotFound, ExplainView, ForecastView, ObstacleView, SearchedView,
@@ -142,19 +142,15 @@ pub(crate) fn forecast_view(forecast: &Forecast) -> ForecastView {
         attempts,
         end,
     } = forecast;
-    let attempt = |ForecastAttempt {
-                       number,
-                       at,
-                       later_max,
-                   }: &ForecastAttempt| AttemptView {
-        number: *number,
-        not_before: at.to_string(),
-        jitter_seconds: later_max.as_secs_f64(),
+    let attempt_view = |attempt: &ForecastAttempt| AttemptView {
+        number: attempt.number,
+        not_before: attempt.at.to_string(),
+        jitter_seconds: attempt.later_max.as_secs_f64(),
     };
     ForecastView {
         if_each_fails_with: failure.to_string(),
         status: *status,
-        attempts: attempts.iter().map(attempt).collect(),
+        attempts: attempts.iter().map(attempt_view).collect(),
         end: end.map(|ForecastEnd { reason, at }| EndView {
             reason: reason.to_string(),
             at: at.to_string(),
@@ -235,17 +231,10 @@ pub(super) fn event_selector(query: &str) -> AdminResult<EventSelector> {
             }
             "id" => selectors.push(EventSelector::Id(value.into_owned())),
             "sequence" => {
-                let allowed = || {
-                    InvalidRequest::new(
-                        "sequence",
-                        format!("is '{value}'; expected a number of 1 or more"),
-                    )
+                let Some(seq) = value.parse().ok().filter(|seq| *seq >= Seq::FIRST.0) else {
+                    let problem = format!("is '{value}'; expected a number of 1 or more");
+                    return refuse_value("sequence", problem);
                 };
-                let seq = value
-                    .parse()
-                    .ok()
-                    .filter(|seq| *seq >= Seq::FIRST.0)
-                    .ok_or_else(allowed)?;
                 selectors.push(EventSelector::Seq(Seq(seq)));
             }
             // Azure's clients send it with every request.

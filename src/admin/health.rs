@@ -312,19 +312,13 @@ pub fn readiness(
 /// upgrade waits for it.
 pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     let control = control_of(shards.len());
-    let name = |number: usize| {
-        if control == Some(number) {
-            "control".to_owned()
-        } else {
-            number.to_string()
-        }
+    let name = |number: usize| match control == Some(number) {
+        true => "control".to_owned(),
+        false => number.to_string(),
     };
-    let describe = |number: usize| {
-        if control == Some(number) {
-            "the control plane".to_owned()
-        } else {
-            format!("shard {number}")
-        }
+    let describe = |number: usize| match control == Some(number) {
+        true => "the control plane".to_owned(),
+        false => format!("shard {number}"),
     };
     let numbers = |of: &[NodeShard], is_one: fn(&NodeShard) -> bool| {
         let numbers = of.iter().enumerate().filter(|(_, shard)| is_one(shard));

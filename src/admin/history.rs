@@ -326,12 +326,8 @@ pub(super) async fn get_history(request: HttpRequest, control: web::Data<Control
         Vec::new()
     };
     drop(state);
-    let column = |of: &dyn Fn(&Step) -> Option<u32>| {
-        steps
-            .iter()
-            .map(|step| step.as_ref().and_then(of))
-            .collect()
-    };
+    let column =
+        |of: fn(&Step) -> Option<u32>| steps.iter().map(|step| of(step.as_ref()?)).collect();
     let millis = |at: usize| {
         let value = |step: &Option<Step>| Some(f64::from(step.as_ref()?.percentiles[at]?) / 1e3);
         steps.iter().map(value).collect()
@@ -341,16 +337,16 @@ pub(super) async fn get_history(request: HttpRequest, control: web::Data<Control
         since: control.exposition.started().to_string(),
         from: Timestamp(0).after(Duration::from_secs(from)).to_string(),
         step_seconds: RESOLUTIONS[resolution].0,
-        published: column(&|step| Some(step.counters[0])),
-        delivered: column(&|step| Some(step.counters[1])),
-        failed_requests: column(&|step| Some(step.counters[2])),
-        given_up: column(&|step| Some(step.counters[3])),
-        refused_requests: column(&|step| Some(step.counters[4])),
-        busy_requests: column(&|step| Some(step.counters[5])),
-        unanswered_requests: column(&|step| Some(step.counters[6])),
+        published: column(|step| Some(step.counters[0])),
+        delivered: column(|step| Some(step.counters[1])),
+        failed_requests: column(|step| Some(step.counters[2])),
+        given_up: column(|step| Some(step.counters[3])),
+        refused_requests: column(|step| Some(step.counters[4])),
+        busy_requests: column(|step| Some(step.counters[5])),
+        unanswered_requests: column(|step| Some(step.counters[6])),
         destinations,
-        backlog: column(&|step| Some(step.gauges[0])),
-        pending: column(&|step| Some(step.gauges[1])),
+        backlog: column(|step| Some(step.gauges[0])),
+        pending: column(|step| Some(step.gauges[1])),
         response_p50_milliseconds: millis(0),
         response_p99_milliseconds: millis(1),
     })

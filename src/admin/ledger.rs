@@ -12,7 +12,7 @@ use super::{
     ledger_line::{LineContext, OutcomeFilter},
     model::{InvalidRequest, parse_instant},
     newest_lines::read_newest_lines,
-    trace::Paging,
+    trace::{self, Paging},
 };
 use crate::ledger_line::line_view;
 use gridhook_api::ledger::LedgerPageView;
@@ -54,10 +54,9 @@ pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Admi
     let subscription = topic
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
-    let is_wanted = move |entry: &LedgerEntry| {
-        outcome
-            .as_ref()
-            .is_none_or(|outcome| outcome.matches_event(&entry.what))
+    let is_wanted = move |entry: &LedgerEntry| match &outcome {
+        Some(outcome) => outcome.matches_event(&entry.what),
+        None => true,
     };
     let start = start.map(|LedgerToken(key)| key);
     let found = match order {
@@ -102,16 +101,10 @@ pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Admi
 
 /// The time in a token of a page of the newest lines.
 fn instant_of(token: &[u8]) -> Result<Timestamp, InvalidRequest> {
-    let refused = |_| {
-        InvalidRequest::new(
-            "continue",
-            "is invalid; expected `continue` of the previous response",
-        )
-    };
-    token
-        .try_into()
-        .map(|bytes| Timestamp(u64::from_be_bytes(bytes)))
-        .map_err(refused)
+    match token.try_into() {
+        Ok(bytes) => Ok(Timestamp(u64::from_be_bytes(bytes))),
+        Err(_) => Err(trace::invalid_continuation()),
+    }
 }
 
 /// The query of a request.

@@ -96,7 +96,7 @@ use std::{
 use actix_web::{
     HttpRequest,
     body::BoxBody,
-    dev::ServiceRequest,
+    dev::{ServiceRequest, ServiceResponse},
     middleware::{Next, from_fn},
     web,
 };
@@ -413,14 +413,18 @@ pub fn configure_side(
         ChaosMode::Enabled => "/{slashes:/*(?i:subscriptions|providers|tenants|chaos)}/{rest:.*}",
         ChaosMode::Disabled => "/{slashes:/*(?i:subscriptions|providers|tenants)}/{rest:.*}",
     };
-    let authorize_request = |request: ServiceRequest, next: Next<BoxBody>| async move {
-        let (access, target) = arm::required_access(&request);
-        auth::authorize(access, target, request, next).await
-    };
     let paths = [guarded, "/{slashes:/*(?i:subscriptions|tenants)}"];
     cfg.service(
         web::resource(paths)
-            .wrap(from_fn(authorize_request))
+            .wrap(from_fn(authorize_arm_request))
             .to(arm::handle_request),
     );
+}
+
+async fn authorize_arm_request(
+    request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> actix_web::Result<ServiceResponse<BoxBody>> {
+    let (access, target) = arm::required_access(&request);
+    auth::authorize(access, target, request, next).await
 }

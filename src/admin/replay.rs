@@ -29,40 +29,41 @@ use gridhook_policy::record::{
 const RATE_MAX: f64 = 1e6;
 
 pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequest> {
-    let point = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
-        (Some(_), Some(_)) => refuse_value(
-            time.0,
-            format!("and {} are both given; expected one of them", seq.0),
-        ),
-        (Some(given), None) => Ok(Some(ReplayPoint::Since(parse_instant(time.0, given)?))),
-        (None, seq) => Ok(seq.map(ReplayPoint::At)),
-    };
+    // The range is half-open, and the last event of the body is part of it.
+    let end = body.to_sequence.map(|last| Seq(last.saturating_add(1)));
     Ok(ReplayRange {
-        from: point(
+        from: replay_point(
             ("from", body.from.as_deref()),
             ("fromSequence", body.from_sequence.map(Seq)),
         )?,
-        to: point(
-            ("to", body.to.as_deref()),
-            (
-                "toSequence",
-                body.to_sequence.map(|last| Seq(last.saturating_add(1))),
-            ),
-        )?,
+        to: replay_point(("to", body.to.as_deref()), ("toSequence", end))?,
     })
 }
 
+/// A point that is given by one of two members, each with its name.
+fn replay_point(
+    (time_name, time): (&str, Option<&str>),
+    (seq_name, seq): (&str, Option<Seq>),
+) -> Result<Option<ReplayPoint>, InvalidRequest> {
+    match (time, seq) {
+        (Some(_), Some(_)) => refuse_value(
+            time_name,
+            format!("and {seq_name} are both given; expected one of them"),
+        ),
+        (Some(time), None) => Ok(Some(ReplayPoint::Since(parse_instant(time_name, time)?))),
+        (None, seq) => Ok(seq.map(ReplayPoint::At)),
+    }
+}
+
 pub(crate) fn replay_rate(body: &ReplayBody) -> Result<Option<Rate>, InvalidRequest> {
-    let check = |given: f64| {
-        if (0.001..=RATE_MAX).contains(&given) {
-            return Ok(Rate::from_per_second(given));
-        }
-        refuse_value(
+    match body.events_per_second {
+        None => Ok(None),
+        Some(rate) if (0.001..=RATE_MAX).contains(&rate) => Ok(Some(Rate::from_per_second(rate))),
+        Some(rate) => refuse_value(
             "eventsPerSecond",
-            format!("is {given}; expected 0.001 to {RATE_MAX}"),
-        )
-    };
-    body.events_per_second.map(check).transpose()
+            format!("is {rate}; expected 0.001 to {RATE_MAX}"),
+        ),
+    }
 }
 
 pub(crate) fn dry_run(

@@ -130,6 +130,46 @@ fn backup_refusal(error: backup::BackupError) -> AdminError {
     }
 }
 
+/// Sends lines about the progress of an operation to the client.
+struct ProgressReporter {
+    clock: Clock,
+    lines: mpsc::Sender<ProgressLine>,
+    last: Timestamp,
+}
+
+impl ProgressReporter {
+    /// At most one line each [`PROGRESS_INTERVAL`], and none while the client reads slowly. Breaks
+    /// once the client has disconnected.
+    fn report_progress(&mut self, progress: &BackupProgress) -> ControlFlow<()> {
+        let now = self.clock.now();
+        if now < self.last.after(PROGRESS_INTERVAL) {
+            return ControlFlow::Continue(());
+        }
+        self.last = now;
+        let line = ProgressLine {
+            progress: Some(progress.to_string()),
+            ..ProgressLine::default()
+        };
+        match self.lines.try_send(line) {
+            Ok(()) | Err(TrySendError::Full(_)) => ControlFlow::Continue(()),
+            Err(TrySendError::Closed(_)) => ControlFlow::Break(()),
+        }
+    }
+}
+
+fn failure_line(error: &backup::BackupError) -> ProgressLine {
+    match error {
+        backup::BackupError::Stop(CheckStop::Canceled) => {
+            info!("store operation canceled: the client disconnected")
+        }
+        error => warn!(%error, "store operation failed"),
+    }
+    ProgressLine {
+        error: Some(error.to_string()),
+        ..ProgressLine::default()
+    }
+}
+
 /// Runs `work` on its own thread and streams its lines.
 fn stream_progress(
     clock: Clock,
@@ -139,45 +179,21 @@ fn stream_progress(
 ) -> HttpResponse {
     let (lines, received) = mpsc::channel(LINES_MAX);
     let span = tracing::Span::current();
-    let run = move || {
-        let _in = span.entered();
-        let mut last = Timestamp::default();
-        let mut watch = |progress: BackupProgress| {
-            let now = clock.now();
-            if now < last.after(PROGRESS_INTERVAL) {
-                return ControlFlow::Continue(());
-            }
-            last = now;
-            match lines.try_send(ProgressLine {
-                progress: Some(progress.to_string()),
-                ..ProgressLine::default()
-            }) {
-                Ok(()) | Err(TrySendError::Full(_)) => ControlFlow::Continue(()),
-                Err(TrySendError::Closed(_)) => ControlFlow::Break(()),
-            }
-        };
-        let last = match work(&mut watch) {
-            Ok(line) => line,
-            Err(error) => {
-                match &error {
-                    backup::BackupError::Stop(CheckStop::Canceled) => {
-                        info!("store operation canceled: the client disconnected")
-                    }
-                    error => warn!(%error, "store operation failed"),
-                }
-                ProgressLine {
-                    error: Some(error.to_string()),
-                    ..ProgressLine::default()
-                }
-            }
-        };
-        // The client may have disconnected.
-        lines.blocking_send(last).ok();
-    };
-    if let Err(error) = std::thread::Builder::new()
+    let thread = std::thread::Builder::new()
         .name("store".to_owned())
-        .spawn(run)
-    {
+        .spawn(move || {
+            let _in = span.entered();
+            let mut reporter = ProgressReporter {
+                clock,
+                lines,
+                last: Timestamp::default(),
+            };
+            let result = work(&mut |progress| reporter.report_progress(&progress));
+            let last_line = result.unwrap_or_else(|error| failure_line(&error));
+            // The client may have disconnected.
+            reporter.lines.blocking_send(last_line).ok();
+        });
+    if let Err(error) = thread {
         warn!(%error, "cannot start a thread for the store operation");
     }
     let lines = stream::unfold(received, |mut received| async move {

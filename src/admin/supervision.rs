@@ -106,13 +106,8 @@ pub(crate) fn recovery_view(
     let last = recoveries.last().copied();
     recoveries.sort_unstable();
     // Nearest-rank percentile.
-    let percentile = |hundredths: usize| {
-        recoveries.get(
-            (recoveries.len() * hundredths)
-                .div_ceil(100)
-                .saturating_sub(1),
-        )
-    };
+    let rank = |hundredths: usize| (recoveries.len() * hundredths).div_ceil(100);
+    let percentile = |hundredths| recoveries.get(rank(hundredths).saturating_sub(1));
     let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     RecoveryView {
         count,

@@ -57,13 +57,9 @@ struct TailQuery {
 pub(super) async fn stream_tail(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let permissions = Permissions::from_request(&request)?;
     let query = TailQuery::from_query(&control, &permissions, request.query_string())?;
-    let unavailable = || {
-        AdminError::Unavailable(
-            "Too many clients follow events, too many of this caller, or the server is stopping. \
-             Try again later."
-                .to_owned(),
-        )
-    };
+    let busy = "Too many clients follow events, too many of this caller, or the server is \
+        stopping. Try again later.";
+    let unavailable = || AdminError::Unavailable(busy.to_owned());
     let share = control
         .tails
         .take_share(&permissions.holder())
@@ -275,13 +271,11 @@ impl TailQuery {
                 "type" => query.event_type = Some(value.into_owned()),
                 "outcome" => query.outcome = Some(OutcomeFilter::read(&value)?),
                 "status" => {
-                    let problem = || {
-                        InvalidRequest::new(
-                            "status",
-                            format!("is \"{value}\"; expected a status such as 503"),
-                        )
+                    let Ok(status) = value.parse() else {
+                        let problem = format!("is \"{value}\"; expected a status such as 503");
+                        return refuse_value("status", problem);
                     };
-                    query.status = Some(value.parse().map_err(|_| problem())?);
+                    query.status = Some(status);
                 }
                 other => {
                     let allowed =

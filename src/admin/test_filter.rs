@@ -16,7 +16,7 @@ use super::{
     AdminError,
     arm::{Call, find_topic, no_subscription, path::TopicPath},
     model::{
-        InvalidRequest,
+        InvalidRequest, refuse_value,
         subscription::{
             test::{self, TestEvents, TestRequest},
             transform::compile_program,
@@ -114,12 +114,13 @@ pub(super) async fn test_filter(
 ) -> AdminResult {
     let topic = find_topic(call.control, path)?;
     let record = topic.record();
-    let find = |name| {
-        topic
-            .find_subscription(name)
-            .ok_or_else(|| no_subscription(path, name))
+    let subscription = match name {
+        Some(name) => {
+            let record = topic.find_subscription(name);
+            Some(record.ok_or_else(|| no_subscription(path, name))?)
+        }
+        None => None,
     };
-    let subscription = name.map(find).transpose()?;
     let ranges = call.control.editions.edition_ranges(&record.edition)?;
     let TestRequest { draft, sample } = test::read_filter_test(&record, ranges, call.body)?;
     // A draft filter gets the domain topic of the event subscription.
@@ -131,13 +132,10 @@ pub(super) async fn test_filter(
         domain_topic,
         ..filter
     });
-    let missing = || {
-        InvalidRequest::new(
-            "filter",
-            "is missing; without an event subscription there is no other filter",
-        )
+    let Some(filter) = draft.or(stored_filter.cloned()) else {
+        let problem = "is missing; without an event subscription there is no other filter";
+        return refuse_value("filter", problem);
     };
-    let filter = draft.or(stored_filter.cloned()).ok_or_else(missing)?;
     check_sample(call.request, &sample)?;
     let report = call.control.compute_for(call.caller, |meter| {
         report_filter(topic, sample, filter, meter)
@@ -168,16 +166,10 @@ pub(super) async fn test_transform(call: Call<'_>, path: &TopicPath, name: &str)
         .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     let TestRequest { draft, sample } = test::read_transform_test(call.body)?;
-    let missing = || {
-        InvalidRequest::new(
-            "transform",
-            "is missing, and the event subscription has none",
-        )
+    let Some(transform) = draft.as_ref().or(record.transform.as_deref()) else {
+        let problem = "is missing, and the event subscription has none";
+        return refuse_value("transform", problem);
     };
-    let transform = draft
-        .as_ref()
-        .or(record.transform.as_deref())
-        .ok_or_else(missing)?;
     let program = compile_program(transform, &record)?;
     check_sample(call.request, &sample)?;
     let schema = record.delivery_schema;

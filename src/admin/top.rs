@@ -27,7 +27,7 @@ use super::{
 use crate::operate::health_view;
 use gridhook_api::top::{HealthFilter, RateWindow, SortOrder, TopLine, TopReport};
 use gridhook_engine::control::registry::{self, SubscriptionSnapshot, TopicHandle};
-use gridhook_event::{SubscriptionKey, Timestamp};
+use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
 use gridhook_policy::{
     condition::{Condition, WindowOutcomes},
     record::Health,
@@ -129,6 +129,18 @@ impl SubscriptionSample<'_> {
         order.map(|position| round_figure(self.response_times[position].unwrap_or_default()))
     }
 
+    fn is_of_topic(&self, partition: PartitionId, domain_topic: Option<&str>) -> bool {
+        if self.topic.partition() != partition {
+            return false;
+        }
+        let Some(wanted) = domain_topic else {
+            return true;
+        };
+        let record = self.figures.record();
+        let domain_topic = record.filter.domain_topic.as_deref();
+        domain_topic.is_some_and(|name| name.eq_ignore_ascii_case(wanted))
+    }
+
     fn is_wanted(&self, query: &TopQuery) -> bool {
         let condition = self.windows.verdict.condition;
         let has_health = query.health.is_none_or(|wanted| match wanted {
@@ -198,19 +210,7 @@ pub(super) async fn get_top(request: HttpRequest, control: web::Data<Control>) -
     let mut report = top_report(&all, &query, lengths[query.window as usize], now);
     if let Some(topic) = &query.topic {
         let (partition, domain_topic) = tail::topic_of(&control, &permissions, topic)?;
-        let is_of = |one: &SubscriptionSample<'_>| {
-            let is_of_domain_topic = |wanted: &str| {
-                let record = one.figures.record();
-                record
-                    .filter
-                    .domain_topic
-                    .as_deref()
-                    .is_some_and(|of| of.eq_ignore_ascii_case(wanted))
-            };
-            one.topic.partition() == partition
-                && domain_topic.as_deref().is_none_or(is_of_domain_topic)
-        };
-        all.retain(is_of);
+        all.retain(|one| one.is_of_topic(partition, domain_topic.as_deref()));
     }
     all.retain(|one| one.is_wanted(&query));
     report.matching = all.len();

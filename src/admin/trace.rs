@@ -11,7 +11,7 @@ use super::{
     arm::{Call, find_topic, path::TopicPath},
     explain::event_selector,
     ledger_line::LineContext,
-    model::InvalidRequest,
+    model::{InvalidRequest, refuse_value},
 };
 use crate::explain::state_view;
 use crate::ledger_line::line_view;
@@ -120,6 +120,19 @@ fn transformed_view(
     }
 }
 
+/// When the attempt after this one was due; [`None`] if the line is of no attempt.
+fn next_attempt(line: &LedgerLine) -> Option<gridhook_event::Timestamp> {
+    match line.entry.what {
+        LedgerEvent::Attempted { next, .. } => next,
+        _ => None,
+    }
+}
+
+pub(super) fn invalid_continuation() -> InvalidRequest {
+    let problem = "is invalid; expected `continue` of the previous response";
+    InvalidRequest::new("continue", problem)
+}
+
 /// A line of a history, which says when an attempt was made before its time.
 fn history_line_view(
     earlier: &[LedgerLine],
@@ -127,16 +140,10 @@ fn history_line_view(
     context: LineContext<'_>,
 ) -> LineView {
     let mut view = line_view(line, context);
-    let next_of = |earlier: &LedgerLine| match earlier.entry.what {
-        LedgerEvent::Attempted { next, .. } if earlier.lane == line.lane => next,
-        _ => None,
-    };
+    let mut earlier = earlier.iter().rev().filter(|one| one.lane == line.lane);
     if let LedgerEvent::Attempted { latency, .. } = line.entry.what
-        && let Some(due) = earlier
-            .iter()
-            .rev()
-            .find_map(next_of)
-            .filter(|due| line.entry.at.before(latency) < *due)
+        && let Some(due) = earlier.find_map(next_attempt)
+        && line.entry.at.before(latency) < due
     {
         view.text.push_str(&format!(
             "; made before its time ({due}), because an operator retried it"
@@ -287,26 +294,16 @@ impl<M: std::str::FromStr> Paging<M> {
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             match key.as_ref() {
                 "continue" => {
-                    let refused = |_| {
-                        InvalidRequest::new(
-                            "continue",
-                            "is invalid; expected `continue` of the previous response",
-                        )
-                    };
-                    from = Some(value.parse().map_err(refused)?);
+                    from = Some(value.parse().map_err(|_| invalid_continuation())?);
                 }
                 "top" => {
-                    let refused = || {
-                        InvalidRequest::new(
-                            "top",
-                            format!("is '{value}'; expected a number from 1 to {TOP_MAX}"),
-                        )
+                    let range = 1..=TOP_MAX;
+                    let Some(given) = value.parse().ok().filter(|top| range.contains(top)) else {
+                        let problem =
+                            format!("is '{value}'; expected a number from 1 to {TOP_MAX}");
+                        return refuse_value("top", problem);
                     };
-                    top = value
-                        .parse()
-                        .ok()
-                        .filter(|top| (1..=TOP_MAX).contains(top))
-                        .ok_or_else(refused)?;
+                    top = given;
                 }
                 _ => {
                     rest.append_pair(&key, &value);

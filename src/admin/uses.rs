@@ -114,19 +114,8 @@ fn list_references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
             resource_id: &destination.resource_id,
             container: &destination.container,
         });
-    let is_secret = |source: &PropertySource| {
-        matches!(
-            source,
-            PropertySource::Static {
-                is_secret: true,
-                ..
-            }
-        )
-    };
-    let has_secrets = webhook
-        .delivery_properties
-        .iter()
-        .any(|property| is_secret(&property.source));
+    let mut properties = webhook.delivery_properties.iter();
+    let has_secrets = properties.any(|property| is_secret(&property.source));
     let all = [
         destination,
         store,
@@ -178,17 +167,22 @@ pub(super) fn check_uses(
         return Ok(());
     }
     let user = scoped_subscription(control, topic, after);
-    let is_refused = |reference: &Reference<'_>| {
-        !control
-            .uses
-            .permits_use(control, permissions, &user, reference)
-    };
-    match new_references(before, after).into_iter().find(is_refused) {
-        Some(refused) => Err(AdminError::Use {
-            property: refused.property_name(),
-            setting: refused.setting_name(),
-        }),
-        None => Ok(()),
+    for reference in new_references(before, after) {
+        let uses = &control.uses;
+        if !uses.permits_use(control, permissions, &user, &reference) {
+            return Err(AdminError::Use {
+                property: reference.property_name(),
+                setting: reference.setting_name(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_secret(source: &PropertySource) -> bool {
+    match source {
+        PropertySource::Static { is_secret, .. } => *is_secret,
+        PropertySource::Dynamic { .. } => false,
     }
 }
 

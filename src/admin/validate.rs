@@ -19,13 +19,8 @@ pub(super) async fn confirm_endpoint(
         url::form_urlencoded::parse(request.query_string().as_bytes())
             .into_owned()
             .collect();
-    let query_parameter = |name: &str| {
-        query
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
-            .unwrap_or_default()
-    };
+    let find_parameter = |name: &str| query.iter().find(|parameter| parameter.0 == name);
+    let query_parameter = |name| find_parameter(name).map_or("", |(_, value)| value);
     let rate = request
         .headers()
         .get("webhook-allowed-rate")

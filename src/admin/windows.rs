@@ -127,16 +127,14 @@ fn list_snapshots(
 ) -> impl Iterator<Item = (SubscriptionKey, SubscriptionSnapshot)> {
     topics.iter().flat_map(|topic| {
         let partition = topic.partition();
-        let with_key = move |snapshot: SubscriptionSnapshot| {
-            (
-                SubscriptionKey {
-                    partition,
-                    subscription: snapshot.number(),
-                },
-                snapshot,
-            )
-        };
-        topic.snapshots().map(with_key)
+        topic.snapshots().map(move |snapshot| {
+            let subscription = snapshot.number();
+            let key = SubscriptionKey {
+                partition,
+                subscription,
+            };
+            (key, snapshot)
+        })
     })
 }
 

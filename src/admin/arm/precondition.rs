@@ -29,18 +29,9 @@ pub(super) struct Preconditions {
 
 impl Preconditions {
     pub(super) fn from_request(request: &HttpRequest) -> Self {
-        let header = |name: HeaderName| {
-            let values: Vec<_> = request
-                .headers()
-                .get_all(name)
-                .map(HeaderValue::as_bytes)
-                .collect();
-            (!values.is_empty())
-                .then(|| String::from_utf8_lossy(&values.join(&b", "[..])).into_owned())
-        };
         Self {
-            if_match: header(IF_MATCH),
-            if_none_match: header(IF_NONE_MATCH),
+            if_match: read_list(request, IF_MATCH),
+            if_none_match: read_list(request, IF_NONE_MATCH),
         }
     }
 
@@ -105,13 +96,23 @@ enum TagComparison {
 
 /// Whether a list has the tag, or `*`.
 fn has_tag(list: &str, tag: &str, comparison: TagComparison) -> bool {
-    let plain = |given: &str| match comparison {
-        TagComparison::Strong => given == tag,
-        TagComparison::Weak => given.strip_prefix("W/").unwrap_or(given) == tag,
-    };
     list.split(',')
         .map(str::trim)
-        .any(|given| given == "*" || plain(given))
+        .any(|given| match comparison {
+            _ if given == "*" => true,
+            TagComparison::Strong => given == tag,
+            TagComparison::Weak => given.strip_prefix("W/").unwrap_or(given) == tag,
+        })
+}
+
+/// All values of a header as one list; [`None`] if it is not given.
+fn read_list(request: &HttpRequest, name: HeaderName) -> Option<String> {
+    let values = request.headers().get_all(name).map(HeaderValue::as_bytes);
+    let values: Vec<&[u8]> = values.collect();
+    if values.is_empty() {
+        return None;
+    }
+    Some(String::from_utf8_lossy(&values.join(&b", "[..])).into_owned())
 }
 
 /// The entity tag of a resource whose GET returns `shown`.

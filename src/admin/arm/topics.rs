@@ -94,12 +94,8 @@ pub(super) fn list_in_namespace(call: Call<'_>, path: &NamespacePath) -> AdminRe
     let permissions = call.permissions;
     let namespace = find_namespace(control, path)?;
     let topics = control.registry.namespace_topics(namespace.name.as_str());
-    let sees_any = || {
-        topics
-            .iter()
-            .any(|topic| permissions.sees_any(control, topic, None))
-    };
-    if !permissions.sees_namespace(&namespace) && !sees_any() {
+    let is_seen = |topic: &Arc<TopicHandle>| permissions.sees_any(control, topic, None);
+    if !permissions.sees_namespace(&namespace) && !topics.iter().any(is_seen) {
         return Err(no_namespace(path));
     }
     let visible = topics

@@ -28,13 +28,11 @@ pub(super) fn actor_names<'a>(
 ) -> Result<(&'a str, &'a str), InvalidRequest> {
     let topic = topic
         .ok_or_else(|| InvalidRequest::new("topic", "is missing; the actor belongs to a topic"))?;
-    let missing = || {
-        InvalidRequest::new(
-            "subscription",
-            "is missing; the actor belongs to an event subscription",
-        )
+    let Some(subscription) = subscription else {
+        let problem = "is missing; the actor belongs to an event subscription";
+        return refuse_value("subscription", problem);
     };
-    Ok((topic, subscription.ok_or_else(missing)?))
+    Ok((topic, subscription))
 }
 
 /// Checks that the names fit the kind of actor.
@@ -108,16 +106,11 @@ pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
 
 fn bounded_duration(target: &str, text: &str, most: Duration) -> Result<Duration, InvalidRequest> {
     let shown = humantime_serde::re::humantime::format_duration(most);
-    let wrong = || {
-        InvalidRequest::new(
+    match parse_duration(text) {
+        Ok(duration) if (Duration::from_millis(1)..=most).contains(&duration) => Ok(duration),
+        Ok(_) | Err(_) => refuse_value(
             target,
             format!("is \"{text}\"; expected a duration from 1ms to {shown}, such as \"500ms\""),
-        )
-    };
-    let read = parse_duration(text).map_err(|_| wrong())?;
-    if read < Duration::from_millis(1) || read > most {
-        Err(wrong())
-    } else {
-        Ok(read)
+        ),
     }
 }

@@ -13,11 +13,9 @@ pub(crate) fn dead_letter_query(
     under: &str,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
     let target = |key: &str| format!("{under}{key}");
-    let time = |key: &str, given: &Option<String>| {
-        given
-            .as_deref()
-            .map(|given| parse_instant(&target(key), given))
-            .transpose()
+    let time = |key: &str, given: &Option<String>| match given {
+        Some(given) => parse_instant(&target(key), given).map(Some),
+        None => Ok(None),
     };
     let stage = match filter.stage.as_deref() {
         None => None,

@@ -43,6 +43,17 @@ struct NewestQuery {
 
 type Candidates = BTreeMap<SubscriptionKey, (Arc<TopicHandle>, Arc<SubscriptionRecord>)>;
 
+/// Whether an event was dead-lettered, for this reason if one is given.
+fn is_dead_lettered(entry: &LedgerEntry, wanted: Option<&str>) -> bool {
+    match &entry.what {
+        LedgerEvent::GivenUp {
+            reason,
+            dead_lettered: true,
+        } => wanted.is_none_or(|wanted| wanted == reason.to_string()),
+        _ => false,
+    }
+}
+
 /// `GET /deadLetters`.
 pub(crate) async fn list_newest(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let query: NewestQuery = query::read(
@@ -72,25 +83,13 @@ pub(crate) async fn list_newest(request: HttpRequest, control: web::Data<Control
         .as_deref()
         .map(|given| known_reason("reason", given))
         .transpose()?;
-    let is_wanted = move |entry: &LedgerEntry| match &entry.what {
-        LedgerEvent::GivenUp {
-            reason: why,
-            dead_lettered,
-        } => {
-            *dead_lettered
-                && reason
-                    .as_ref()
-                    .is_none_or(|wanted| *wanted == why.to_string())
-        }
-        _ => false,
-    };
     let NewestLines { lines, next } = read_newest_lines(
         &control,
         &keys,
         Timestamp::default(),
         before,
         top,
-        is_wanted,
+        move |entry| is_dead_lettered(entry, reason.as_deref()),
     )
     .await?;
     let context = LineContext {

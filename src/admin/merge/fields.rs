@@ -190,14 +190,16 @@ impl MergedFields {
         tables: &[&'static Self],
         object: &Map<String, Value>,
     ) -> Option<&'static Self> {
-        let has_fields = |table: &&&Self| {
-            object
-                .keys()
-                .filter(|key| table.find_rule(key).is_some())
-                .count()
+        let count_fields = |table: &Self| {
+            let keys = object.keys();
+            keys.filter(|key| table.find_rule(key).is_some()).count()
         };
         // The first of equal ones.
-        tables.iter().rev().max_by_key(has_fields).copied()
+        tables
+            .iter()
+            .rev()
+            .max_by_key(|table| count_fields(table))
+            .copied()
     }
 
     /// Merges a part of the type of this table.

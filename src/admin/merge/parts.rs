@@ -294,11 +294,7 @@ impl PartsMerge {
 
 /// Lines of several shards in the order that each of them has.
 fn sort_by_time(lines: &mut [Value]) {
-    let at = |line: &Value| {
-        line.get("at")
-            .and_then(Value::as_str)
-            .and_then(parse_instant)
-    };
+    let at = |line: &Value| parse_instant(line.get("at")?.as_str()?);
     let shard = |line: &Value| line.get("shard").cloned();
     let of_one = lines
         .windows(2)

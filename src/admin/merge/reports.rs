@@ -164,21 +164,18 @@ pub(super) fn merge_history(answers: &[ShardAnswer]) -> serde_json::Result<Value
     };
     let step = i64::try_from(first.1.step_seconds).unwrap_or(1).max(1);
     let offset = |from: i64| usize::try_from((from - first.0) / step).unwrap_or(0);
+    let reports = || {
+        recorded
+            .iter()
+            .map(|(from, report)| (offset(*from), *report))
+    };
     let counts = |of: fn(&HistoryReport) -> &[Option<u32>]| {
-        join_columns(
-            recorded
-                .iter()
-                .map(|(from, report)| (offset(*from), of(report))),
-            u32::saturating_add,
-        )
+        let columns = reports().map(|(offset, report)| (offset, of(report)));
+        join_columns(columns, u32::saturating_add)
     };
     let times = |of: fn(&HistoryReport) -> &[Option<f64>]| {
-        join_columns(
-            recorded
-                .iter()
-                .map(|(from, report)| (offset(*from), of(report))),
-            f64::max,
-        )
+        let columns = reports().map(|(offset, report)| (offset, of(report)));
+        join_columns(columns, f64::max)
     };
     let since = recorded
         .iter()

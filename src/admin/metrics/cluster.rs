@@ -91,12 +91,11 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         gauge("gridhook_cluster_nodes_with_other_settings", help),
         different_settings.len() as u64,
     );
+    let numbers = (0..).map(|number: usize| number.to_string());
     let shards = || {
-        records
-            .shards
-            .iter()
-            .enumerate()
-            .map(|(number, shard)| (number.to_string(), &shard.value))
+        numbers
+            .clone()
+            .zip(records.shards.iter().map(|shard| &shard.value))
     };
     text.start_family(gauge(
         "gridhook_cluster_shard_owned",
@@ -175,12 +174,8 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         "gridhook_cluster_shard_copy_complete",
         "Whether this node has a complete copy of the shard.",
     ));
-    let is_complete = |node: &NodeRecord, number| {
-        matches!(
-            node.copy_state(number),
-            CopyState::Complete | CopyState::Surplus
-        )
-    };
+    let complete = [CopyState::Complete, CopyState::Surplus];
+    let is_complete = |node: &NodeRecord, number| complete.contains(&node.copy_state(number));
     for number in 0..records.shards.len() {
         text.add_sample(
             &[("shard", &number.to_string())],

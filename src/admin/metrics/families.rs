@@ -211,14 +211,15 @@ const DESTINATIONS: MetricFamily = server::gauge(
         Kafka and others.",
 );
 
+fn labels_of(named: &NamedSubscription) -> [(&'static str, String); 2] {
+    [
+        ("topic", named.topic.clone()),
+        ("subscription", named.subscription.clone()),
+    ]
+}
+
 /// Writes all families of event subscriptions.
 pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], now: Timestamp) {
-    let labels_of = |named: &NamedSubscription| {
-        [
-            ("topic", named.topic.clone()),
-            ("subscription", named.subscription.clone()),
-        ]
-    };
     let own_figures: Vec<(_, &SubscriptionFigures)> = all
         .iter()
         .map(|named| (labels_of(named), &named.figures))

@@ -94,13 +94,9 @@ impl Exposition {
             .iter()
             .map(|topic| (topic.partition(), topic.record().key()))
             .collect();
-        let label = |partition: PartitionId| {
-            let name = names.get(&partition)?;
-            Some(if selection.is_topic_named(partition) {
-                name.clone()
-            } else {
-                OTHER.to_owned()
-            })
+        let label = |partition: PartitionId| match names.get(&partition)? {
+            name if selection.is_topic_named(partition) => Some(name.clone()),
+            _ => Some(OTHER.to_owned()),
         };
         let mut named = Vec::new();
         let mut rests = BTreeMap::<String, (SubscriptionFigures, UnreadOfRest)>::new();

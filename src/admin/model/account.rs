@@ -190,17 +190,17 @@ pub fn event_grid_provider(subscription: &str, locations: &[Location]) -> Provid
         .iter()
         .map(|location| location.display_name.clone())
         .collect();
-    let of = |resource_type: &str| ResourceType {
+    let types = resource_types().map(|resource_type| ResourceType {
         resource_type: resource_type.to_owned(),
         locations: locations.clone(),
         api_versions: API_VERSIONS.map(str::to_owned).to_vec(),
         capabilities: "None".to_owned(),
-    };
+    });
     Provider {
         id: format!("/subscriptions/{subscription}/providers/Microsoft.EventGrid"),
         namespace: "Microsoft.EventGrid".to_owned(),
         registration_state: "Registered".to_owned(),
         registration_policy: "RegistrationFree".to_owned(),
-        resource_types: resource_types().map(of).collect(),
+        resource_types: types.collect(),
     }
 }

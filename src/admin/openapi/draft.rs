@@ -314,28 +314,35 @@ pub(super) fn names_in(template: &str) -> Vec<Value> {
     let names = template
         .split('/')
         .filter_map(|part| Some(part.strip_prefix('{')?.split_once('}')?.0));
-    let parameter = |name: &str| {
-        let (what, example) = match name {
-            "subscriptionId" => ("Azure subscription of the resource; any name", "s"),
-            "resourceGroupName" => ("Resource group of the resource; any name", "r"),
-            "topicName" | "topic" => ("Name of the topic", "orders"),
-            "domainName" | "domain" => ("Name of the domain", "shops"),
-            "namespaceName" | "namespace" => ("Name of the namespace", "plant"),
-            "domainTopicName" => ("Name of the domain topic", "berlin"),
-            "eventTypeName" => ("Name of the event type", "Order.Placed"),
-            "eventSubscriptionName" => ("Name of the event subscription", "billing"),
-            "sequence" => ("Sequence number of the event", "1"),
-            "replayId" => ("Id of the replay", "16"),
-            "deadLetterKey" => (
-                "Key of the dead letter, taken from the list",
-                "2026~11~20~8~a.json~0",
-            ),
-            "tokenName" => ("Name of the token", "shop"),
-            "topicTypeName" => ("Name of the topic type", "Microsoft.EventGrid.Topics"),
-            _ => ("Location of the topics", "local"),
-        };
-        let schema = json!({"type": "string", "minLength": 1});
-        json!({"name": name, "in": "path", "required": true, "description": what, "schema": schema, "example": example})
+    names.map(describe_parameter).collect()
+}
+
+fn describe_parameter(name: &str) -> Value {
+    let (description, example) = match name {
+        "subscriptionId" => ("Azure subscription of the resource; any name", "s"),
+        "resourceGroupName" => ("Resource group of the resource; any name", "r"),
+        "topicName" | "topic" => ("Name of the topic", "orders"),
+        "domainName" | "domain" => ("Name of the domain", "shops"),
+        "namespaceName" | "namespace" => ("Name of the namespace", "plant"),
+        "domainTopicName" => ("Name of the domain topic", "berlin"),
+        "eventTypeName" => ("Name of the event type", "Order.Placed"),
+        "eventSubscriptionName" => ("Name of the event subscription", "billing"),
+        "sequence" => ("Sequence number of the event", "1"),
+        "replayId" => ("Id of the replay", "16"),
+        "deadLetterKey" => (
+            "Key of the dead letter, taken from the list",
+            "2026~11~20~8~a.json~0",
+        ),
+        "tokenName" => ("Name of the token", "shop"),
+        "topicTypeName" => ("Name of the topic type", "Microsoft.EventGrid.Topics"),
+        _ => ("Location of the topics", "local"),
     };
-    names.map(parameter).collect()
+    json!({
+        "name": name,
+        "in": "path",
+        "required": true,
+        "description": description,
+        "schema": {"type": "string", "minLength": 1},
+        "example": example,
+    })
 }

@@ -69,11 +69,9 @@ pub(super) fn describe_publish(
     };
     let error = schemas.reference_to::<AnswerBody<'static>>();
     let version = version_schema("2018-01-01");
-    let with_parameters = |draft: OperationBuilder| {
-        draft
-            .with_query("api-version", ANY_VERSION, &version)
-            .with_errors(&ASKED, &error)
-    };
+    let with_version =
+        |draft: OperationBuilder| draft.with_query("api-version", ANY_VERSION, &version);
+    let with_parameters = |draft| with_version(draft).with_errors(&ASKED, &error);
     if *method == Method::OPTIONS {
         let id = format!("ask{word}");
         let draft = OperationBuilder::new("publish", &id, &format!("Get the event schema {whose}"));

@@ -9,9 +9,9 @@ mod operation;
 mod shared;
 
 use actix_web::{
-    HttpRequest, HttpResponse, Route,
+    HttpRequest, Route,
     body::BoxBody,
-    dev::ServiceRequest,
+    dev::{ServiceRequest, ServiceResponse},
     guard,
     http::Method,
     middleware::{Next, from_fn},
@@ -20,7 +20,7 @@ use actix_web::{
 
 use self::{administration::ADMINISTRATION, operation::OPERATION};
 use super::{
-    AdminError, ChaosMode, ListenerRole,
+    AdminError, AdminResult, ChaosMode, ListenerRole,
     auth::{Access, authorize},
     openapi::{Description, OperationBuilder, SchemaRegistry},
     permissions::Target,
@@ -223,18 +223,44 @@ impl GridhookRoute {
     /// Who may send a request with this method. The response to a method that is not allowed is for
     /// everyone who may use one.
     fn required_access(&self, method: &Method) -> Access {
-        let allowed = self
-            .operations
-            .iter()
-            .find(|operation| operation.allows_method(method))
-            .map(|operation| operation.access);
-        let least = || {
-            self.operations
-                .iter()
-                .map(|operation| operation.access)
-                .min()
+        let mut operations = self.operations.iter();
+        let allowed = operations.find(|operation| operation.allows_method(method));
+        if let Some(operation) = allowed {
+            return operation.access;
+        }
+        let accesses = self.operations.iter().map(|operation| operation.access);
+        accesses.min().unwrap_or(Access::ADMIN)
+    }
+}
+
+impl GridhookRoute {
+    async fn refuse_method(&self, request: HttpRequest) -> AdminResult {
+        let methods = self.operations().map(|(method, _)| method.clone());
+        let mut allowed: Vec<Method> = methods.collect();
+        let mut operations = self.operations.iter();
+        if !allowed.contains(&Method::HEAD)
+            && operations.any(|operation| operation.allows_method(&Method::HEAD))
+        {
+            allowed.push(Method::HEAD);
+        }
+        Err(AdminError::Method {
+            method: request.method().to_string(),
+            allowed,
+        })
+    }
+
+    async fn authorize_request(
+        &self,
+        request: ServiceRequest,
+        next: Next<BoxBody>,
+    ) -> actix_web::Result<ServiceResponse<BoxBody>> {
+        let target = match self.concern {
+            Concern::Server => Target::Server,
+            Concern::Caller => Target::Caller,
+            Concern::Listed => Target::Listed,
         };
-        allowed.or_else(least).unwrap_or(Access::ADMIN)
+        let access = self.required_access(request.method());
+        authorize(access, target, request, next).await
     }
 }
 
@@ -256,42 +282,12 @@ pub(super) fn configure_routes(cfg: &mut web::ServiceConfig, chaos: ChaosMode, r
                 guard::fn_guard(|request| operation.allows_method(&request.head().method));
             resource = resource.route((operation.handler)(web::route().guard(has_method)));
         }
-        let not_allowed = move |request: HttpRequest| async move {
-            let mut allowed: Vec<Method> = path
-                .operations()
-                .map(|(method, _)| method.clone())
-                .collect();
-            if !allowed.contains(&Method::HEAD)
-                && path
-                    .operations
-                    .iter()
-                    .any(|operation| operation.allows_method(&Method::HEAD))
-            {
-                allowed.push(Method::HEAD);
-            }
-            Err::<HttpResponse, _>(AdminError::Method {
-                method: request.method().to_string(),
-                allowed,
-            })
-        };
-        let authorized = move |request: ServiceRequest, next: Next<BoxBody>| async move {
-            let target = match path.concern {
-                Concern::Server => Target::Server,
-                Concern::Caller => Target::Caller,
-                Concern::Listed => Target::Listed,
-            };
-            authorize(
-                path.required_access(request.method()),
-                target,
-                request,
-                next,
-            )
-            .await
-        };
         cfg.service(
             resource
-                .default_service(web::to(not_allowed))
-                .wrap(from_fn(authorized)),
+                .default_service(web::to(move |request| path.refuse_method(request)))
+                .wrap(from_fn(move |request, next| {
+                    path.authorize_request(request, next)
+                })),
         );
     }
 }

@@ -386,11 +386,11 @@ pub(super) fn operation(call: Call<'_>) -> AdminResult {
     let given = call.path.name("operationId")?;
     let mut views = operation_views(&record, call.control.clock.now()).into_iter();
     let view = views.find(|view| view.operation_id.eq_ignore_ascii_case(given));
-    let missing = || DeploymentError::NoOperation {
+    let view = view.ok_or_else(|| DeploymentError::NoOperation {
         deployment: record.name.clone(),
         operation: given.to_owned(),
-    };
-    respond_json(&view.ok_or_else(missing)?)
+    })?;
+    respond_json(&view)
 }
 
 /// `POST …/validate`. Clients expect what is wrong with the template in the body of a 400.

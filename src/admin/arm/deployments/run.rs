@@ -214,20 +214,12 @@ impl DeploymentRun {
 /// Whether a resource is one that the deployment has yet to change: its state is read afterwards.
 fn is_to_be_changed(declared: &Declared, done: &BTreeSet<String>, id: &str) -> bool {
     let id = id.to_ascii_lowercase();
-    let is_pending = || {
-        declared
-            .template
-            .pending
-            .iter()
-            .any(|pending| pending.what.eq_ignore_ascii_case(&id))
-    };
-    let is_declared = || {
-        declared
-            .resources
-            .iter()
-            .any(|resource| resource.control_path().eq_ignore_ascii_case(&id))
-    };
-    !done.contains(&id) && (is_declared() || is_pending())
+    if done.contains(&id) {
+        return false;
+    }
+    let is_resource = |one: &DeclaredResource| one.control_path().eq_ignore_ascii_case(&id);
+    let is_pending = |value: &PendingValue| value.what.eq_ignore_ascii_case(&id);
+    declared.resources.iter().any(is_resource) || declared.template.pending.iter().any(is_pending)
 }
 
 /// The ids of existing resources that are neither in the template nor parents of what is in it.

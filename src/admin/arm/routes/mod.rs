@@ -228,15 +228,10 @@ fn routes() -> Vec<Route> {
         };
         Route::new(path, operations, "not supported", id.to_owned())
     }));
-    let provider = |(suffix, operations): &(&str, &'static [Operation])| {
-        Route::new(
-            format!("{PROVIDER}{suffix}"),
-            operations,
-            "provider",
-            String::new(),
-        )
-    };
-    routes.extend(PROVIDERS.iter().map(provider));
+    for (suffix, operations) in PROVIDERS {
+        let path = format!("{PROVIDER}{suffix}");
+        routes.push(Route::new(path, operations, "provider", String::new()));
+    }
     for (scope, of) in [(&whole, ""), (&group, "OfGroup")] {
         for (kind, id) in [(TopicKind::Topic, "Topics"), (TopicKind::Domain, "Domains")] {
             let path = format!("{scope}/{}", kind.path_segment());
@@ -279,16 +274,11 @@ fn routes() -> Vec<Route> {
             .chain(TOPIC_ACTIONS)
             .chain(EVENT_TYPES)
             .chain(TOPIC_LISTS);
-        let route = |(suffix, operations): (&str, &'static [Operation])| {
-            let route = Route::new(
-                format!("{topic}{suffix}"),
-                operations,
-                kind.path_segment(),
-                id.to_owned(),
-            );
-            Route { kind, ..route }
-        };
-        routes.extend(suffixes.map(route));
+        for (suffix, operations) in suffixes {
+            let path = format!("{topic}{suffix}");
+            let route = Route::new(path, operations, kind.path_segment(), id.to_owned());
+            routes.push(Route { kind, ..route });
+        }
         add_subscriptions(&mut routes, &topic, id);
     }
     let topics = format!("{group}/domains/{{domainName}}/topics");

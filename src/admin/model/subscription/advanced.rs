@@ -232,24 +232,27 @@ impl AdvancedFilterReader {
     }
 
     fn read_numbers(&mut self, name: &str) -> Result<Vec<ExactNumber>, InvalidRequest> {
-        let number = |at: String, value: Value| match value {
-            Value::Number(number) => Ok(ExactNumber::from(&number)),
-            other => Err(wrong_type(at, &other, name, "numbers")),
-        };
-        self.read_values(name, "numbers")?
-            .map(|(at, value)| number(at, value))
-            .collect()
+        let mut numbers = Vec::new();
+        for (at, value) in self.read_values(name, "numbers")? {
+            match value {
+                Value::Number(number) => numbers.push(ExactNumber::from(&number)),
+                other => return Err(wrong_type(at, &other, name, "numbers")),
+            }
+        }
+        Ok(numbers)
     }
 
     fn read_texts(&mut self, name: &str) -> Result<Vec<FoldedText>, InvalidRequest> {
         let max = self.text_max;
-        let text = |at: String, value: Value| match value {
-            Value::String(text) => check_length(&at, &text, max).map(|()| FoldedText::from(text)),
-            other => Err(wrong_type(at, &other, name, "strings")),
-        };
-        self.read_values(name, "strings")?
-            .map(|(at, value)| text(at, value))
-            .collect()
+        let mut texts = Vec::new();
+        for (at, value) in self.read_values(name, "strings")? {
+            let Value::String(text) = value else {
+                return Err(wrong_type(at, &value, name, "strings"));
+            };
+            check_length(&at, &text, max)?;
+            texts.push(FoldedText::from(text));
+        }
+        Ok(texts)
     }
 
     fn read_ranges(
@@ -257,7 +260,8 @@ impl AdvancedFilterReader {
         name: &str,
     ) -> Result<Vec<(ExactNumber, ExactNumber)>, InvalidRequest> {
         const PAIRS: &str = "pairs of numbers, such as [[1, 5], [10, 20]]";
-        let range = |at: String, value: Value| {
+        let mut ranges = Vec::new();
+        for (at, value) in self.read_values(name, PAIRS)? {
             let ends = value.as_array().map(Vec::as_slice).unwrap_or_default();
             let [Value::Number(least), Value::Number(most)] = ends else {
                 return Err(wrong_type(at, &value, name, PAIRS));
@@ -265,18 +269,12 @@ impl AdvancedFilterReader {
             let least = ExactNumber::from(least);
             let most = ExactNumber::from(most);
             if least > most {
-                return refuse_value(
-                    at,
-                    format!(
-                        "is {value}, an empty range; expected a range with the smaller end first"
-                    ),
-                );
+                let expectation = "expected a range with the smaller end first";
+                return refuse_value(at, format!("is {value}, an empty range; {expectation}"));
             }
-            Ok((least, most))
-        };
-        self.read_values(name, PAIRS)?
-            .map(|(at, value)| range(at, value))
-            .collect()
+            ranges.push((least, most));
+        }
+        Ok(ranges)
     }
 
     /// The value of an operator with one value.

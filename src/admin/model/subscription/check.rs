@@ -201,36 +201,42 @@ pub(super) fn read_limit(
     )?))
 }
 
+/// A name of letters, digits and `marks`; [`None`] if it is empty.
+fn check_directory_name(
+    key: &str,
+    name: Option<String>,
+    marks: &str,
+) -> Result<Option<String>, InvalidRequest> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    let is_allowed = |char: char| char.is_ascii_alphanumeric() || marks.contains(char);
+    if name.len() <= 256 && name.chars().all(is_allowed) {
+        return Ok(Some(name));
+    }
+    let problem = format!(
+        "is \"{}\"; expected up to 256 letters, digits and {marks}",
+        name.escape_debug()
+    );
+    refuse_value(format!("destination.properties.{key}"), problem)
+}
+
 /// The application and the tenant that access tokens are for. Azure's clients send empty strings
 /// for none.
 pub(super) fn token_audience(
     tenant: Option<String>,
     application: Option<String>,
 ) -> Result<Option<TokenAudience>, InvalidRequest> {
-    let check = |key: &str, given: Option<String>, marks: &str| {
-        let Some(given) = given.filter(|given| !given.is_empty()) else {
-            return Ok(None);
-        };
-        let is_allowed = |char: char| char.is_ascii_alphanumeric() || marks.contains(char);
-        if given.len() <= 256 && given.chars().all(is_allowed) {
-            return Ok(Some(given));
-        }
-        let problem = format!(
-            "is \"{}\"; expected up to 256 letters, digits and {marks}",
-            given.escape_debug()
-        );
-        refuse_value(format!("destination.properties.{key}"), problem)
-    };
-    let tenant = check("azureActiveDirectoryTenantId", tenant, "-.")?;
-    let at = "azureActiveDirectoryApplicationIdOrUri";
-    match (tenant, check(at, application, "-._~:/")?) {
+    let tenant = check_directory_name("azureActiveDirectoryTenantId", tenant, "-.")?;
+    let key = "azureActiveDirectoryApplicationIdOrUri";
+    match (tenant, check_directory_name(key, application, "-._~:/")?) {
         (tenant, Some(application)) => Ok(Some(TokenAudience {
             tenant,
             application,
         })),
         (None, None) => Ok(None),
         (Some(_), None) => refuse_value(
-            format!("destination.properties.{at}"),
+            format!("destination.properties.{key}"),
             "is missing; azureActiveDirectoryTenantId needs it",
         ),
     }

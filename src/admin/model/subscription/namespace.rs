@@ -82,20 +82,19 @@ pub(super) fn read_record(
     let properties = SubscriptionProperties::try_from(properties)
         .map_err(|error| InvalidRequest::new(error.at, error.problem))?;
     let is_pulled = properties.queue.is_some();
-    let translated = |invalid: InvalidRequest| {
-        let mut target = if invalid.target == BODY {
-            "deliveryConfiguration.push".to_owned()
-        } else {
-            translate_path(&invalid.target, is_pulled)
-        };
-        if is_documented_form {
-            target = target
-                .replace(".deadLetterDestination.properties", ".StorageBlob")
-                .replace(".deadLetterDestination.", ".");
-        }
-        InvalidRequest { target, ..invalid }
-    };
     build_record
         .read(properties, identities)
-        .map_err(translated)
+        .map_err(|invalid| {
+            let mut target = if invalid.target == BODY {
+                "deliveryConfiguration.push".to_owned()
+            } else {
+                translate_path(&invalid.target, is_pulled)
+            };
+            if is_documented_form {
+                target = target
+                    .replace(".deadLetterDestination.properties", ".StorageBlob")
+                    .replace(".deadLetterDestination.", ".");
+            }
+            InvalidRequest { target, ..invalid }
+        })
 }

@@ -59,12 +59,9 @@ fn kind_of(secret: &str) -> &str {
 /// it, it is the only one of its kind.
 fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, String> {
     let has_fingerprint = hidden.contains("[hidden:");
-    let is_meant = |secret: &&String| {
-        if has_fingerprint {
-            hidden_signing(secret) == hidden
-        } else {
-            kind_of(secret) == kind_of(hidden)
-        }
+    let is_meant = |secret: &&String| match has_fingerprint {
+        true => hidden_signing(secret) == hidden,
+        false => kind_of(secret) == kind_of(hidden),
     };
     let mut meant: Vec<&String> = secrets.iter().filter(is_meant).collect();
     meant.dedup();
@@ -120,12 +117,8 @@ fn restore_signing(given: &mut [Value], secrets: &[String]) -> Result<(), Invali
         let Some(hidden) = given[index].as_str().filter(|text| is_hidden_signing(text)) else {
             continue;
         };
-        let invalid = |problem: String| {
-            InvalidRequest::new(
-                format!("destination.properties.signing.secrets[{index}]"),
-                problem,
-            )
-        };
+        let target = format!("destination.properties.signing.secrets[{index}]");
+        let invalid = |problem: String| InvalidRequest::new(&target, problem);
         let secret = hidden_secret(hidden, secrets).map_err(invalid)?;
         if given.iter().any(|other| other == secret) {
             return Err(invalid(format!(
