@@ -67,10 +67,9 @@ const VALUE_CHARS: usize = 60;
 fn format_table(entries: &[AuditEntry]) -> String {
     let mut table = TextTable::new(["TIME", "OPERATOR", "FROM", "STATUS", "OPERATION"]);
     for entry in entries {
-        let text_or_none = |value: &Option<String>| {
-            value
-                .as_deref()
-                .map_or_else(|| NONE.to_owned(), text_or_dash)
+        let text_or_none = |value: &Option<String>| match value {
+            Some(text) => text_or_dash(text),
+            None => NONE.to_owned(),
         };
         table.add_row([
             entry.at.clone(),

@@ -182,28 +182,10 @@ impl Backup {
         let view =
             follow_progress(&session, "/store/backup", &json!(BackupBody { folder })).await?;
         let report: CheckReport = read(&view["report"])?;
-        let text = |line: &ProgressLine| {
-            let made = line.backup.iter().chain(&line.backups);
-            let made = made.map(
-                |BackupView {
-                     shard,
-                     folder,
-                     files,
-                     bytes,
-                     written,
-                     ..
-                 }| {
-                    let what = shard
-                        .map(|shard| format!("shard {shard} "))
-                        .unwrap_or_default();
-                    let files = count_with_noun(*files as u64, "file");
-                    let bytes = count_with_noun(*bytes, "byte");
-                    format!("\n{what}backed up to {folder}: {files}, {bytes}, {written} written")
-                },
-            );
-            format!("{report}{}", made.collect::<String>())
-        };
-        let text = self.printed.format_response(&view, text)?;
+        let text = self.printed.format_response(&view, |line: &ProgressLine| {
+            let backups = line.backup.iter().chain(&line.backups);
+            format!("{report}{}", backups.map(format_backup).collect::<String>())
+        })?;
         Ok(Outcome {
             text,
             is_sound: report.is_sound(),
@@ -211,16 +193,26 @@ impl Backup {
     }
 }
 
+/// A line about a backup, with the line break before it.
+fn format_backup(backup: &BackupView) -> String {
+    let shard = backup.shard.map(|shard| format!("shard {shard} "));
+    let shard = shard.unwrap_or_default();
+    let folder = &backup.folder;
+    let files = count_with_noun(backup.files as u64, "file");
+    let bytes = count_with_noun(backup.bytes, "byte");
+    let written = backup.written;
+    format!("\n{shard}backed up to {folder}: {files}, {bytes}, {written} written")
+}
+
 /// Opens a destination to read from it.
 fn open(backup: &config::Backup, url: Option<&str>) -> Result<Repository, BackupCommandError> {
-    let found = backup_destination(backup, url)
+    let destination = backup_destination(backup, url)
         .map_err(|error| BackupCommandError::Destination(error.to_string()))?;
-    let missing = || {
-        BackupCommandError::Destination(
-            "no address was given, and backup.store.url has none".to_owned(),
-        )
+    let Some(destination) = destination else {
+        let problem = "no address was given, and backup.store.url has none";
+        return Err(BackupCommandError::Destination(problem.to_owned()));
     };
-    Ok(Repository::open(&found.ok_or_else(missing)?, false)?)
+    Ok(Repository::open(&destination, false)?)
 }
 
 impl OfflineBackup {

@@ -17,8 +17,7 @@ use super::{
     value::whole_number,
 };
 use gridhook_api::cluster::{
-    ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView,
-    SettingDifferenceView, ShardFailureView,
+    ClusterNodeView, ClusterView, CopyStateView, NodeState, OwnershipView, ShardFailureView,
 };
 
 /// The flags of `cluster`.
@@ -164,41 +163,29 @@ fn format_nodes(view: &ClusterView) -> String {
     let shards = count_shards(view);
     let applied_sequence =
         |node: &ClusterNodeView, shard: usize| node.applied.get(shard).copied().unwrap_or_default();
-    let newest = |shard| {
-        view.nodes
-            .iter()
-            .map(|node| applied_sequence(node, shard))
-            .max()
-            .unwrap_or_default()
-    };
-    let newest: Vec<u64> = (0..shards).map(newest).collect();
+    let mut newest = vec![0; shards];
+    for (shard, newest) in newest.iter_mut().enumerate() {
+        let applied = view.nodes.iter().map(|node| applied_sequence(node, shard));
+        *newest = applied.max().unwrap_or_default();
+    }
     for node in &view.nodes {
-        let copies: Vec<u64> = (0_u64..)
-            .zip(&node.copy_states)
-            .filter(|(_, state)| is_copy(**state))
-            .map(|of| of.0)
-            .collect();
-        // What it has no copy of it does not apply.
+        let copy_states = node.copy_states.iter().enumerate();
+        let copies = copy_states.filter(|(_, state)| is_copy(**state));
+        let copies: Vec<String> = copies.map(|(shard, _)| shard.to_string()).collect();
+        // A node without a copy of a shard applies nothing of it, and is not behind.
         let has_any = |shard: usize| node.copy_states.get(shard) != Some(&CopyStateView::None);
         let behind = newest
             .iter()
             .enumerate()
             .filter(|(shard, _)| has_any(*shard));
         let behind = behind.map(|(shard, newest)| newest - applied_sequence(node, shard));
-        let list = |numbers: &[u64]| {
-            numbers
-                .iter()
-                .map(u64::to_string)
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
         let mut owns: Vec<String> = node.owns.iter().map(usize::to_string).collect();
         owns.extend(node.owns_control_plane.then(|| "control".to_owned()));
         table.add_row([
             node.name.clone(),
             node.state.name().to_owned(),
             owns.join(" "),
-            list(&copies),
+            copies.join(" "),
             node.applied.iter().sum::<u64>().to_string(),
             node.flushed.iter().sum::<u64>().to_string(),
             behind.sum::<u64>().to_string(),
@@ -225,82 +212,63 @@ fn is_copy(state: CopyStateView) -> bool {
     matches!(state, CopyStateView::Complete | CopyStateView::Surplus)
 }
 
+/// Advice about a node in a state that an operator ends; empty for other states.
+fn format_state_advice(node: &ClusterNodeView) -> String {
+    let name = text_or_dash(&node.name);
+    match node.state {
+        NodeState::Dead => format!(
+            "\n{name} is dead, and the stream keeps what it needs: start it, or gridhook cluster \
+             forget {name} if it is gone for good"
+        ),
+        NodeState::Drained => {
+            format!("\n{name} takes nothing until gridhook cluster drain {name} --end")
+        }
+        NodeState::CatchingUp => {
+            let mut lines = String::new();
+            for copy in &node.copies {
+                let shard = copy.shard;
+                let received = copy.received >> 20;
+                let bytes = copy.bytes.div_ceil(1 << 20);
+                lines +=
+                    &format!("\n{name} fetches a copy of shard {shard}: {received} of {bytes} MiB");
+            }
+            lines
+        }
+        NodeState::Alive | NodeState::Leaving | NodeState::Failed | NodeState::Draining => {
+            String::new()
+        }
+    }
+}
+
 /// What an operator does about nodes that need it.
 fn format_advice(view: &ClusterView) -> String {
-    let needs = |node: &ClusterNodeView| match node.state {
-        NodeState::Dead => Some(format!(
-            "\n{name} is dead, and the stream keeps what it needs: start it, or gridhook cluster \
-             forget {name} if it is gone for good",
-            name = text_or_dash(&node.name)
-        )),
-        NodeState::Drained => Some(format!(
-            "\n{name} takes nothing until gridhook cluster drain {name} --end",
-            name = text_or_dash(&node.name)
-        )),
-        NodeState::CatchingUp if !node.copies.is_empty() => {
-            let copies = node.copies.iter().map(
-                |CopyView {
-                     shard,
-                     received,
-                     bytes,
-                 }| {
-                    let name = text_or_dash(&node.name);
-                    let received = received >> 20;
-                    let bytes = bytes.div_ceil(1 << 20);
-                    format!("\n{name} fetches a copy of shard {shard}: {received} of {bytes} MiB")
-                },
-            );
-            Some(copies.collect())
+    let mut lines: String = view.nodes.iter().map(format_state_advice).collect();
+    for node in &view.nodes {
+        let name = text_or_dash(&node.name);
+        for ShardFailureView { shard, cause } in &node.failures {
+            let cause = text_or_dash(cause);
+            lines += &format!("\n{name} cannot serve shard {shard}: {cause}");
         }
-        NodeState::Alive
-        | NodeState::CatchingUp
-        | NodeState::Leaving
-        | NodeState::Failed
-        | NodeState::Draining => None,
-    };
-    let fails = |node: &ClusterNodeView| {
-        let lines = node
-            .failures
-            .iter()
-            .map(|ShardFailureView { shard, cause }| {
-                let [name, cause] = [&node.name, cause].map(|of| text_or_dash(of));
-                format!("\n{name} cannot serve shard {shard}: {cause}")
-            });
-        lines.collect::<String>()
-    };
-    let differs = |node: &ClusterNodeView| {
-        let lines = node.setting_differences.iter().map(
-            |SettingDifferenceView {
-                 setting,
-                 here,
-                 there,
-             }| {
-                let [name, own, setting, here, there] =
-                    [&node.name, &view.node, setting, here, there].map(|of| text_or_dash(of));
-                format!(
-                    "\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same"
-                )
-            },
-        );
-        lines.collect::<String>()
-    };
-    let lines = view
-        .nodes
-        .iter()
-        .filter_map(needs)
-        .chain(view.nodes.iter().map(fails))
-        .chain(view.nodes.iter().map(differs));
-    let lines: Vec<String> = lines.collect();
-    let alive = || {
-        view.nodes
-            .iter()
-            .filter(|node| node.state != NodeState::Dead)
-    };
+    }
+    let own = text_or_dash(&view.node);
+    for node in &view.nodes {
+        let name = text_or_dash(&node.name);
+        for difference in &node.setting_differences {
+            let setting = text_or_dash(&difference.setting);
+            let here = text_or_dash(&difference.here);
+            let there = text_or_dash(&difference.there);
+            lines += &format!(
+                "\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same"
+            );
+        }
+    }
+    let is_alive = |node: &&ClusterNodeView| node.state != NodeState::Dead;
+    let alive: Vec<&ClusterNodeView> = view.nodes.iter().filter(is_alive).collect();
     let all = count_shards(view).max(1);
     // With several shards the control plane comes behind them.
     let shards = if all > 1 { all - 1 } else { all };
-    let is_unruled = all > shards && !alive().any(|node| node.owns_control_plane);
-    let unowned = (0..shards).filter(|shard| !alive().any(|node| node.owns.contains(shard)));
+    let is_unruled = all > shards && !alive.iter().any(|node| node.owns_control_plane);
+    let unowned = (0..shards).filter(|shard| !alive.iter().any(|node| node.owns.contains(shard)));
     let unowned: Vec<String> = unowned.map(|shard| shard.to_string()).collect();
     let unowned = match unowned.len() {
         0 => String::new(),
@@ -320,7 +288,7 @@ fn format_advice(view: &ClusterView) -> String {
     } else {
         ""
     };
-    format!("{}{unowned}{unruled}", lines.concat())
+    format!("{lines}{unowned}{unruled}")
 }
 
 /// The number of shards.

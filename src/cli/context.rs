@@ -13,7 +13,7 @@ use std::{
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use url::Url;
 
 use super::{
@@ -114,13 +114,10 @@ pub(super) struct ContextFile {
 impl ContextFile {
     /// The path of the file; [`None`] if the user has no home folder.
     fn file_path() -> Option<PathBuf> {
-        let variable = |name| {
-            std::env::var_os(name)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
+        let folder = match folder_variable("XDG_CONFIG_HOME") {
+            Some(folder) => folder,
+            None => folder_variable("HOME")?.join(".config"),
         };
-        let folder = variable("XDG_CONFIG_HOME")
-            .or_else(|| variable("HOME").map(|home| home.join(".config")))?;
         Some(folder.join("gridhook/contexts.toml"))
     }
 
@@ -272,17 +269,23 @@ fn format_output(
     contexts_file: &ContextFile,
     text: impl FnOnce() -> String,
 ) -> String {
-    let view = |(name, context): (&String, &ServerContext)| {
-        let ServerContext {
-            server,
-            token_file,
-            ca_file,
-        } = context;
-        let is_used = contexts_file.current.as_deref() == Some(name);
-        json!({"name": name, "inUse": is_used, "server": server, "tokenFile": token_file, "caFile": ca_file})
-    };
-    let contexts: Vec<Value> = contexts_file.contexts.iter().map(view).collect();
+    let mut contexts = Vec::new();
+    for (name, context) in &contexts_file.contexts {
+        contexts.push(json!({
+            "name": name,
+            "inUse": contexts_file.current.as_deref() == Some(name),
+            "server": context.server,
+            "tokenFile": context.token_file,
+            "caFile": context.ca_file,
+        }));
+    }
     printed.format_value(&json!({ "value": contexts }), |_| text())
+}
+
+/// A folder that an environment variable names; [`None`] if it is unset or empty.
+fn folder_variable(name: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(name)?;
+    (!value.is_empty()).then(|| value.into())
 }
 
 fn format_table(contexts_file: &ContextFile) -> String {

@@ -101,13 +101,12 @@ impl Health {
         let state = if self.live {
             serde_json::from_slice::<Liveness>(&body).map(|_| "alive".to_owned())
         } else {
-            let state = |Readiness {
-                             phase, problems, ..
-                         }| match problems.as_slice() {
-                [] => phase.to_string(),
-                problems => problems.join("; "),
-            };
-            serde_json::from_slice::<Readiness>(&body).map(state)
+            serde_json::from_slice::<Readiness>(&body).map(|readiness| {
+                match readiness.problems.as_slice() {
+                    [] => readiness.phase.to_string(),
+                    problems => problems.join("; "),
+                }
+            })
         };
         let text = state.map_err(|_| ProbeError::Foreign {
             server: server.clone(),

@@ -35,12 +35,9 @@ pub(super) fn build_client(ca_file: Option<&Path>) -> Result<Client, ClientError
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
-        let unusable = |why: String| {
-            ClientError::Input(format!(
-                "{} has no usable certificate: {why}",
-                path.display()
-            ))
-        };
+        let path_text = path.display();
+        let text = |why: String| format!("{path_text} has no usable certificate: {why}");
+        let unusable = |why: String| ClientError::Input(text(why));
         let found: Result<Vec<_>, _> =
             CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
         let certificates = found.map_err(|error| unusable(error.to_string()))?;

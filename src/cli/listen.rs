@@ -172,42 +172,30 @@ impl ListenEndpoint {
 
     fn print_events(&self, request: &HttpRequest, status: StatusCode, events: &[&RawValue]) {
         let time = self.clock.wall_time();
-        let header = |name| {
-            request
-                .headers()
-                .get(name)
-                .and_then(|value| value.to_str().ok())
-                .unwrap_or("-")
-        };
-        let count = header("aeg-delivery-count");
-        let subscription = header("aeg-subscription-name");
-        let status = status.as_u16();
+        let value = |name| request.headers().get(name)?.to_str().ok();
+        let count = value("aeg-delivery-count").unwrap_or("-");
+        let subscription = value("aeg-subscription-name").unwrap_or("-");
         for event in events {
-            let text = || {
-                let ReceivedEvent {
-                    id,
-                    event_type,
-                    subject,
-                } = serde_json::from_str(event.get()).unwrap_or_default();
-                let [event_type, subject, id, count] =
-                    [&event_type, &subject, &id, count].map(text_or_dash);
-                format!(
-                    "{time} {status} {event_type} subject={subject} id={id} delivery-count={count}"
-                )
+            let line = ReceivedLine {
+                time: time.to_string(),
+                status: status.as_u16(),
+                subscription,
+                delivery_count: count.parse().ok(),
+                event,
             };
-            let json = || {
-                let delivery_count = count.parse().ok();
-                print::json_line(&ReceivedLine {
-                    time: time.to_string(),
-                    status,
-                    subscription,
-                    delivery_count,
-                    event,
-                })
-            };
+            let text = || format_received(&line, count);
+            let json = || print::json_line(&line);
             self.print_line(&self.flags.printed.format_line(json, text));
         }
     }
+}
+
+fn format_received(line: &ReceivedLine<'_>, count: &str) -> String {
+    let ReceivedLine { time, status, .. } = line;
+    let event: ReceivedEvent = serde_json::from_str(line.event.get()).unwrap_or_default();
+    let [event_type, subject, id, count] =
+        [&event.event_type, &event.subject, &event.id, count].map(text_or_dash);
+    format!("{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")
 }
 
 /// A line of JSON. The event is as it was received, with its own digits and order of keys.

@@ -286,15 +286,12 @@ impl TextTable {
 impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.lines.first().map_or(0, Vec::len);
-        let width = |column: usize| {
-            self.lines
-                .iter()
-                .filter_map(|line| line.get(column))
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<_> = (0..columns).map(width).collect();
+        let mut widths = vec![0; columns];
+        for line in &self.lines {
+            for (width, cell) in widths.iter_mut().zip(line) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
         for (at, line) in self.lines.iter().enumerate() {
             let cells = line
                 .iter()

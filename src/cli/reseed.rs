@@ -123,13 +123,10 @@ impl Reseed {
                 });
             }
         }
+        let data_dir = &config.server.data_dir;
         let folder = |shard: usize| match cluster.shards {
-            1 => config.server.data_dir.clone(),
-            _ => config
-                .server
-                .data_dir
-                .join("shards")
-                .join(shard.to_string()),
+            1 => data_dir.clone(),
+            _ => data_dir.join("shards").join(shard.to_string()),
         };
         let options = store_options(&config.journal);
         // Behind several shards comes the control plane.
@@ -139,17 +136,12 @@ impl Reseed {
         };
         let stores = (0..count).map(|shard| SeedStore::open(&folder(shard), &options));
         let stores: Vec<SeedStore> = stores.collect::<Result<_, _>>()?;
-        let seed = |(shard, store): (usize, &SeedStore)| {
-            let SeedStore {
-                applied, cluster, ..
-            } = store;
-            ShardSeed {
-                shard,
-                applied: *applied,
-                cluster: cluster.clone(),
-            }
-        };
-        let seeds: Vec<ShardSeed> = stores.iter().enumerate().map(seed).collect();
+        let seeds = stores.iter().enumerate().map(|(shard, store)| ShardSeed {
+            shard,
+            applied: store.applied,
+            cluster: store.cluster.clone(),
+        });
+        let seeds: Vec<ShardSeed> = seeds.collect();
         let list = json!({ "value": seeds });
         let shown = self.printed.format_value(&list, |_| format_table(&seeds));
         if self.look {

@@ -21,9 +21,7 @@ use gridhook_config as config;
 use gridhook_config::{Config, Policy};
 use gridhook_event::Timestamp;
 use gridhook_simulate as simulate;
-use gridhook_simulate::{
-    EVENTS_MAX, EndpointModel, InvalidModel, SimulationPlan, SimulationReport,
-};
+use gridhook_simulate::{EVENTS_MAX, EndpointModel, SimulationPlan, SimulationReport};
 
 /// The flags of `simulate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -172,14 +170,15 @@ impl Simulate {
         if self.model.is_empty() {
             return Ok(EndpointModel::practical_mix(rate).to_vec());
         }
-        let read = |text: &String| {
-            let wrong = |error: InvalidModel| SimulateError::Flag {
+        let mut shares = Vec::new();
+        for text in &self.model {
+            let share = EndpointModel::parse_share(text, rate);
+            shares.push(share.map_err(|error| SimulateError::Flag {
                 flag: "--model",
                 what: error.to_string(),
-            };
-            EndpointModel::parse_share(text, rate).map_err(wrong)
-        };
-        self.model.iter().map(read).collect()
+            })?);
+        }
+        Ok(shares)
     }
 }
 

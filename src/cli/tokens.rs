@@ -88,27 +88,9 @@ impl Tokens {
                     scopes: scope,
                     expires,
                 };
-                let text = |token: &Token| {
-                    let facts = [
-                        ("roles", format::join_texts(&token.roles)),
-                        ("scopes", format_scopes(token)),
-                        (
-                            "expires",
-                            optional_or_dash(token.expires.clone(), |time| time),
-                        ),
-                        (
-                            "token",
-                            optional_or_dash(token.token.clone(), |token| token),
-                        ),
-                        ("link", optional_or_dash(token.link.clone(), |link| link)),
-                    ];
-                    let facts = format::format_facts(7, &facts);
-                    format!(
-                        "created {}\n{facts}\nstore the token now; it is not shown again",
-                        format::text_or_dash(&token.name)
-                    )
-                };
-                client.post_and_format("/tokens", &body, text).await
+                client
+                    .post_and_format("/tokens", &body, format_new_token)
+                    .await
             }
             TokensCommand::List { client } => {
                 let text = |tokens: &TokenList| format_table(&tokens.value);
@@ -130,6 +112,25 @@ impl Tokens {
             }
         }
     }
+}
+
+fn format_new_token(token: &Token) -> String {
+    let facts = [
+        ("roles", format::join_texts(&token.roles)),
+        ("scopes", format_scopes(token)),
+        (
+            "expires",
+            optional_or_dash(token.expires.clone(), |time| time),
+        ),
+        (
+            "token",
+            optional_or_dash(token.token.clone(), |token| token),
+        ),
+        ("link", optional_or_dash(token.link.clone(), |link| link)),
+    ];
+    let facts = format::format_facts(7, &facts);
+    let name = format::text_or_dash(&token.name);
+    format!("created {name}\n{facts}\nstore the token now; it is not shown again")
 }
 
 fn format_scopes(token: &Token) -> String {

@@ -86,14 +86,9 @@ impl Trace {
             )));
         }
         let (answers, pages): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let text = |_: &[Value]| {
-            answers
-                .iter()
-                .map(format_trace)
-                .collect::<Vec<_>>()
-                .join("\n\n")
-        };
-        self.printed.format_list(pages, text)
+        let texts = || answers.iter().map(format_trace).collect::<Vec<_>>();
+        self.printed
+            .format_list(pages, |_: &[Value]| texts().join("\n\n"))
     }
 
     /// All pages of one topic.

@@ -293,13 +293,12 @@ impl Apply {
                     }
                 }
             };
-            let resource_error = |error| ApplyCommandError::Resource {
+            let answer = result.map_err(|error| ApplyCommandError::Resource {
                 resource: step.name.clone(),
                 error: Box::new(error),
                 done,
                 of,
-            };
-            let answer = result.map_err(resource_error)?;
+            })?;
             if answer["properties"]["provisioningState"] == "AwaitingManualAction" {
                 waiting.push(step.name.clone());
             }

@@ -24,71 +24,52 @@ impl FaultArgs {
     /// The bodies of the faults that last for the whole run.
     fn lasting_faults(&self, topic: &str, duration: Duration) -> Vec<ChaosResponses> {
         let duration = format_duration(duration).to_string();
-        let fault_body = |fault: ChaosResponseFault, rate: Option<f64>| {
-            let delay = (fault == ChaosResponseFault::Delay)
-                .then(|| format_duration(self.delay).to_string());
-            let topic = Some(topic.to_owned());
-            let duration = duration.clone();
-            rate.map(|rate| ChaosResponses {
+        let mut faults = Vec::new();
+        for (fault, rate) in [
+            (ChaosResponseFault::Drop, self.drop_responses),
+            (ChaosResponseFault::Corrupt, self.corrupt_responses),
+            (ChaosResponseFault::Delay, self.delay_responses),
+        ] {
+            let Some(rate) = rate else { continue };
+            let is_delay = fault == ChaosResponseFault::Delay;
+            faults.push(ChaosResponses {
                 fault,
                 rate,
-                delay,
-                topic,
+                delay: is_delay.then(|| format_duration(self.delay).to_string()),
+                topic: Some(topic.to_owned()),
                 subscription: None,
-                duration,
-            })
-        };
-        let drop = fault_body(ChaosResponseFault::Drop, self.drop_responses);
-        let corrupt = fault_body(ChaosResponseFault::Corrupt, self.corrupt_responses);
-        let delay = fault_body(ChaosResponseFault::Delay, self.delay_responses);
-        [drop, corrupt, delay].into_iter().flatten().collect()
+                duration: duration.clone(),
+            });
+        }
+        faults
     }
 
     /// The paths and bodies of the faults that take turns.
     fn alternating_faults(&self, topic: &str) -> Vec<(&'static str, Value)> {
         let half = format_duration(self.fault_every / 2).to_string();
-        let stall = |actor: ChaosStallTarget, topic: Option<&str>, time: &Duration| {
-            let topic = topic.map(str::to_owned);
-            let duration = format_duration(*time).to_string();
-            (
-                "/chaos/stall",
-                json!(ChaosStall {
-                    actor,
-                    topic,
-                    subscription: None,
-                    duration
-                }),
-            )
-        };
-        let journal = |time: &Duration| stall(ChaosStallTarget::Journal, None, time);
-        let actors = |time: &Duration| stall(ChaosStallTarget::Random, Some(topic), time);
-        let writes = |fail: &u64| {
-            (
-                "/chaos/writes",
-                json!(ChaosWrites {
-                    fail: *fail,
-                    duration: half.clone()
-                }),
-            )
-        };
-        let clock = |step: &String| {
-            (
-                "/chaos/clock",
-                json!(ChaosClock {
-                    step: step.clone(),
-                    duration: half.clone()
-                }),
-            )
-        };
-        [
-            self.stall_journal.as_ref().map(journal),
-            self.stall_actors.as_ref().map(actors),
-            self.fail_writes.as_ref().map(writes),
-            self.skew_clock.as_ref().map(clock),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        let mut faults = Vec::new();
+        for (actor, topic, time) in [
+            (ChaosStallTarget::Journal, None, self.stall_journal),
+            (ChaosStallTarget::Random, Some(topic), self.stall_actors),
+        ] {
+            let Some(time) = time else { continue };
+            let stall = ChaosStall {
+                actor,
+                topic: topic.map(str::to_owned),
+                subscription: None,
+                duration: format_duration(time).to_string(),
+            };
+            faults.push(("/chaos/stall", json!(stall)));
+        }
+        if let Some(fail) = self.fail_writes {
+            let duration = half.clone();
+            faults.push(("/chaos/writes", json!(ChaosWrites { fail, duration })));
+        }
+        if let Some(step) = self.skew_clock.clone() {
+            let duration = half;
+            faults.push(("/chaos/clock", json!(ChaosClock { step, duration })));
+        }
+        faults
     }
 
     /// Starts the faults that last for the whole run.

@@ -422,14 +422,12 @@ pub(crate) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError
         error.to_string(),
         !matches!(error, SendRequestError::Response(_)),
     );
-    let other = |scheme: &str| {
-        let rest = server
-            .as_str()
-            .split_once("://")
-            .map_or("", |(_, rest)| rest)
-            .trim_end_matches('/');
-        format!("{scheme}://{rest}")
-    };
+    let rest = server
+        .as_str()
+        .split_once("://")
+        .map_or("", |(_, rest)| rest);
+    let rest = rest.trim_end_matches('/');
+    let other = |scheme: &str| format!("{scheme}://{rest}");
     let hint = match server.scheme() {
         "https" if error.contains("InvalidContentType") => {
             format!("the server does not use TLS: use {}", other("http"))

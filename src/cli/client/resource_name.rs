@@ -107,15 +107,14 @@ impl ResourceName {
         let rest = provider
             .and_then(|at| segments.get(at + 1..))
             .unwrap_or_default();
-        let find_type = |word: &str| {
-            TYPES
+        let mut names = Vec::new();
+        for pair in rest.chunks_exact(2) {
+            let resource_type = TYPES
                 .into_iter()
-                .find(|known| known.eq_ignore_ascii_case(word))
-                .unwrap_or_default()
-        };
-        rest.chunks_exact(2)
-            .map(|pair| (find_type(pair[0]), pair[1]))
-            .collect()
+                .find(|known| known.eq_ignore_ascii_case(pair[0]));
+            names.push((resource_type.unwrap_or_default(), pair[1]));
+        }
+        names
     }
 }
 

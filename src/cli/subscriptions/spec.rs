@@ -290,21 +290,15 @@ impl SubscriptionSpecArgs {
         if of_flags.is_empty() {
             return None;
         }
-        let current = |resource: &Value| {
-            property(resource, "filtersConfiguration.filters")
-                .as_array()
-                .cloned()
-        };
+        const FILTERS: &str = "filtersConfiguration.filters";
+        let current = |resource: &Value| property(resource, FILTERS).as_array().cloned();
         let mut filters = current(body)
             .or_else(|| existing.and_then(current))
             .unwrap_or_default();
         for (operator, text) in of_flags {
-            let has_operator = |filter: &Value| {
-                filter["operatorType"]
-                    .as_str()
-                    .is_some_and(|of| of.eq_ignore_ascii_case(operator))
-            };
-            filters.retain(|filter| filter["key"] != "subject" || !has_operator(filter));
+            let is_operator = |name: &str| name.eq_ignore_ascii_case(operator);
+            let is_same = |filter: &Value| filter["operatorType"].as_str().is_some_and(is_operator);
+            filters.retain(|filter| filter["key"] != "subject" || !is_same(filter));
             filters.push(json!({"operatorType": operator, "key": "subject", "values": [text]}));
         }
         Some(filters.into())
