@@ -22,43 +22,36 @@
 //!   the others only those of the newest sound backup, which every owner keeps.
 //! - A piece that is missing or has another length is written again by the next backup that names
 //!   it. An object store checks the contents of its objects itself; in a folder each backup reads
-//!   some pieces, so that in a number of backups all are read (`usable_pieces`).
+//!   some pieces, so that in a number of backups all are read (`pieces`).
+
+mod files;
+mod pieces;
+mod source;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fmt,
-    fs::File,
-    io::{Read, Write},
-    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use data_encoding::HEXLOWER;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
+use self::pieces::piece_path;
+pub use self::source::BackupAt;
+pub(super) use self::source::StoredSource;
 use super::{
-    BackupError, CopiedFile, MANIFEST, Manifest, backup_io_error, folders,
-    manifest::MANIFEST_MAX,
-    restore::Source,
-    seal::{HEAD, SealKey},
+    BackupError, MANIFEST, Manifest, backup_io_error, folders, manifest::MANIFEST_MAX,
+    seal::SealKey,
 };
-use crate::fsck::CheckStop;
-use gridhook_dead_letter::sink::{FileFence, ListedFile, Sink, SinkError};
+use gridhook_dead_letter::sink::{FileFence, Sink, SinkError};
 use gridhook_event::Timestamp;
 use gridhook_policy::backup::{BackupAge, BackupRetention};
 
 /// The length of a piece: large enough for few requests, small enough to be held in memory several
 /// times.
 const PIECE: usize = 8 << 20;
-
-/// A backup to a folder checks one of this number of stored pieces.
-const CHECKED_SHARE: usize = 16;
-
-/// A backup to a folder checks at least this number of stored pieces.
-const CHECKED_MIN: usize = 16;
 
 const BACKUPS: &str = "backups";
 const PIECES: &str = "pieces";
@@ -370,129 +363,6 @@ impl Repository {
         })
     }
 
-    /// The stored pieces that a backup may name, with their lengths. In a folder the pieces that
-    /// were read longest ago are read. One that is damaged or cannot be read is left out, so that
-    /// the backup writes it again.
-    ///
-    /// The time of a piece is that of its last check. That of a damaged one stays: unless it is
-    /// written again, the next backup reads it first, and none keeps the others from their turn.
-    pub(super) fn usable_pieces(
-        &self,
-        now: Timestamp,
-        step: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<UsablePieces, BackupError> {
-        let mut pieces = self.list_files(PIECES)?;
-        if let Some(epoch) = self.sink.epoch() {
-            let lasting = self.pieces_of_newest()?;
-            let is_own = |name: &str| piece_epoch(name) == Some(epoch);
-            pieces.retain(|piece| is_own(&piece.name) || lasting.contains(&piece.name));
-        }
-        if let Some(folder) = &self.destination.folder {
-            // A time that is still to come says nothing.
-            pieces.sort_by_key(|piece| Some(piece.modified).filter(|modified| *modified <= now));
-            let mut pieces_to_check = pieces.len().div_ceil(CHECKED_SHARE).max(CHECKED_MIN);
-            let mut usable = Vec::with_capacity(pieces.len());
-            for piece in pieces {
-                if pieces_to_check > 0 {
-                    if step().is_break() {
-                        return Err(CheckStop::Canceled.into());
-                    }
-                    if let Err(error) = self.check_piece(&piece.name) {
-                        tracing::warn!(%error, "a stored piece is written again if the store still \
-                            has it");
-                        continue;
-                    }
-                    note_check(&folder.join(&piece.name));
-                    pieces_to_check -= 1;
-                }
-                usable.push(piece);
-            }
-            pieces = usable;
-        }
-        let by_hash = |piece: ListedFile| {
-            let name = piece.name.rsplit('/').next().unwrap_or_default().to_owned();
-            (piece_hash(&name).to_owned(), (name, piece.bytes))
-        };
-        Ok(pieces.into_iter().map(by_hash).collect())
-    }
-
-    /// The paths of the pieces of the newest sound backup.
-    fn pieces_of_newest(&self) -> Result<BTreeSet<String>, BackupError> {
-        let backups = self.list_files(BACKUPS)?;
-        if backups.is_empty() {
-            return Ok(BTreeSet::new());
-        }
-        let readable = self.list_backups()?.readable;
-        let newest = readable.into_iter().rfind(|backup| backup.manifest.sound);
-        let files = newest.into_iter().flat_map(|backup| backup.manifest.files);
-        Ok(files
-            .flat_map(|file| file.pieces)
-            .map(|piece| piece_path(&piece))
-            .collect())
-    }
-
-    /// Reads a piece and compares it with its name.
-    fn check_piece(&self, name: &str) -> Result<(), BackupError> {
-        let (_, hash) = name.rsplit_once('/').unwrap_or_default();
-        match self.get(name, self.stored_length(PIECE))? {
-            Ok((bytes, is_sealed)) if self.hash(&bytes, is_sealed) == piece_hash(hash) => Ok(()),
-            Ok(_) => Err(self.problem_error(format!("is damaged: {name} has a wrong checksum"))),
-            Err(Unusable::Missing) => {
-                Err(self.problem_error(format!("is damaged: {name} is missing")))
-            }
-            Err(Unusable::Sealed(problem)) => Err(self.problem_error(problem)),
-        }
-    }
-
-    /// Stores the file `from` as `name`. `known` has the pieces that are there; `piece` is called
-    /// for each piece with its length, and the number of bytes that were written for it.
-    pub(super) fn store_file(
-        &self,
-        from: &Path,
-        name: &str,
-        known: &mut UsablePieces,
-        piece: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-    ) -> Result<CopiedFile, BackupError> {
-        let mut source = File::open(from).map_err(backup_io_error(from))?;
-        let mut crc = crc32fast::Hasher::new();
-        let mut bytes = 0;
-        let mut pieces = Vec::new();
-        loop {
-            let mut buffer = Vec::with_capacity(PIECE);
-            Read::by_ref(&mut source)
-                .take(PIECE as u64)
-                .read_to_end(&mut buffer)
-                .map_err(backup_io_error(from))?;
-            if buffer.is_empty() {
-                break;
-            }
-            crc.update(&buffer);
-            bytes += buffer.len() as u64;
-            let hash = self.hash(&buffer, self.destination.key.is_some());
-            let length = self.stored_length(buffer.len());
-            let usable = known.get(&hash).filter(|(_, bytes)| *bytes == length);
-            let (name, written) = match usable {
-                Some((name, _)) => (name.clone(), 0),
-                None => {
-                    let name = self.piece_name(&hash);
-                    self.put_verified(&piece_path(&name), &buffer)?;
-                    known.insert(hash, (name.clone(), length));
-                    (name, length)
-                }
-            };
-            pieces.push(name);
-            if piece(buffer.len() as u64, written).is_break() {
-                return Err(CheckStop::Canceled.into());
-            }
-        }
-        Ok(CopiedFile {
-            path: name.to_owned(),
-            bytes,
-            crc32: crc.finalize(),
-            pieces,
-        })
-    }
-
     /// Writes the manifest of a backup whose pieces are stored, and returns its name.
     pub(super) fn store_manifest(&self, manifest: &Manifest) -> Result<String, BackupError> {
         let there: BTreeSet<String> = self
@@ -559,129 +429,8 @@ impl Repository {
         Ok(expired.len())
     }
 
-    /// Encrypts a file if there is a key, writes it and reads it back.
-    fn put_verified(&self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
-        let content = match &self.destination.key {
-            Some(key) => key
-                .seal_file(name, bytes)
-                .ok_or_else(|| self.problem_error("cannot be written: no random numbers"))?,
-            None => bytes.to_vec(),
-        };
-        self.put_stored(name, content)
-    }
-
-    /// Writes a file as it is stored, and reads it back.
-    fn put_stored(&self, name: &str, stored: Vec<u8>) -> Result<(), BackupError> {
-        if let Some(folder) = &self.destination.folder {
-            folders::check_room(folder, stored.len() as u64)?;
-        }
-        let content = bytes::Bytes::from(stored);
-        let written = self
-            .runtime
-            .block_on(self.sink.put_file(name, content.clone()));
-        written.map_err(|error| {
-            self.problem_error(format!(
-                "cannot be written: {name}: {error}; repair the destination, or set another one in \
-                 backup.store.url"
-            ))
-        })?;
-        let result = self
-            .runtime
-            .block_on(self.sink.get(name, content.len() as u64));
-        match result
-            .map_err(|error| self.problem_error(format!("cannot be read back: {name}: {error}")))?
-        {
-            result if result == content => Ok(()),
-            _ => Err(self.problem_error(format!("returned other bytes than were written: {name}"))),
-        }
-    }
-
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Found, BackupError> {
-        let content = match self.runtime.block_on(self.sink.get(name, bytes_max)) {
-            Ok(stored) => stored,
-            Err(error) if error.is_not_found() => return Ok(Err(Unusable::Missing)),
-            Err(error) => {
-                return Err(self.problem_error(format!("cannot be read: {name}: {error}")));
-            }
-        };
-        match (&self.destination.key, content.starts_with(HEAD)) {
-            (_, false) => Ok(Ok((content.to_vec(), false))),
-            (None, true) => Err(self.problem_error(format!(
-                "is encrypted: {name} needs the key of backup.key_file"
-            ))),
-            (Some(key), true) => {
-                let problem = || {
-                    format!(
-                        "is damaged: {name} cannot be decrypted, or has another key; use another \
-                         backup"
-                    )
-                };
-                let plain = key
-                    .open(name, &content)
-                    .ok_or_else(|| Unusable::Sealed(problem()));
-                Ok(plain.map(|plain| (plain, true)))
-            }
-        }
-    }
-
-    fn delete_file(&self, name: &str) -> Result<(), BackupError> {
-        let result = self.runtime.block_on(self.sink.delete_file(name));
-        result.map_err(|error| {
-            self.problem_error(format!("cannot be written: {name} is not removed: {error}"))
-        })
-    }
-
-    fn list_files(&self, below: &str) -> Result<Vec<ListedFile>, BackupError> {
-        let result = self
-            .runtime
-            .block_on(self.sink.list_below(below, None, usize::MAX));
-        result.map_err(|error| self.problem_error(format!("cannot be listed: {error}")))
-    }
-
-    fn hash(&self, bytes: &[u8], is_sealed: bool) -> String {
-        let hash = match &self.destination.key {
-            Some(key) if is_sealed => key.hash(bytes).to_vec(),
-            _ => ring::digest::digest(&ring::digest::SHA256, bytes)
-                .as_ref()
-                .to_vec(),
-        };
-        HEXLOWER.encode(&hash)
-    }
-
-    /// The name of a new piece with this hash.
-    fn piece_name(&self, hash: &str) -> String {
-        match self.sink.epoch() {
-            Some(epoch) => format!("{hash}.{epoch}"),
-            None => hash.to_owned(),
-        }
-    }
-
-    fn stored_length(&self, bytes: usize) -> u64 {
-        (if self.destination.key.is_some() {
-            SealKey::sealed_length(bytes)
-        } else {
-            bytes
-        }) as u64
-    }
-
     fn problem_error(&self, problem: impl Into<String>) -> BackupError {
         problem_at_destination(&self.destination, problem.into())
-    }
-}
-
-/// Sets the time of a piece that was read.
-fn note_check(piece: &Path) {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: UTIME_NOW,
-    };
-    let times = Timestamps {
-        last_access: now,
-        last_modification: now,
-    };
-    if let Err(error) = utimensat(CWD, piece, &times, AtFlags::empty()) {
-        tracing::warn!(piece = %piece.display(), %error, "the time of a stored piece cannot be \
-            set: backups may read the same ones each time");
     }
 }
 
@@ -689,115 +438,5 @@ fn problem_at_destination(destination: &BackupDestination, problem: String) -> B
     BackupError::Backup {
         backup: PathBuf::from(&destination.address),
         problem,
-    }
-}
-
-/// The stored pieces that a backup may name, by hash: their names and lengths.
-pub(super) type UsablePieces = BTreeMap<String, (String, u64)>;
-
-/// The hash in the name of a piece.
-fn piece_hash(name: &str) -> &str {
-    name.split('.').next().unwrap_or(name)
-}
-
-/// The epoch in the name or the path of a piece.
-fn piece_epoch(name: &str) -> Option<u64> {
-    name.rsplit_once('.')?.1.parse().ok()
-}
-
-/// The path of a piece. Folders with thousands of files are slow.
-fn piece_path(name: &str) -> String {
-    format!("{PIECES}/{}/{name}", name.get(..2).unwrap_or_default())
-}
-
-/// A backup and the destination that has it.
-#[derive(Clone, Copy)]
-pub struct BackupAt<'a> {
-    pub repository: &'a Repository,
-    pub backup: &'a StoredBackup,
-}
-
-/// A backup of a destination, to restore from.
-pub(super) struct StoredSource<'a> {
-    pub(super) at: BackupAt<'a>,
-    /// Whether the copy of a damaged piece is as damaged, with zeros where nothing can be read.
-    pub(super) accepts_loss: bool,
-}
-
-impl Source for StoredSource<'_> {
-    fn location(&self) -> &Path {
-        Path::new(self.at.repository.address())
-    }
-
-    fn read_manifest(&self) -> Result<Manifest, BackupError> {
-        Ok(self.at.backup.manifest.clone())
-    }
-
-    fn copy_file(
-        &self,
-        file: &CopiedFile,
-        to: Option<&Path>,
-        piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<CopiedFile, BackupError> {
-        let mut target = to
-            .map(|to| folders::new_file(to).map_err(backup_io_error(to)))
-            .transpose()?;
-        let mut crc = crc32fast::Hasher::new();
-        let mut bytes = 0;
-        for hash in &file.pieces {
-            let name = piece_path(hash);
-            let of_file = |what: &str| {
-                self.at.repository.problem_error(format!(
-                    "is damaged: {name} of {} {what}; use another backup",
-                    file.path
-                ))
-            };
-            let content = self
-                .at
-                .repository
-                .get(&name, self.at.repository.stored_length(PIECE))?;
-            let content = match content {
-                Ok((content, is_sealed))
-                    if is_sealed == self.at.backup.is_sealed
-                        && self.at.repository.hash(&content, is_sealed) == piece_hash(hash) =>
-                {
-                    content
-                }
-                content if self.accepts_loss => {
-                    let mut readable = content.map(|(bytes, _)| bytes).unwrap_or_default();
-                    readable.resize(
-                        usize::try_from(file.bytes.saturating_sub(bytes))
-                            .unwrap_or(PIECE)
-                            .min(PIECE),
-                        0,
-                    );
-                    readable
-                }
-                Ok(_) => return Err(of_file("has a wrong checksum")),
-                Err(Unusable::Missing) => return Err(of_file("is missing")),
-                Err(Unusable::Sealed(problem)) => {
-                    return Err(self.at.repository.problem_error(problem));
-                }
-            };
-            crc.update(&content);
-            bytes += content.len() as u64;
-            if bytes > file.bytes {
-                return Err(of_file("is beyond its length"));
-            }
-            if let (Some(target), Some(to)) = (&mut target, to) {
-                target.write_all(&content).map_err(backup_io_error(to))?;
-            }
-            if piece(content.len() as u64).is_break() {
-                return Err(CheckStop::Canceled.into());
-            }
-        }
-        if let (Some(target), Some(to)) = (target, to) {
-            target.sync_all().map_err(backup_io_error(to))?;
-        }
-        Ok(CopiedFile {
-            bytes,
-            crc32: crc.finalize(),
-            ..file.clone()
-        })
     }
 }
