@@ -1,4 +1,8 @@
-//! The listeners of the server and the services behind them.
+//! The listeners of the server: which sockets are bound, who may connect to them, and which server
+//! answers there. `services` has what they serve, and `nodes` the listener for other nodes.
+
+mod nodes;
+mod services;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -10,52 +14,31 @@ use actix_server::ServerBuilder;
 use actix_web::web;
 use rustls::ServerConfig;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::Span;
 
+use self::services::{ListenerShared, listener_services};
+pub(super) use self::{nodes::NodeListener, services::ListenerContext};
 use super::{
     ServerError,
     client_address::ClientAddress,
-    control_copy::FollowedControl,
-    core_span,
     descriptors::DescriptorBudget,
     forward::Forwarder,
     front::{
-        ConfigureServices, ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections,
-        hop::{HopAcceptor, ListenerSide},
+        ConnectionLimit, HeadTimeouts, ListenerSettings, ServerConnections, hop::ListenerSide,
     },
     io_error,
-    node::WriteStall,
-    router::{self, ShardRouter},
+    router::ShardRouter,
     running_server::RunningServer,
     tls, worker_threads,
 };
 use gridhook_admin as admin;
-use gridhook_admin::{
-    ChaosMode, ClusterContext, Control, ListenerRole, StandbyContext, admin_token, health,
-};
+use gridhook_admin::{ListenerRole, StandbyContext, admin_token, health};
 use gridhook_config::Config;
 use gridhook_dashboard as dashboard;
 use gridhook_metrics::ListenerCounters;
-use gridhook_publish as publish;
-use gridhook_publish::http::Publisher;
-use gridhook_pull as pull;
 
 /// The time for a 503 of the interim server to reach its client once the server has taken over the
 /// sockets.
 const INTERIM_WAIT: Duration = Duration::from_secs(1);
-
-/// The state that all workers share.
-pub(super) struct ListenerContext {
-    pub(super) control: web::Data<Control>,
-    pub(super) publisher: web::Data<Publisher>,
-    pub(super) followed: Option<FollowedControl>,
-    pub(super) tokens: web::Data<pull::LockTokenSealer>,
-    pub(super) health: web::Data<health::ServerHealth>,
-    pub(super) token: admin_token::AdminToken,
-    pub(super) cluster: Option<web::Data<ClusterContext>>,
-    /// Of the owner of a cluster's store.
-    pub(super) stall: Option<WriteStall>,
-}
 
 struct BoundSocket {
     listener: TcpListener,
@@ -91,13 +74,6 @@ pub(super) struct Standby {
 pub(super) struct Front {
     pub(super) context: StandbyContext,
     pub(super) router: ShardRouter,
-}
-
-/// The listener for the other nodes of a cluster.
-pub(super) struct NodeListener {
-    pub(super) listener: TcpListener,
-    pub(super) acceptor: HopAcceptor,
-    pub(super) tls: Option<ServerConfig>,
 }
 
 impl BoundSocket {
@@ -273,22 +249,20 @@ impl HttpListener {
     ) -> Result<RunningServer, ServerError> {
         let is_divided = self.admin.is_some();
         let has_dashboard = config.server.dashboard;
-        let configure = move |cfg: &mut web::ServiceConfig, side| {
-            if has_dashboard && role_of(is_divided, side) != ListenerRole::Publishers {
-                cfg.app_data(dashboard::session::ServesPage);
-            }
-            let owner = router.clone();
-            admin::configure_front(cfg, &context, role_of(is_divided, side), move || {
-                owner.owns_any()
-            });
-            router.configure(cfg, side);
-        };
         self.serve_beside(
             config,
             budget,
             worker_threads(config),
             config.server.shutdown_timeout,
-            configure,
+            move |cfg, side| {
+                let role = role_of(is_divided, side);
+                if has_dashboard && role != ListenerRole::Publishers {
+                    cfg.app_data(dashboard::session::ServesPage);
+                }
+                let owner = router.clone();
+                admin::configure_front(cfg, &context, role, move || owner.owns_any());
+                router.configure(cfg, side);
+            },
         )
     }
 
@@ -434,75 +408,6 @@ impl HttpListener {
     }
 }
 
-impl NodeListener {
-    /// Serves the requests of nodes to one of several shards, whose clients are those of the node's
-    /// own listeners.
-    pub(super) fn serve_sockets(
-        self,
-        config: &Config,
-        budget: &DescriptorBudget,
-        context: ListenerContext,
-    ) -> Result<RunningServer, ServerError> {
-        let shared = ListenerShared::new(config, context);
-        let role = role_of(
-            config.server.admin_listen.is_some(),
-            ListenerSide::Publishers,
-        );
-        let server_connections = ServerConnections::new(budget.refusals);
-        let server = self.add_to(
-            server_of(config),
-            config,
-            (budget.inbound, &server_connections),
-            &shared,
-            role,
-        )?;
-        Ok(RunningServer::start(server.run(), server_connections))
-    }
-
-    fn add_to(
-        self,
-        server: ServerBuilder,
-        config: &Config,
-        (connections, server_connections): (usize, &ServerConnections),
-        shared: &ListenerShared,
-        role: ListenerRole,
-    ) -> Result<ServerBuilder, ServerError> {
-        let Self {
-            listener,
-            acceptor,
-            tls,
-        } = self;
-        let nodes = BoundSocket::new(listener, "nodes");
-        let settings = listener_settings(
-            config,
-            nodes,
-            tls,
-            (connections, connections),
-            server_connections,
-        );
-        // Each node forwards the requests of many clients.
-        let limit = ConnectionLimit {
-            of_address: settings.limit.total,
-            ..settings.limit.clone()
-        };
-        let services = |role| -> ConfigureServices {
-            let services = listener_services(shared, role);
-            let span = Span::current();
-            Arc::new(move |cfg| {
-                // Called on the thread of each worker.
-                core_span::stay_in(&span);
-                router::owner::configure(cfg);
-                services(cfg);
-            })
-        };
-        let publishers = services(role);
-        let operators = services(ListenerRole::Operators);
-        let result = ListenerSettings { limit, ..settings }
-            .add_nodes_to(server, acceptor, publishers, operators);
-        result.map_err(io_error("cannot listen"))
-    }
-}
-
 fn server_of(config: &Config) -> ServerBuilder {
     ServerBuilder::new()
         .workers(worker_threads(config))
@@ -523,91 +428,6 @@ fn role_of(is_divided: bool, side: ListenerSide) -> ListenerRole {
 /// Tells the operator where the server is.
 pub(super) fn announce_url(url: &str) {
     println!("gridhook listens on {url}");
-}
-
-#[derive(Clone)]
-struct ListenerShared {
-    publisher: web::Data<Publisher>,
-    followed: Option<web::Data<FollowedControl>>,
-    tokens: web::Data<pull::LockTokenSealer>,
-    polls: web::Data<pull::NodePolls>,
-    health: web::Data<health::ServerHealth>,
-    control: web::Data<Control>,
-    cluster: Option<web::Data<ClusterContext>>,
-    stall: Option<WriteStall>,
-    token: web::Data<admin_token::AdminToken>,
-    chaos: ChaosMode,
-    dashboard: bool,
-}
-
-impl ListenerShared {
-    fn new(config: &Config, context: ListenerContext) -> Self {
-        let ListenerContext {
-            control,
-            publisher,
-            followed,
-            tokens,
-            health,
-            token,
-            cluster,
-            stall,
-        } = context;
-        Self {
-            publisher,
-            followed: followed.map(web::Data::new),
-            tokens,
-            polls: web::Data::new(pull::NodePolls::default()),
-            health,
-            control,
-            cluster,
-            stall,
-            token: web::Data::new(token),
-            dashboard: config.server.dashboard,
-            chaos: if config.chaos.enabled {
-                ChaosMode::Enabled
-            } else {
-                ChaosMode::Disabled
-            },
-        }
-    }
-}
-
-fn listener_services(shared: &ListenerShared, role: ListenerRole) -> ConfigureServices {
-    let shared = shared.clone();
-    Arc::new(move |cfg| {
-        let ListenerShared {
-            publisher,
-            followed,
-            tokens,
-            polls,
-            health,
-            control,
-            cluster,
-            stall,
-            token,
-            chaos,
-            dashboard,
-        } = shared.clone();
-        cfg.app_data(publisher).app_data(tokens).app_data(polls);
-        if let Some(followed) = followed {
-            cfg.app_data(followed);
-        }
-        if let Some(stall) = stall {
-            cfg.app_data(stall);
-        }
-        if let Some(cluster) = cluster {
-            cfg.app_data(cluster);
-        }
-        if role != ListenerRole::Operators {
-            publish::http::configure(cfg);
-            pull::http::configure(cfg);
-        }
-        admin::configure_side(cfg, control, token, health, chaos, role);
-        if dashboard && role != ListenerRole::Publishers {
-            dashboard::configure(cfg);
-        }
-        cfg.default_service(web::to(publish::http::not_found));
-    })
 }
 
 /// How many of the operators' connections one address can have, so that another operator can still

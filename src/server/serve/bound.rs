@@ -1,0 +1,141 @@
+//! The first phase of a start: the addresses are bound, and an interim server answers there.
+
+use actix_web::web;
+
+use super::Served;
+use crate::{
+    Kept, Launch, ServerError,
+    client_address::ClientAddress,
+    listener::HttpListener,
+    node::{Ownership, TenureEnd},
+    running_server::RunningServer,
+    shutdown::{self, StopSignals},
+};
+use gridhook_admin::health;
+
+/// The addresses are bound, and something answers there.
+pub(crate) struct Bound {
+    pub(crate) address: ClientAddress,
+    pub(crate) health: web::Data<health::ServerHealth>,
+    /// The process of the core of a shard has them itself.
+    pub(super) sockets: Option<ClientSockets>,
+}
+
+/// The listeners for clients, and what answers there until the server serves.
+pub(super) struct ClientSockets {
+    pub(super) listener: HttpListener,
+    pub(super) responder: RunningServer,
+}
+
+/// Why a start ends before the server serves.
+pub(super) enum StartEnd {
+    /// A signal stops the process.
+    Signal,
+    /// The ownership of a node has ended.
+    Tenure(TenureEnd),
+    /// It has failed, perhaps because another node has taken the store.
+    Failed(ServerError),
+}
+
+impl Bound {
+    pub(super) fn open(launch: &Launch, kept: &mut Kept) -> Result<Self, ServerError> {
+        let Launch {
+            config,
+            budget,
+            core,
+            ..
+        } = launch;
+        let health = web::Data::new(health::ServerHealth::starting());
+        if let Some(core) = core {
+            core.health.begin_run(health.clone());
+            return Ok(Self {
+                address: core.address.clone(),
+                health,
+                sockets: None,
+            });
+        }
+        let listener = HttpListener::open(config, &mut kept.sockets)?;
+        let address = listener.client_address();
+        let responder = match &kept.node {
+            Some(node) => {
+                let standby = node.build_standby(config, &address, &health)?;
+                listener.serve_standby(config, budget, standby)?
+            }
+            None => listener.serve_interim(config, budget, health.clone())?,
+        };
+        Ok(Self {
+            address,
+            health,
+            sockets: Some(ClientSockets {
+                listener,
+                responder,
+            }),
+        })
+    }
+
+    /// Ends the process of a standby, whose clients are served meanwhile.
+    pub(super) async fn stop(self, kept: &mut Kept) -> Result<Served, ServerError> {
+        let signals = kept.signals.as_ref();
+        signals.map(StopSignals::end_at_next).transpose()?;
+        self.health.enter_phase(health::StartPhase::Stopping);
+        if let Some(ClientSockets {
+            responder,
+            listener,
+        }) = self.sockets
+        {
+            shutdown::serve_until_disconnected(&self.address.counters).await;
+            // New clients are refused while requests in flight finish.
+            kept.sockets.clear();
+            drop(listener);
+            responder.stop().await;
+        }
+        Ok(Served::All)
+    }
+
+    /// Ends a start whose journal has ended. A node that has lost the store meanwhile is a standby
+    /// again.
+    pub(super) async fn abandon_start(
+        self,
+        ownership: Option<Ownership<'_>>,
+        end: StartEnd,
+    ) -> Result<Served, ServerError> {
+        let Some(ownership) = ownership else {
+            return match end {
+                StartEnd::Failed(error) => Err(error),
+                StartEnd::Signal | StartEnd::Tenure(_) => Ok(Served::All),
+            };
+        };
+        match end {
+            StartEnd::Signal => {
+                ownership.signals.end_at_next()?;
+                ownership.leave_cluster().await;
+                if let Some(ClientSockets { responder, .. }) = self.sockets {
+                    responder.stop().await;
+                }
+                return Ok(Served::All);
+            }
+            StartEnd::Tenure(TenureEnd::Asked) => {
+                tracing::info!("asked to give the store up while it started; standby again");
+                ownership.release().await;
+            }
+            StartEnd::Tenure(TenureEnd::Lost) => {
+                tracing::warn!("another node took the store while this one started; standby again");
+                ownership.give_up_store().await;
+            }
+            StartEnd::Failed(error) if ownership.tenure.is_lost() => {
+                tracing::warn!(%error, "another node took the store while this one started; \
+                    standby again");
+                ownership.give_up_store().await;
+            }
+            StartEnd::Failed(error) => {
+                ownership.fail().await;
+                return Err(error);
+            }
+        }
+        if let Some(ClientSockets { responder, .. }) = self.sockets {
+            responder.pause().await;
+            responder.stop_soon().await;
+        }
+        Ok(Served::Run)
+    }
+}

@@ -1,0 +1,139 @@
+//! The fourth phase of a start: the actors that deliver run, and publishers could be served.
+
+use std::{rc::Rc, sync::Arc};
+
+use actix_web::web;
+
+use super::{bound::Bound, recovered::Recovered};
+use crate::{
+    Arbiters, Launch, ServerError, ShardCore,
+    certificates::{self, ShownCertificates},
+    control_copy::FollowedControl,
+    issuer::{self, KeySetSource, TokenAccess},
+    node::Ownership,
+    service_notifier::ServiceNotifier,
+    settings,
+    startup::{self, DeadLetterService},
+    system_topic::{self, SystemTopic},
+};
+use gridhook_admin::ChaosTargets;
+use gridhook_dead_letter::DeadLetterStores;
+use gridhook_engine::{
+    control::registry::StartQueue,
+    supervision::{Lifeline, actor_factory},
+};
+use gridhook_publish::{
+    auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter},
+    http::Publisher,
+};
+use gridhook_telemetry::trace::{TraceExporter, Tracer};
+
+/// The actors that deliver, and what publishers call.
+pub(crate) struct Delivery {
+    pub(crate) certificates: ShownCertificates,
+    pub(crate) system_topic: Option<Arc<SystemTopic>>,
+    pub(super) stores: DeadLetterStores,
+    /// The actors of dead-letter stores run as long as this is held.
+    pub(super) _lifeline: Lifeline,
+    pub(crate) tracer: Tracer,
+    pub(super) exporter: Option<TraceExporter>,
+    pub(super) failed_auth: Arc<FailedAuthLimiter>,
+    /// The issuer of operators' access tokens.
+    pub(super) operators: Option<TokenIssuer>,
+    pub(super) keys: Option<Rc<KeySetSource>>,
+    pub(super) arbiters: Arbiters,
+    pub(super) notifier: Rc<ServiceNotifier>,
+    pub(crate) publisher: web::Data<Publisher>,
+    /// Of the core of a shard that follows the control plane.
+    pub(super) followed: Option<FollowedControl>,
+}
+
+impl Delivery {
+    pub(super) async fn start(
+        launch: &Launch,
+        recovered: &Recovered,
+        bound: &Bound,
+        starts: StartQueue,
+        targets: &mut ChaosTargets,
+        ownership: Option<&Ownership<'_>>,
+    ) -> Result<Self, ServerError> {
+        let Recovered {
+            core,
+            client,
+            token,
+            ..
+        } = recovered;
+        let Bound {
+            address, health, ..
+        } = bound;
+        let of_node = ownership
+            .map(|ownership| &*ownership.node.certificates)
+            .unwrap_or_default();
+        let certificates = certificates::in_use(&core.config, address, of_node, &client.identities);
+        let others = launch.core.as_ref().map(|core| core.others.clone());
+        let has_control = launch.core.as_ref().is_some_and(ShardCore::has_control);
+        let system_topic = if has_control {
+            None
+        } else {
+            system_topic::start(core, Arc::clone(&certificates), others.as_ref())
+        };
+        let fence = ownership.map(|ownership| ownership.tenure.file_fence());
+        let DeadLetterService {
+            stores,
+            routing,
+            handles,
+            lifeline,
+        } = startup::start_dead_letters(core, system_topic.as_ref(), fence.as_ref())?;
+        targets.dead_letters = handles;
+        let (tracer, exporter) = startup::start_tracing(core, address)?;
+        let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));
+        let TokenAccess {
+            gate,
+            operators,
+            keys,
+        } = issuer::build_gates(
+            &core.config,
+            &address.public_url,
+            token,
+            core.registry.tokens(),
+            &client.trust,
+            Arc::clone(&failed_auth),
+        )
+        .map_err(|error| ServerError::Issuer(error.to_string()))?;
+        let context =
+            startup::subscription_context(core, client, targets, &tracer, routing, stores.clone());
+        let arbiters = Arbiters::start(launch.arbiters, &launch.threads);
+        let notifier = startup::start_service_notifier(launch);
+        let followed = match launch.core.as_ref().filter(|core| !core.has_control()) {
+            Some(shard) => Some(shard.follow_control(Arc::clone(&core.registry)).await),
+            None => {
+                if let Some(ownership) = ownership.filter(|_| has_control) {
+                    core.registry.note_cluster(&ownership.node.id).await?;
+                }
+                startup::start_validation(core, client.clone(), address);
+                startup::start_expiry(core).await;
+                None
+            }
+        };
+        startup::start_background_tasks(core);
+        actix_rt::spawn(actor_factory::run(starts, arbiters.actor_hosts(context)));
+        let publisher = startup::build_publisher(core, gate, tracer.clone());
+        startup::attach_topics(core, client, &publisher, others);
+        startup::attach_journal(health, &core.journal);
+        Ok(Self {
+            certificates,
+            system_topic,
+            stores,
+            _lifeline: lifeline,
+            tracer,
+            exporter,
+            failed_auth,
+            operators,
+            keys,
+            arbiters,
+            notifier,
+            publisher,
+            followed,
+        })
+    }
+}
