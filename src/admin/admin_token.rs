@@ -37,7 +37,6 @@ const SHARED: u32 = 0o640;
 /// Origin of the admin token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenOrigin {
-    /// The settings.
     Configured,
     /// The file in the data folder.
     Stored,

@@ -41,7 +41,6 @@ pub struct ClusterContext {
     pub node: String,
     /// Its part in the cluster.
     pub membership: Membership,
-    /// Requests that it forwarded.
     pub forwarded: Arc<ForwardCounters>,
     /// How often it put a copy of an owner's store in the place of its own.
     pub copies: Counter,
@@ -326,11 +325,9 @@ fn note_change(request: &HttpRequest) {
 /// What a standby answers itself.
 #[derive(Clone)]
 pub struct StandbyContext {
-    /// The node.
     pub cluster_context: web::Data<ClusterContext>,
     /// Who may read what it answers.
     pub access: web::Data<StandbyAccess>,
-    /// The access to `/metrics`.
     pub readers: MetricsAccess,
     pub listeners: Vec<Arc<ListenerCounters>>,
     pub certificates: CertificateEnds,

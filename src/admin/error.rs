@@ -34,7 +34,6 @@ pub enum AdminError {
     /// The event subscription cannot be delivered as it says.
     #[error(transparent)]
     Plan(Box<PlanError>),
-    /// The token is missing.
     #[error(
         "Authentication failed: the 'Authorization' header is missing or is not of the form \
          'Bearer <admin token>'."
@@ -83,7 +82,6 @@ pub enum AdminError {
     /// No resource is in this resource group.
     #[error("Resource group '{0}' could not be found.")]
     NoResourceGroup(String),
-    /// The path is unknown.
     #[error("No HTTP resource was found that matches the request URI '{0}'.")]
     NoSuchPath(String),
     /// The resource does not exist.
@@ -112,7 +110,6 @@ pub enum AdminError {
         /// The ETag of the resource; [`None`] if it does not exist.
         current: Option<String>,
     },
-    /// The endpoint failed validation.
     #[error("{}", validation_message(.0))]
     Validation(Box<ValidationRefusal>),
     /// The request about a deployment is refused.

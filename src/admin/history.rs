@@ -100,7 +100,6 @@ impl Scope {
     }
 }
 
-/// Period of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 enum HistoryRange {
     #[default]

@@ -23,7 +23,6 @@ use gridhook_policy::record::LedgerEntry;
 /// Default number of lines in a response.
 const TOP: usize = 100;
 
-/// Default time range.
 const DEFAULT_RANGE: Duration = Duration::from_secs(3600);
 
 /// Start of the next page: a key of the ledger in hexadecimal digits.
@@ -115,7 +114,6 @@ struct LedgerRequest {
     order: LedgerOrder,
 }
 
-/// Which lines come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LedgerOrder {
     Oldest,

@@ -265,7 +265,6 @@ impl Control {
         }
     }
 
-    /// Adds the audit trail.
     #[must_use]
     pub fn with_audit_trail(self, trail: AuditTrail) -> Self {
         Self {

@@ -20,7 +20,6 @@ const RANGE: Duration = Duration::from_secs(3600);
 /// The shortest one: no instant has more lines than one read.
 pub(crate) const INSTANT: Duration = Duration::from_micros(1);
 
-/// A page of lines.
 pub(crate) struct NewestLines {
     /// At least as many as were asked for, if there are: all of the last instant are in one page.
     pub(crate) lines: Vec<(SubscriptionKey, LedgerLine)>,

@@ -37,7 +37,6 @@ pub(crate) fn job_status_view(job: &Job) -> StatusJob {
     }
 }
 
-/// The view of `status`.
 fn subscription_status_view(
     topic: &str,
     subscription: &SubscriptionRecord,

@@ -39,7 +39,6 @@ pub(super) struct Permissions {
 }
 
 impl Permissions {
-    /// What a token permits.
     pub(super) fn new(caller: AdminCaller, grants: Vec<Grant>) -> Self {
         Self {
             caller,

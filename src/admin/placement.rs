@@ -106,10 +106,8 @@ pub enum SpreadScope {
     All(Merge),
 }
 
-/// Where a request goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// To any shard.
     Any,
     /// To that with the control plane.
     Control,
@@ -117,7 +115,6 @@ pub enum Placement {
     Named(String),
     /// To the shard of this topic, or to these if it is spread.
     Topic(TopicName, SpreadScope),
-    /// To all shards.
     All(Merge),
     /// To the shard that [`placement_of_body`] finds.
     ByBody(Merge),

@@ -187,9 +187,7 @@ struct StoredResources {
     all: usize,
     /// Those that the caller created.
     own: usize,
-    /// The maximum.
     max: usize,
-    /// Their name.
     what: &'static str,
 }
 

@@ -32,7 +32,6 @@ const RESPONSE_TIMES: [WindowRule; 1] = [WindowRule {
 /// Counters that may wrap: only their differences are used.
 type SubscriptionSums = [u32; 5];
 
-/// The recorded sums.
 pub(super) struct RecordedWindows(Mutex<WindowsState>);
 
 struct WindowsState {

@@ -52,11 +52,8 @@ pub struct FaultCount {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// [`ResponseFault::Drop`].
     pub dropped: FaultCount,
-    /// [`ResponseFault::Delay`].
     pub delayed: FaultCount,
-    /// [`ResponseFault::Corrupt`].
     pub corrupted: FaultCount,
 }
 
@@ -104,7 +101,6 @@ impl FaultInjection {
         self.armed.store(!rules.is_empty(), Ordering::Release);
     }
 
-    /// The counts so far.
     pub fn fault_counts(&self) -> FaultCounts {
         FaultCounts {
             dropped: self.dropped.to_count(),

@@ -11,7 +11,6 @@ use super::{
 };
 use gridhook_api::audit::AuditEntry;
 
-/// The flags of `audit`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gridhook audit

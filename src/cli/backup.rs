@@ -35,7 +35,6 @@ use gridhook_repair::{
 use gridhook_storage::{destination::backup_destination, record_decoders, store_options};
 use gridhook_store::watermark::{self, WatermarkValue};
 
-/// The flags of `backup`.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -93,7 +92,6 @@ pub struct Rehearse {
     data_dir: Option<String>,
 }
 
-/// The flags of `restore`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  gridhook restore /srv/backups/monday --data-dir data\n  gridhook \
@@ -129,7 +127,6 @@ pub enum BackupCommandError {
     /// The server did not make the backup.
     #[error(transparent)]
     Server(#[from] ClientError),
-    /// The restore failed.
     #[error(transparent)]
     Store(#[from] backup::BackupError),
     /// The destination cannot be used.
@@ -151,7 +148,6 @@ impl CommandError for BackupCommandError {
 /// The printed result, and whether the store has no damage.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The text to print.
     pub text: String,
     /// Whether the check found no damage.
     pub is_sound: bool,

@@ -36,9 +36,7 @@ pub enum InputForm {
 /// The body of one request: an array of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The number of events.
     pub events: usize,
-    /// The JSON array.
     pub body: Bytes,
 }
 

@@ -5,7 +5,6 @@ use serde_json::json;
 use super::client::{ClientArgs, ClientError};
 use gridhook_api::clock::ClockView;
 
-/// The flags of `clock`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "If the machine's clock jumped between two runs, the server delivers events but pauses all expiry by age: events,

@@ -20,7 +20,6 @@ use gridhook_api::cluster::{
     ClusterNodeView, ClusterView, CopyStateView, NodeState, OwnershipView, ShardFailureView,
 };
 
-/// The flags of `cluster`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "With the admin token every node answers as it sees the cluster; with another token the owner answers.
@@ -291,7 +290,6 @@ fn format_advice(view: &ClusterView) -> String {
     format!("{lines}{unowned}{unruled}")
 }
 
-/// The number of shards.
 fn count_shards(view: &ClusterView) -> usize {
     view.nodes
         .iter()

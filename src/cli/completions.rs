@@ -2,7 +2,6 @@
 
 use clap_complete::aot::{Shell as Known, generate};
 
-/// The flags of `completions`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  gridhook completions bash > /etc/bash_completion.d/gridhook\n  \
@@ -24,7 +23,6 @@ enum SupportedShell {
 }
 
 impl Completions {
-    /// Returns the script.
     pub fn run(self) -> String {
         let shell = match self.shell {
             SupportedShell::Bash => Known::Bash,

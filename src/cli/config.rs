@@ -12,7 +12,6 @@ use gridhook_config::Setting;
 use gridhook_declared as declared;
 use gridhook_declared::{ResourceGroup, TemplateOptions};
 
-/// The flags of `config`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   gridhook config check --config gridhook.toml

@@ -23,7 +23,6 @@ use super::{
     suggestion,
 };
 
-/// The flags of `context`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Contexts are stored in $XDG_CONFIG_HOME/gridhook/contexts.toml or ~/.config/gridhook/contexts.toml. The
@@ -90,7 +89,6 @@ pub(super) struct ServerContext {
 }
 
 impl ServerContext {
-    /// The server's URL.
     pub(super) fn server_url(&self) -> Result<Url, ClientError> {
         server_url(&self.server).map_err(|allowed| {
             ClientError::Input(format!(

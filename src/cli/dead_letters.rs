@@ -23,7 +23,6 @@ use gridhook_api::dead_letters::{
     NewDeadLetterView, PageView, PurgedView, RedriveStartedView,
 };
 
-/// The flags of `dead-letters`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   gridhook dead-letters list orders billing --reason TimeToLiveExceeded --from 7d

@@ -18,7 +18,6 @@ use gridhook_api::topic::DeclaredEventType;
 /// Width of the names of facts.
 const WIDTH: usize = 11;
 
-/// The flags of `event-types`.
 #[derive(Debug, Args)]
 #[command(after_help = "A file has the JSON of an event type:
 

@@ -14,7 +14,6 @@ use super::{
 use gridhook_api::explain::{EventNotFound, ExplainView, ObstacleView, SearchedView, StateView};
 use gridhook_clock::Clock;
 
-/// The flags of `explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gridhook explain orders billing 6b9a

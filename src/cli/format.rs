@@ -25,7 +25,6 @@ pub(super) fn optional_or_dash<T>(value: Option<T>, shown: impl FnOnce(T) -> Str
     value.map_or_else(|| NONE.to_owned(), shown)
 }
 
-/// A list of texts.
 pub(super) fn join_texts(texts: &[String]) -> String {
     if texts.is_empty() {
         NONE.to_owned()

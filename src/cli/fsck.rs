@@ -25,7 +25,6 @@ use gridhook_store::{
     rocks::{OpenError, ReadOnlyStore, RocksStore},
 };
 
-/// The flags of `fsck`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  gridhook fsck --data-dir data\n  gridhook fsck --online\nThe exit \

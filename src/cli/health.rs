@@ -15,7 +15,6 @@ use super::{
 use gridhook_api::health::{Liveness, Readiness};
 use gridhook_escape as escape;
 
-/// The flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "The exit status is 0 if the server is healthy, and 1 if not or if it does not \
@@ -40,7 +39,6 @@ pub struct Health {
 pub struct HealthCheckView {
     /// Whether the server is healthy.
     pub is_healthy: bool,
-    /// The text to print.
     pub text: String,
 }
 

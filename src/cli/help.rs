@@ -4,7 +4,6 @@ use super::{client::ClientError, suggestion};
 use gridhook_manual as manual;
 use gridhook_manual::CHAPTERS;
 
-/// The flags of `help`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Chapters of the manual:
   dashboard, publishing, subscriptions, delivery, dead-letters, replay, pull-delivery,

@@ -9,7 +9,6 @@ use super::{
 };
 use gridhook_api::ledger::{LedgerPageView, LineView};
 
-/// The flags of `ledger`.
 #[derive(Debug, clap::Args)]
 pub struct Ledger {
     /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a

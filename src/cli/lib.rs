@@ -223,7 +223,6 @@ pub fn build_command() -> clap::Command {
     ))
 }
 
-/// The flags of `serve`.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
     /// Settings file [default: none, the default settings apply]

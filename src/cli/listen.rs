@@ -29,7 +29,6 @@ use super::{
 use gridhook_clock::Clock;
 use gridhook_escape as escape;
 
-/// The flags of `listen`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Listen {
     /// Address to listen on

@@ -11,7 +11,6 @@ use clap_mangen::{
 use super::output::CommandError;
 use gridhook_manual::CHAPTERS;
 
-/// The flags of `man`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Example:\n  gridhook man /usr/local/share/man/man1 && man gridhook-serve")]
 pub struct Manual {

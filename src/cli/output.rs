@@ -23,7 +23,6 @@ use gridhook_escape as escape;
 /// The parts of the binary that commands may not import.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Runs the server.
     pub serve: fn(SettingSources) -> anyhow::Result<()>,
     /// Reads the files that the settings name, as a start would.
     pub check: fn(&config::Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>>,
@@ -112,7 +111,6 @@ pub(super) trait CommandError: std::error::Error + Send + Sync + 'static {
     fn is_usage(&self) -> bool;
 }
 
-/// Why a command failed.
 #[derive(Debug)]
 pub(super) struct CommandFailure {
     error: anyhow::Error,

@@ -41,7 +41,6 @@ use crate::{
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
 
-/// The flags of `publish`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "Without a key, the operator's token is sent; it may publish to every topic. Access keys are read from a file or

@@ -20,7 +20,6 @@ use gridhook_api::{
     status::CountersView,
 };
 
-/// The flags of `replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   gridhook replay start orders billing --from 2h --dry-run

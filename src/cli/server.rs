@@ -9,7 +9,6 @@ use super::{
 };
 use gridhook_api::server::{Listener, ServerFacts, ServerProcess, SettingView};
 
-/// The flags of `server`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   gridhook server

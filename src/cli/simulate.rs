@@ -23,7 +23,6 @@ use gridhook_event::Timestamp;
 use gridhook_simulate as simulate;
 use gridhook_simulate::{EVENTS_MAX, EndpointModel, SimulationPlan, SimulationReport};
 
-/// The flags of `simulate`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "Endpoint models: healthy, slow:SHARE of the response timeout, black-hole, \
@@ -68,7 +67,6 @@ pub struct Simulate {
     printed: OutputArgs,
 }
 
-/// Why the simulation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// The settings or the edition cannot be used.

@@ -30,7 +30,6 @@ impl Spinner {
         }
     }
 
-    /// Shows a message.
     pub(super) fn set_message(&self, message: String) {
         if self.line.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
             // It stays hidden if standard error is not a terminal.

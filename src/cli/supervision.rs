@@ -8,7 +8,6 @@ use super::{
 };
 use gridhook_api::supervision::{ActorView, IncarnationsView, SupervisionReport};
 
-/// The flags of `supervision`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Supervision {
     #[command(flatten)]

@@ -24,7 +24,6 @@ use gridhook_api::{
 };
 use gridhook_escape as escape;
 
-/// The flags of `tail`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Lines are live, not from the store. A slow reader loses lines; the number of lost lines is printed. For the past,
@@ -69,10 +68,8 @@ pub struct TailCommand {
     printed: OutputArgs,
 }
 
-/// Why following ended.
 #[derive(Debug, thiserror::Error)]
 pub enum TailError {
-    /// The request failed.
     #[error(transparent)]
     Control(#[from] client::ClientError),
     /// Standard output cannot be written.

@@ -14,7 +14,6 @@ use super::{
 };
 use gridhook_api::token::{Token, TokenBody, TokenList, TokenRole};
 
-/// The flags of `tokens`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   gridhook tokens create shop --role publish --scope topics/orders --expires 90d

@@ -18,7 +18,6 @@ use gridhook_api::{
 };
 use gridhook_escape as escape;
 
-/// The flags of `trace`.
 #[derive(Debug, clap::Args)]
 pub struct Trace {
     /// Event id, or sequence number with --sequence

@@ -122,7 +122,6 @@ impl Follower {
         self.step.take()
     }
 
-    /// The last step seen.
     pub fn last_step(&self) -> Option<ClockStep> {
         self.step
     }

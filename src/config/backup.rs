@@ -16,7 +16,6 @@ pub(super) const STORE: &str = "backup.store.";
 
 #[derive(Clone, Debug)]
 pub struct Backup {
-    /// The destination, if any.
     pub store: Option<ObjectStoreConfig>,
     /// The schedule; [`None`] for none.
     pub schedule: Option<BackupSchedule>,

@@ -40,7 +40,6 @@ pub enum Error {
     },
     #[error("{} settings cannot be used:\n  {}", .0.len(), list_errors(.0))]
     Several(Vec<Error>),
-    /// An edition is invalid.
     #[error("{origin}: {error}")]
     Edition {
         origin: String,

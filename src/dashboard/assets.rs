@@ -68,14 +68,11 @@ pub const FILES: &[(&str, &[u8])] = page![
     "vendor/preact.js",
 ];
 
-/// A third-party file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VendoredFile {
     /// Path below `/ui/`.
     pub path: &'static str,
-    /// Name of its package.
     pub name: &'static str,
-    /// Version of its package.
     pub version: &'static str,
     /// SHA-256 of its content, in hexadecimal.
     pub sha256: &'static str,

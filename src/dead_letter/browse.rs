@@ -26,7 +26,6 @@ use gridhook_journal as journal;
 /// Maximum steps per page: about a second of disk time.
 const STEPS_MAX: usize = 64;
 
-/// Maximum problems per page.
 pub(super) const PROBLEMS_MAX: usize = 100;
 
 /// Why dead letters cannot be browsed.
@@ -135,7 +134,6 @@ pub struct BrowseProblem {
 #[derive(Debug, Default)]
 pub struct DeadLetterPage {
     pub found: Vec<FoundDeadLetter>,
-    /// The first problems.
     pub problems: Vec<BrowseProblem>,
     /// Where the next page begins; [`None`] at the end. A page with few or no dead letters may have
     /// one.

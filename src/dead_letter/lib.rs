@@ -138,7 +138,6 @@ pub struct WaitingDeadLetters {
 pub struct WriterOptions {
     /// Files at a time, and retries.
     pub rules: StagingRules,
-    /// Maximum events per file.
     pub events_max: usize,
     /// Maximum bytes per file, unless a single event has more.
     pub bytes_max: usize,

@@ -74,7 +74,6 @@ const STALE_PAUSE: Duration = Duration::from_secs(30);
 /// How long addresses of one family wait for those of the other (RFC 8305, section 3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// Maximum cached names.
 const NAMES_MAX: usize = 8_192;
 
 /// Minimum pause between checks of the system's files.
@@ -433,7 +432,6 @@ async fn look_up_families(
     }
 }
 
-/// The answers so far.
 struct CollectedAddresses {
     found: Vec<IpAddr>,
     now: Instant,

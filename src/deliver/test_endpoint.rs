@@ -30,7 +30,6 @@ pub fn is_test_address(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| is_test_endpoint(&url))
 }
 
-/// Accepts every batch.
 pub struct TestSender;
 
 impl Sender for TestSender {

@@ -71,7 +71,6 @@ enum Block<'a> {
 }
 
 impl Chapter {
-    /// The first heading.
     pub fn title(&self) -> &'static str {
         self.markdown
             .lines()

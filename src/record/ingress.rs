@@ -51,7 +51,6 @@ pub enum SchemaValidation {
     Off,
     /// It is stored, counted and logged.
     Warn,
-    /// The request is refused.
     Refuse,
 }
 
@@ -98,7 +97,6 @@ pub struct IpRule {
 /// `action` of a rule. Azure has no other: an address that no rule allows is rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum IpAction {
-    /// They may publish.
     #[default]
     Allow,
 }

@@ -33,7 +33,6 @@ impl ArmScope {
 /// use.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessKeys {
-    /// The first key.
     pub key1: String,
     pub key2: String,
 }

@@ -35,10 +35,8 @@ pub struct SeedStore {
 /// Why such a store was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// It cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// It cannot be read.
     #[error(transparent)]
     Read(#[from] StoreError),
     /// A file of the folder cannot be read or removed.

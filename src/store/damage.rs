@@ -57,7 +57,6 @@ struct KnownDamage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogGap {
     pub partition: u32,
-    /// The first missing sequence.
     pub first: u64,
     /// The number of missing sequences. Some of them may never have had an event.
     pub count: u64,

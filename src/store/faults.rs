@@ -110,7 +110,6 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    /// Wraps `store`.
     pub fn new(store: Arc<dyn Store>, faults: StoreFaults) -> Self {
         Self { store, faults }
     }

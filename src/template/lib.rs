@@ -95,7 +95,6 @@ pub struct DeploymentContext {
     /// What `environment()` returns; [`None`] if that is a state as of a resource
     /// ([`ENVIRONMENT_PATH`]).
     pub environment: Option<Value>,
-    /// What `utcNow()` returns.
     pub now: jiff::Timestamp,
     /// What the results of `newGuid()` are derived from.
     pub seed: String,

@@ -116,7 +116,6 @@ fn target_of_path(control: &Control, path: &ArmPath) -> Target {
     Target::Resource(resource)
 }
 
-/// Handles an authorized request.
 pub(super) async fn handle_request(
     request: HttpRequest,
     payload: web::Payload,

@@ -87,7 +87,6 @@ impl<'a> std::ops::Deref for Call<'a> {
 
 pub struct Operation {
     pub method: Method,
-    /// Who may use it.
     pub access: Access,
     /// Whether it lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
@@ -263,7 +262,6 @@ impl Operation {
         self
     }
 
-    /// Handles a request.
     pub(super) async fn handle_call(&self, call: Call<'_>) -> AdminResult {
         match self.handler {
             Handler::Call(handler) | Handler::Patch(handler, _) => handler(call).await,

@@ -46,7 +46,6 @@ pub struct ChaosTargets {
 pub struct DeadLetterHandle {
     /// The name of the store.
     pub store: String,
-    /// Its incarnations.
     pub history: Arc<SupervisionHistory>,
     /// Injects a fault; false if the actor does not run.
     pub inject: Box<dyn Fn(Inject) -> bool + Send + Sync>,
@@ -56,9 +55,7 @@ pub struct DeadLetterHandle {
 pub(super) enum Fault {
     /// An actor is stalled until the sender is dropped.
     Stall(watch::Sender<()>),
-    /// The journal's writes wait.
     StallJournal,
-    /// The journal's writes fail.
     FailWrites,
     /// Responses are dropped, delayed or corrupted.
     Responses,
@@ -96,7 +93,6 @@ fn response_count(FaultCount { answers, events }: FaultCount) -> ResponseCount {
     }
 }
 
-/// Starts and ends faults.
 pub struct FaultInjector {
     pub(crate) targets: ChaosTargets,
     state: Mutex<InjectorState>,

@@ -34,7 +34,6 @@ use gridhook_engine::control::registry::{ChaosVictim, TaskKill};
 /// Default duration of a poison event.
 const POISON_DURATION: Duration = Duration::from_secs(600);
 
-/// Target of a fault.
 #[derive(Clone)]
 enum Victim {
     Actor(ChaosVictim),

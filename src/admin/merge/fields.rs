@@ -38,11 +38,8 @@ pub(crate) enum FieldRule {
     SumOfEach,
     /// The largest number: that of the part that is furthest behind.
     Largest,
-    /// The smallest number.
     Smallest,
-    /// The earliest instant.
     Earliest,
-    /// The latest instant.
     Latest,
     /// Whether it is so in any part.
     Any,

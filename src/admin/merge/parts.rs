@@ -53,7 +53,6 @@ pub struct PartRequest {
 #[derive(Clone, Copy, Debug)]
 pub struct SpreadShards {
     pub leader: usize,
-    /// Their number.
     pub count: usize,
 }
 

@@ -26,7 +26,6 @@ const COPIES: [CopyGauge; 2] = [
     ),
 ];
 
-/// Writes these families.
 pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterContext) {
     let ClusterSnapshot {
         me,

@@ -52,7 +52,6 @@ pub(super) struct TopicCounters {
 }
 
 impl TopicCounters {
-    /// The counters of `topic`.
     pub(super) fn from_topic(topic: &TopicHandle) -> Self {
         let RunningTotals {
             count: events,
@@ -88,7 +87,6 @@ impl Merge for TopicCounters {
 /// The present state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionGauges {
-    /// Number of event subscriptions.
     pub(super) subscriptions: u64,
     /// The same by kind of destination.
     pub(super) destinations: BTreeMap<&'static str, u64>,
@@ -342,7 +340,6 @@ impl SubscriptionCounters {
         steps.chain([("rejected".to_owned(), rejected)]).collect()
     }
 
-    /// Dead-lettered events by reason.
     pub(super) fn dead_lettered(&self) -> Vec<(String, u64)> {
         by_name(
             &self.counts.dead_lettered,
@@ -350,7 +347,6 @@ impl SubscriptionCounters {
         )
     }
 
-    /// Dropped events by reason.
     pub(super) fn dropped_by_reason(&self) -> Vec<(String, u64)> {
         by_name(
             &self.counts.dropped,

@@ -69,11 +69,9 @@ pub type CertificateEnds = Arc<dyn Fn() -> BTreeMap<String, Timestamp> + Send + 
 #[derive(Default)]
 pub struct MetricSources {
     pub journal: Option<Journal>,
-    /// The publish endpoint.
     pub publisher: Option<web::Data<Publisher>>,
     /// The listeners of the server.
     pub listeners: Vec<Arc<ListenerCounters>>,
-    /// Whether events are accepted.
     pub ready: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     /// The clock of the server.
     pub clock: Option<Clock>,
@@ -93,7 +91,6 @@ pub struct MetricSources {
     pub cluster: Option<web::Data<ClusterContext>>,
 }
 
-/// Access to `/metrics`.
 #[derive(Clone, Debug)]
 pub enum MetricsAccess {
     /// No token is needed.
@@ -162,7 +159,6 @@ impl Exposition {
         self.bounds
     }
 
-    /// The publish endpoint.
     pub(super) fn publisher(&self) -> Option<&Publisher> {
         self.sources
             .publisher

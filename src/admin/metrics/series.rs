@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::figures::{Merge, SubscriptionCounters, SubscriptionFigures, TopicCounters};
 use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
 
-/// Half-life of activity.
 const HALF_LIFE_SECONDS: f64 = 600.0;
 
 /// Factor by which another has to be more active to replace a named one.

@@ -126,9 +126,7 @@ const BODY: &str = "the body";
 /// Allowed values of a setting, and its default: `min <= default <= max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueRange {
-    /// Minimum.
     pub min: u32,
-    /// Maximum.
     pub max: u32,
     pub default: u32,
 }
@@ -184,7 +182,6 @@ pub struct EditionRanges {
 pub struct Editions {
     /// Default edition of a new topic.
     pub default: String,
-    /// All editions by name.
     pub known: BTreeMap<String, EditionRanges>,
 }
 
@@ -249,7 +246,6 @@ fn canonical_name<'a>(given: &'a str, allowed: &[&'a str]) -> &'a str {
     allowed.iter().find(is_given).copied().unwrap_or(given)
 }
 
-/// Removes read-only properties.
 fn drop_read_only(value: &mut Value, keys: &[&str]) {
     for at in keys {
         drop(take_value(value, at));

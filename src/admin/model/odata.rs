@@ -27,7 +27,6 @@ pub enum NameFilter {
 }
 
 impl NameFilter {
-    /// Reads a `$filter`.
     pub fn read(text: &str) -> Result<Self, InvalidRequest> {
         let mut reader = ODataParser {
             tokens: tokenize(text)?,
@@ -41,7 +40,6 @@ impl NameFilter {
         }
     }
 
-    /// Whether `name` matches.
     pub fn matches_name(&self, name: &str) -> bool {
         match self {
             Self::Containing(text) => name.to_lowercase().contains(text.as_str()),

@@ -5,7 +5,6 @@ use std::time::Duration;
 use gridhook_api::resource::SystemDataView;
 use gridhook_record::subscription::{ChangeStamp, SystemData};
 
-/// The view of `data`.
 pub fn system_data_view(data: &SystemData) -> SystemDataView {
     let SystemData { created, modified } = data;
     SystemDataView {

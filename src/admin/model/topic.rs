@@ -23,7 +23,6 @@ use gridhook_record::topic::{
     AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord,
 };
 
-/// Default location.
 pub(super) const LOCATION: &str = "local";
 
 /// Maximum length of a segment of a dead letter's path.
@@ -407,9 +406,7 @@ fn settable_body(record: &TopicRecord) -> Topic {
 /// One of the access keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyName {
-    /// The first key.
     Key1,
-    /// The second key.
     Key2,
 }
 

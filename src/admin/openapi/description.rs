@@ -71,7 +71,6 @@ enum Content {
     Types(&'static [(&'static str, SchemaFn)]),
 }
 
-/// A query parameter.
 #[derive(Clone, Copy)]
 pub(crate) struct Query(
     pub(crate) &'static str,
@@ -132,7 +131,6 @@ pub(crate) fn any_object(_: &mut SchemaRegistry) -> Value {
     json!({"type": "object"})
 }
 
-/// Text of any kind.
 pub(crate) fn any_text(_: &mut SchemaRegistry) -> Value {
     json!({"type": "string"})
 }

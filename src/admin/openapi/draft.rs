@@ -121,7 +121,6 @@ impl OperationBuilder {
         }
     }
 
-    /// Adds alternative security schemes.
     pub(super) fn with_security(mut self, schemes: &[&str]) -> Self {
         self.operation["security"] = schemes
             .iter()
@@ -167,7 +166,6 @@ impl OperationBuilder {
         self
     }
 
-    /// Adds a query parameter.
     pub(crate) fn with_query(mut self, name: &str, what: &str, schema: &Value) -> Self {
         self.parameters
             .push(json!({"name": name, "in": "query", "description": what, "schema": schema}));
@@ -185,7 +183,6 @@ impl OperationBuilder {
         )
     }
 
-    /// Adds a header parameter.
     pub(super) fn with_header(mut self, name: &str, what: &str) -> Self {
         let schema = json!({"type": "string"});
         self.parameters
@@ -210,7 +207,6 @@ impl OperationBuilder {
         self
     }
 
-    /// Adds a JSON response.
     pub(crate) fn with_json_response(mut self, status: u16, what: &str, schema: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema}});
         self.answers.insert(
@@ -245,7 +241,6 @@ impl OperationBuilder {
         self
     }
 
-    /// Adds JSON error responses.
     pub(crate) fn with_errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
         errors.iter().fold(self, |draft, (status, what)| {
             draft.with_json_response(*status, what, schema)

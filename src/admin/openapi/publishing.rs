@@ -48,7 +48,6 @@ const SENT: [(u16, &str); 8] = [
 pub(super) const ANY_VERSION: &str =
     "API version: a date, optionally with a suffix; every version is accepted";
 
-/// Schema of `api-version`.
 pub(super) fn version_schema(example: &str) -> Value {
     json!({"type": "string", "pattern": VERSION, "example": example})
 }

@@ -27,7 +27,6 @@ use gridhook_api::{
     token::{Token, TokenBody, TokenList},
 };
 
-/// The rows.
 pub(super) static ADMINISTRATION: &[GridhookRoute] = &[
     route(
         "cluster",

@@ -47,7 +47,6 @@ pub struct GridhookRoute {
     operations: &'static [Operation],
 }
 
-/// What a path concerns.
 #[derive(Clone, Copy)]
 enum Concern {
     /// The server: only for tokens without a scope.
@@ -62,7 +61,6 @@ pub struct Operation {
     methods: &'static [Method],
     /// Whether HEAD is allowed like GET, although it is not described.
     has_head: bool,
-    /// Who may use it.
     pub access: Access,
     handler: fn(Route) -> Route,
     description: Description,

@@ -39,7 +39,6 @@ use gridhook_api::{
 #[cfg(feature = "simulate")]
 use gridhook_simulate::SimulationReport;
 
-/// The rows.
 pub(super) static OPERATION: &[GridhookRoute] = &[
     probe(
         "health",

@@ -28,7 +28,6 @@ use gridhook_declared as declared;
 use gridhook_declared::{Declared, ForeignResources, ResourceGroup, hide_secrets};
 use gridhook_escape as escape;
 
-/// The flags of `apply`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A TOML or JSON file has a table for each topic, with the keys of the control plane:
@@ -92,7 +91,6 @@ pub enum ApplyCommandError {
     /// The file cannot be used.
     #[error(transparent)]
     Declared(#[from] declared::DeclaredError),
-    /// The request failed.
     #[error(transparent)]
     Control(#[from] client::ClientError),
     /// The server rejected a resource.

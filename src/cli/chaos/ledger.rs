@@ -18,7 +18,6 @@ enum PublishAnswer {
     Unknown,
     /// Acknowledged: the event must arrive.
     Acknowledged,
-    /// Refused by the server.
     Refused,
 }
 
@@ -140,7 +139,6 @@ impl DeliveryLedger {
         (self.acknowledged, self.arrived)
     }
 
-    /// The current totals.
     pub fn summarize(&self) -> LedgerSummary {
         let mut sum = LedgerSummary {
             acknowledged: self.acknowledged,

@@ -36,7 +36,6 @@ const REFUSED_DELAY: Duration = Duration::from_millis(50);
 /// 64 KiB, above every error response of the server.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// A running load generator.
 #[derive(Clone)]
 pub(super) struct LoadGenerator {
     session: Rc<ServerClient>,
@@ -68,12 +67,10 @@ impl LoadGenerator {
         }
     }
 
-    /// The requests so far.
     pub(super) fn published_count(&self) -> PublishedCount {
         *self.published.borrow()
     }
 
-    /// Stops publishing.
     pub(super) fn stop(&self) {
         self.stopped.set(true);
     }

@@ -34,7 +34,6 @@ use super::{
     },
 };
 
-/// The flags of `chaos`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ChaosCommand {
     #[command(flatten)]
@@ -155,14 +154,11 @@ pub enum ChaosError {
          (GRIDHOOK_CHAOS__ENABLED=true)"
     )]
     Off,
-    /// A request failed.
     #[error("{what}: {error}")]
     Server {
-        /// What failed.
         what: &'static str,
         error: Box<client::ClientError>,
     },
-    /// The webhook cannot listen.
     #[error("the webhook cannot listen on {address}: {error}")]
     Webhook {
         address: SocketAddr,

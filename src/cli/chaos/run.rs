@@ -367,7 +367,6 @@ struct MissingEvents {
     events: u64,
 }
 
-/// The server's fault counters.
 async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
     match session.get::<ChaosReport>("/chaos").await {
         Ok(report) => Ok(flatten_counts(&json!(report.injected))),

@@ -72,7 +72,6 @@ pub struct ChaosVerdict {
     /// Whether nothing was pending in the server at the end.
     pub(super) settled: bool,
     pub(super) restarts: RecoveryTimes,
-    /// The server's fault counters.
     pub(super) injected: BTreeMap<String, u64>,
     /// Kills without a target: the actor was restarting, or no request was in flight.
     pub(super) missed: u64,

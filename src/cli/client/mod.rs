@@ -125,13 +125,11 @@ impl SubscriptionArgs {
     }
 }
 
-/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No connection, or no HTTP response.
     #[error("{server}: {error}; {hint}")]
     Send {
-        /// The server's URL.
         server: String,
         error: String,
         /// What the operator can do.
@@ -356,7 +354,6 @@ impl ServerClient {
         not_reached(&self.server, error)
     }
 
-    /// The server's URL.
     pub(crate) fn server(&self) -> &Url {
         &self.server
     }

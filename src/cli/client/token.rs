@@ -46,7 +46,6 @@ const TOKEN_FILES: [&str; 3] = [
     "/var/lib/gridhook/admin-token",
 ];
 
-/// The operator's token.
 pub(super) struct OperatorToken {
     pub(super) secret: String,
     /// Where it comes from, for error messages.

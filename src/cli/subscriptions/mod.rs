@@ -30,7 +30,6 @@ use gridhook_api::{
 };
 use gridhook_clock::Clock;
 
-/// The flags of `subscriptions`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   gridhook subscriptions list orders

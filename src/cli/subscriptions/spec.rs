@@ -17,7 +17,6 @@ const SUBJECT_BEGINS_WITH: &str = "filter.subjectBeginsWith";
 const SUBJECT_ENDS_WITH: &str = "filter.subjectEndsWith";
 const TIME_TO_LIVE: &str = "retryPolicy.eventTimeToLiveInMinutes";
 
-/// The properties to set.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
 pub(super) struct SubscriptionSpecArgs {

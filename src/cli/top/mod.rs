@@ -17,7 +17,6 @@ use super::{
 };
 use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
 
-/// The flags of `top`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Keys: q quits; a, h, b, p, f, i, d, r and n sort by activity, health, backlog, pending deliveries, failures, requests
@@ -121,7 +120,6 @@ fn parse_interval(text: &str) -> Result<Duration, ValueError> {
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
-    /// The request failed.
     #[error(transparent)]
     Control(#[from] client::ClientError),
     /// The terminal cannot be used.

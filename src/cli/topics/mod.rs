@@ -19,7 +19,6 @@ use super::{
 };
 use gridhook_api::{resource::NamedResource, topic::SharedAccessKeys, what_if::Difference};
 
-/// The flags of `topics`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   gridhook topics list

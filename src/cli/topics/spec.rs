@@ -10,7 +10,6 @@ use crate::{
     value::{ValueError, read_duration, whole_number},
 };
 
-/// The properties to set.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
 pub(super) struct TopicSpecArgs {
@@ -68,7 +67,6 @@ fn parse_window(text: &str) -> Result<DuplicateWindow, ValueError> {
         .ok_or(ValueError::DuplicateWindow)
 }
 
-/// Event Grid's input schemas.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum InputSchemaArg {
     #[value(name = "EventGridSchema", alias = "event-grid")]

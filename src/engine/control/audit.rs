@@ -83,10 +83,8 @@ pub async fn record_intent() {
     }
 }
 
-/// Which records are listed.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// Name of the operator.
     pub operator: Option<String>,
     /// Part of the method and path, or of the id of the request, compared without case.
     pub search: Option<String>,

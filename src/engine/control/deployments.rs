@@ -323,7 +323,6 @@ fn interrupt(record: &mut DeploymentRecord) {
 /// was interrupted.
 pub struct RunningDeployment {
     deployments: Arc<Deployments>,
-    /// Its record so far.
     pub record: DeploymentRecord,
     is_canceled: Arc<AtomicBool>,
 }

@@ -26,7 +26,6 @@ pub struct SystemEvent {
     pub event_type: &'static str,
     /// The resource that it is about.
     pub subject: String,
-    /// When it happened.
     pub at: WallTime,
     pub data: Value,
     /// The partition of the topic whose event subscription it is about.
@@ -132,7 +131,6 @@ impl SystemEvents {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counters, by result.
     pub fn event_counts(&self) -> [(&'static str, u64); 2] {
         [("published", &self.published), ("dropped", &self.dropped)]
             .map(|(result, counter)| (result, counter.load(Ordering::Relaxed)))

@@ -35,7 +35,6 @@ pub const TOKENS_MAX: usize = 1_000;
 /// Interval between two writes of the last use of a token.
 const USE_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// A named token.
 #[derive(Debug)]
 pub struct Token {
     record: TokenRecord,
@@ -88,7 +87,6 @@ impl Token {
         &self.record.name
     }
 
-    /// What it permits.
     pub fn grants(&self) -> &[Grant] {
         &self.grants
     }

@@ -45,12 +45,9 @@ const DELETION_NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 /// `apiVersion` in the validation URL: the version of Azure's interface that the URL resembles.
 const API_VERSION: &str = "2025-02-15";
 
-/// Settings of endpoint validation.
 #[derive(Clone, Debug)]
 pub struct ValidationSettings {
-    /// Whether endpoints are validated.
     pub validate: bool,
-    /// Timeouts.
     pub times: HandshakeTimes,
     /// Requests per minute that a CloudEvents endpoint is asked to allow.
     pub rate: u32,
@@ -79,7 +76,6 @@ pub enum ConfirmationMethod {
 /// The result of a handshake.
 #[derive(Clone, Debug)]
 pub struct ValidationAnswer {
-    /// The decision.
     pub verdict: ValidationResult,
     /// The HTTP status, if there was a response.
     pub status: Option<u16>,

@@ -113,13 +113,9 @@ impl fmt::Display for IncarnationEnd {
 /// Numbers of ended incarnations, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IncarnationEnds {
-    /// [`IncarnationEnd::Panicked`].
     pub panicked: u64,
-    /// [`IncarnationEnd::Killed`].
     pub killed: u64,
-    /// [`IncarnationEnd::Stopped`].
     pub stopped: u64,
-    /// [`IncarnationEnd::Orphaned`].
     pub orphaned: u64,
 }
 

@@ -89,7 +89,6 @@ pub struct TokenIssuer {
 pub enum BearerProblem {
     /// It is not a JWT.
     Unreadable,
-    /// It is not valid.
     Refused(&'static str),
     /// It is valid and does not permit the request.
     Forbidden(TokenRole),

@@ -80,7 +80,6 @@ pub(super) struct Asked<'a> {
     pub(super) side: ListenerSide,
     /// [`None`]: none, because nothing is changed.
     pub(super) recorder: Option<usize>,
-    /// What the others do.
     pub(super) others: &'static str,
 }
 
@@ -204,7 +203,6 @@ impl ThreadRouter {
             .unwrap_or(Err(ForwardError::Late))
     }
 
-    /// JSON of all shards.
     pub(super) async fn merge_json(
         self: Rc<Self>,
         merge: Merge,
@@ -408,7 +406,6 @@ impl ThreadRouter {
         }
     }
 
-    /// What every shard does.
     pub(super) async fn do_on_each(
         &self,
         request: &HttpRequest,

@@ -46,7 +46,6 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// The pause before a request is called off again that its owner may not have received yet.
 const CALL_OFF_AGAIN: Duration = Duration::from_millis(50);
 
-/// A receive request.
 struct Receive {
     request: HttpRequest,
     side: ListenerSide,

@@ -240,7 +240,6 @@ struct Work {
 }
 
 impl Work {
-    /// The next lines.
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over {
             return None;

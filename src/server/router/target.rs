@@ -17,7 +17,6 @@ use gridhook_publish::{
 };
 use gridhook_pull::http::{RECEIVE, spelled_paths};
 
-/// Where a request goes.
 pub(super) enum Target {
     /// What the table of its route says.
     Placed(Placement),

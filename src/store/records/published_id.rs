@@ -63,7 +63,6 @@ pub struct PublishedId {
     pub seq: Seq,
     /// How often it was published again within the window.
     pub duplicates: u64,
-    /// The last time.
     pub last: Option<Timestamp>,
 }
 

@@ -39,7 +39,6 @@ impl SubscriptionPositions {
 pub struct MatchedChunk {
     /// The sequence of its first event.
     pub first: Seq,
-    /// Consecutive events.
     pub events: Vec<Event>,
     /// The memory of their record.
     pub bytes: usize,

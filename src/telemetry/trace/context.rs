@@ -68,7 +68,6 @@ impl SpanContext {
         })
     }
 
-    /// The header `traceparent`.
     pub fn to_traceparent(&self) -> String {
         format!(
             "00-{}-{}-{:02x}",

@@ -30,7 +30,6 @@ pub enum DeploymentError {
         /// The error of each resource.
         problems: Vec<ErrorDetail>,
     },
-    /// It does not exist.
     #[error("Deployment '{0}' could not be found.")]
     NotFound(String),
     /// The operation does not exist.
@@ -75,7 +74,6 @@ impl DeploymentError {
         }
     }
 
-    /// The HTTP status.
     pub(crate) fn status_code(&self) -> StatusCode {
         match self {
             Self::Template(_) | Self::Steps | Self::Resources { .. } | Self::SubscriptionScope => {
@@ -86,7 +84,6 @@ impl DeploymentError {
         }
     }
 
-    /// The errors of resources.
     pub(crate) fn details(&self) -> &[ErrorDetail] {
         match self {
             Self::Resources { problems, .. } => problems,

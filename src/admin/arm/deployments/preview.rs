@@ -153,7 +153,6 @@ fn problem_of(
 pub(super) struct OtherResources {
     /// Those that the deployment would delete.
     pub(super) deletions: Vec<WhatIfChange>,
-    /// The ids of all.
     pub(super) existing: Vec<String>,
 }
 

@@ -37,7 +37,6 @@ use gridhook_record::topic::TopicKind;
 pub struct Route {
     /// Path with parameters in braces, as in `/subscriptions/{subscriptionId}/…`.
     pub template: String,
-    /// Operations by method.
     pub operations: &'static [Operation],
     /// Kind of the topics of a list.
     pub(super) kind: TopicKind,
@@ -171,7 +170,6 @@ impl Route {
             .find(|operation| operation.method == *method)
     }
 
-    /// Allowed methods.
     pub(super) fn methods(&self) -> Vec<Method> {
         let own = self
             .operations

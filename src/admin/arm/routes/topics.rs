@@ -127,7 +127,6 @@ pub(super) const REGENERATE_KEY: Description =
         .returns::<SharedAccessKeys>(200, "Both access keys")
         .fails(CHANGING);
 
-/// Operations on every topic.
 pub(super) static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     (
         "/listKeys",

@@ -142,7 +142,6 @@ impl NamespaceSpec {
         })
     }
 
-    /// A new namespace.
     pub fn create_record(
         self,
         name: &str,

@@ -259,7 +259,6 @@ pub fn check_retention(
     refuse_value("properties.eventRetentionInDays", problem)
 }
 
-/// The view of `record`.
 pub fn namespace_topic_view(record: &TopicRecord) -> NamespaceTopic {
     let mut topic = settable(record);
     topic.id = record.resource_id().into();

@@ -10,9 +10,7 @@ use gridhook_chaos::{ActorFault, Inject, response_faults::FaultTarget};
 /// The actor that a fault is injected into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChaosVictim {
-    /// A topic's actor.
     Topic(String),
-    /// A subscription's actor.
     Subscription(String, String),
 }
 

@@ -36,7 +36,6 @@ pub struct SubscriptionCensus<'a> {
     pub late_requests: usize,
     /// Number of the current incarnation of its actor.
     pub incarnation: u64,
-    /// Ended incarnations, by cause.
     pub ends: IncarnationEnds,
     /// Events that were quarantined since the process started.
     pub quarantined: u64,
@@ -93,7 +92,6 @@ pub struct SubscriptionSnapshot {
     child: Arc<SubscriptionHandle>,
     /// Outcomes of published events.
     pub counters: Counters,
-    /// The endpoint's health.
     pub health: Health,
     /// Whether it is held, and why.
     pub held: Option<HeldBy>,
@@ -236,7 +234,6 @@ impl TopicHandle {
             .unwrap_or_default()
     }
 
-    /// Counters of its publishers.
     pub fn meter(&self) -> &TopicMeter {
         &self.meter
     }

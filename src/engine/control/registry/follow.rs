@@ -49,7 +49,6 @@ pub struct ShardTopics {
     pub cluster: Arc<str>,
     /// The number of the shard.
     pub own: usize,
-    /// The number of shards.
     pub shards: usize,
     /// The shard of a name.
     pub shard_of: fn(&str, usize) -> usize,

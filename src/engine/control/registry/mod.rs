@@ -69,7 +69,6 @@ pub enum Error {
     /// The event subscription cannot be delivered as it says.
     #[error(transparent)]
     Plan(Box<PlanError>),
-    /// The endpoint failed validation.
     #[error("{}", .0.cause)]
     Validation(Box<ValidationRefusal>),
     /// The subscription was changed in the meantime.
@@ -78,7 +77,6 @@ pub enum Error {
     /// The command is not valid in the subscription's current state. Nothing was changed.
     #[error("{0}")]
     CommandRefused(CommandRefused),
-    /// A limit is reached.
     #[error("{0}")]
     Full(String),
     /// The change could not be made durable.
@@ -89,12 +87,10 @@ pub enum Error {
     Unreadable { name: String, reason: String },
 }
 
-/// Settings for all topics.
 #[derive(Clone)]
 pub struct RegistryRules {
     /// Editions of the delivery policy, by name.
     pub editions: BTreeMap<String, Arc<Edition>>,
-    /// Delivery settings.
     pub delivery: DeliveryContext,
     /// Maximum topics of a domain.
     pub domain_topics_max: usize,
@@ -377,7 +373,6 @@ impl Registry {
         &self.resource_groups
     }
 
-    /// The deployments of templates.
     pub fn deployments(&self) -> &Arc<Deployments> {
         &self.deployments
     }

@@ -53,19 +53,16 @@ pub struct SubscriptionStatus {
     pub late_requests: usize,
     /// When the oldest event of the backlog was appended; [`None`] if the backlog is empty.
     pub oldest_unread: Option<Timestamp>,
-    /// Supervision of its actor.
     pub supervision: Supervision,
     pub quarantined: QuarantinedEvents,
 }
 
-/// An existing subscription.
 #[derive(Debug)]
 pub struct SubscriptionHandle {
     /// Its name's key, which a list of thousands sorts by.
     name: Box<str>,
     /// The state that outlives its actor.
     pub shared: Arc<SharedState>,
-    /// Supervision of its actor.
     pub history: SupervisionHistory,
     /// The number that chooses the arbiter of its actor.
     host: u32,
@@ -149,7 +146,6 @@ struct TopicInbox {
 
 /// A message for a topic's actor.
 pub enum ArrivedEvents {
-    /// The subscriptions were changed.
     Changed,
     /// The periodic check is due.
     CheckDue,
@@ -350,7 +346,6 @@ impl TopicHandle {
             .map(Some)
     }
 
-    /// Supervision of its actor.
     pub fn supervision_history(&self) -> &SupervisionHistory {
         &self.history
     }
@@ -500,7 +495,6 @@ impl TopicHandle {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds durable chunks.
     pub(super) fn add_chunks(self: &Arc<Self>, chunks: Vec<Chunk>) {
         let mut inbox = self.lock_inbox();
         for chunk in chunks {

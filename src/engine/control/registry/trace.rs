@@ -77,7 +77,6 @@ pub struct TraceResult {
 /// An event and its deliveries.
 #[derive(Clone, Debug)]
 pub struct EventOccurrence {
-    /// Its sequence.
     pub seq: Seq,
     /// The event; [`None`] if the store no longer has it.
     pub event: Option<Event>,

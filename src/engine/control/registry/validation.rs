@@ -49,7 +49,6 @@ pub struct ValidationRefusal {
     /// The HTTP status, if there was a response.
     pub status: Option<u16>,
     pub cause: ValidationFailure,
-    /// The time.
     pub at: Timestamp,
     /// The id of this failure in the log.
     pub activity: String,
