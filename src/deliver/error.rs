@@ -76,7 +76,7 @@ pub enum UnreachableError {
     Service(String),
 }
 
-/// Why the identity's certificate cannot prove who the server is.
+/// Why the certificate of the identity cannot authenticate the server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AssertionError {
     #[error(transparent)]

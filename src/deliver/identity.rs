@@ -52,7 +52,7 @@ const LIFETIME_DEFAULT: u64 = 5 * 60;
 const UNUSABLE_CERTIFICATE: &str =
     "delivery.identity_certificate_file or delivery.identity_key_file cannot be used";
 
-/// For whom a token is.
+/// The audience of a token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenAudience {

@@ -140,7 +140,7 @@ struct DuplicateCheck {
     window: Duration,
     /// The id of each event, in order.
     ids: Vec<IdDigest>,
-    /// What a lookup has found; [`None`] if the writer is to look.
+    /// The result of the lookup; [`None`] if the writer looks the ids up itself.
     known: Option<KnownIds>,
 }
 

@@ -27,8 +27,8 @@ pub struct OrderSettings {
 pub struct OrderHash(pub u64);
 
 impl OrderSettings {
-    /// The order key of an event. [`None`] if it has no text, number or boolean there: nothing
-    /// orders it.
+    /// The order key of an event. [`None`] if the event has no text, number or boolean at the key:
+    /// it is delivered without an order.
     pub fn hash(&self, event: &Event) -> Option<OrderHash> {
         Some(OrderHash::hash_value(
             &EventView::new(event).scalar_text(&self.key)?,

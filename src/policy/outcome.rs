@@ -443,7 +443,7 @@ impl RequestResult {
         }
     }
 
-    /// The result of a request with these results of its events. What it says about the endpoint is
+    /// The result of a request with these results of its events. What it shows of the endpoint is
     /// the worst that the events say: it wants fewer requests, it failed, it took some of them.
     #[must_use]
     pub fn with_events(self, events: Vec<EventResult>) -> Self {

@@ -357,8 +357,8 @@ impl RetryWindow {
         None
     }
 
-    /// Takes the disk's answer: the next keys, and whether there are no more. `engaged` tells which
-    /// keys are being fetched, ready or in flight.
+    /// Adds the next keys, read from disk. `all`: the disk has no more. `engaged` returns whether a
+    /// key is being fetched, ready or in flight.
     pub fn add_stored(&mut self, keys: &[DueKey], all: bool, engaged: impl Fn(DueKey) -> bool) {
         let late = self.late.take().unwrap_or_default();
         // If the window overflowed meanwhile, its horizon is now before the question.

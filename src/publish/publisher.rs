@@ -112,12 +112,13 @@ impl Publisher {
         Self { compute, ..self }
     }
 
-    /// Refuses every request from now on. Requests that the journal already has are still answered.
+    /// Refuses every request from now on. A request that the journal already has still returns its
+    /// outcome.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Ends long polls: waiting clients are answered with the events at hand.
+    /// Ends long polls: waiting clients receive the events that are there.
     pub fn end_polls(&self) {
         self.polls_ended.send_replace(true);
     }

@@ -112,7 +112,7 @@ impl ControlCopy {
     }
 }
 
-/// The store of the control plane, and who learns what it has.
+/// The store of the control plane, and the subscribers of its changes.
 struct WatchedStore {
     store: Arc<LocalStore>,
     sender: watch::Sender<Arc<Definitions>>,

@@ -214,7 +214,7 @@ struct Launch {
 /// What the core of a shard has of its process.
 struct ShardCore {
     address: ClientAddress,
-    /// What `/readyz` of the process says of the shard.
+    /// What `/readyz` of the process returns for the shard.
     health: CoreHealth,
     others: OtherShards,
     /// The node's copy of the control plane.

@@ -42,7 +42,7 @@ impl LocalStore {
         })
     }
 
-    /// A store that cannot be opened, of a node whose other stores can. Nothing asks for it.
+    /// A store that cannot be opened, on a node whose other stores can. Nothing reads it.
     pub(super) fn unopened(data_dir: &Path, options: RocksOptions, failure: String) -> Self {
         Self {
             data_dir: data_dir.to_owned(),

@@ -366,7 +366,7 @@ fn make_backup_folder(config: &Config) {
         return;
     };
     if address.kind == StoreKind::Folder {
-        // A backup that fails for it says why.
+        // A backup that fails for it logs the error.
         fs::create_dir(Path::new("/").join(address.path.join("/"))).ok();
     }
 }

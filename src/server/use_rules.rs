@@ -1,4 +1,5 @@
-//! Who may use what event subscriptions refer to, as the settings say it.
+//! The settings that limit which event subscriptions may use a connection, a dead-letter store, a
+//! client certificate or the server's identity.
 
 use std::{collections::BTreeMap, fmt::Display};
 

@@ -5,7 +5,7 @@
 //! sent, and removed by the journal's thread once its outcome is durable. A new incarnation
 //! receives the requests in flight and their results: after a panic, nothing is sent twice.
 //!
-//! What arrives for the actor lies here, and a wake only says so. A lost wake costs latency, never
+//! Messages for the actor lie here; a wake carries none. A lost wake costs latency, never
 //! an event.
 
 mod chaos;

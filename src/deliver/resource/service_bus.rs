@@ -276,7 +276,7 @@ impl Encode for Messages {
         })
     }
 
-    /// The service has few statuses and says the rest in words.
+    /// The service has few statuses; the reason is in the text of the body.
     fn correct_result(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         let text = String::from_utf8_lossy(&result.body).to_ascii_lowercase();
         let failure = match result.status {

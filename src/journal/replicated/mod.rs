@@ -117,7 +117,7 @@ enum NotWritten {
 enum OnFull {
     /// It fails, if no earlier attempt can have arrived.
     Refuse,
-    /// It fails: nothing follows the record, so its fate does not matter.
+    /// It fails. No later record depends on this one, so it does not matter whether it was stored.
     GiveUp,
     Wait,
 }
@@ -128,7 +128,7 @@ pub struct ReplicatedStore {
     log: Arc<dyn Changelog>,
     clock: Clock,
     options: ReplicationOptions,
-    /// Behind the last record in the log. A write holds the lock until its fate is known.
+    /// Behind the last record in the log. A write holds the lock until it is stored or refused.
     position: Mutex<AppliedPosition>,
     epoch: u64,
     ended: OnceLock<OwnershipEnd>,

@@ -75,7 +75,7 @@ impl GroupWriter {
                 encode_dead_letter_write(group, subscription_key, dead_letter_writes, is_there);
                 PendingAnswer::Done(entry)
             }
-            // It is answered at once, because nothing is written.
+            // It returns at once, because nothing is written.
             WriterEntry::Keep {
                 partition,
                 from,

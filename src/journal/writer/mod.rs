@@ -582,7 +582,7 @@ fn reply_to_entry(entry: WriterEntry, answer: Result<(), Error>) {
             let refusal = answer.err().unwrap_or(Error::Unknown);
             reply.send(Err(refusal)).ok();
         }
-        // A publish request is answered with its receipt.
+        // A publish request has its own receipt.
         WriterEntry::Publish { .. } | WriterEntry::DivideBacklog { .. } | WriterEntry::Close => {}
     }
 }

@@ -15,11 +15,11 @@ use gridhook_policy::record::WriteUrgency;
 /// The maximum number of outcomes that wait for others.
 const OUTCOMES_MAX: usize = 1024;
 
-/// The time after a write from which the sync of another one costs more than the cursors that it
-/// saves.
+/// Outcomes join a write of events that begins this long after the last write: later they would
+/// need a sync of their own, which costs more than the cursors that waiting saves.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// The number of outcomes up to which this is so.
+/// The maximum number of outcomes that join such a write.
 const FEW: usize = 16;
 
 pub(super) struct WaitingOutcomes {
@@ -73,7 +73,7 @@ impl WaitingOutcomes {
         self.expected.get_or_insert_with(|| now.after(self.delay));
     }
 
-    /// None came.
+    /// Ends the wait for an outcome that did not come.
     pub(super) fn expect_nothing(&mut self) {
         (self.expected, self.is_late) = (None, false);
     }
@@ -123,7 +123,7 @@ impl WaitingOutcomes {
         self.entries.push(entry);
     }
 
-    /// Whether they are written with events that are written now.
+    /// Whether the outcomes are written with events that are written now.
     pub(super) fn share_sync(&self, last_write: Timestamp, now: Timestamp) -> bool {
         let may_share = self.shares.is_some_and(|shares| shares <= now);
         may_share && self.len() <= FEW && now.since(last_write) >= IDLE

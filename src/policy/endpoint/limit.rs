@@ -83,8 +83,8 @@ impl AdaptiveLimit {
         }
     }
 
-    /// For an endpoint that was on probation: as for a new one if a pace protects it, otherwise
-    /// starting at one. The usual latency is kept.
+    /// Resets the limit after probation: to that of a new endpoint if a pace protects it, otherwise
+    /// to one request. The usual latency is kept.
     pub(super) fn reset_after_probation(&mut self, paced: bool, now: Timestamp) {
         self.limit = if paced {
             f64::from(self.max.min(START))
@@ -100,7 +100,7 @@ impl AdaptiveLimit {
         self.limit as u32
     }
 
-    /// Notes that a request was sent, as full as possible or not.
+    /// Records that a request was sent. `full`: with as many events as a request may have.
     pub(super) fn record_sent(&mut self, full: bool) {
         self.full = full;
     }

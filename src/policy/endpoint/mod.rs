@@ -92,7 +92,7 @@ pub struct RequestReport {
     pub in_flight: usize,
     /// Its outcome.
     pub outcome: Outcome,
-    /// Whether the endpoint rejected the events, which says nothing about its health.
+    /// Whether the endpoint rejected the events: its health does not change then.
     pub refused: bool,
     /// The wait that the endpoint requested.
     pub retry_after: Option<Duration>,

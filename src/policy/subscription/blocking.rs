@@ -6,7 +6,7 @@
 //! age and the number of its attempts. A late success ends it like any other pending delivery.
 //!
 //! Invariants:
-//! - A decision changes the record. It is durable before the command is answered, and no crash
+//! - A decision changes the record. It is durable before the command returns, and no crash
 //!   takes it back.
 //! - A command about many keys is spread over several writes, each of a bounded number of events.
 //! - In memory, only events that block a key are kept, without their content.

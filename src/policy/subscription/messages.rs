@@ -1,7 +1,7 @@
 //! The interface of the state machine: its settings, inputs, effects and writes.
 //!
 //! Invariants:
-//! - Each effect names the input that answers it. Each write is answered by [`Input::Durable`].
+//! - Each effect names the input that returns its result. That of a write is [`Input::Durable`].
 //! - A repeated or outdated answer does no harm: an answer names its question.
 //! - All messages are plain values without handles, addresses or channels. A recorded sequence of
 //!   inputs can be replayed.

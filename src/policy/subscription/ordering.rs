@@ -230,8 +230,8 @@ impl Ordering {
                 .is_some_and(|recovery| recovery.is_any_due)
     }
 
-    /// Tells the turn of events of a lane. `crowded` tells that the lane has no room for those of
-    /// other keys.
+    /// Decides for each event of a lane whether it is sent now. `crowded`: the lane has no room for
+    /// events of other keys.
     pub(super) fn turn_for(&self, crowded: bool) -> impl FnMut(&ReadyEvent) -> Turn + '_ {
         let mut room = self.tracked_max.saturating_sub(self.tracked.len());
         let mut keys_in_batch: HashSet<OrderHash> = HashSet::new();

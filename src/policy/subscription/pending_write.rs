@@ -306,8 +306,8 @@ impl PendingWrite {
         self.writing && (!self.is_quiet || is_next())
     }
 
-    /// Takes all changes as the write in progress; `follows` tells whether something follows from
-    /// its end in any case.
+    /// Takes all changes as the write in progress. `follows`: something follows from its end in any
+    /// case.
     pub(super) fn begin_write(
         &mut self,
         cursor: Box<Cursor>,

@@ -5,7 +5,7 @@
 //! memory only.
 //!
 //! Invariants:
-//! - The new due time is durable before the operator is answered.
+//! - The new due time is durable before the operator gets a response.
 //! - A delivery that is on its way, or about which memory has decided, is left as it is.
 //! - Neither a hold nor a wait of the endpoint nor the order by key ends: the delivery leaves as
 //!   soon as it may. The attempt counts like any other.

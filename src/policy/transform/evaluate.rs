@@ -33,7 +33,7 @@ impl Source<'_> {
     /// recursion takes little of the stack.
     ///
     /// # Errors
-    /// A function gets what it cannot take.
+    /// A function is called with an argument that it does not accept.
     pub(super) fn evaluate_node(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
         match node {
             Ast::Identity { .. } => Ok(data.clone()),

@@ -26,7 +26,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug)]
 pub struct FailedAuthLimits {
-    /// The number of failures of an address that are answered at once, for operators who mistype a
+    /// The number of failures of an address that are not delayed, for operators who mistype a
     /// key.
     pub free: u32,
     /// The time after which failures are forgotten.

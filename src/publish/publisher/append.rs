@@ -1,6 +1,6 @@
 //! A body as events: its schema, its rate, and the write to the journal.
 //!
-//! Every way into a topic ends here, so each event has the same checks, whoever publishes it. The
+//! Every way into a topic ends here, so the events of all publishers have the same checks. The
 //! reserved bytes travel with the events into the journal, which frees them.
 
 use std::time::Duration;

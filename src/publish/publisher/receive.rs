@@ -82,7 +82,7 @@ impl Publisher {
         let mut first = Bytes::new();
         let mut bytes = BytesMut::new();
         let mut wait = None;
-        // The first read asks a client for its body that waits for that.
+        // The first read makes the HTTP library send `100 Continue`.
         if request.headers().contains_key(EXPECT) && !permit.could_grow_to(announced) {
             return Err(Refusal::NoRoom);
         }

@@ -73,7 +73,7 @@ impl<'a> JsonValue<'a> {
         self.text.starts_with('"')
     }
 
-    /// Whether it is a string, or a number or a boolean, whose text can stand for one.
+    /// Whether the value is a string, or a number or boolean whose text is used as one.
     #[inline]
     pub(super) fn is_text(&self) -> bool {
         self.is_string() || (!self.is_literal() && self.is_scalar())

@@ -253,7 +253,7 @@ impl AsyncRead for RequestHeads {
             }
             this.held.clear();
             if buf.filled().len() == read_from {
-                // The end. The library gets what there is of the line.
+                // The end of the stream: the HTTP library gets the incomplete line.
                 return read;
             }
             let held = this.overwrite_expectation(&mut buf.filled_mut()[start..]);

@@ -116,7 +116,7 @@ struct ThreadRouter {
     proxies: Arc<[IpNet]>,
 }
 
-/// A request, or the response to one that is answered already.
+/// A request, or the response to one that needs no shard.
 type Routed<T> = Result<T, HttpResponse>;
 
 impl ThreadRouter {

@@ -5,7 +5,7 @@
 //!   called off.
 //! - What was locked for a client that does not get it is given back, and does not count as a
 //!   delivery. So no answer of a part is dropped unread.
-//! - A lock token goes to the shard that it says.
+//! - A lock token goes to the shard that it names.
 
 use std::{
     cell::RefCell,
@@ -112,7 +112,7 @@ impl ThreadRouter {
     ) -> Routed<HttpResponse> {
         let query = ReceiveQuery::new(request.query_string());
         let (Ok(events_max), Ok(wait)) = (query.max_events(), query.max_wait()) else {
-            // The leader says what is wrong.
+            // The leader returns the error.
             let outgoing = forward::outgoing_whole(request, target_of(request), Bytes::new());
             return self
                 .forward_to_shard(leader, request, outgoing.ok_or_else(not_forwarded)?, side)
@@ -357,7 +357,7 @@ impl ThreadRouter {
         }
     }
 
-    /// Settles the lock tokens of a request in the shards that they say.
+    /// Settles the lock tokens of a request in the shards that they name.
     pub(super) async fn settle_locks(
         &self,
         leader: usize,
@@ -371,7 +371,7 @@ impl ThreadRouter {
             .map(|given| tokens_by_part(given, leader, self.control()))
             .unwrap_or_default();
         let Some(given) = given.ok().filter(|_| by_part.len() > 1) else {
-            // The leader says what is wrong with a body.
+            // The leader returns the error of a body.
             let shard = by_part.into_keys().next().unwrap_or(leader);
             let outgoing = forward::outgoing_whole(request, target_of(request), body)
                 .ok_or_else(not_forwarded)?;

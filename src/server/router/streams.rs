@@ -294,7 +294,7 @@ impl Work {
         }
     }
 
-    /// What the owner of the shard says of a request that it refuses.
+    /// The reason with which the owner of the shard refuses a request.
     async fn explain_refusal(&self, refused: OwnerResponse) -> String {
         let status = refused.response.status();
         let reason = collect_body(&self.router.shards[self.shard], refused);

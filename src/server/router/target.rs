@@ -18,7 +18,7 @@ use gridhook_publish::{
 use gridhook_pull::http::{RECEIVE, spelled_paths};
 
 pub(super) enum Target {
-    /// What the table of its route says.
+    /// To the shard that the table of routes names.
     Placed(Placement),
     /// To a topic of the namespace that the host names with this label, or of the only namespace.
     InNamespace {

@@ -1,4 +1,4 @@
-//! What the core of a shard asks of those of other shards.
+//! The requests that the core of a shard sends to those of other shards.
 //!
 //! - The topics of namespaces, as destinations: what an event subscription delivers to one is
 //!   published by its owner. An attempt fails if there is none, and is repeated as any other.

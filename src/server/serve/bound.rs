@@ -13,7 +13,7 @@ use crate::{
 };
 use gridhook_admin::health;
 
-/// The addresses are bound, and something answers there.
+/// The addresses are bound, and an interim server responds there.
 pub(crate) struct Bound {
     pub(crate) address: ClientAddress,
     pub(crate) health: web::Data<health::ServerHealth>,
@@ -21,7 +21,7 @@ pub(crate) struct Bound {
     pub(super) sockets: Option<ClientSockets>,
 }
 
-/// The listeners for clients, and what answers there until the server serves.
+/// The listeners for clients, and the server that responds there until this one serves.
 pub(super) struct ClientSockets {
     pub(super) listener: HttpListener,
     pub(super) responder: RunningServer,

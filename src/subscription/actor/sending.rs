@@ -71,7 +71,7 @@ impl SubscriptionActor {
         let wall = self.context.clock.wall_time();
         self.await_report(async move {
             let is_reachable = match sender {
-                // A broker that starts may accept a connection and say nothing.
+                // A broker that is starting may accept a connection and send nothing.
                 Ok(sender) => matches!(
                     tokio::time::timeout(wait, sender.check_reachable(wall)).await,
                     Ok(Ok(()))

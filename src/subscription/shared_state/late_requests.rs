@@ -68,7 +68,7 @@ impl LateRequests {
         self.successes.remove(&id);
     }
 
-    /// The late successes that are not durable.
+    /// The late successes that are not durable yet.
     pub(super) fn late_successes(&self) -> impl Iterator<Item = &Arc<OutgoingBatch>> {
         self.successes.values()
     }

@@ -178,7 +178,7 @@ impl Problem {
         }
     }
 
-    /// Whether the broker does not know the producer id any more, or another sequence number.
+    /// Whether the broker no longer knows the producer id, or expects another sequence number.
     fn ends_session(&self) -> bool {
         matches!(
             self,
@@ -378,7 +378,7 @@ impl Producer {
         let result = sending.await;
         match &result {
             Ok(_) => {}
-            // The connection is as good as before.
+            // The connection can be used again.
             Err(Problem::Broker(
                 BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge,
             )) => {}
@@ -506,7 +506,7 @@ impl Producer {
     }
 }
 
-/// Whether the partition has the records, and how long the broker wants no other request.
+/// Whether the partition has the records, and how long the broker accepts no other request.
 fn throttle_of(response: Produced) -> Result<Option<Duration>, Problem> {
     let Some(error) = response.partition else {
         return Err(Problem::Connection("the response is empty".to_owned()));
@@ -572,7 +572,7 @@ fn decode_binary(wire: &[u8], headers: &mut BTreeMap<String, Vec<u8>>) -> Option
     for (name, value) in event {
         match name.as_str() {
             "data" => {
-                // JSON has its form, also if it is a string.
+                // Data is JSON: a string keeps its quotes.
                 data = Some(value.to_string().into_bytes());
             }
             "data_base64" => {

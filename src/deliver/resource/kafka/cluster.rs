@@ -60,7 +60,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
 
-/// What a broker asks of a client before anything else.
+/// How a client authenticates with a broker, before any other request.
 #[derive(Clone)]
 pub(super) enum Credentials {
     /// SASL's PLAIN (RFC 4616).
@@ -105,7 +105,7 @@ impl Credentials {
                 reply.error_message
             )));
         }
-        // OAUTHBEARER says in its own message why it refuses a token; one that it takes has none.
+        // OAUTHBEARER returns the reason of a refusal as a message; an accepted token has none.
         if !reply.message.is_empty() {
             let problem = String::from_utf8_lossy(&reply.message)
                 .escape_debug()

@@ -199,7 +199,7 @@ impl Request for ApiVersions {
     fn write(&self, _: i16, _: &mut Vec<u8>) {}
 
     fn read_response(_: i16, response: &mut Reader<'_>) -> Result<Self::Response, Truncated> {
-        // A broker without this version says so, and lists what it has all the same (KIP-511).
+        // A broker without this version returns an error with the list of its versions (KIP-511).
         let _error = response.read_error()?;
         let ranges = response
             .read_array(|range| Ok((range.read_i16()?, range.read_i16()?..=range.read_i16()?)))?;
@@ -245,7 +245,7 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Speaks over this stream, and asks the broker for its versions.
+    /// Opens a connection over this stream: requests the API versions of the broker.
     pub(super) async fn open(
         stream: impl AsyncRead + AsyncWrite + 'static,
     ) -> Result<Self, ProtocolError> {

@@ -6,7 +6,7 @@ use super::{
 };
 use std::time::Duration;
 
-/// `acks` of a request that is answered when all replicas in sync have its records.
+/// `acks` of a request whose response comes when all replicas in sync have its records.
 const ALL_REPLICAS: i16 = -1;
 
 /// How long the leader waits for the other replicas, in milliseconds.
@@ -56,7 +56,7 @@ pub(super) struct SaslAuthenticate {
 pub(super) struct SaslReply {
     pub(super) error: Option<BrokerError>,
     pub(super) error_message: String,
-    /// What the mechanism has to say; OAUTHBEARER refuses a token here.
+    /// The last message of the mechanism; OAUTHBEARER refuses a token here.
     pub(super) message: Vec<u8>,
 }
 
@@ -207,7 +207,7 @@ pub(super) struct Produce<'a> {
 pub(super) struct Produced {
     /// The error of the partition; absent if the response has none.
     pub(super) partition: Option<Option<BrokerError>>,
-    /// How long the broker wants no other request.
+    /// How long the broker accepts no other request.
     pub(super) throttle: Duration,
 }
 

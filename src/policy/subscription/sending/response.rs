@@ -21,7 +21,7 @@ use crate::{
 };
 use gridhook_event::{Lane, RequestId, Timestamp};
 
-/// CloudEvents webhooks: the receiver wants no more events.
+/// The status with which a CloudEvents webhook declines all further events.
 const GONE: u16 = 410;
 
 impl Sending {
@@ -67,8 +67,8 @@ impl Sending {
             .terms_for(settlement.settings.dead_letter);
         let too_large = is_too_large(answer, request.events);
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
-        // An answer of an endpoint that the subscription had before settles its events, and says
-        // nothing about this one.
+        // A response of an endpoint that the subscription had before settles its events, and does
+        // not count for this one.
         if request.endpoint == settlement.settings.endpoint {
             // An endpoint that accepts smaller batches has not failed.
             let is_refusal = too_large || retry::blames_events(&edition, terms, answer);
