@@ -22,7 +22,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/forward.rs", "READ_MAX", "30 s for the response of the owner to a read"),
     ("server/forward.rs", "CHANGE_MAX", "5 minutes to another request"),
     ("server/running_server.rs", "FINISH_MAX", "waits 1 s for responses"),
-    ("engine/control/audit.rs", "EXPIRED_MAX", "100 expired records removed in one write"),
+    ("engine/control/audit/index.rs", "EXPIRED_MAX", "100 expired records removed in one write"),
     ("engine/control/audit.rs", "READS_MAX", "2000 records read for a page"),
     ("cli/apply/states.rs", "ROUNDS_MAX", "states of resources fetched 20 times"),
     ("admin/arm/deployments/mod.rs", "DEPLOYMENT_BYTES_MAX", "deployments with bodies of 1 MiB"),
