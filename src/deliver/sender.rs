@@ -257,7 +257,7 @@ impl Encode for WebhookEncoding {
         }
         for header in &batch.headers {
             let mut properties = outgoing.properties.iter();
-            if !properties.any(|(name, _)| name.eq_ignore_ascii_case(&header.0)) {
+            if !properties.any(|(name, _)| name.eq_ignore_ascii_case(header.0)) {
                 outgoing.headers.push(header.clone());
             }
         }
