@@ -364,8 +364,8 @@ fn a_participle_is_found_and_a_noun_is_not() {
 /// The columns of a line; rustfmt leaves wider ones where it cannot break a text.
 const WIDTH: usize = 120;
 
-/// Crates with tables and help texts that are wider.
-const WIDE: [&str; 4] = ["src/admin/", "src/cli/", "src/cluster/", "src/dashboard/"];
+/// Crates with a wider line.
+const WIDE: [&str; 1] = ["src/cluster/"];
 
 #[test]
 fn lines_fit_into_the_width() {

@@ -6,17 +6,16 @@ use super::client::{ClientArgs, ClientError};
 use gridhook_api::clock::ClockView;
 
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    after_help = "If the machine's clock jumped between two runs, the server delivers events but pauses all expiry by age: events,
-event subscriptions, log retention (journal.retention), and dead letters whose destination is unreachable. Expiry resumes
-after gridhook clock confirm, or after clock.expiry_pause_max. If the machine's clock is ahead, the server's time goes on from
-it. If it is behind by more than a minute, the server begins again by it: requests in flight finish first, within
-server.shutdown_timeout.
+#[command(after_help = "\
+If the machine's clock jumped between two runs, the server delivers events but pauses all expiry by age: events,
+event subscriptions, log retention (journal.retention), and dead letters whose destination is unreachable. Expiry
+resumes after gridhook clock confirm, or after clock.expiry_pause_max. If the machine's clock is ahead, the server's
+time goes on from it. If it is behind by more than a minute, the server begins again by it: requests in flight finish
+first, within server.shutdown_timeout.
 
 Examples:
   gridhook clock show
-  gridhook clock confirm"
-)]
+  gridhook clock confirm")]
 pub struct Clock {
     #[command(subcommand)]
     command: Verb,

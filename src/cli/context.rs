@@ -24,15 +24,14 @@ use super::{
 };
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Contexts are stored in $XDG_CONFIG_HOME/gridhook/contexts.toml or ~/.config/gridhook/contexts.toml. The
+#[command(after_help = "\
+Contexts are stored in $XDG_CONFIG_HOME/gridhook/contexts.toml or ~/.config/gridhook/contexts.toml. The
 flags --server and --context and the variable GRIDHOOK_SERVER take precedence over the context in use.
 
 Examples:
   gridhook context add prod --server https://events.example.com --token-file ~/.gridhook/prod
   gridhook context use prod
-  gridhook topics list --context staging"
-)]
+  gridhook topics list --context staging")]
 pub struct Contexts {
     #[command(subcommand)]
     command: ContextCommand,

@@ -22,7 +22,8 @@ const WIDTH: usize = 11;
 #[command(after_help = "A file has the JSON of an event type:
 
   {\"description\": \"An order was placed\",
-   \"versions\": {\"1\": {\"schema\": {\"type\": \"object\", \"required\": [\"total\"]}, \"examples\": [{\"total\": 5}]}}}
+   \"versions\": {\"1\": {\"schema\": {\"type\": \"object\", \"required\": [\"total\"]},
+                        \"examples\": [{\"total\": 5}]}}}
 
 Examples:
   gridhook event-types put orders Order.Placed --body placed.json

@@ -42,16 +42,15 @@ use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
 
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    after_help = "Without a key, the operator's token is sent; it may publish to every topic. Access keys are read from a file or
+#[command(after_help = "\
+Without a key, the operator's token is sent; it may publish to every topic. Access keys are read from a file or
 from the variable GRIDHOOK_KEY, not from the command line, which other users of the machine can read.
 
 Examples:
   gridhook publish orders events.json
   gridhook publish namespaces/plant/topics/heat < events.jsonl
   gridhook publish https://events.example.com/topics/orders/api/events events.json --key-file orders.key
-  gridhook publish orders --from-dead-letters data/dead-letters/FILE"
-)]
+  gridhook publish orders --from-dead-letters data/dead-letters/FILE")]
 pub struct Publish {
     /// Topic: NAME, domains/NAME, namespaces/NAME/topics/NAME, a resource id, or the URL of its
     /// publish endpoint

@@ -43,7 +43,12 @@ pub struct Simulate {
     #[arg(long, value_name = "NAME[:NUMBER][=SHARE]")]
     model: Vec<String>,
     /// Number of event subscriptions, each with its own endpoint
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole_number::<u32>(1..=u64::from(SUBSCRIPTIONS_MAX)))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1000,
+        value_parser = whole_number::<u32>(1..=u64::from(SUBSCRIPTIONS_MAX))
+    )]
     subscriptions: u32,
     /// Simulated time in days
     #[arg(long, value_name = "N", default_value_t = 2.0, value_parser = number_within(DAYS_MIN..=DAYS_MAX))]

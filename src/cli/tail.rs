@@ -25,16 +25,15 @@ use gridhook_api::{
 use gridhook_escape as escape;
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Lines are live, not from the store. A slow reader loses lines; the number of lost lines is printed. For the past,
+#[command(after_help = "\
+Lines are live, not from the store. A slow reader loses lines; the number of lost lines is printed. For the past,
 use gridhook ledger and gridhook trace.
 
 Examples:
   gridhook tail
   gridhook tail orders --events --type Order.Placed --data
   gridhook tail orders/billing --outcomes --outcome deferred
-  gridhook tail domains/shop/topics/europe --limit 10 --output json"
-)]
+  gridhook tail domains/shop/topics/europe --limit 10 --output json")]
 pub struct TailCommand {
     /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
     /// resource id), or TOPIC/SUBSCRIPTION [default: all topics]

@@ -83,7 +83,19 @@ pub struct VendoredFile {
 /// The third-party files, sorted by path. Their licence texts are in `vendor/LICENSES.txt`.
 #[rustfmt::skip]
 pub const VENDORED: &[VendoredFile] = &[
-    VendoredFile { path: "vendor/htm.js", name: "htm", version: "3.1.1", sha256: "ab33dd3f38059b9be4d5f5350128eefb2356639c4e0bbe9d9e8b3ba75847e9e4", licence: "Apache-2.0" },
-    VendoredFile { path: "vendor/preact-hooks.js", name: "preact", version: "10.29.8", sha256: "3b5febe57b6eebec5285fc25b33c9019e53e31641df0fad7d8f9e64ca8661592", licence: "MIT" },
-    VendoredFile { path: "vendor/preact.js", name: "preact", version: "10.29.8", sha256: "25a5df7e9f628a587743c4641a368737a3b218f28ef738ba0376a2d5bdfc948c", licence: "MIT" },
+    VendoredFile {
+        path: "vendor/htm.js", name: "htm", version: "3.1.1",
+        sha256: "ab33dd3f38059b9be4d5f5350128eefb2356639c4e0bbe9d9e8b3ba75847e9e4",
+        licence: "Apache-2.0",
+    },
+    VendoredFile {
+        path: "vendor/preact-hooks.js", name: "preact", version: "10.29.8",
+        sha256: "3b5febe57b6eebec5285fc25b33c9019e53e31641df0fad7d8f9e64ca8661592",
+        licence: "MIT",
+    },
+    VendoredFile {
+        path: "vendor/preact.js", name: "preact", version: "10.29.8",
+        sha256: "25a5df7e9f628a587743c4641a368737a3b218f28ef738ba0376a2d5bdfc948c",
+        licence: "MIT",
+    },
 ];

@@ -77,7 +77,8 @@ use FieldRule::{
 };
 
 merged_fields! { COUNTERS: CountersView = CountersView {
-    passed: Sum, filtered: Sum, matched: Sum, delivered: Sum, pending: Sum, dead_lettered: Sum, dropped: Sum, canceled: Sum,
+    passed: Sum, filtered: Sum, matched: Sum, delivered: Sum, pending: Sum, dead_lettered: Sum,
+    dropped: Sum, canceled: Sum,
     requests: Sum, requests_failed: Sum, late: Sum,
 } }
 
@@ -113,13 +114,15 @@ merged_fields! { SUBSCRIPTION_STATUS: SubscriptionStatusView = SubscriptionStatu
 } }
 
 merged_fields! { TOPIC_STATUS: TopicStatusView = TopicStatusView {
-    topic: First, full: Any, largest_backlog: LargestBy("bytes"), duplicate_events: Sum, subscriptions: First, published: Sum,
+    topic: First, full: Any, largest_backlog: LargestBy("bytes"), duplicate_events: Sum,
+    subscriptions: First, published: Sum,
     published_bytes: Sum, unmatched: Sum, published_per_second: Sum, bytes_per_second: Sum, log_from_sequence: Smallest,
     log_before_sequence: Largest, log_from: Earliest, actor: Fields(&INCARNATIONS),
 } }
 
 merged_fields! { TRACE: TraceView = TraceView {
-    topic: First, now: Latest, log_from_sequence: Smallest, log_before_sequence: Largest, events: Items, r#continue: First,
+    topic: First, now: Latest, log_from_sequence: Smallest, log_before_sequence: Largest,
+    events: Items, r#continue: First,
 } }
 
 merged_fields! { LEDGER: LedgerPageView = LedgerPageView {
@@ -128,7 +131,9 @@ merged_fields! { LEDGER: LedgerPageView = LedgerPageView {
 
 merged_fields! { FILTER_TEST: FilterTestReport = FilterTestReport { tested: Sum, matched: Sum, results: Items } }
 
-merged_fields! { TRANSFORM_TEST: TransformTestReport = TransformTestReport { tested: Sum, failed: Sum, results: Items } }
+merged_fields! { TRANSFORM_TEST: TransformTestReport = TransformTestReport {
+    tested: Sum, failed: Sum, results: Items,
+} }
 
 merged_fields! { DEAD_LETTERS: PageView = PageView { value: Items, problems: Items, next_link: First } }
 
@@ -145,16 +150,20 @@ merged_fields! { REPLAY: ReplayView = ReplayView {
 
 merged_fields! { REPLAYS: Page<ReplayView> = Page { value: Items, next_link: First } }
 
-merged_fields! { REPLAY_DRY_RUN: DryRun = DryRun { from_sequence: First, to_sequence: First, stored: Sum, matching: Sum } }
+merged_fields! { REPLAY_DRY_RUN: DryRun = DryRun {
+    from_sequence: First, to_sequence: First, stored: Sum, matching: Sum,
+} }
 
 merged_fields! { RETRIED: RetriedView = RetriedView { events: Sum, next: First, waits_until: Latest } }
 
 merged_fields! { RESPONSES: ResponseCount = ResponseCount { responses: Sum, events: Sum } }
 
 merged_fields! { INJECTIONS: InjectionCounters = InjectionCounters {
-    subscriptions_killed: Sum, topics_killed: Sum, dead_letters_killed: Sum, deliveries_killed: Sum, events_poisoned: Sum,
+    subscriptions_killed: Sum, topics_killed: Sum, dead_letters_killed: Sum,
+    deliveries_killed: Sum, events_poisoned: Sum,
     actors_stalled: Sum, journal_stalls: Sum, clock_steps: Sum, writes_stalled: Sum, writes_failed: Sum,
-    responses_dropped: Fields(&RESPONSES), responses_delayed: Fields(&RESPONSES), responses_corrupted: Fields(&RESPONSES),
+    responses_dropped: Fields(&RESPONSES), responses_delayed: Fields(&RESPONSES),
+    responses_corrupted: Fields(&RESPONSES),
 } }
 
 // Percentiles cannot be added: the largest of the shards is reported.

@@ -117,12 +117,15 @@ const METRICS: [SubscriptionMetric; 35] = [
         they were written to a file.", |f, _| count_sample(f.sums.redriven)),
     counter("gridhook_subscription_dead_letters_purged_total", "Dead letters purged before they \
         were written to a file.", |f, _| count_sample(f.sums.purged)),
-    counter("gridhook_subscription_dead_letter_files_total", "Dead-letter files written.", |f, _| count_sample(f.sums.files)),
+    counter("gridhook_subscription_dead_letter_files_total", "Dead-letter files written.",
+        |f, _| count_sample(f.sums.files)),
     counter("gridhook_subscription_quarantined_events_total", "Events quarantined because \
-        processing them ended the actor repeatedly, since the process started.", |f, _| count_sample(f.sums.quarantined)),
+        processing them ended the actor repeatedly, since the process started.",
+        |f, _| count_sample(f.sums.quarantined)),
     gauge("gridhook_subscriptions", "Number of event subscriptions in the series: 1, or more for \
         subscription=\"_other\".", |f, _| count_sample(f.state.subscriptions)),
-    gauge("gridhook_subscription_suspended", "Whether delivery to the endpoint is suspended.", |f, _| count_sample(f.state.suspended)),
+    gauge("gridhook_subscription_suspended", "Whether delivery to the endpoint is suspended.",
+        |f, _| count_sample(f.state.suspended)),
     gauge("gridhook_subscription_probing", "Whether a probe of the suspended endpoint is in \
         flight.", |f, _| count_sample(f.state.probing)),
     gauge("gridhook_subscription_held", "Whether delivery is held by an operator, by a 410 \
@@ -135,15 +138,20 @@ const METRICS: [SubscriptionMetric; 35] = [
         endpoint that is not suspended.", |f, _| f.state.until.map(date_sample)),
     gauge("gridhook_subscription_consecutive_suspensions", "Consecutive suspensions of the \
         endpoint.", |f, _| Some(f.state.consecutive_suspensions.into())),
-    gauge("gridhook_subscription_consecutive_failures", "Consecutive failed requests.", |f, _| Some(f.state.failures.into())),
+    gauge("gridhook_subscription_consecutive_failures", "Consecutive failed requests.",
+        |f, _| Some(f.state.failures.into())),
     gauge("gridhook_subscription_backlog_events", "Events of the topic that the event subscription \
         has not read yet, before its filter.", |f, _| count_sample(f.state.backlog)),
     gauge("gridhook_subscription_backlog_age_seconds", "Age of the oldest event of the backlog; 0 \
         for an empty backlog.", |f, now| Some(seconds_sample(f.state.unread_age(now)))),
-    gauge("gridhook_subscription_time_to_live_seconds", "Time to live of events.", |f, _| f.state.time_to_live.map(seconds_sample)),
-    gauge("gridhook_subscription_pending_events", "Events that wait for a retry.", |f, _| count_sample(f.state.pending)),
-    gauge("gridhook_subscription_next_due_time_seconds", "Time of the next retry.", |f, _| f.state.next_due.map(date_sample)),
-    gauge("gridhook_subscription_holding_keys", "Order keys that hold back events.", |f, _| count_sample(f.state.holding_keys)),
+    gauge("gridhook_subscription_time_to_live_seconds", "Time to live of events.",
+        |f, _| f.state.time_to_live.map(seconds_sample)),
+    gauge("gridhook_subscription_pending_events", "Events that wait for a retry.",
+        |f, _| count_sample(f.state.pending)),
+    gauge("gridhook_subscription_next_due_time_seconds", "Time of the next retry.",
+        |f, _| f.state.next_due.map(date_sample)),
+    gauge("gridhook_subscription_holding_keys", "Order keys that hold back events.",
+        |f, _| count_sample(f.state.holding_keys)),
     gauge("gridhook_subscription_held_back_events", "Events held back until an earlier event of \
         their order key has ended. They count as pending.", |f, _| count_sample(f.state.held_back)),
     gauge("gridhook_subscription_blocked_keys", "Order keys that are blocked by an event until an \
@@ -170,7 +178,8 @@ const LABELLED: [LabelledMetric; 5] = [
     labelled("gridhook_subscription_dropped_events_total", "reason", "Events given up without a \
         dead-letter destination, by reason.", |f| f.sums.dropped_by_reason()),
     labelled("gridhook_subscription_leased_events_total", "step", "Operations of pulling clients, \
-        one for each event: received, acknowledged, released, rejected, renewed, lockExpired.", |f| f.sums.lease_operations()),
+        one for each event: received, acknowledged, released, rejected, renewed, lockExpired.",
+        |f| f.sums.lease_operations()),
     labelled("gridhook_subscription_restarts_total", "end", "Restarts of the actor by the end of \
         the previous incarnation, since the process started.", |f| labelled_counts(by_end(f.sums.ends))),
 ];

@@ -198,7 +198,8 @@ fn push_topics(text: &mut MetricsText, topics: &[TopicFigures]) {
             stored, because their ids were published within the window of duplicate detection, \
             since the process started."), |topic| topic.sums.publishing.duplicates),
         (counter("gridhook_topic_nonconforming_events_total", "Events that were stored although \
-            their data does not match the schema of their type, since the process started."), |topic| topic.sums.publishing.nonconforming),
+            their data does not match the schema of their type, since the process started."),
+            |topic| topic.sums.publishing.nonconforming),
         (gauge("gridhook_topic_subscriptions", "Number of event subscriptions."), |topic| topic.subscriptions),
         (gauge("gridhook_topic_backlog_full", "Whether publishes are refused because the backlog \
             has reached journal.backlog_max."), |topic| topic.full),
@@ -286,7 +287,8 @@ pub(super) fn push_listeners(
     #[rustfmt::skip]
     let ones: [(MetricFamily, Of); 2] = [
         (gauge("gridhook_http_open_connections", "Open connections."), |listener| listener.open.get()),
-        (counter("gridhook_http_admitted_connections_total", "Accepted connections."), |listener| listener.admitted.get()),
+        (counter("gridhook_http_admitted_connections_total", "Accepted connections."),
+            |listener| listener.admitted.get()),
     ];
     for (family, of) in ones {
         text.start_family(family);
@@ -373,7 +375,8 @@ fn push_damage(text: &mut MetricsText, figures: &journal::figures::JournalFigure
     let ones: [(MetricFamily, u64); 4] = [
         (gauge("gridhook_store_lost_events", "Events of the log that cannot be read because a \
             table is damaged."), damage.lost_events()),
-        (gauge("gridhook_store_damaged_families", "Column families with a damaged table."), damage.families.len() as u64),
+        (gauge("gridhook_store_damaged_families", "Column families with a damaged table."),
+            damage.families.len() as u64),
         (counter("gridhook_store_scrubbed_bytes_total", "Bytes of records read to find damage, \
             since the process started."), scrubbed.bytes),
         (counter("gridhook_store_scrub_passes_total", "Complete reads of all tables to find \
@@ -396,7 +399,8 @@ fn push_backups(text: &mut MetricsText, counts: &BackupCounts, interval: Option<
         (gauge("gridhook_backup_last_success_timestamp_seconds", "Time of the newest sound backup \
             at the destination, in seconds since 1970."), last),
         (gauge("gridhook_backup_interval_seconds", "Interval of backup.schedule."), interval),
-        (gauge("gridhook_backup_duration_seconds", "Time that the last backup took."), of_last(counts.duration.as_secs_f64().into())),
+        (gauge("gridhook_backup_duration_seconds", "Time that the last backup took."),
+            of_last(counts.duration.as_secs_f64().into())),
         (gauge("gridhook_backup_bytes", "Bytes of the files of the last backup."), of_last(counts.bytes.into())),
         (gauge("gridhook_backup_written_bytes", "Bytes that the last backup wrote to the \
             destination."), of_last(counts.written_bytes.into())),
@@ -432,18 +436,22 @@ fn push_store(text: &mut MetricsText, figures: &StoreFigures) {
         (gauge("gridhook_rocksdb_write_stopped", "Whether writes are stopped."), figures.is_stopped.into()),
         (gauge("gridhook_rocksdb_write_delayed_bytes_per_second", "Current write rate limit in \
             bytes a second; 0: no limit."), figures.delayed_bytes_per_second.into()),
-        (counter("gridhook_rocksdb_compaction_read_bytes_total", "Bytes read by compactions."), figures.compaction_read_bytes.into()),
+        (counter("gridhook_rocksdb_compaction_read_bytes_total", "Bytes read by compactions."),
+            figures.compaction_read_bytes.into()),
         (counter("gridhook_rocksdb_compaction_written_bytes_total", "Bytes written by \
             compactions."), figures.compaction_written_bytes.into()),
-        (counter("gridhook_rocksdb_flush_written_bytes_total", "Bytes written by flushes."), figures.flush_written_bytes.into()),
+        (counter("gridhook_rocksdb_flush_written_bytes_total", "Bytes written by flushes."),
+            figures.flush_written_bytes.into()),
         (gauge("gridhook_rocksdb_running_compactions", "Running compactions."), figures.compactions_running.into()),
         (gauge("gridhook_rocksdb_running_flushes", "Running flushes."), figures.flushes_running.into()),
         (counter("gridhook_rocksdb_background_errors_total", "Errors of background jobs of \
             RocksDB."), figures.background_errors.into()),
-        (gauge("gridhook_rocksdb_block_cache_used_bytes", "Bytes used by the block cache."), figures.cache_used_bytes.into()),
+        (gauge("gridhook_rocksdb_block_cache_used_bytes", "Bytes used by the block cache."),
+            figures.cache_used_bytes.into()),
         (gauge("gridhook_rocksdb_block_cache_capacity_bytes", "Capacity of the block cache in \
             bytes."), figures.cache_capacity_bytes.into()),
-        (counter("gridhook_rocksdb_block_cache_hits_total", "Blocks found in the block cache."), figures.cache_hits.into()),
+        (counter("gridhook_rocksdb_block_cache_hits_total", "Blocks found in the block cache."),
+            figures.cache_hits.into()),
     ];
     for (family, value) in ones {
         push_sample(text, family, value);
@@ -456,9 +464,11 @@ fn push_store(text: &mut MetricsText, figures: &StoreFigures) {
     type Of = fn(&FamilyFigures) -> u64;
     #[rustfmt::skip]
     let of_families: [(MetricFamily, Of); 5] = [
-        (gauge("gridhook_rocksdb_table_bytes", "Bytes of the table files of a column family."), |family| family.table_bytes),
+        (gauge("gridhook_rocksdb_table_bytes", "Bytes of the table files of a column family."),
+            |family| family.table_bytes),
         (gauge("gridhook_rocksdb_tables", "Table files of a column family."), |family| family.tables),
-        (gauge("gridhook_rocksdb_memtable_bytes", "Bytes of the memtables of a column family."), |family| family.memtable_bytes),
+        (gauge("gridhook_rocksdb_memtable_bytes", "Bytes of the memtables of a column family."),
+            |family| family.memtable_bytes),
         (gauge("gridhook_rocksdb_estimated_keys", "Estimated number of records of a column \
             family."), |family| family.keys),
         (gauge("gridhook_rocksdb_pending_compaction_bytes", "Estimated bytes of a column family \
@@ -478,8 +488,10 @@ fn push_process(text: &mut MetricsText, scrape: &Scrape) {
     let files = |files: Option<u64>| files.map(SampleValue::from);
     #[rustfmt::skip]
     let ones: [(MetricFamily, Option<SampleValue>); 7] = [
-        (counter("process_cpu_seconds_total", "Processor time used by the process, in seconds."), process.cpu_seconds.map(SampleValue::from)),
-        (gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970."), process.start_time_seconds.map(SampleValue::from)),
+        (counter("process_cpu_seconds_total", "Processor time used by the process, in seconds."),
+            process.cpu_seconds.map(SampleValue::from)),
+        (gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970."),
+            process.start_time_seconds.map(SampleValue::from)),
         (gauge("process_threads", "Threads of the process."), files(process.threads)),
         (gauge("process_virtual_memory_bytes", "Virtual memory of the process."), files(process.virtual_bytes)),
         (gauge("process_resident_memory_bytes", "Resident memory of the process."), files(process.resident_bytes)),

@@ -178,7 +178,8 @@ struct BucketView {
 
 merged_fields! { STATE: StateView = StateView {
     health: WorstHealth, held: Any, cause: First, since: First, until: First, consecutive_suspensions: Largest,
-    failures: Largest, backlog: Sum, backlog_age_seconds: Largest, time_to_live_seconds: First, pending: Sum, next_due: Earliest,
+    failures: Largest, backlog: Sum, backlog_age_seconds: Largest, time_to_live_seconds: First,
+    pending: Sum, next_due: Earliest,
     dead_letters_waiting: Sum, in_flight: Sum, late_requests: Sum, concurrency_limit: Sum, events_per_request: First,
     requests_per_second: Sum,
 } }
@@ -188,7 +189,8 @@ merged_fields! { DEAD_LETTERS: DeadLettersView = DeadLettersView {
 } }
 
 merged_fields! { COUNTS: CountersView = CountersView {
-    passed: Sum, filtered: Sum, matched: Sum, delivered: Sum, canceled: Sum, replayed: Sum, late: Sum, attempts: SumOfEach,
+    passed: Sum, filtered: Sum, matched: Sum, delivered: Sum, canceled: Sum, replayed: Sum,
+    late: Sum, attempts: SumOfEach,
     dead_lettered: SumOfEach, dropped: SumOfEach, leases: SumOfEach, dead_letters: Fields(&DEAD_LETTERS),
 } }
 

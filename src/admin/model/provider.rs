@@ -172,7 +172,8 @@ fn topic_type(name: &str, resource: &str, display_name: &str, description: &str)
             resource_region_type: "RegionalResource".to_owned(),
             provisioning_state: "Succeeded".to_owned(),
             source_resource_format: format!(
-                "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/{resource}/{{resourceName}}"
+                "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/\
+                 {resource}/{{resourceName}}"
             ),
             supported_scopes_for_source: vec!["Resource".to_owned()],
         },

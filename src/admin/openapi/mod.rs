@@ -145,24 +145,35 @@ pub fn generate_document(chaos: ChaosMode) -> Value {
     })
 }
 
+fn key_scheme(location: &str, name: &str, description: &str) -> Value {
+    json!({
+        "type": "apiKey",
+        "in": location,
+        "name": name,
+        "description": description,
+    })
+}
+
 fn security_schemes() -> Value {
     let bearer = |what: &str| json!({"type": "http", "scheme": "bearer", "description": what});
-    let key = |location: &str, name: &str, what: &str| json!({"type": "apiKey", "in": location, "name": name, "description": what});
     json!({
         "admin": bearer("The admin token from the settings or from `admin-token` in the data \
             folder, or a named token, or an access token of the issuer with a role"),
         "publisher": bearer("The admin token, a named token with the role, or an access token of \
             the issuer `auth.issuer`"),
-        "key": key("header", "aeg-sas-key", "One of the two access keys of the topic"),
-        "keyInQuery": key("query", "aeg-sas-key", "One of the two access keys of the topic"),
-        "token": key("header", "aeg-sas-token", "A SAS token signed with one of the two access \
-            keys of the topic"),
-        "keyInAuthorization": key(
+        "key": key_scheme("header", "aeg-sas-key", "One of the two access keys of the topic"),
+        "keyInQuery": key_scheme("query", "aeg-sas-key", "One of the two access keys of the topic"),
+        "token": key_scheme("header", "aeg-sas-token", "A SAS token signed with one of the two \
+            access keys of the topic"),
+        "keyInAuthorization": key_scheme(
             "header",
             "Authorization",
             "`SharedAccessKey`, and one of the access keys of the namespace or of its topic",
         ),
-        "tokenInAuthorization": key("header", "Authorization", "`SharedAccessSignature`, and a SAS \
-            token"),
+        "tokenInAuthorization": key_scheme(
+            "header",
+            "Authorization",
+            "`SharedAccessSignature`, and a SAS token",
+        ),
     })
 }

@@ -113,7 +113,10 @@ pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> Operatio
     };
     let error = schemas.reference_to::<AnswerBody<'static>>();
     let cloud = schemas.reference_to::<CloudEvent>();
-    let example = json!({"specversion": "1.0", "id": "1", "source": "plant", "type": "heated", "data": {"degrees": 80}});
+    let example = json!({
+        "specversion": "1.0", "id": "1", "source": "plant", "type": "heated",
+        "data": {"degrees": 80},
+    });
     let several = json!({"type": "array", "minItems": 1, "items": cloud});
     OperationBuilder::new(
         "publish",
@@ -144,7 +147,10 @@ fn bodies_by_schema(schemas: &mut SchemaRegistry) -> Value {
         "id": "1", "topic": "berlin", "subject": "orders/1", "eventType": "order.placed",
         "eventTime": "2040-01-01T00:00:00Z", "data": {"total": 12}, "dataVersion": "1.0",
     }]);
-    let cloud_example = json!({"specversion": "1.0", "id": "1", "source": "berlin", "type": "order.placed", "data": {"total": 12}});
+    let cloud_example = json!({
+        "specversion": "1.0", "id": "1", "source": "berlin", "type": "order.placed",
+        "data": {"total": 12},
+    });
     let several = |schema: &Value| json!({"type": "array", "minItems": 1, "items": schema});
     json!({
         "application/json": {

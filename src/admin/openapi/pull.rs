@@ -43,7 +43,10 @@ pub(super) fn describe_pull(
         _ => "Renew the locks of events, up to an hour after they were first received",
     };
     let error = schemas.reference_to::<AnswerBody<'static>>();
-    let between = |range: &std::ops::RangeInclusive<u32>, default: u32| json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default});
+    let between = |range: &std::ops::RangeInclusive<u32>, default: u32| {
+        let (min, max) = (range.start(), range.end());
+        json!({"type": "integer", "minimum": min, "maximum": max, "default": default})
+    };
     let draft = OperationBuilder::new("pull", &format!("{operation}In{whose}"), what)
         .with_query("api-version", ANY_VERSION, &version_schema("2024-06-01"))
         .with_security(&IN_NAMESPACE_SCHEMES);

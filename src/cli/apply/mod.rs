@@ -39,8 +39,8 @@ use gridhook_escape as escape;
   endpointUrl = \"https://example.com/hook\"
   filter = { includedEventTypes = [\"Order.Placed\"] }
 
-Domains are [domains.NAME], their topics [domains.NAME.topics.NAME]. A template of Azure Resource Manager (ARM) works as the
-portal exports it or Bicep compiles it.
+Domains are [domains.NAME], their topics [domains.NAME.topics.NAME]. A template of Azure Resource Manager (ARM) works as
+the portal exports it or Bicep compiles it.
 
 Examples:
   gridhook apply -f topics.toml --dry-run

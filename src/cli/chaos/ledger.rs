@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::json;
 
 /// The maximum number of lost events to name.
 const NAMED_MAX: usize = 10;
@@ -86,9 +87,15 @@ impl DeliveryLedger {
             .resize(self.answers.len() + events, PublishAnswer::Unknown);
         let bodies = (first..first + events as u64).map(|number| {
             let check = self.compute_checksum(number);
-            format!(
-                r#"{{"id":"{number}","subject":"/chaos","eventType":"Chaos.Event","eventTime":"2026-01-01T00:00:00Z","dataVersion":"1","data":{{"number":{number},"check":"{check}"}}}}"#
-            )
+            let event = json!({
+                "id": number.to_string(),
+                "subject": "/chaos",
+                "eventType": "Chaos.Event",
+                "eventTime": "2026-01-01T00:00:00Z",
+                "dataVersion": "1",
+                "data": {"number": number, "check": check},
+            });
+            event.to_string()
         });
         (first, format!("[{}]", bodies.collect::<Vec<_>>().join(",")))
     }

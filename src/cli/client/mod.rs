@@ -137,11 +137,7 @@ pub enum ClientError {
     },
     /// The server responded with an error.
     #[error("the server responded {status}: {reason}")]
-    Refused {
-        status: StatusCode,
-        /// The server's message.
-        reason: String,
-    },
+    Refused { status: StatusCode, reason: String },
     /// The response cannot be parsed.
     #[error(
         "the response has an unknown form; the server and this command may have different versions"

@@ -18,8 +18,8 @@ use super::{
 use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Keys: q quits; a, h, b, p, f, i, d, r and n sort by activity, health, backlog, pending deliveries, failures, requests
+#[command(after_help = "\
+Keys: q quits; a, h, b, p, f, i, d, r and n sort by activity, health, backlog, pending deliveries, failures, requests
 in flight, dead letters, response time and name. Without a terminal, the figures are printed once.
 
 Examples:
@@ -27,8 +27,7 @@ Examples:
   gridhook top --by health --every 5s
   gridhook top --once --limit 10
   gridhook top domains/shop --health suspended --search billing
-  gridhook top --output json | jq '.top[0]'"
-)]
+  gridhook top --output json | jq '.top[0]'")]
 pub struct Top {
     /// Sort order
     #[arg(long, value_enum, default_value_t)]
