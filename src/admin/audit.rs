@@ -244,7 +244,7 @@ struct AuditQuery {
 pub(super) async fn list(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let query: AuditQuery = query::read(
         request.query_string(),
-        "top, continue, operator, search and refused: true or false",
+        "top, continue, operator, search, or refused: true or false",
     )?;
     let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "operations")?;
     let before = match query.r#continue.as_deref() {

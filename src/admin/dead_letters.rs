@@ -127,7 +127,7 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> AdminR
             "api-version" => {}
             other => {
                 let problem = format!(
-                    "has '{other}'; expected stage, from, to, reason, id, $top and $skipToken"
+                    "has '{other}'; expected stage, from, to, reason, id, $top or $skipToken"
                 );
                 return refuse_value("the query", problem);
             }

@@ -56,7 +56,7 @@ struct RequestEvents {
 
 /// `GET …/request?from=…&to=…&attempt=…`.
 pub(super) async fn show_request(call: Call<'_>, path: &TopicPath, name: &str) -> AdminResult {
-    let query: RangeQuery = query::read(call.request.query_string(), "from, to and attempt")?;
+    let query: RangeQuery = query::read(call.request.query_string(), "from, to or attempt")?;
     let first = Seq(query.from);
     let end = Seq(query.to.unwrap_or(query.from)).plus(1);
     if first < Seq::FIRST || end <= first {

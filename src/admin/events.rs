@@ -44,7 +44,7 @@ pub(super) async fn list_events(call: Call<'_>, path: &TopicPath) -> AdminResult
     let topic = find_topic(call.control, path)?;
     let query: EventsQuery = query::read(
         call.request.query_string(),
-        "top, before, type, subject and id",
+        "top, before, type, subject or id",
     )?;
     let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
     let before = query

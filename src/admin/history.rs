@@ -311,7 +311,7 @@ pub(super) async fn get_history(request: HttpRequest, control: web::Data<Control
         destinations,
     } = query::read(
         request.query_string(),
-        "range: 10m, 3h or 24h, topic, subscription and destinations",
+        "topic, subscription, destinations, or range: 10m, 3h or 24h",
     )?;
     let scope = parse_scope(&control, topic.as_deref(), subscription)?;
     let resolution = range as usize;

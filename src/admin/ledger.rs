@@ -145,7 +145,7 @@ impl LedgerRequest {
                 "api-version" => {}
                 other => {
                     let problem = format!(
-                        "has '{other}'; expected from, to, outcome, order, top and continue"
+                        "has '{other}'; expected from, to, outcome, order, top or continue"
                     );
                     return refuse_value("the query", problem);
                 }

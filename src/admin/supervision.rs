@@ -123,7 +123,7 @@ pub(super) async fn get_supervision(
     request: HttpRequest,
     control: web::Data<Control>,
 ) -> AdminResult {
-    let query: SupervisionQuery = query::read(request.query_string(), "top and topic")?;
+    let query: SupervisionQuery = query::read(request.query_string(), "top or topic")?;
     let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "actors")?;
     let topics = match &query.topic {
         None => control.registry.list_topics(),

@@ -279,7 +279,7 @@ impl TailQuery {
                 }
                 other => {
                     let allowed =
-                        "events, outcomes, data, topic, subscription, type, outcome and status";
+                        "events, outcomes, data, topic, subscription, type, outcome or status";
                     return refuse_value("the query", format!("has '{other}'; expected {allowed}"));
                 }
             }

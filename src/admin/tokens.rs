@@ -157,8 +157,8 @@ fn parse_roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
         }
     }
     if roles.is_empty() {
-        let problem = "is empty; expected publish, consume, portal, read, operate and admin, at \
-            least one of them";
+        let problem = "is empty; expected at least one of publish, consume, portal, read, operate \
+            or admin";
         return refuse_value("roles", problem);
     }
     Ok(roles)

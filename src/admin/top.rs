@@ -399,7 +399,7 @@ impl TopQuery {
         let query: Self = query::read(
             query,
             "top, skip, search, topic, window: 1m, 1h or 24h, health: healthy, unhealthy, failing, \
-             suspended, probing, held, waiting, slow or idle, and by: activity, health, backlog, \
+             suspended, probing, held, waiting, slow or idle, or by: activity, health, backlog, \
              pending, failures, inFlight, deadLetters, responseP50, responseP95, responseP99 or name",
         )?;
         Ok(Self {

@@ -48,11 +48,7 @@ pub enum SinkError {
     Store(#[from] object_store::Error),
     /// The file is too long to be read.
     #[error("it has {bytes} bytes; at most {bytes_max} are read")]
-    TooLong {
-        bytes: u64,
-        /// The maximum.
-        bytes_max: u64,
-    },
+    TooLong { bytes: u64, bytes_max: u64 },
     /// The file cannot be read, or is not a regular file.
     #[error("{0}")]
     Unreadable(#[source] io::Error),

@@ -97,7 +97,7 @@ pub enum DeclarationError {
 }
 
 /// The keys of a file of gridhook's own.
-const FILE_KEYS: &str = "topics, domains, namespaces, subscription and resourceGroup";
+const FILE_KEYS: &str = "topics, domains, namespaces, subscription or resourceGroup";
 
 impl DeclarationError {
     /// The same error with what it concerns before it.

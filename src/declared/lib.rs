@@ -141,8 +141,8 @@ impl DeclaredResource {
     }
 }
 
-const TYPES: &str = "expected topics, domains, namespaces, the topics of these two, and \
-    eventSubscriptions below topics and domains";
+const TYPES: &str = "expected topics, domains, namespaces, the topics of these two, or \
+    eventSubscriptions below topics or domains";
 
 /// The characters to escape in a segment; the operator chose the names.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC

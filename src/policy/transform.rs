@@ -166,7 +166,7 @@ impl Program {
     ) -> Result<Self, InvalidTransform> {
         if *source == Transform::default() {
             let problem =
-                "is empty; expected expressions in body, pathSuffix and headers, and a method";
+                "is empty; expected an expression in body, pathSuffix or headers, or a method";
             return Err(InvalidTransform::new("transform", problem));
         }
         if let Some(method) = source

@@ -36,7 +36,7 @@ pub enum TokenRole {
 /// Why a role or a scope is refused: what is given, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGrant {
-    #[error("is \"{0}\"; expected publish, consume, portal, read, operate and admin")]
+    #[error("is \"{0}\"; expected publish, consume, portal, read, operate or admin")]
     Role(String),
     #[error(
         "is \"{}\"; expected a path that begins with topics, domains or namespaces, such as \

@@ -200,7 +200,7 @@ fn a_filter_that_is_none_is_refused_with_what_its_operator_takes() {
         properties.filter.advancedFilters[0].operatorType is 5; expected one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn
         properties.filter.advancedFilters[0].operatorType is "StringLike\n"; expected one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn
         properties.filter.advancedFilters[0].key is missing; expected the name of a property, such as data.total
-        properties.filter.advancedFilters[0].key is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
+        properties.filter.advancedFilters[0].key is "source"; expected id, topic, subject, eventType, dataVersion, data or data.<path> for events in EventGridSchema
         properties.filter.advancedFilters[0].key is "data..k", in which a name is empty; expected names joined by single dots, such as data.order.total
         properties.filter.advancedFilters[0].values is missing or empty; StringIn takes strings, at least one
         properties.filter.advancedFilters[0].values is missing or empty; StringIn takes strings, at least one
@@ -218,7 +218,7 @@ fn a_filter_that_is_none_is_refused_with_what_its_operator_takes() {
         properties.filter.advancedFilters[0].value is missing; BoolEquals takes true or false
         properties.filter.advancedFilters[0].value is no member of IsNotNull; leave it out
         properties.filter.advancedFilters[0].colour is no member of IsNotNull; leave it out
-        properties.filter.advancedFilters[0].key is "source.x"; allowed for events in CloudEventSchemaV1_0 are an attribute (id, source, type, subject, ...), an extension, data and data.<path>"#]].assert_eq(&lines.join("\n"));
+        properties.filter.advancedFilters[0].key is "source.x"; expected an attribute (id, source, type, subject, ...), an extension, data or data.<path> for events in CloudEventSchemaV1_0"#]].assert_eq(&lines.join("\n"));
     let nulls =
         json!({"operatorType": "IsNotNull", "key": "data.k", "value": null, "values": null});
     take(Schema::EventGrid, &one(nulls)).expect("a null says that a member is left out");

@@ -224,7 +224,7 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
         …[0].name is "a b"; expected 1 to 128 letters, digits and any of !#$%&'*+-.^_`|~
         …[0].name is "ce-id", which is not allowed: names that begin with ce- are attributes of a CloudEvent
         …[0].properties.sourceField is missing, or not a string; expected the name of a property, such as data.total
-        …[0].properties.sourceField is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
+        …[0].properties.sourceField is "source"; expected id, topic, subject, eventType, dataVersion, data or data.<path> for events in EventGridSchema
         …[0].properties.value is no member of Dynamic; leave it out"#]].assert_eq(&text);
     take(grid, &json!([fixed("ce-id", "v", false)]))
         .expect("only CloudEvents have headers of that name");

@@ -178,7 +178,7 @@ async fn errors_have_arms_form() {
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, PUT, PATCH, DELETE, HEAD.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method GET is not allowed here; allowed: POST.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/x' under resource group 'rg' was not found.","target":null,"details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"name\"; expected contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"name\"; expected contains(name, 'text'), name eq 'text' or name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}
         413 {"error":{"code":"RequestEntityTooLarge","message":"The maximum size (262144) has been exceeded.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
     assert_eq!(

@@ -90,7 +90,7 @@ async fn a_page_that_cannot_be_is_refused() {
         400 {"error":{"code":"InvalidRequest","message":"$top is \"0\"; expected 1 to 100 resources.","target":"$top","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"$top is \"101\"; expected 1 to 100 resources.","target":"$top","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"$top is \"x\"; expected 1 to 100 resources.","target":"$top","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"location\"; expected contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}"#]].assert_eq(&lines.join("\n"));
+        400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"location\"; expected contains(name, 'text'), name eq 'text' or name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}"#]].assert_eq(&lines.join("\n"));
 }
 
 #[actix_web::test]

@@ -61,7 +61,7 @@ fn an_invalid_filter_is_refused_with_what_is_allowed() {
         .map(|filter| NameFilter::read(filter).expect_err(filter).to_string())
         .collect();
     let short = refusals.join("\n").replace(
-        "; expected contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, \
+        "; expected contains(name, 'text'), name eq 'text' or name ne 'text', joined by and, \
          or, not and parentheses",
         "; expected …",
     );

@@ -77,7 +77,7 @@ async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_
             refused.json()["error"]["message"],
             format!(
                 "type is \"Microsoft.EventGrid/{resource_type}\", which is not supported: {reason}; \
-                 expected topics, domains, namespaces and their event subscriptions."
+                 expected a topic, a domain, a namespace or an event subscription."
             ),
         );
         assert_eq!(refused.status, 400);

@@ -521,10 +521,10 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.retryPolicy.eventTimeToLiveInMinutes cannot be read: invalid type: floating point `1.5`, expected a whole number
         properties.retryPolicy.schedule[1] is "2s", and the edition of the topic waits 10s after any failure; expected a wait from 10s to 7d
         properties.labels cannot be read: invalid type: string "l", expected an array
-        properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0
-        properties.eventDeliverySchema is "CloudEvents"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0
-        properties.eventDeliverySchema is "EventGridSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
-        properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
+        properties.eventDeliverySchema is "CustomInputSchema"; expected EventGridSchema or CloudEventSchemaV1_0 for a topic whose inputSchema is EventGridSchema
+        properties.eventDeliverySchema is "CloudEvents"; expected EventGridSchema or CloudEventSchemaV1_0 for a topic whose inputSchema is EventGridSchema
+        properties.eventDeliverySchema is "EventGridSchema"; expected CloudEventSchemaV1_0 for a topic whose inputSchema is CloudEventSchemaV1_0
+        properties.eventDeliverySchema is "CustomInputSchema"; expected CloudEventSchemaV1_0 for a topic whose inputSchema is CloudEventSchemaV1_0
         properties.deadLetterDestination.endpointType is "Folder"; expected StorageBlob, others are not supported yet
         properties.deadLetterDestination.properties.resourceId is empty, or has no storage account before the container; expected a resource id or an address of a store
         properties.deadLetterDestination.properties.blobContainerName is "../../etc"; expected 3 to 63 lower-case letters, digits and single hyphens between them
@@ -533,10 +533,10 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.deadLetterDestination.properties.blobContainerName is "a--b"; expected 3 to 63 lower-case letters, digits and single hyphens between them
         properties.deadLetterInProbation is true without a deadLetterDestination; expected false, or true beside a deadLetterDestination
         properties.onGone is "delete"; expected retry or disable
-        properties.ordering.key is "id"; expected subject, topic and data.<path>
-        properties.ordering.key is "source"; expected subject, topic and data.<path>
-        properties.ordering.key is "type"; expected subject, source, an extension attribute and data.<path>
-        properties.ordering.key is "data..a"; expected subject and data.<path>, or another path in the event
+        properties.ordering.key is "id"; expected subject, topic or data.<path>
+        properties.ordering.key is "source"; expected subject, topic or data.<path>
+        properties.ordering.key is "type"; expected subject, source, an extension attribute or data.<path>
+        properties.ordering.key is "data..a"; expected subject, data.<path> or another path in the event
         properties.ordering.onFailure is "wait"; expected skip or block
         properties.ordering cannot be read: missing field `key`"#]].assert_eq(&text);
 }

@@ -138,7 +138,7 @@ async fn a_filter_that_cannot_be_tested_is_refused() {
         400 "last is 1001; expected 1 to 1000."
         400 "last is \"all\"; expected 1 to 1000."
         400 "last and events are both given; leave one of them out."
-        400 "filter.advancedFilters[0].key is \"nowhere\"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>."
+        400 "filter.advancedFilters[0].key is \"nowhere\"; expected id, topic, subject, eventType, dataVersion, data or data.<path> for events in EventGridSchema."
         400 "filter.subjectContains cannot be read: unknown field `subjectContains`, expected one of `subjectBeginsWith`, `subjectEndsWith`, `includedEventTypes`, `isSubjectCaseSensitive`, `advancedFilters`, `enableAdvancedFilteringOnArrays`.""#]].assert_eq(&lines.join("\n"));
     let empty = ask(&control, json!({"last": 10})).await;
     assert_eq!(

@@ -275,7 +275,7 @@ fn the_request_of_an_attempt_is_made_again_with_its_body_and_without_secrets() {
         ("from=2", 404, "none matches the filter"),
         ("from=3&to=1", 400, "is before `from`"),
         ("to=1", 400, "from"),
-        ("from=1&attempt=x", 400, "from, to and attempt"),
+        ("from=1&attempt=x", 400, "from, to or attempt"),
     ] {
         let answer = server.admin("GET", &format!("{path}?{query}"), &Value::Null);
         assert!(

@@ -116,7 +116,7 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
         (json!(vec!["1s"; 51]), "has 51 waits"),
         (
             json!("1999"),
-            "the edition '1999' does not exist; allowed: 2020, 2021, 2023, current",
+            "the edition '1999' does not exist; expected one of 2020, 2021, 2023, current",
         ),
         (
             json!(5),

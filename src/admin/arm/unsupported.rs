@@ -26,7 +26,7 @@ pub(super) fn delete() -> HttpResponse {
 }
 
 pub(super) fn refuse<T>(path: &ArmPath) -> AdminResult<T> {
-    let allowed = "expected topics, domains, namespaces and their event subscriptions";
+    let allowed = "expected a topic, a domain, a namespace or an event subscription";
     let resource = path.route.resource;
     let reason = if resource == "systemTopics" {
         "services of Azure publish no events here"

@@ -62,7 +62,10 @@ pub(super) enum Fault {
     /// The wall clock is stepped.
     Clock,
     /// An event ends each actor that processes it.
-    Poison { topic: String, subscription: String },
+    Poison {
+        topic: String,
+        subscription: String,
+    },
 }
 
 impl Fault {

@@ -58,7 +58,7 @@ fn is_dead_lettered(entry: &LedgerEntry, wanted: Option<&str>) -> bool {
 pub(crate) async fn list_newest(request: HttpRequest, control: web::Data<Control>) -> AdminResult {
     let query: NewestQuery = query::read(
         request.query_string(),
-        "top, continue, reason, topic and search",
+        "top, continue, reason, topic or search",
     )?;
     let top = query::parse_number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "lines")?;
     let now = control.clock.now();

@@ -10,7 +10,7 @@ const DEPTH_MAX: usize = 32;
 /// Maximum number of comparisons, each of which every resource of the list is compared with.
 const TERMS_MAX: usize = 100;
 
-const ALLOWED: &str = "expected contains(name, 'text'), name eq 'text' and name ne 'text', \
+const ALLOWED: &str = "expected contains(name, 'text'), name eq 'text' or name ne 'text', \
     joined by and, or, not and parentheses";
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ pub enum FilterKeyError {
     )]
     JsonPath(String),
     /// Events in this schema have no such property.
-    #[error("is \"{key}\"; allowed for events in {schema} are {allowed}")]
+    #[error("is \"{key}\"; expected {allowed} for events in {schema}")]
     Unknown {
         /// The given key.
         key: String,
@@ -91,12 +91,12 @@ impl FilterKey {
             Schema::EventGrid => (
                 self.name().is_some_and(|name| EVENT_GRID.contains(&name)),
                 "EventGridSchema",
-                "id, topic, subject, eventType, dataVersion, data and data.<path>",
+                "id, topic, subject, eventType, dataVersion, data or data.<path>",
             ),
             Schema::CloudEvents => (
                 self.name().is_some_and(is_attribute),
                 "CloudEventSchemaV1_0",
-                "an attribute (id, source, type, subject, ...), an extension, data and data.<path>",
+                "an attribute (id, source, type, subject, ...), an extension, data or data.<path>",
             ),
             Schema::Custom => return Ok(()),
         };

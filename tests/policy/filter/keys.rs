@@ -204,13 +204,13 @@ fn keys_that_a_schema_does_not_have_are_reported() {
         .map(|shown| shown.expect_err("it is refused"))
         .collect();
     expect![[r#"
-        is "eventTime"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
-        is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
-        is "subject.x"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
+        is "eventTime"; expected id, topic, subject, eventType, dataVersion, data or data.<path> for events in EventGridSchema
+        is "source"; expected id, topic, subject, eventType, dataVersion, data or data.<path> for events in EventGridSchema
+        is "subject.x"; expected id, topic, subject, eventType, dataVersion, data or data.<path> for events in EventGridSchema
         is "", in which a name is empty; expected names joined by single dots, such as data.order.total
         is "data..x", in which a name is empty; expected names joined by single dots, such as data.order.total
-        is "source.x"; allowed for events in CloudEventSchemaV1_0 are an attribute (id, source, type, subject, ...), an extension, data and data.<path>
-        is "with-hyphen"; allowed for events in CloudEventSchemaV1_0 are an attribute (id, source, type, subject, ...), an extension, data and data.<path>
+        is "source.x"; expected an attribute (id, source, type, subject, ...), an extension, data or data.<path> for events in CloudEventSchemaV1_0
+        is "with-hyphen"; expected an attribute (id, source, type, subject, ...), an extension, data or data.<path> for events in CloudEventSchemaV1_0
         is "a.", in which a name is empty; expected names joined by single dots, such as data.order.total"#]].assert_eq(&lines.join("\n"));
 }
 

@@ -43,11 +43,7 @@ pub enum DeploymentError {
         "Unable to edit, replace or delete deployment '{name}': previous deployment from \
          '{started}' is still active. Wait for its end, or cancel it."
     )]
-    Active {
-        name: String,
-        /// When it began.
-        started: Timestamp,
-    },
+    Active { name: String, started: Timestamp },
     /// It does not run.
     #[error("The deployment '{name}' cannot be cancelled: its state is '{state}'.")]
     Ended { name: String, state: &'static str },

@@ -153,11 +153,11 @@ pub(super) fn delivery_schema(
     }
     let allowed_schemas: Vec<_> = possible.iter().map(|schema| schema_name(*schema)).collect();
     let input = input_schema_name(input);
-    let allowed = allowed_schemas.join(", ");
+    let allowed = allowed_schemas.join(" or ");
     refuse_value(
         "eventDeliverySchema",
         format!(
-            "is \"{}\"; allowed for a topic whose inputSchema is {input}: {allowed}",
+            "is \"{}\"; expected {allowed} for a topic whose inputSchema is {input}",
             given.escape_debug()
         ),
     )
@@ -483,9 +483,9 @@ pub(super) fn read_ordering(
     let is_useless = NO_ORDER_KEYS.contains(&given.to_lowercase().as_str());
     if is_useless || key.check_schema(input).is_err() {
         let allowed = match input {
-            Schema::EventGrid => "subject, topic and data.<path>",
-            Schema::CloudEvents => "subject, source, an extension attribute and data.<path>",
-            Schema::Custom => "subject and data.<path>, or another path in the event",
+            Schema::EventGrid => "subject, topic or data.<path>",
+            Schema::CloudEvents => "subject, source, an extension attribute or data.<path>",
+            Schema::Custom => "subject, data.<path> or another path in the event",
         };
         let problem = format!("is \"{}\"; expected {allowed}", given.escape_debug());
         return refuse_value("ordering.key", problem);

@@ -432,7 +432,7 @@ impl Registry {
                 .collect::<Vec<_>>()
                 .join(", ");
             Error::Refused(format!(
-                "the edition '{}' does not exist; allowed: {names}",
+                "the edition '{}' does not exist; expected one of {names}",
                 name.escape_debug()
             ))
         })
