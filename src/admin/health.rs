@@ -304,6 +304,22 @@ pub fn readiness(
     }
 }
 
+fn shard_name(number: usize, is_control: bool) -> String {
+    if is_control {
+        "control".to_owned()
+    } else {
+        number.to_string()
+    }
+}
+
+fn describe_shard(number: usize, is_control: bool) -> String {
+    if is_control {
+        "the control plane".to_owned()
+    } else {
+        format!("shard {number}")
+    }
+}
+
 /// The readiness of a node of a cluster that has joined.
 ///
 /// It is ready while it can answer or forward a request about any shard. One that is cut off from
@@ -312,14 +328,9 @@ pub fn readiness(
 /// upgrade waits for it.
 pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     let control = control_of(shards.len());
-    let name = |number: usize| match control == Some(number) {
-        true => "control".to_owned(),
-        false => number.to_string(),
-    };
-    let describe = |number: usize| match control == Some(number) {
-        true => "the control plane".to_owned(),
-        false => format!("shard {number}"),
-    };
+    let is_control = |number: usize| control == Some(number);
+    let name = |number| shard_name(number, is_control(number));
+    let describe = |number| describe_shard(number, is_control(number));
     let numbers = |of: &[NodeShard], is_one: fn(&NodeShard) -> bool| {
         let numbers = of.iter().enumerate().filter(|(_, shard)| is_one(shard));
         numbers.map(|(number, _)| name(number)).collect::<Vec<_>>()

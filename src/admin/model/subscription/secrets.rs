@@ -59,11 +59,18 @@ fn kind_of(secret: &str) -> &str {
 /// it, it is the only one of its kind.
 fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, String> {
     let has_fingerprint = hidden.contains("[hidden:");
-    let is_meant = |secret: &&String| match has_fingerprint {
-        true => hidden_signing(secret) == hidden,
-        false => kind_of(secret) == kind_of(hidden),
+    let mut meant: Vec<&String> = if has_fingerprint {
+        secrets
+            .iter()
+            .filter(|secret| hidden_signing(secret) == hidden)
+            .collect()
+    } else {
+        let kind = kind_of(hidden);
+        secrets
+            .iter()
+            .filter(|secret| kind_of(secret) == kind)
+            .collect()
     };
-    let mut meant: Vec<&String> = secrets.iter().filter(is_meant).collect();
     meant.dedup();
     match meant[..] {
         [secret] => Ok(secret),
