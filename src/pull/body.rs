@@ -14,6 +14,7 @@ use gridhook_publish::refusal::Refusal;
 /// The allowed `maxEvents`.
 pub const EVENTS: RangeInclusive<u32> = 1..=100;
 
+/// The default of `maxEvents`.
 const EVENTS_DEFAULT: u32 = 1;
 
 /// The allowed `maxWaitTime` in seconds.
@@ -128,10 +129,12 @@ impl<'a> ReceiveQuery<'a> {
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", expecting = "an object with lockTokens")]
 pub struct LockTokensBody {
+    /// The tokens, as received.
     pub lock_tokens: Vec<String>,
 }
 
 impl LockTokensBody {
+    /// Parses a body.
     pub fn read(body: &[u8]) -> Result<Self, InvalidParameter> {
         let read: Self = serde_json::from_slice(body)?;
         match read.lock_tokens.len() {
@@ -142,6 +145,7 @@ impl LockTokensBody {
     }
 }
 
+/// The received events.
 #[derive(ToSchema)]
 #[schema(as = ReceiveResult)]
 pub struct ReceivedBody {
@@ -222,6 +226,7 @@ impl SettleResponse {
         self.add_failure(token, code, message);
     }
 
+    /// Adds an invalid token.
     pub fn add_bad(&mut self, token: String) {
         self.add_failure(
             token,

@@ -96,7 +96,9 @@ pub struct Identity {
 pub enum IdentityKind {
     #[default]
     None,
+    /// The system's.
     SystemAssigned,
+    /// The user's.
     UserAssigned,
     #[serde(rename = "SystemAssigned, UserAssigned")]
     Both,

@@ -51,6 +51,7 @@ pub enum SchemaValidation {
     Off,
     /// It is stored, counted and logged.
     Warn,
+    /// The request is refused.
     Refuse,
 }
 
@@ -97,6 +98,7 @@ pub struct IpRule {
 /// `action` of a rule. Azure has no other: an address that no rule allows is rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum IpAction {
+    /// They may publish.
     #[default]
     Allow,
 }

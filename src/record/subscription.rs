@@ -41,6 +41,7 @@ pub struct SubscriptionRecord {
     /// Settings of pull delivery. [`None`] with push delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueSettings>,
+    /// Which events are delivered.
     pub filter: Filter,
     /// The schema of delivered events.
     pub delivery_schema: Schema,
@@ -100,6 +101,7 @@ pub struct SystemData {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeStamp {
+    /// The identity.
     pub by: String,
     pub kind: IdentityType,
     /// The time of the server's clock.
@@ -218,7 +220,9 @@ pub struct ResourceIdentity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = EventSubscriptionIdentityType)]
 pub enum ResourceIdentityKind {
+    /// The system's.
     SystemAssigned,
+    /// The user's.
     UserAssigned,
 }
 
@@ -244,7 +248,9 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
+    /// The shortest lock.
     pub const LOCK_SECONDS_MIN: u32 = 60;
+    /// The longest lock.
     pub const LOCK_SECONDS_MAX: u32 = 300;
     pub const LOCK_SECONDS_DEFAULT: u32 = 60;
 }
@@ -377,6 +383,7 @@ pub enum RetryScheduleSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnGone {
+    /// The event is retried.
     #[default]
     Retry,
     /// The subscription is held, and the event is retried once an operator resumes it.

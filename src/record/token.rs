@@ -19,6 +19,7 @@ use gridhook_event::{Timestamp, WallTime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TokenRole {
+    /// Publish events.
     Publish,
     /// Receive and settle events of pull delivery.
     Consume,
@@ -311,6 +312,7 @@ pub struct TokenRecord {
     pub roles: Vec<TokenRole>,
     /// The parts of the server that it is limited to; empty for the whole server.
     pub scopes: Vec<Scope>,
+    /// Time of its creation.
     pub created: Timestamp,
     /// Name of the operator who created it.
     pub created_by: String,

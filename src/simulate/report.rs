@@ -16,6 +16,7 @@ use gridhook_policy::record::Counters;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Simulation)]
 pub struct SimulationReport {
+    /// Number of subscriptions.
     pub subscriptions: u32,
     /// Events published; each subscription receives all of them.
     pub events: u64,
@@ -32,7 +33,9 @@ pub struct SimulationReport {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SimulatedModel)]
 pub struct ReportRow {
+    /// The endpoint model.
     pub model: String,
+    /// Number of its subscriptions.
     pub subscriptions: u64,
     /// Events for them: an event for two subscriptions counts twice.
     pub events: u64,
@@ -54,9 +57,11 @@ pub struct ReportRow {
     pub attempts: u64,
     /// Attempts without an outcome at the end.
     pub attempts_open: u64,
+    /// Number of failed attempts.
     pub attempts_failed: u64,
     /// Attempts made while the endpoint was down.
     pub attempts_while_down: u64,
+    /// Attempts per delivered event.
     pub attempts_per_delivered: Option<f64>,
     /// The longest time from publication to delivery.
     pub longest_wait_seconds: f64,
@@ -71,6 +76,7 @@ pub struct ReportRow {
     pub peak: Distribution,
 }
 
+/// The distribution of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = SimulatedDistribution)]
 pub struct Distribution {
@@ -81,6 +87,7 @@ pub struct Distribution {
     pub p50: Option<f64>,
     /// 99th percentile of the values
     pub p99: Option<f64>,
+    /// The largest value.
     pub max: Option<f64>,
 }
 

@@ -311,6 +311,7 @@ const RESOURCE_ID_BYTES_MAX: usize = 1024;
 /// A destination and what a subscription says of its events.
 #[derive(Clone, Debug)]
 pub struct ResourceTarget {
+    /// The destination.
     pub resource: Resource,
     pub subscription_name: String,
     /// The schema of stored events.
