@@ -107,7 +107,7 @@ fn an_unknown_or_wrong_value_is_reported_with_the_allowed_ones() {
     check_toml(
         "[queues.a]",
         expect![
-            "unknown key queues; expected one of topics, domains, namespaces, subscription and \
+            "unknown key queues; expected one of topics, domains, namespaces, subscription or \
              resourceGroup"
         ],
     );
@@ -237,8 +237,8 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
         expect![
             "a: a resource of the type Microsoft.Storage/storageAccounts is not supported: it \
              belongs to another service; a service that exists is named in delivery.resources; \
-             expected topics, domains, namespaces, the topics of these two, and \
-             eventSubscriptions below topics and domains, of Microsoft.EventGrid. With \
+             expected topics, domains, namespaces, the topics of these two, or \
+             eventSubscriptions below topics or domains, of Microsoft.EventGrid. With \
              --ignore-foreign such resources are left out"
         ],
     );
@@ -247,8 +247,8 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
         expect![
             "a: a resource of the type Microsoft.EventGrid/systemTopics is not supported: a system \
              topic has the events of a service of Azure, which publishes none here; expected \
-             topics, domains, namespaces, the topics of these two, and eventSubscriptions below \
-             topics and domains, of Microsoft.EventGrid. With --ignore-foreign such resources are \
+             topics, domains, namespaces, the topics of these two, or eventSubscriptions below \
+             topics or domains, of Microsoft.EventGrid. With --ignore-foreign such resources are \
              left out"
         ],
     );
@@ -565,8 +565,8 @@ fn foreign_resources_are_refused_or_left_out_with_a_reason() {
     expect![
         "storagep6taaydrzzvxo: a resource of the type Microsoft.Storage/storageAccounts is not \
         supported: it belongs to another service; a service that exists is named in \
-        delivery.resources; expected topics, domains, namespaces, the topics of these two, and \
-        eventSubscriptions below topics and domains, of Microsoft.EventGrid. All such types: \
+        delivery.resources; expected topics, domains, namespaces, the topics of these two, or \
+        eventSubscriptions below topics or domains, of Microsoft.EventGrid. All such types: \
         Microsoft.EventGrid/eventSubscriptions, Microsoft.EventGrid/systemTopics, \
         Microsoft.EventGrid/systemTopics/eventSubscriptions, Microsoft.Storage/storageAccounts. \
         With --ignore-foreign such \
