@@ -402,6 +402,26 @@ pub fn scan_past(
     }
 }
 
+fn pad_key(key: &[u8], width: usize) -> Vec<u8> {
+    let mut padded = key.to_vec();
+    padded.resize(width, 0);
+    padded
+}
+
+/// Whether a scan from `key` reads its first record.
+fn starts_readable(
+    store: &dyn Store,
+    family: Family,
+    key: &[u8],
+    upper: &[u8],
+) -> Result<bool, StoreError> {
+    match store.scan(family, key, upper, &mut |_, _| ControlFlow::Break(())) {
+        Ok(()) => Ok(true),
+        Err(StoreError::Damaged(_)) => Ok(false),
+        Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
+    }
+}
+
 /// Longer than every key except those of `meta`. For longer keys the result is only less exact.
 const KEY_MAX: usize = 48;
 
@@ -413,24 +433,15 @@ pub fn next_readable(
     from: &[u8],
     upper: &[u8],
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    let is_readable =
-        |key: &[u8]| match store.scan(family, key, upper, &mut |_, _| ControlFlow::Break(())) {
-            Ok(()) => Ok(true),
-            Err(StoreError::Damaged(_)) => Ok(false),
-            Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
-        };
+    let is_readable = |key: &[u8]| starts_readable(store, family, key, upper);
     let width = from.len().max(upper.len()).max(KEY_MAX);
-    let pad = |key: &[u8]| {
-        let mut key_copy = key.to_vec();
-        key_copy.resize(width, 0);
-        key_copy
-    };
-    let mut low = pad(from);
-    let mut high = pad(upper);
+    let mut low = pad_key(from, width);
+    let mut high = pad_key(upper, width);
     // Steps grow exponentially, because a block may contain one key or thousands. Then a binary
     // search finds the end of the block.
     for bit in 0..width * 8 {
-        let Some(next) = plus_bit(&pad(from), bit).filter(|next| *next < high) else {
+        let start = pad_key(from, width);
+        let Some(next) = plus_bit(&start, bit).filter(|next| *next < high) else {
             break;
         };
         if is_readable(&next)? {
@@ -450,7 +461,7 @@ pub fn next_readable(
             low = middle
         }
     }
-    Ok((high < pad(upper)).then_some(high))
+    Ok((high < pad_key(upper, width)).then_some(high))
 }
 
 /// `number + 2^bit`, both big-endian; [`None`] on overflow.

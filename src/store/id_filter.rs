@@ -240,12 +240,12 @@ fn each_id(
     while at < end {
         let slice = read_log(store, id, at, end, SLICE_BYTES)?;
         for chunk in &slice.chunks {
-            let mut look = |seq: Seq, text: &str| {
+            let ids = chunk.each_id(&mut |seq, text: &str| {
                 if (at..end).contains(&seq) {
                     visit(seq, text);
                 }
-            };
-            chunk.each_id(&mut look).map_err(StoreError::damaged)?;
+            });
+            ids.map_err(StoreError::damaged)?;
         }
         at = slice.upto.max(at.plus(1));
     }
@@ -301,12 +301,12 @@ pub fn find_id(
         let slice = read_log(store, id, at, behind, SLICE_BYTES)?;
         for chunk in &slice.chunks {
             bytes += chunk.bytes_len();
-            let mut look = |seq: Seq, text: &str| {
+            let ids = chunk.each_id(&mut |seq, text: &str| {
                 if (at..behind).contains(&seq) && text == wanted {
                     matches.seqs.push(seq);
                 }
-            };
-            chunk.each_id(&mut look).map_err(StoreError::damaged)?;
+            });
+            ids.map_err(StoreError::damaged)?;
         }
         matches.upto = slice.upto.max(at.plus(1));
     }

@@ -124,6 +124,14 @@ fn is_in_block_of(first: &LineKey, line: &LineKey) -> bool {
     line.first.0 / LEDGER_BLOCK == first.first.0 / LEDGER_BLOCK
 }
 
+fn is_line_in_one_block(line: &LedgerLine) -> bool {
+    match &line.entry.runs[..] {
+        [] => true,
+        [first, .., last] => is_in_one_block(first.first, last.end_seq()),
+        [only] => is_in_one_block(only.first, only.end_seq()),
+    }
+}
+
 /// Whether the events of a line are in one block, as nearly always.
 fn is_in_one_block(first: Seq, end: Seq) -> bool {
     first.0 / LEDGER_BLOCK == (end.0 - 1) / LEDGER_BLOCK
@@ -184,17 +192,9 @@ pub fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
         .map(|line| key_of(key.subscription_key, line))
         .collect();
     let is_whole = if is_by_event {
-        let in_one_block = |line: &LedgerLine| match &line.entry.runs[..] {
-            [] => true,
-            [first, ..] => is_in_one_block(
-                first.first,
-                line.entry.runs.last().unwrap_or(first).end_seq(),
-            ),
-        };
-        let are_in_blocks = || lines.iter().all(in_one_block);
         all.is_sorted_by_key(by_event)
             && all.iter().all(|line| is_in_block_of(&key, line))
-            && are_in_blocks()
+            && lines.iter().all(is_line_in_one_block)
     } else {
         all.is_sorted_by_key(by_time) && all.iter().all(|line| is_near(&key, line))
     };

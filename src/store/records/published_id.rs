@@ -45,11 +45,8 @@ impl IdDigest {
             hash.update(part);
         }
         let hash = hash.finalize();
-        let half = |at: usize| {
-            hash[at..at + 8]
-                .iter()
-                .fold(0, |number, byte| number << 8 | u64::from(*byte))
-        };
+        let shift = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+        let half = |at: usize| hash[at..at + 8].iter().fold(0, shift);
         Self(half(0), half(8))
     }
 }

@@ -16,14 +16,7 @@ impl RocksStore {
     /// Reads all measurements. RocksDB takes locks for a moment; no disk is read, except to find
     /// the free space.
     pub(super) fn read_figures(&self) -> StoreFigures {
-        // An unknown property counts as 0: missing measurements are no reason to fail.
-        let whole = |name| {
-            self.db
-                .property_int_value(name)
-                .ok()
-                .flatten()
-                .unwrap_or_default()
-        };
+        let whole = |name| or_zero(self.db.property_int_value(name));
         let text = self
             .db
             .property_value(properties::OPTIONS_STATISTICS)
@@ -32,13 +25,7 @@ impl RocksStore {
             .unwrap_or_default();
         let ticker = |name| parse_ticker(&text, name);
         let log = self.column_family(Family::Log);
-        let of_log = |name| {
-            self.db
-                .property_int_value_cf(log, name)
-                .ok()
-                .flatten()
-                .unwrap_or_default()
-        };
+        let of_log = |name| or_zero(self.db.property_int_value_cf(log, name));
         StoreFigures {
             free_bytes: self.free_bytes().ok(),
             families: Family::ALL
@@ -65,20 +52,10 @@ impl RocksStore {
 
     fn figures_of(&self, family: Family) -> FamilyFigures {
         let handle = self.column_family(family);
-        let whole = |name| {
-            self.db
-                .property_int_value_cf(handle, name)
-                .ok()
-                .flatten()
-                .unwrap_or_default()
-        };
+        let whole = |name| or_zero(self.db.property_int_value_cf(handle, name));
         let tables = |level| {
             let name = properties::num_files_at_level(level);
-            self.db
-                .property_int_value_cf(handle, &*name)
-                .ok()
-                .flatten()
-                .unwrap_or_default()
+            or_zero(self.db.property_int_value_cf(handle, &*name))
         };
         FamilyFigures {
             table_bytes: whole(properties::LIVE_SST_FILES_SIZE),
@@ -92,13 +69,13 @@ impl RocksStore {
 
 /// Parses a counter of the statistics. A line is `rocksdb.wal.synced COUNT : 12`.
 fn parse_ticker(text: &str, name: &str) -> u64 {
-    let of = |line: &str| {
-        line.strip_prefix(name)?
-            .trim()
-            .strip_prefix("COUNT :")?
-            .trim()
-            .parse()
-            .ok()
-    };
-    text.lines().find_map(of).unwrap_or_default()
+    let count = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().strip_prefix("COUNT :"));
+    count.map_or(0, |count| count.trim().parse().unwrap_or(0))
+}
+
+/// A property, or 0 if it is unknown: missing measurements are no reason to fail.
+fn or_zero(property: Result<Option<u64>, rocksdb::Error>) -> u64 {
+    property.ok().flatten().unwrap_or(0)
 }

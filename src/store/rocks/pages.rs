@@ -374,12 +374,9 @@ impl RocksStore {
             .db
             .write_opt(self.encode_write(&planned), mode)
             .map_err(rocksdb_error);
-        let write = || {
-            self.folder
-                .check_writable()
-                .map_err(|error| StoreError::Failed(error.to_string()))
-        };
-        if let Err(error) = written.and_then(|()| write()) {
+        let check = || self.folder.check_writable();
+        let failed = |error: std::io::Error| StoreError::Failed(error.to_string());
+        if let Err(error) = written.and_then(|()| check().map_err(failed)) {
             self.pages.cancel_write(planned);
             return Err(self.record_failed_write(error));
         }

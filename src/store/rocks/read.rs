@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use rocksdb::{ColumnFamily, DB, DBPinnableSlice, ReadOptions};
+use rocksdb::{ColumnFamily, DB, ReadOptions};
 
 use super::rocksdb_error;
 use crate::{StoreError, Visit};
@@ -19,13 +19,12 @@ pub(super) fn get_all(
     family: &ColumnFamily,
     keys: &[Vec<u8>],
 ) -> Result<Vec<Option<Bytes>>, StoreError> {
-    let records = db.batched_multi_get_cf(family, keys, false).into_iter();
-    let copy = |record: Result<Option<DBPinnableSlice<'_>>, rocksdb::Error>| {
-        Ok(record
-            .map_err(rocksdb_error)?
-            .map(|value| Bytes::copy_from_slice(&value)))
-    };
-    records.map(copy).collect()
+    let mut values = Vec::with_capacity(keys.len());
+    for record in db.batched_multi_get_cf(family, keys, false) {
+        let record = record.map_err(rocksdb_error)?;
+        values.push(record.map(|value| Bytes::copy_from_slice(&value)));
+    }
+    Ok(values)
 }
 
 /// For reads that do not fill the block cache.
