@@ -168,12 +168,6 @@ impl RawCluster {
                 return None;
             }
         }
-        let is_name = |text: &str| {
-            (1..=32).contains(&text.len())
-                && text
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
-        };
         if !is_name(&self.name) {
             layers.refuse_value(&["cluster.name"], NAME);
         }
@@ -448,4 +442,9 @@ fn resolve_login(
             NatsLogin::Anonymous
         }
     }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_allowed = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_');
+    (1..=32).contains(&text.len()) && text.chars().all(is_allowed)
 }

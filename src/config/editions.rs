@@ -60,24 +60,20 @@ impl Editions {
             after_failures,
         };
         let mut errors = Vec::new();
-        let mut keep = |name: String,
-                        edition: Result<Arc<Edition>, Error>,
-                        all: &mut BTreeMap<_, _>| match edition {
-            Ok(edition) => drop(all.insert(name, edition)),
-            Err(error) => errors.push(error),
-        };
         for (name, text) in BUILT_IN {
-            let edition = editions.parse_edition(&format!("edition {name}"), text);
-            keep(name.to_owned(), edition, &mut editions.all);
+            match editions.parse_edition(&format!("edition {name}"), text) {
+                Ok(edition) => drop(editions.all.insert(name.to_owned(), edition)),
+                Err(error) => errors.push(error),
+            }
         }
         match folder.map(list_files) {
             Some(Ok(files)) => {
                 for path in files {
-                    let name = path
-                        .file_stem()
-                        .map(|name| name.to_string_lossy().into_owned())
-                        .unwrap_or_default();
-                    keep(name, editions.read(&path), &mut editions.all);
+                    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+                    match editions.read(&path) {
+                        Ok(edition) => drop(editions.all.insert(name.into_owned(), edition)),
+                        Err(error) => errors.push(error),
+                    }
                 }
             }
             Some(Err(error)) => errors.push(error),

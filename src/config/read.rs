@@ -323,20 +323,26 @@ pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Strin
         RawValue::List(list) => list,
         RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
-    let host = |text: &str| {
-        url::Host::parse(text)
-            .ok()
-            .filter(|_| !text.contains(['*', '%']))
+    let hosts: Option<Vec<String>> = list.iter().map(|text| parse_host_pattern(text)).collect();
+    hosts.ok_or_else(|| D::Error::custom(expectation))
+}
+
+/// A host, or all hosts below a domain.
+fn parse_host_pattern(text: &str) -> Option<String> {
+    let Some(parent) = text.strip_prefix("*.") else {
+        return parse_host(text).map(|host| host.to_string());
     };
-    let read = |text: &String| match text.strip_prefix("*.") {
-        Some(parent) => match host(parent)? {
-            url::Host::Domain(parent) => Some(format!("*.{parent}")),
-            url::Host::Ipv4(_) | url::Host::Ipv6(_) => None,
-        },
-        None => host(text).map(|host| host.to_string()),
-    };
-    let read: Option<Vec<String>> = list.iter().map(read).collect();
-    read.ok_or_else(|| D::Error::custom(expectation))
+    match parse_host(parent)? {
+        url::Host::Domain(parent) => Some(format!("*.{parent}")),
+        url::Host::Ipv4(_) | url::Host::Ipv6(_) => None,
+    }
+}
+
+fn parse_host(text: &str) -> Option<url::Host> {
+    if text.contains(['*', '%']) {
+        return None;
+    }
+    url::Host::parse(text).ok()
 }
 
 /// Parses a string with `read`.
@@ -437,17 +443,19 @@ pub(super) fn web<'de, D: Deserializer<'de>>(from: D) -> Result<Option<url::Url>
             if text.is_empty() {
                 return Some(None);
             }
-            let plain = |url: &url::Url| {
-                matches!(url.scheme(), "http" | "https")
-                    && url.has_host()
-                    && url.query().is_none()
-                    && url.fragment().is_none()
-                    && url.username().is_empty()
-                    && url.password().is_none()
-            };
-            url::Url::parse(text).ok().filter(plain).map(Some)
+            url::Url::parse(text).ok().filter(is_plain_url).map(Some)
         },
     )
+}
+
+/// Whether the URL has a host, and neither credentials nor a query or a fragment.
+fn is_plain_url(url: &url::Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+        && url.has_host()
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && url.username().is_empty()
+        && url.password().is_none()
 }
 
 /// Parses a filter of `tracing`.
@@ -513,12 +521,9 @@ pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TrustRoots
     if list.is_empty() || list.iter().any(String::is_empty) {
         return Err(D::Error::custom(expectation));
     }
-    let read = |text: String| {
-        if text == "system" {
-            TrustRoots::System
-        } else {
-            TrustRoots::File(text.into())
-        }
-    };
-    Ok(list.into_iter().map(read).collect())
+    let roots = list.into_iter().map(|text| match text.as_str() {
+        "system" => TrustRoots::System,
+        _ => TrustRoots::File(text.into()),
+    });
+    Ok(roots.collect())
 }

@@ -247,9 +247,11 @@ impl DeadLetters {
 }
 
 pub(super) fn file_indexes(found: &[FoundDeadLetter]) -> Vec<u32> {
-    let index = |found: &FoundDeadLetter| match found.key {
-        DeadLetterId::Written { index, .. } => Some(index),
-        DeadLetterId::Waiting(_) => None,
-    };
-    found.iter().filter_map(index).collect()
+    let mut indexes = Vec::new();
+    for dead_letter in found {
+        if let DeadLetterId::Written { index, .. } = dead_letter.key {
+            indexes.push(index);
+        }
+    }
+    indexes
 }

@@ -281,15 +281,13 @@ impl Redrives {
             .read_meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
             .await?;
         // Starting over would send events again whose files were already handled.
-        let read = |record: &Bytes| {
-            serde_json::from_slice(record).map_err(|error| {
-                let name = redrive_name(subscription_key, lane);
-                journal::Error::Damaged(format!(
-                    "the record {name} of a redrive cannot be read: {error}"
-                ))
-            })
-        };
-        let progress: Option<RedriveProgress> = record.as_ref().map(read).transpose()?;
+        let progress = record.map(|record| serde_json::from_slice(&record));
+        let progress: Option<RedriveProgress> = progress.transpose().map_err(|error| {
+            let name = redrive_name(subscription_key, lane);
+            journal::Error::Damaged(format!(
+                "the record {name} of a redrive cannot be read: {error}"
+            ))
+        })?;
         let queue = self
             .dead_letters(subscription_key)?
             .lock_subscription(subscription_key)
@@ -568,9 +566,9 @@ enum RedriveStep {
 /// once.
 fn count_distinct(found: &[FoundDeadLetter]) -> usize {
     let mut waiting = HashSet::new();
-    let is_new = |found: &&FoundDeadLetter| match found.key {
-        DeadLetterId::Waiting(key) => waiting.insert(key.seq),
-        DeadLetterId::Written { .. } => true,
-    };
-    found.iter().take_while(is_new).count()
+    let first_repeated = found.iter().position(|dead_letter| match dead_letter.key {
+        DeadLetterId::Waiting(key) => !waiting.insert(key.seq),
+        DeadLetterId::Written { .. } => false,
+    });
+    first_repeated.unwrap_or(found.len())
 }

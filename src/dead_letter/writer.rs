@@ -430,19 +430,20 @@ pub(super) fn notes_of<'a>(
     for key in keys {
         lanes.entry(key.lane).or_default().insert(key.seq);
     }
-    let entry = |seqs: BTreeSet<Seq>| LedgerEntry {
-        at: now,
-        runs: seqs.into_iter().collect::<SeqSet>().into_runs(),
-        what: what.clone(),
-    };
-    lanes
-        .into_iter()
-        .map(|(lane, seqs)| LedgerLine {
+    let mut lines = Vec::with_capacity(lanes.len());
+    for (lane, seqs) in lanes {
+        let entry = LedgerEntry {
+            at: now,
+            runs: seqs.into_iter().collect::<SeqSet>().into_runs(),
+            what: what.clone(),
+        };
+        lines.push(LedgerLine {
             lane,
             attempt: 0,
-            entry: entry(seqs),
-        })
-        .collect()
+            entry,
+        });
+    }
+    lines
 }
 
 async fn finish_subscription(

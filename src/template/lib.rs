@@ -147,13 +147,12 @@ pub struct Expansion {
 
 /// The entry with this key, which ARM compares without case.
 fn find_entry<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    let other = || {
-        object
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(key))
-            .map(|(_, value)| value)
-    };
-    object.get(key).or_else(other)
+    if let Some(value) = object.get(key) {
+        return Some(value);
+    }
+    let mut entries = object.iter();
+    let (_, value) = entries.find(|(known, _)| known.eq_ignore_ascii_case(key))?;
+    Some(value)
 }
 
 /// The kind of a value, for errors.

@@ -145,12 +145,12 @@ fn resolve_definition(declared: &Value, definitions: &Value) -> Result<Value, Ev
         let definition = name
             .strip_prefix("#/definitions/")
             .and_then(|name| definitions.get(name));
-        let problem = || {
-            EvaluationError::invalid(format!(
+        let Some(definition) = definition else {
+            return Err(EvaluationError::invalid(format!(
                 "the definition {name} does not exist; expected #/definitions/NAME"
-            ))
+            )));
         };
-        let mut whole = definition.ok_or_else(problem)?.clone();
+        let mut whole = definition.clone();
         for (key, value) in declaration.as_object().into_iter().flatten() {
             whole[key] = value.clone();
         }

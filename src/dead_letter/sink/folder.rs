@@ -67,14 +67,9 @@ impl FolderSink {
         self.store.put(path, PutPayload::from(file)).await?;
         let root = self.root.clone();
         let target = self.root.join(name);
-        let sync = move || {
-            let folders = target
-                .ancestors()
-                .skip(1)
-                .take_while(|folder| folder.starts_with(&root));
-            folders.into_iter().try_for_each(sync_folder)
-        };
-        run_blocking(sync).await.map_err(SinkError::Sync)
+        run_blocking(move || sync_folders_above(&target, &root))
+            .await
+            .map_err(SinkError::Sync)
     }
 
     pub(super) async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
@@ -97,13 +92,7 @@ impl FolderSink {
         let Some(folder) = self.root.join(name).parent().map(Path::to_owned) else {
             return Ok(());
         };
-        let sync = move || {
-            if folder.exists() {
-                sync_folder(&folder)
-            } else {
-                Ok(())
-            }
-        };
+        let sync = move || sync_if_there(&folder);
         run_blocking(sync).await.map_err(SinkError::Sync)
     }
 
@@ -162,6 +151,22 @@ fn remove_left_over(target: &Path) -> io::Result<()> {
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) {
         File::open(folder)?.sync_all()
+    } else {
+        Ok(())
+    }
+}
+
+/// Syncs the folders of `target` up to `root`.
+fn sync_folders_above(target: &Path, root: &Path) -> io::Result<()> {
+    let folders = target.ancestors().skip(1);
+    let mut folders = folders.take_while(|folder| folder.starts_with(root));
+    folders.try_for_each(sync_folder)
+}
+
+/// Syncs a folder, unless it was removed with its last file.
+fn sync_if_there(folder: &Path) -> io::Result<()> {
+    if folder.exists() {
+        sync_folder(folder)
     } else {
         Ok(())
     }

@@ -402,14 +402,12 @@ impl Repository {
                  that expired backups are removed again: {problem}"
             )));
         }
-        let age = |backup: &StoredBackup| BackupAge {
+        let ages = all.iter().map(|backup| BackupAge {
             made: backup.manifest.begin_time(),
             sound: backup.manifest.sound,
-        };
-        let keeps = self
-            .destination
-            .retention
-            .mark_kept(&all.iter().map(age).collect::<Vec<_>>(), now);
+        });
+        let ages: Vec<BackupAge> = ages.collect();
+        let keeps = self.destination.retention.mark_kept(&ages, now);
         let (kept, expired): (Vec<_>, Vec<_>) = all.iter().zip(keeps).partition(|(_, kept)| *kept);
         for (backup, _) in &expired {
             self.delete_file(&format!("{BACKUPS}/{}{SUFFIX}", backup.name))?;

@@ -31,16 +31,11 @@ impl Salvage<'_> {
 
     /// Deletes unreadable records and collects the floors.
     pub(super) fn delete_unreadable(&mut self) -> Result<(), CheckStop> {
-        let chunk = |seq, value: &[u8]| {
-            Chunk::decode(seq, Bytes::copy_from_slice(value))
-                .and_then(|chunk| chunk.decode_events())
-                .is_ok()
-        };
         self.keep_if(Family::Log, |key, value| {
-            keys::parse_log(key).is_some_and(|(_, first)| chunk(first, value))
+            keys::parse_log(key).is_some_and(|(_, first)| is_readable_chunk(first, value))
         })?;
         self.keep_if(Family::Carried, |key, value| {
-            keys::parse_carried(key).is_some_and(|(_, seq)| chunk(seq, value))
+            keys::parse_carried(key).is_some_and(|(_, seq)| is_readable_chunk(seq, value))
         })?;
         self.keep_if(Family::Cursor, |key, value| {
             keys::parse_cursor(key).is_some() && Cursor::decode(value).is_ok()
@@ -231,4 +226,9 @@ impl Salvage<'_> {
             record.is_none_or(|record| record.floor != FloorRecord::ABANDONED)
         })
     }
+}
+
+fn is_readable_chunk(first: Seq, value: &[u8]) -> bool {
+    let chunk = Chunk::decode(first, Bytes::copy_from_slice(value));
+    chunk.and_then(|chunk| chunk.decode_events()).is_ok()
 }

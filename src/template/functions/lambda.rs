@@ -33,12 +33,9 @@ impl<'a> Lambda<'a> {
         scope: &'a EvaluationScope<'a>,
         expression: &'a Expression,
     ) -> Result<Self, EvaluationError> {
-        let problem = || {
-            EvaluationError::invalid(
-                "an argument is no lambda; expected, for example, lambda('x', \
-                 lambdaVariables('x'))",
-            )
-        };
+        let expectation = "an argument is no lambda; expected, for example, lambda('x', \
+            lambdaVariables('x'))";
+        let problem = || EvaluationError::invalid(expectation);
         let Expression::Call {
             function,
             arguments,
@@ -47,19 +44,21 @@ impl<'a> Lambda<'a> {
             return Err(problem());
         };
         let (body, names) = arguments.split_last().ok_or_else(problem)?;
-        let name = |name: &'a Expression| match name {
-            Expression::Text(name) => Some(name.as_str()),
-            _ => None,
-        };
-        let variables: Option<Vec<&str>> = names.iter().map(name).collect();
-        match variables {
-            Some(variables) if function.eq_ignore_ascii_case("lambda") => Ok(Self {
-                scope,
-                variables,
-                body,
-            }),
-            _ => Err(problem()),
+        if !function.eq_ignore_ascii_case("lambda") {
+            return Err(problem());
         }
+        let mut variables = Vec::with_capacity(names.len());
+        for name in names {
+            let Expression::Text(name) = name else {
+                return Err(problem());
+            };
+            variables.push(name.as_str());
+        }
+        Ok(Self {
+            scope,
+            variables,
+            body,
+        })
     }
 
     /// The result for these values. A lambda may leave out the last variables.
@@ -87,24 +86,22 @@ impl<'a> Lambda<'a> {
 
     fn is_true_for(&self, values: &[&Value]) -> Result<bool, EvaluationError> {
         let result = self.call_with(values)?;
-        let problem = || {
-            EvaluationError::invalid(format!(
-                "a lambda returns {}; expected a boolean",
-                kind_of(&result)
-            ))
-        };
-        result.as_bool().ok_or_else(problem)
+        result.as_bool().ok_or_else(|| {
+            let kind = kind_of(&result);
+            EvaluationError::invalid(format!("a lambda returns {kind}; expected a boolean"))
+        })
     }
 
     fn group_key(&self, value: &Value) -> Result<String, EvaluationError> {
         let result = self.call_with(&[value])?;
-        let problem = || {
-            EvaluationError::invalid(format!(
-                "a lambda returns {}; expected a string",
-                kind_of(&result)
-            ))
-        };
-        result.as_str().map(str::to_owned).ok_or_else(problem)
+        match result {
+            Value::String(key) => Ok(key),
+            other => {
+                let kind = kind_of(&other);
+                let problem = format!("a lambda returns {kind}; expected a string");
+                Err(EvaluationError::invalid(problem))
+            }
+        }
     }
 }
 

@@ -134,20 +134,21 @@ pub(crate) fn call_function(
             describe_range(&function.arguments)
         )));
     }
-    let evaluate = || {
-        let values: Result<_, _> = arguments
-            .iter()
-            .map(|argument| scope.evaluate_expression(argument))
-            .collect();
-        Ok(Arguments {
-            scope,
-            function: function.name,
-            values: values?,
-        })
+    if let Body::Lazy(body) = function.body {
+        return body(scope, arguments);
+    }
+    let mut values = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        values.push(scope.evaluate_expression(argument)?);
+    }
+    let function_arguments = Arguments {
+        scope,
+        function: function.name,
+        values,
     };
     match function.body {
-        Body::Values(body) => body(&evaluate()?),
-        Body::Scoped(body) => body(scope, &evaluate()?),
+        Body::Values(body) => body(&function_arguments),
+        Body::Scoped(body) => body(scope, &function_arguments),
         Body::Lazy(body) => body(scope, arguments),
     }
 }

@@ -98,12 +98,9 @@ fn parse_json(a: &Arguments<'_>, text: &str) -> Evaluated {
 }
 
 fn data_uri_to_string(a: &Arguments<'_>) -> Evaluated {
-    let problem = || {
-        a.invalid_call(
-            "the argument is not a data URI; expected, for example, \
-             data:text/plain;base64,SGVsbG8=",
-        )
-    };
+    let expectation = "the argument is not a data URI; expected, for example, \
+        data:text/plain;base64,SGVsbG8=";
+    let problem = || a.invalid_call(expectation);
     let (head, data) = a
         .text_argument(0)?
         .strip_prefix("data:")
@@ -164,13 +161,11 @@ fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::Evaluatio
             "{{{item}}} is not an item of a pattern; expected, for example, {{0}}"
         )));
     };
-    let missing = || {
-        a.invalid_call(format!(
-            "the pattern has {{{index}}}, and there are {} values",
-            a.len() - 1
-        ))
+    let Some(value) = a.values.get(index + 1) else {
+        let count = a.len() - 1;
+        let problem = format!("the pattern has {{{index}}}, and there are {count} values");
+        return Err(a.invalid_call(problem));
     };
-    let value = a.values.get(index + 1).ok_or_else(missing)?;
     let digits: Option<usize> = form
         .get(1..)
         .filter(|rest| !rest.is_empty())
@@ -248,12 +243,8 @@ fn murmur_hash(data: &[u8]) -> u64 {
     const C2: u32 = 0xab0e_9789;
     let first = |word: u32| word.wrapping_mul(C1).rotate_left(15).wrapping_mul(C2);
     let second = |word: u32| word.wrapping_mul(C2).rotate_left(17).wrapping_mul(C1);
-    let word = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .rev()
-            .fold(0, |word, byte| word << 8 | u32::from(*byte))
-    };
+    let shift = |word: u32, byte: &u8| word << 8 | u32::from(*byte);
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, shift);
     let mut low: u32 = 0;
     let mut high: u32 = 0;
     let chunks = data.chunks_exact(8);

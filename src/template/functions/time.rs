@@ -29,12 +29,8 @@ fn time_argument(a: &Arguments<'_>, index: usize) -> Result<Timestamp, Evaluatio
             .parse::<jiff::civil::DateTime>()
             .ok()
     };
-    let in_utc = |civil: jiff::civil::DateTime| {
-        civil
-            .to_zoned(TimeZone::UTC)
-            .ok()
-            .map(|zoned| zoned.timestamp())
-    };
+    let zoned = |civil: jiff::civil::DateTime| civil.to_zoned(TimeZone::UTC).ok();
+    let in_utc = |civil| zoned(civil).map(|zoned| zoned.timestamp());
     let instant = text
         .parse()
         .ok()
