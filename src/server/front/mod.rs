@@ -51,7 +51,9 @@ use tokio_util::io::InspectReader;
 
 pub(super) use self::connection_limit::ConnectionLimit;
 use self::{
-    connection::{BusyConnections, ClientConnection, RequestStage, RequestTimeouts, TrackedBody},
+    connection::{
+        BusyConnections, BusyThread, ClientConnection, RequestStage, RequestTimeouts, TrackedBody,
+    },
     connection_limit::ConnectionLimiter,
     hop::{HandshakeSlots, HopAcceptor, ListenerSide},
     request_heads::{RequestHeads, defer_continue},
@@ -175,7 +177,9 @@ impl ListenerSettings {
         });
         server.listen(name, listener, move || {
             let counter = counter.clone();
-            let admission = fn_service(move |stream| counter.clone().admit_connection(stream));
+            let busy = counter.connections.busy.add_thread();
+            let admission =
+                fn_service(move |stream| counter.clone().admit_connection(stream, busy.clone()));
             let connections = match &acceptor {
                 None => factory(admission.map(ClientStream::Left)),
                 Some(acceptor) => factory(
@@ -235,8 +239,9 @@ impl ListenerSettings {
         let tls = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
         server.listen(name, listener, move || {
             let counter = counter.clone();
+            let busy = counter.connections.busy.add_thread();
             let acceptor = acceptor.clone();
-            fn_service(move |stream| counter.clone().admit_connection(stream))
+            fn_service(move |stream| counter.clone().admit_connection(stream, busy.clone()))
                 .and_then(hop_handshake(
                     acceptor,
                     tls.clone(),
@@ -337,17 +342,18 @@ struct ConnectionCounter {
 }
 
 impl ConnectionCounter {
-    async fn admit_connection(self, stream: TcpStream) -> Result<ClientConnection, ()> {
+    async fn admit_connection(
+        self,
+        stream: TcpStream,
+        busy: BusyThread,
+    ) -> Result<ClientConnection, ()> {
         let peer = stream.peer_addr().map_err(drop)?;
         let timeouts = RequestTimeouts {
             head: self.timeouts.idle + self.timeouts.head,
             answer: self.timeouts.answer,
         };
         match self.connection_limiter.admit_connection(peer.ip()) {
-            Some(permit) => {
-                let busy = self.connections.busy;
-                Ok(ClientConnection::new(stream, peer, timeouts, permit, busy))
-            }
+            Some(permit) => Ok(ClientConnection::new(stream, peer, timeouts, permit, busy)),
             None => {
                 let ServerConnections {
                     refusals,
