@@ -186,6 +186,11 @@ impl TrimSchedule {
         self.in_progress + self.completing > 0
     }
 
+    /// When the next lookup is due.
+    pub(super) fn first_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
     pub(super) fn complete_filter(&mut self, id: PartitionId, open: OpenBlock) {
         if self
             .looks
@@ -351,7 +356,7 @@ impl GroupWriter {
             }
         }
         if !batch.0.is_empty() {
-            self.store.write(&batch)?;
+            self.write_batch(&batch)?;
         }
         self.trims.filters.clear();
         Ok(())
@@ -462,7 +467,7 @@ impl GroupWriter {
         if moved_floors.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.store.write(&batch) {
+        if let Err(error) = self.write_batch(&batch) {
             for (id, _) in moved_floors {
                 self.trims.put_off(id, now.after(HOUSEKEEPING));
             }
