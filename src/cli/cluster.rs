@@ -17,8 +17,8 @@ use super::{
     value::whole_number,
 };
 use gridhook_api::cluster::{
-    ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView,
-    SettingDifferenceView, ShardFailureView,
+    ClusterNodeView, ClusterView, CopyView, NodeState, OwnershipView, SettingDifferenceView,
+    ShardFailureView,
 };
 
 /// The flags of `cluster`.
@@ -173,32 +173,16 @@ fn format_nodes(view: &ClusterView) -> String {
     };
     let newest: Vec<u64> = (0..shards).map(newest).collect();
     for node in &view.nodes {
-        let copies: Vec<u64> = (0_u64..)
-            .zip(&node.copy_states)
-            .filter(|(_, state)| is_copy(**state))
-            .map(|of| of.0)
-            .collect();
-        // What it has no copy of it does not apply.
-        let has_any = |shard: usize| node.copy_states.get(shard) != Some(&CopyStateView::None);
-        let behind = newest
-            .iter()
-            .enumerate()
-            .filter(|(shard, _)| has_any(*shard));
+        let behind = newest.iter().enumerate();
         let behind = behind.map(|(shard, newest)| newest - applied_sequence(node, shard));
-        let list = |numbers: &[u64]| {
-            numbers
-                .iter()
-                .map(u64::to_string)
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
+        let copies: Vec<String> = node.complete.iter().map(usize::to_string).collect();
         let mut owns: Vec<String> = node.owns.iter().map(usize::to_string).collect();
         owns.extend(node.owns_control_plane.then(|| "control".to_owned()));
         table.add_row([
             node.name.clone(),
             node.state.name().to_owned(),
             owns.join(" "),
-            list(&copies),
+            copies.join(" "),
             node.applied.iter().sum::<u64>().to_string(),
             node.flushed.iter().sum::<u64>().to_string(),
             behind.sum::<u64>().to_string(),
@@ -218,11 +202,6 @@ fn format_nodes(view: &ClusterView) -> String {
         view.node,
         format_advice(view)
     )
-}
-
-/// Whether it has everything of a shard.
-fn is_copy(state: CopyStateView) -> bool {
-    matches!(state, CopyStateView::Complete | CopyStateView::Surplus)
 }
 
 /// What an operator does about nodes that need it.

@@ -125,7 +125,7 @@ pub(super) fn spawn_writer(
     status: Arc<WriterStatus>,
 ) -> std::thread::JoinHandle<()> {
     let last_housekeeping = resources.clock.now();
-    let mut trims = TrimSchedule::start(Arc::clone(&resources.store));
+    let mut trims = TrimSchedule::new(Arc::clone(&resources.store));
     for id in partitions.keys() {
         trims.schedule_lookup(*id, last_housekeeping);
     }
