@@ -153,8 +153,7 @@ fn each_range_of_the_file_is_that_of_its_setting() {
             let file = format!("[{section}]\n{} = []\n", key.trim_start_matches('#'));
             let error = load(&file, &[], &[]).expect_err(&file);
             if let Some(read) = allowed_bounds(&error) {
-                // Fewer than two copies are refused by a check that says why.
-                if documented != read && key != "copies" {
+                if documented != read {
                     wrong.push(error);
                 }
                 compared += 1;
@@ -397,25 +396,6 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
             "the first of 3 ports in a row",
         ),
         ("SHARDS", "65", "cluster.shards", "from 1 to 64"),
-        (
-            "COPIES",
-            "0",
-            "cluster.copies",
-            "at least one node that takes over",
-        ),
-        (
-            "COPIES",
-            "1",
-            "cluster.copies",
-            "at least one node that takes over",
-        ),
-        ("COPIES", "65", "cluster.copies", "to 64"),
-        (
-            "REPLACE_AFTER",
-            "1s",
-            "cluster.replace_after",
-            "at least cluster.expiry",
-        ),
         (
             "STREAM_BYTES",
             "2047 MiB",

@@ -20,15 +20,15 @@ use super::{
     model,
 };
 use gridhook_api::cluster::{
-    ClusterNodeView, ClusterView, CopyStateView, CopyView, DrainBody, ForgetBody, MoveBody,
-    NodeState, OwnershipView, SettingDifferenceView, ShardFailureView, ShardOwnershipView,
+    ClusterNodeView, ClusterView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState,
+    OwnershipView, SettingDifferenceView, ShardFailureView, ShardOwnershipView,
 };
 use gridhook_clock::Clock;
 use gridhook_cluster::{
     balance::NodeId,
     control_of,
     membership::{ClusterSnapshot, Membership, RequestError},
-    records::{CopyProgress, CopyState, NodeRecord, SettingDifference, ShardPosition},
+    records::{CopyProgress, SettingDifference, ShardPosition},
 };
 use gridhook_metrics::{Counter, ListenerCounters};
 use gridhook_publish::auth::failed_auth::FailedAuthLimiter;
@@ -44,8 +44,6 @@ pub struct ClusterContext {
     pub forwarded: Arc<ForwardCounters>,
     /// How often it put a copy of an owner's store in the place of its own.
     pub copies: Counter,
-    /// The number of nodes that should have a copy of a shard, with as many nodes.
-    pub wanted_copies: usize,
     /// The size at which the stream of each shard takes no more; [`None`] for the limit of NATS.
     pub stream_bytes_max: Vec<Option<u64>>,
 }
@@ -149,8 +147,8 @@ impl ClusterContext {
                 applied: positions(|at| at.applied),
                 flushed: positions(|at| at.flushed),
                 copies: copies.collect(),
-                copy_states: (0..records.shards.len())
-                    .map(|shard| copy_state_view(node.value.copy_state(shard)))
+                complete: (0..records.shards.len())
+                    .filter(|shard| node.value.is_complete(*shard))
                     .collect(),
                 setting_differences: differences.collect(),
                 failures: failures.collect(),
@@ -184,12 +182,9 @@ impl ClusterContext {
             Some(node) => node.name.clone(),
             None => id.0.clone(),
         };
-        let has_copy = |node: &NodeRecord, shard| node.copy_state(shard) == CopyState::Complete;
-        let nodes = records.nodes.iter();
         let holders = |shard| {
-            nodes
-                .clone()
-                .filter(move |(_, node)| has_copy(&node.value, shard))
+            let nodes = records.nodes.iter();
+            nodes.filter(move |(_, node)| node.value.is_complete(shard))
         };
         let shards = records
             .shards
@@ -222,15 +217,6 @@ impl ClusterContext {
     }
 }
 
-fn copy_state_view(state: CopyState) -> CopyStateView {
-    match state {
-        CopyState::None => CopyStateView::None,
-        CopyState::Incomplete => CopyStateView::Incomplete,
-        CopyState::Complete => CopyStateView::Complete,
-        CopyState::Surplus => CopyStateView::Surplus,
-    }
-}
-
 /// The context of a node; an error for a server of its own.
 fn cluster_context(request: &HttpRequest) -> AdminResult<&ClusterContext> {
     let cluster_context = request.app_data::<web::Data<ClusterContext>>();
@@ -247,7 +233,6 @@ fn request_error(error: RequestError) -> AdminError {
         }
         RequestError::Leaving(_)
         | RequestError::CatchingUp(_)
-        | RequestError::NoCopy(..)
         | RequestError::Alive(_)
         | RequestError::Unreadable(_)
         | RequestError::Record(_)

@@ -52,9 +52,8 @@ pub struct ClusterNodeView {
     /// record any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopyView>,
-    /// What it has of each shard. Absent from a release that follows every shard.
-    #[serde(default)]
-    pub copy_states: Vec<CopyStateView>,
+    /// Shards of which it has everything.
+    pub complete: Vec<usize>,
     /// Shared settings with other values than on the node that answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setting_differences: Vec<SettingDifferenceView>,
@@ -100,21 +99,6 @@ pub struct CopyView {
     pub received: u64,
     /// Bytes of all files; 0 before the owner has answered.
     pub bytes: u64,
-}
-
-/// What a node has of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ClusterCopyState)]
-pub enum CopyStateView {
-    /// No copy: it forwards requests to the owner.
-    None,
-    /// A copy that has not everything yet, or that it fetches.
-    Incomplete,
-    /// A copy that has everything, and follows on.
-    Complete,
-    /// The same, about to be removed because other nodes have copies.
-    Surplus,
 }
 
 /// What a node does.

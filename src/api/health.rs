@@ -74,8 +74,6 @@ pub enum ShardState {
     CatchingUp,
     /// The node fetches a copy of the owner's store.
     Fetching,
-    /// The node has no copy (`cluster.copies`), and forwards requests to the owner.
-    Forwarding,
     /// The node cannot serve the shard before an operator has acted.
     Failed,
     /// The node owned the shard, and cannot reach NATS: it neither stores nor delivers its events.

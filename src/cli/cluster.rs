@@ -17,7 +17,7 @@ use super::{
     value::whole_number,
 };
 use gridhook_api::cluster::{
-    ClusterNodeView, ClusterView, CopyStateView, NodeState, OwnershipView, ShardFailureView,
+    ClusterNodeView, ClusterView, NodeState, OwnershipView, ShardFailureView,
 };
 
 #[derive(Clone, Debug, clap::Args)]
@@ -168,16 +168,9 @@ fn format_nodes(view: &ClusterView) -> String {
         *newest = applied.max().unwrap_or_default();
     }
     for node in &view.nodes {
-        let copy_states = node.copy_states.iter().enumerate();
-        let copies = copy_states.filter(|(_, state)| is_copy(**state));
-        let copies: Vec<String> = copies.map(|(shard, _)| shard.to_string()).collect();
-        // A node without a copy of a shard applies nothing of it, and is not behind.
-        let has_any = |shard: usize| node.copy_states.get(shard) != Some(&CopyStateView::None);
-        let behind = newest
-            .iter()
-            .enumerate()
-            .filter(|(shard, _)| has_any(*shard));
+        let behind = newest.iter().enumerate();
         let behind = behind.map(|(shard, newest)| newest - applied_sequence(node, shard));
+        let copies: Vec<String> = node.complete.iter().map(usize::to_string).collect();
         let mut owns: Vec<String> = node.owns.iter().map(usize::to_string).collect();
         owns.extend(node.owns_control_plane.then(|| "control".to_owned()));
         table.add_row([
@@ -204,11 +197,6 @@ fn format_nodes(view: &ClusterView) -> String {
         view.node,
         format_advice(view)
     )
-}
-
-/// Whether it has everything of a shard.
-fn is_copy(state: CopyStateView) -> bool {
-    matches!(state, CopyStateView::Complete | CopyStateView::Surplus)
 }
 
 /// Advice about a node in a state that an operator ends; empty for other states.

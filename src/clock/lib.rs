@@ -37,6 +37,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use tokio::sync::Notify;
+
 use gridhook_event::{Timestamp, WallTime};
 
 use self::follower::{LastReading, absolute_distance};
@@ -241,8 +243,9 @@ impl Clock {
             let time = follower.go_ahead(elapsed, wall);
             seen.store_reading(elapsed, time);
             let is_set_back = time.since(wall) > Self::SET_BACK_MIN;
-            pause.is_set_back.store(is_set_back, Ordering::Relaxed);
+            pause.is_set_back.store(is_set_back, Ordering::Release);
             pause.end_pause();
+            pause.confirmation.notify_waiters();
         }
     }
 
@@ -250,8 +253,23 @@ impl Clock {
     /// [`Clock::SET_BACK_MIN`]. Only a new clock can follow it.
     pub fn is_set_back(&self) -> bool {
         match &*self.0 {
-            ClockSource::System { pause, .. } => pause.is_set_back.load(Ordering::Relaxed),
+            ClockSource::System { pause, .. } => pause.is_set_back.load(Ordering::Acquire),
             ClockSource::Manual { .. } => false,
+        }
+    }
+
+    /// Returns once [`Clock::is_set_back`].
+    pub async fn wait_until_set_back(&self) {
+        let ClockSource::System { pause, .. } = &*self.0 else {
+            return std::future::pending().await;
+        };
+        loop {
+            // Before the look, so that a confirmation after it is not lost.
+            let confirmation = pause.confirmation.notified();
+            if self.is_set_back() {
+                return;
+            }
+            confirmation.await;
         }
     }
 
@@ -332,6 +350,8 @@ struct ExpiryPause {
     is_paused: AtomicBool,
     unconfirmed: Mutex<Option<UnconfirmedJump>>,
     is_set_back: AtomicBool,
+    /// Notified when an operator confirms the wall clock.
+    confirmation: Notify,
     limits: ClockLimits,
 }
 

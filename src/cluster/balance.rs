@@ -6,13 +6,8 @@
 //! one with the most for a shard, if that has at least two more.
 //!
 //! Only a node with a complete copy of a shard is eligible for it. If no such node is below its
-//! share, the one with the fewest claims the shard all the same. Where not all nodes are eligible
-//! for all shards, the shares may differ by more than one, and are as even as the copies allow: if
-//! no node may ask one with at least two more, the first move of a cost-reducing path is made
-//! (Harvey et al., *Semi-matchings for Bipartite Graphs and Load Balancing*, 2003). A node with two
-//! more than another one gives a shard to a third one, which then gives one of its own on. An owner
-//! that is about to remove its copy is asked for the shard by the eligible node with the fewest,
-//! whatever it has.
+//! share, the one with the fewest claims the shard all the same. As long as not all nodes are
+//! eligible for all shards, the shares may differ by more than one.
 //!
 //! A request goes like this: the record says who wants it, and the owner finishes what is in flight
 //! and gives it up for that node. If it does not, the shard is claimed by force. A node that is
@@ -24,8 +19,7 @@
 //!
 //! Invariants:
 //! - A balanced cluster does nothing: no decision depends on time or chance.
-//! - A shard moves from a node that has at least two more than its next owner, or makes the
-//!   shortest cost-reducing path shorter, so the steps end.
+//! - A shard moves from a node that has at least two more than its next owner, so the steps end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,8 +56,6 @@ pub struct ClusterView<'a> {
     /// The nodes that may own each shard: those with a complete copy that are alive, neither stop
     /// nor are drained, and have not failed to serve it.
     pub eligible: &'a [BTreeSet<NodeId>],
-    /// The shards whose owners are about to remove their copies.
-    pub surplus: &'a BTreeSet<usize>,
     /// Whether the node itself stops: it gives up also what no other node is eligible for.
     pub is_stopping: bool,
     /// How long an owner has to give up a shard that is wanted, longer than its own limit for
@@ -121,8 +113,8 @@ pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
             .get(shard)
             .is_some_and(|nodes| nodes.contains(node))
     };
-    // A request of a node that died meanwhile, is about to stop, or has no copy any more, counts
-    // for nothing.
+    // A request of a node that died meanwhile, is about to stop, or is not eligible any more,
+    // counts for nothing.
     let handover_wanted = |number: usize, shard: &ShardRecord| {
         shard
             .wanted
@@ -201,67 +193,9 @@ pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     // Shards that are free, or will be, even out the shares without a move.
     if free.is_empty() && !is_any_left {
         steals.sort_by_key(|(shard, _)| rank_node(me, *shard));
-        // One move of a path at a time: each makes another one the shortest.
-        let is_moving = |(number, shard): (usize, &ShardRecord)| {
-            let is_at_home = shard
-                .owner
-                .as_ref()
-                .is_some_and(|owner| may_own(owner, number));
-            !eligible[number].is_empty()
-                && (!is_at_home || handover_wanted(number, shard).is_some())
-        };
-        if !shards.iter().enumerate().any(is_moving) {
-            let first = first_of_shortest_path(view, &counts).filter(|(_, taker)| *taker == me);
-            steps.extend(first.map(|(shard, _)| BalanceStep::Steal(shard)));
-        }
         steps.extend(next_steals(view, steals, counts));
     }
     steps
-}
-
-/// The first move of the shortest cost-reducing path, as a shard and its taker: each shard on it
-/// moves from one node to the next, and the last one has at least two fewer than the first.
-/// [`None`] if a node can ask such a one directly.
-fn first_of_shortest_path<'a>(
-    view: &ClusterView<'a>,
-    counts: &BTreeMap<&'a NodeId, usize>,
-) -> Option<(usize, &'a NodeId)> {
-    let ClusterView {
-        shards, eligible, ..
-    } = *view;
-    let takers = |from: &'a NodeId| {
-        let owned_shards = shards
-            .iter()
-            .enumerate()
-            .filter(move |(_, shard)| shard.owner.as_ref() == Some(from));
-        owned_shards
-            .flat_map(|(number, _)| eligible[number].iter().map(move |taker| (number, taker)))
-    };
-    let path_from = |(from, count): (&&'a NodeId, &usize)| {
-        let mut reached = BTreeSet::from([*from]);
-        let mut ends = vec![(*from, None)];
-        let mut length = 1;
-        while !ends.is_empty() {
-            let mut next = Vec::new();
-            for (node, first) in ends {
-                for (shard, taker) in takers(node).filter(|(_, taker)| counts.contains_key(taker)) {
-                    let first = first.unwrap_or((shard, taker));
-                    if counts[taker] + 2 <= *count {
-                        return Some((length, first));
-                    }
-                    if reached.insert(taker) {
-                        next.push((taker, Some(first)));
-                    }
-                }
-            }
-            (ends, length) = (next, length + 1);
-        }
-        None
-    };
-    let shortest = counts.iter().filter_map(path_from).min();
-    shortest
-        .filter(|(length, _)| *length > 1)
-        .map(|(_, first)| first)
 }
 
 /// The shards that a node that leaves gives up.
@@ -297,12 +231,7 @@ fn next_steals<'a>(
     mut steals: Vec<(usize, &'a NodeId)>,
     mut counts: BTreeMap<&'a NodeId, usize>,
 ) -> Vec<BalanceStep> {
-    let ClusterView {
-        me,
-        eligible,
-        surplus,
-        ..
-    } = *view;
+    let ClusterView { me, eligible, .. } = *view;
     let mut steps = Vec::new();
     loop {
         let own = counts.get(me).copied().unwrap_or_default();
@@ -310,7 +239,7 @@ fn next_steals<'a>(
         // The poorest take first. Otherwise several nodes would take from one that then has too
         // little.
         let is_for_me = |(at, (shard, owner)): &(usize, &(usize, &NodeId))| {
-            let is_due = surplus.contains(shard) || count(owner) >= own + 2;
+            let is_due = count(owner) >= own + 2;
             (is_due && has_fewest(me, &eligible[*shard], &counts)).then_some((*at, count(owner)))
         };
         let due = steals

@@ -22,27 +22,24 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::Range,
     time::Duration,
 };
 
 use super::{
     NodeAddress,
     balance::{BalanceStep, ClusterView, NodeId, next_steps},
-    copies::{CopyPlan, HeldCopy},
     lease::{LeaseIntervals, LiveNodes},
     marks::ShardMarks,
     records::{
-        ClusterRecords, CopyState, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition,
-        StoredRecord, Versioned,
+        ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition, StoredRecord,
+        Versioned,
     },
     shard_address,
 };
 use gridhook_journal::changelog::KnownMarks;
 
 /// What a node is called, and the rules of its cluster. All nodes should have the same rules, and
-/// do not while an operator changes them: at most one node writes to a shard nevertheless, and a
-/// copy is removed only where the rules of the node that has it leave enough others.
+/// do not while an operator changes them: at most one node writes to a shard nevertheless.
 #[derive(Clone, Debug)]
 pub struct ClaimSettings {
     /// Its identifier, unique to one start of its process.
@@ -57,15 +54,11 @@ pub struct ClaimSettings {
     pub version: String,
     /// The number of shards, with the control plane.
     pub shards: usize,
-    /// The shard with the control plane, of which every node has a copy, if it is one of its own.
+    /// The shard with the control plane, if it is one of its own.
     pub control: Option<usize>,
     pub intervals: LeaseIntervals,
     /// How long an owner has to give up a shard that is wanted.
     pub drain_wait: Duration,
-    /// The number of nodes that have a copy of a shard.
-    pub copies: usize,
-    /// How long a node is dead or drained until others take the place of its copies.
-    pub replace_after: Duration,
     /// The names in ownership records.
     pub scope: OwnershipScope,
     /// The settings that should be the same on all nodes, by key, for the other nodes to compare.
@@ -143,7 +136,9 @@ pub struct Claims {
     /// their records. A renewal proves the opposite.
     gone: BTreeMap<NodeId, u64>,
     leaving: bool,
-    copies: CopyPlan,
+    /// Of which shards the node has all that the changelog had: once, or since an operator removed
+    /// its record.
+    complete: Vec<bool>,
     /// Whether an operator has removed the node's record while it ran, and it has not caught up
     /// since. It writes none before: the changelog would be kept for a node that may not be able to
     /// follow it.
@@ -159,7 +154,7 @@ impl Claims {
     /// A node that has read nothing.
     pub fn new(settings: ClaimSettings) -> Self {
         let live = LiveNodes::new(settings.intervals);
-        let copies = CopyPlan::new(settings.shards);
+        let complete = vec![false; settings.shards];
         let marks = ShardMarks::new(settings.shards);
         Self {
             settings,
@@ -180,7 +175,7 @@ impl Claims {
             given_up: BTreeSet::new(),
             gone: BTreeMap::new(),
             leaving: false,
-            copies,
+            complete,
             is_forgotten: false,
             failed: BTreeMap::new(),
             failures: BTreeMap::new(),
@@ -209,10 +204,8 @@ impl Claims {
         self.sent = Some(now);
         positions.resize(self.settings.shards, ShardPosition::default());
         for (shard, at) in positions.iter_mut().enumerate() {
-            (at.state, at.failed) = (
-                Some(self.copies.copy_state(shard)),
-                self.avoids_shard(shard, now),
-            );
+            at.complete = self.complete[shard];
+            at.failed = self.avoids_shard(shard, now);
             self.marks.note(shard, at.mark);
             let highest = self.marks.known(shard).highest;
             // The others must see what contradicts theirs.
@@ -221,8 +214,7 @@ impl Claims {
             }
         }
         let behind = self.is_behind() && !self.leaving;
-        // Releases that follow every shard do not count on it before.
-        let has_any = (0..self.settings.shards).any(|shard| self.copies.may_own(shard));
+        let has_any = self.complete.contains(&true);
         let leaving = self.takes_none(now) || (behind && !has_any);
         let ClaimSettings {
             me,
@@ -356,14 +348,9 @@ impl Claims {
         }
         self.lost_since = None;
         let readable = 2 * self.settings.intervals.renewal();
-        let since_read = self
-            .read
-            .map_or(Duration::ZERO, |read| now.saturating_sub(read));
-        let elapsed = since_read.min(readable);
-        if since_read > readable {
-            // Nodes may have died unseen, and others count on the copies that are left.
-            self.copies.begin_again();
-        }
+        let elapsed = self.read.map_or(Duration::ZERO, |read| {
+            now.saturating_sub(read).min(readable)
+        });
         self.read = Some(now);
         self.live.read(now, records.revisions());
         self.marks.read(&records);
@@ -371,9 +358,6 @@ impl Claims {
         let revisions: BTreeMap<NodeId, u64> = self.records.revisions().collect();
         self.gone
             .retain(|node, revision| revisions.get(node) == Some(revision));
-        let alive = self.alive_nodes();
-        self.copies
-            .read(&self.settings, &self.records, &alive, elapsed);
         let before = std::mem::take(&mut self.requests);
         for (shard, record) in self.records.shards.iter().enumerate() {
             let Some(by) = &record.value.wanted_by else {
@@ -468,36 +452,23 @@ impl Claims {
         self.leaving = true;
     }
 
-    /// Takes what the server has of each shard.
-    pub fn note_held(&mut self, held: impl IntoIterator<Item = (usize, HeldCopy)>) {
-        held.into_iter()
-            .for_each(|(shard, held)| self.copies.note_held(shard, held));
+    /// Takes whether the server has everything of each shard, by its number.
+    pub fn note_complete(&mut self, complete: impl IntoIterator<Item = bool>) {
+        self.complete.clear();
+        self.complete.extend(complete);
+        self.complete.resize(self.settings.shards, false);
         self.is_forgotten &= self.is_behind();
     }
 
-    /// Whether the node has not everything of a shard that it has, or fetches, a copy of. An owner
-    /// has all that the changelog has.
+    /// Whether the node has not everything of a shard. An owner has all that the changelog has.
     fn is_behind(&self) -> bool {
-        (0..self.settings.shards)
-            .any(|shard| self.copies.is_behind(shard) && self.claim_number(shard).is_none())
-    }
-
-    /// Whether the node has a copy of a shard, or should fetch one. Once it should not, the server
-    /// removes the copy.
-    pub fn keeps_copy(&self, shard: usize) -> bool {
-        self.copies.keeps_copy(shard)
+        let mut shards = self.complete.iter().enumerate();
+        shards.any(|(shard, is_complete)| !is_complete && self.claim_number(shard).is_none())
     }
 
     /// The sequence up to which the changelog of a shard may be trimmed.
     pub fn trimmable_before(&self, shard: usize) -> u64 {
-        let ClaimSettings {
-            copies,
-            replace_after,
-            ..
-        } = self.settings;
-        let counted_nodes = self.copies.counted_nodes(&self.records, replace_after);
-        self.records
-            .trimmable_before(shard, copies, &counted_nodes, &self.alive_nodes())
+        self.records.trimmable_before(shard)
     }
 
     /// The same once the changelog is large.
@@ -563,7 +534,6 @@ impl Claims {
         let eligible: Vec<_> = (0..shards.len())
             .map(|shard| self.eligible_nodes(shard, &alive, &leaving, now))
             .collect();
-        let surplus = self.surplus_shards();
         // The control plane takes no events, so it does not count as a share.
         let topics_end = self.settings.control.unwrap_or(shards.len());
         let mut steps = Vec::new();
@@ -574,7 +544,6 @@ impl Claims {
                 leaving: &leaving,
                 shards: &shards[range.clone()],
                 eligible: &eligible[range.clone()],
-                surplus: &within(&surplus, &range),
                 is_stopping: self.takes_none(now),
                 drain_wait: self.settings.drain_wait,
             };
@@ -743,7 +712,7 @@ impl Claims {
         self.leaving || could_serve_none
     }
 
-    /// The nodes that may own a shard. A copy that is about to be removed is better than none.
+    /// The nodes that may own a shard.
     fn eligible_nodes(
         &self,
         shard: usize,
@@ -752,42 +721,15 @@ impl Claims {
         now: Duration,
     ) -> BTreeSet<NodeId> {
         let is_able = |node: &&NodeRecord| {
-            let has_failed = node.positions.get(shard).is_none_or(|at| at.failed);
+            let said = node.positions.get(shard);
+            let said = said.is_some_and(|at| at.complete && !at.failed);
             let is_mine = node.id == self.settings.me;
-            let may_own =
-                !is_mine || (self.copies.may_own(shard) && !self.avoids_shard(shard, now));
-            alive.contains(&node.id) && !leaving.contains(&node.id) && !has_failed && may_own
+            let may_own = !is_mine || (self.complete[shard] && !self.avoids_shard(shard, now));
+            alive.contains(&node.id) && !leaving.contains(&node.id) && said && may_own
         };
-        let with = |state: CopyState| -> BTreeSet<NodeId> {
-            let nodes = self.records.nodes.values().map(|node| &node.value);
-            let nodes = nodes
-                .filter(is_able)
-                .filter(|node| node.copy_state(shard) == state);
-            nodes.map(|node| node.id.clone()).collect()
-        };
-        let complete = with(CopyState::Complete);
-        if complete.is_empty() {
-            with(CopyState::Surplus)
-        } else {
-            complete
-        }
-    }
-
-    /// The shards whose owners are about to remove their copies.
-    fn surplus_shards(&self) -> BTreeSet<usize> {
-        let is_surplus = |(number, shard): &(usize, &Versioned<OwnershipRecord>)| {
-            let owner = shard
-                .value
-                .owner_id
-                .as_ref()
-                .and_then(|owner| self.records.find_node(owner));
-            owner.is_some_and(|owner| owner.copy_state(*number) == CopyState::Surplus)
-        };
-        let shards = self.records.shards.iter().enumerate();
-        shards
-            .filter(is_surplus)
-            .map(|(number, _)| number)
-            .collect()
+        let nodes = self.records.nodes.values().map(|node| &node.value);
+        let nodes = nodes.filter(is_able);
+        nodes.map(|node| node.id.clone()).collect()
     }
 
     fn avoids_shard(&self, shard: usize, now: Duration) -> bool {
@@ -833,10 +775,4 @@ impl Claims {
             }
         }
     }
-}
-
-/// The numbers in a range, from its start.
-fn within(numbers: &BTreeSet<usize>, range: &Range<usize>) -> BTreeSet<usize> {
-    let inside = numbers.range(range.clone());
-    inside.map(|number| number - range.start).collect()
 }

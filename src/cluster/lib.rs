@@ -1,7 +1,7 @@
-//! Sharing shards among the nodes of a cluster: who is alive (`lease`), which shard a node takes or
-//! gives up (`balance`), and of which shards it has a copy (`copies`).
+//! Sharing shards among the nodes of a cluster: who is alive (`lease`), and which shard a node takes
+//! or gives up (`balance`). Every node has a copy of each shard.
 //!
-//! All are pure: what a node has read and the time are arguments. [`ShardClaim`] and
+//! Both are pure: what a node has read and the time are arguments. [`ShardClaim`] and
 //! [`ClaimDriver`] are the two ends of a channel: the driver reads and writes the records of the
 //! cluster and says which [`Role`] this node has for a shard; the server holds the claim and
 //! serves.
@@ -11,7 +11,6 @@
 
 pub mod balance;
 pub mod claim;
-pub mod copies;
 pub mod lease;
 mod marks;
 pub mod member;
@@ -33,7 +32,6 @@ use tokio::sync::{mpsc, watch};
 
 use self::{
     balance::NodeId,
-    copies::HeldCopy,
     records::{CopyProgress, ShardPosition},
 };
 use gridhook_clock::Lease;
@@ -138,8 +136,8 @@ pub struct ShardProgress {
     /// The sequence of the fence with which this node took the shard then. Written by the server,
     /// after the time.
     pub epoch: AtomicU64,
-    /// The sequence up to which the changelog may be trimmed, as far as all copies are concerned
-    /// (`ClusterRecords::trimmable`). Written by the driver; 0 while it is not known.
+    /// The sequence up to which the changelog may be trimmed, as far as all nodes are concerned
+    /// (`ClusterRecords::trimmable_before`). Written by the driver; 0 while it is not known.
     pub trimmable: AtomicU64,
     /// The same once the changelog is large (`ClusterRecords::trimmable_if_large`).
     pub trimmable_if_large: AtomicU64,
@@ -147,8 +145,9 @@ pub struct ShardProgress {
     pub stream_bytes: AtomicU64,
     /// The newest format of records that all living nodes read. Written by the driver.
     pub format: AtomicU8,
-    /// What the local store is. Written by the server; the driver takes back that it is complete.
-    held: Mutex<HeldCopy>,
+    /// Whether the local store has applied all that the changelog had: once, or since an operator
+    /// removed the record of the node. Written by the server; the driver takes it back.
+    is_complete: AtomicBool,
     /// The copy of the owner's store that this node fetches. Written by the server.
     copy: Mutex<Option<CopyProgress>>,
     /// The last record that the local store has applied. Written by the server.
@@ -219,30 +218,19 @@ impl ShardProgress {
         *locked(&self.failure) = failure;
     }
 
-    /// What the local store is. Before it is complete, the node does not claim the shard.
-    pub fn held_copy(&self) -> HeldCopy {
-        *locked(&self.held)
+    /// Whether the local store is complete. Before, the node does not claim the shard.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
     }
 
-    /// Says what the local store is.
-    pub fn note_held(&self, held: HeldCopy) {
-        *locked(&self.held) = held;
+    /// Says that the local store is complete.
+    pub fn note_complete(&self) {
+        self.is_complete.store(true, Ordering::Release);
     }
 
-    /// Says that a copy is there, which may not be complete. One that is stays so.
-    pub fn note_any(&self) {
-        let mut held = locked(&self.held);
-        if *held == HeldCopy::None {
-            *held = HeldCopy::Incomplete;
-        }
-    }
-
-    /// Says that a complete copy must prove that again.
+    /// Says that the local store must prove again that it is complete.
     pub fn note_doubt(&self) {
-        let mut held = locked(&self.held);
-        if *held == HeldCopy::Complete {
-            *held = HeldCopy::Incomplete;
-        }
+        self.is_complete.store(false, Ordering::Release);
     }
 
     /// The copy of the owner's store that this node fetches.
@@ -276,9 +264,6 @@ pub struct ShardClaim {
     pub shard: usize,
     /// What this node is for it now. The sender is gone when the driver has ended.
     pub role: watch::Receiver<Role>,
-    /// Whether this node has or fetches a copy. Once that is false, the server removes the copy and
-    /// says so in `progress`; it is not asked for another one, nor for a claim, before.
-    pub keeps: watch::Receiver<bool>,
     /// What the server reports, and the driver answers.
     pub progress: Arc<ShardProgress>,
     given_up: mpsc::UnboundedSender<(Lease, GivenUp)>,
@@ -301,27 +286,20 @@ pub struct ClaimDriver {
     pub shard: usize,
     /// What this node is for it.
     pub role: watch::Sender<Role>,
-    /// Whether this node has or fetches a copy.
-    pub keeps: watch::Sender<bool>,
     /// What the server reports, and the driver answers.
     pub progress: Arc<ShardProgress>,
     /// The claims that the server has given up.
     pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,
 }
 
-/// Both ends of the claim of a shard, as a standby of an unknown owner with this copy.
-pub fn shard_claim(shard: usize, held: HeldCopy) -> (ShardClaim, ClaimDriver) {
+/// Both ends of the claim of a shard, as a standby of an unknown owner that is not complete.
+pub fn shard_claim(shard: usize) -> (ShardClaim, ClaimDriver) {
     let (role_of, role) = watch::channel(Role::Standby { owner: None });
-    let (keeps_of, keeps) = watch::channel(held != HeldCopy::None);
     let (given_up, given) = mpsc::unbounded_channel();
-    let progress = Arc::new(ShardProgress {
-        held: held.into(),
-        ..ShardProgress::default()
-    });
+    let progress: Arc<ShardProgress> = Arc::default();
     let claim = ShardClaim {
         shard,
         role,
-        keeps,
         progress: Arc::clone(&progress),
         given_up,
     };
@@ -330,7 +308,6 @@ pub fn shard_claim(shard: usize, held: HeldCopy) -> (ShardClaim, ClaimDriver) {
         ClaimDriver {
             shard,
             role: role_of,
-            keeps: keeps_of,
             progress,
             given_up: given,
         },

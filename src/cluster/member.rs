@@ -185,11 +185,9 @@ impl<S: RecordStore> Member<S> {
 
     /// Renews, reads and writes what follows.
     async fn take_turn(&mut self, renews: bool) -> Result<(), ReadProblem> {
-        self.claims.note_held(
-            self.shards
-                .iter()
-                .map(|driver| (driver.shard, driver.progress.held_copy())),
-        );
+        let complete = self.shards.iter();
+        let complete = complete.map(|driver| driver.progress.is_complete());
+        self.claims.note_complete(complete);
         if self
             .shards
             .iter()
@@ -457,7 +455,6 @@ impl<S: RecordStore> Member<S> {
             let ClaimDriver {
                 shard,
                 role,
-                keeps,
                 progress,
                 ..
             } = &self.shards[index];
@@ -472,8 +469,6 @@ impl<S: RecordStore> Member<S> {
             progress
                 .format
                 .store(self.claims.common_format(), Ordering::Release);
-            let keeps_now = self.claims.keeps_copy(shard);
-            keeps.send_if_modified(|keeps| std::mem::replace(keeps, keeps_now) != keeps_now);
             let served = &mut self.served[index];
             let current = role.borrow().clone();
             let claimed = match self.found_owners.get(&shard) {

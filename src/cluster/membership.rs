@@ -51,9 +51,6 @@ pub enum RequestError {
          as standby"
     )]
     CatchingUp(String),
-    /// The node has no copy of the shard.
-    #[error("the node {0} has no copy of shard {1}, or removes it; these have one: {2}")]
-    NoCopy(String, usize, String),
     /// The node is no node that is gone for good.
     #[error(
         "the node {0} is alive, or was a moment ago; stop it, wait for cluster.expiry, and try \

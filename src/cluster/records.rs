@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::balance::{NodeId, ShardRecord};
-use gridhook_journal::changelog::{StreamMark, record::FIRST_FORMAT};
+use gridhook_journal::changelog::StreamMark;
 
 /// What a node writes about itself at each renewal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,24 +31,17 @@ pub struct NodeRecord {
     pub positions: Vec<ShardPosition>,
     /// Whether it takes no shard, because it stops, has not caught up yet or cannot serve.
     pub leaving: bool,
-    /// Whether it has not caught up yet with a shard that it has or fetches a copy of.
+    /// Whether it has not caught up yet with a shard.
     #[serde(default)]
     pub behind: bool,
-    /// Its settings that should be the same on all nodes, by key. Empty for a release that does not
-    /// write them.
+    /// Its settings that should be the same on all nodes, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
     /// The shards that it cannot serve before an operator has acted, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<usize, String>,
-    /// The newest format of records of the changelog that it reads. A release that does not say so
-    /// reads the first one.
-    #[serde(default = "first_format")]
+    /// The newest format of records of the changelog that it reads.
     pub format: u8,
-}
-
-fn first_format() -> u8 {
-    FIRST_FORMAT
 }
 
 /// A setting that should be the same on two nodes, and is not.
@@ -85,9 +78,9 @@ pub struct ShardPosition {
     /// The copy of the owner's store that it fetches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyProgress>,
-    /// What it has of the shard; [`None`] for a release that follows every shard.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<CopyState>,
+    /// Whether it has everything of the shard, and follows on.
+    #[serde(default)]
+    pub complete: bool,
     /// Whether it leaves the shard to others for now, because it could not serve it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
@@ -104,20 +97,6 @@ fn is_unknown(mark: &StreamMark) -> bool {
     mark.position == 0
 }
 
-/// What a node has of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum CopyState {
-    /// No copy: it forwards what concerns the shard.
-    None,
-    /// A copy that does not have everything yet, or one that it fetches.
-    Incomplete,
-    /// A copy that has everything, and follows on.
-    Complete,
-    /// The same, and about to be removed: nobody counts on it.
-    Surplus,
-}
-
 /// How much of a copy of the owner's store a node has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyProgress {
@@ -128,15 +107,9 @@ pub struct CopyProgress {
 }
 
 impl NodeRecord {
-    pub fn copy_state(&self, shard: usize) -> CopyState {
-        let Some(at) = self.positions.get(shard) else {
-            return CopyState::None;
-        };
-        at.state.unwrap_or(if self.behind {
-            CopyState::Incomplete
-        } else {
-            CopyState::Complete
-        })
+    /// Whether it has everything of a shard.
+    pub fn is_complete(&self, shard: usize) -> bool {
+        self.positions.get(shard).is_some_and(|at| at.complete)
     }
 }
 
@@ -254,8 +227,7 @@ pub async fn cluster_id(
 }
 
 /// The number of shards of the cluster, which is `shards` if this node is the first one. `known` is
-/// what was last read. The number is older than the identifier: a cluster that has only that is of
-/// a release with one shard.
+/// what was last read.
 ///
 /// # Errors
 /// If the records cannot be reached, or a number that another node wrote meanwhile is not seen yet.
@@ -264,16 +236,7 @@ pub async fn cluster_shards(
     known: &[StoredRecord],
     shards: usize,
 ) -> Result<usize, RecordError> {
-    let has = |key| {
-        known
-            .iter()
-            .any(|record| record.key == key && !record.value.is_empty())
-    };
-    if has(ID) && !has(SHARDS) {
-        Ok(1)
-    } else {
-        read_or_write_once(store, known, SHARDS, shards).await
-    }
+    read_or_write_once(store, known, SHARDS, shards).await
 }
 
 /// The value of a record that the first node writes, and no other one changes.
@@ -438,19 +401,8 @@ impl ClusterRecords {
     /// The records of a shard's changelog that the nodes and owners know to be acknowledged.
     pub fn marks(&self, shard: usize) -> impl Iterator<Item = StreamMark> {
         let of_shard = self.shards.get(shard).map(|shard| shard.value.mark);
-        let of_node = move |node: &Versioned<NodeRecord>| {
-            let at = node.value.positions.get(shard)?;
-            // A release without marks says what it has applied.
-            let applied = StreamMark {
-                position: at.applied,
-                epoch: 0,
-            };
-            Some(if is_unknown(&at.mark) {
-                applied
-            } else {
-                at.mark
-            })
-        };
+        let of_node =
+            move |node: &Versioned<NodeRecord>| Some(node.value.positions.get(shard)?.mark);
         of_shard
             .into_iter()
             .chain(self.nodes.values().filter_map(of_node))
@@ -468,55 +420,28 @@ impl ClusterRecords {
             .max_by_key(|(_, at)| at.epoch)
     }
 
-    /// The position up to which the changelog of a shard may be trimmed: the lowest one that a copy
-    /// has synced, if so many nodes as `copies`, or all there are, have complete ones. 0: not at
-    /// all. `counted` are the names of the nodes that count when copies are divided.
+    /// The position up to which the changelog of a shard may be trimmed: the lowest one that a node
+    /// has synced, if all have complete copies. 0: not at all.
     ///
-    /// A node that is dead keeps what it needs, until others have taken its place. What a record
-    /// that cannot be read says is not known.
-    pub fn trimmable_before(
-        &self,
-        shard: usize,
-        copies: usize,
-        counted: &BTreeSet<String>,
-        alive: &BTreeSet<NodeId>,
-    ) -> u64 {
-        let is_complete = |name: &&String| {
-            self.nodes
-                .get(*name)
-                .is_some_and(|node| node.value.copy_state(shard) == CopyState::Complete)
-        };
-        let complete = counted.iter().filter(is_complete).count();
-        if complete < copies.min(counted.len())
-            || self.unreadable.values().any(|(is_there, _)| *is_there)
-        {
+    /// A node that is dead keeps what it needs. What a record that cannot be read says is not known.
+    pub fn trimmable_before(&self, shard: usize) -> u64 {
+        let is_unknown = |(is_there, _): &(bool, u64)| *is_there;
+        if self.unreadable.values().any(is_unknown) {
             return 0;
         }
-        let is_kept_for = |(name, node): &(&String, &Versioned<NodeRecord>)| {
-            let is_replaced =
-                complete >= copies && !counted.contains(*name) && !alive.contains(&node.value.id);
-            node.value.copy_state(shard) != CopyState::None && !is_replaced
-        };
-        let flushed_sequence = |(_, node): (_, &Versioned<NodeRecord>)| {
-            node.value.positions.get(shard).map_or(0, |at| at.flushed)
-        };
-        self.nodes
-            .iter()
-            .filter(is_kept_for)
-            .map(flushed_sequence)
-            .min()
-            .unwrap_or_default()
+        let nodes = self.nodes.values().map(|node| &node.value);
+        let synced = nodes.map(|node| {
+            let at = node.positions.get(shard).filter(|at| at.complete);
+            at.map_or(0, |at| at.flushed)
+        });
+        synced.min().unwrap_or_default()
     }
-}
 
-impl ClusterRecords {
     /// The position up to which the changelog of a shard may be trimmed once it is large: what two
     /// complete copies of living nodes have synced. A node that is down fetches a copy when it is
     /// back. 0: not at all.
     pub fn trimmable_if_large(&self, shard: usize, alive: &BTreeSet<NodeId>) -> u64 {
-        let is_complete = |node: &&NodeRecord| {
-            alive.contains(&node.id) && node.copy_state(shard) == CopyState::Complete
-        };
+        let is_complete = |node: &&NodeRecord| alive.contains(&node.id) && node.is_complete(shard);
         let nodes = self.nodes.values().map(|node| &node.value);
         let mut flushed: Vec<u64> = nodes
             .filter(is_complete)

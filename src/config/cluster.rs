@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{
     Server,
     layers::Layers,
-    read::{self, DAY, HOUR, KIB, TIB},
+    read::{self, HOUR, KIB, TIB},
 };
 
 /// A node of a cluster.
@@ -35,10 +35,6 @@ pub struct Cluster {
     /// The maximum of bytes a second of a store that another node is sent.
     pub copy_rate: u64,
     pub shards: usize,
-    /// The number of nodes that have a copy of a shard.
-    pub copies: usize,
-    /// How long a node is dead or drained until others take the place of its copies.
-    pub replace_after: Duration,
     /// The address of the listener for other nodes. With several shards each has one, on the ports
     /// from this one on.
     pub listen: SocketAddr,
@@ -127,10 +123,6 @@ pub(super) struct RawCluster {
     copy_rate: u64,
     #[serde(deserialize_with = "read::count::<_, _, 1, 64>")]
     shards: usize,
-    #[serde(deserialize_with = "read::count::<_, _, 0, 64>")]
-    copies: usize,
-    #[serde(deserialize_with = "read::wait::<_, 1_000, { 30 * DAY }>")]
-    replace_after: Duration,
     #[serde(deserialize_with = "read::optional_address")]
     node_listen: Option<SocketAddr>,
     #[serde(deserialize_with = "read::optional")]
@@ -219,17 +211,6 @@ impl RawCluster {
         if !matches!(self.replicas, 1 | 3 | 5) {
             layers.refuse_value(&["cluster.replicas"], "1, 3 or 5");
         }
-        if self.copies < 2 {
-            let expectation = "a whole number from 2 to 64: the owner of a shard and at least one node \
-                that takes over from it";
-            layers.refuse_value(&["cluster.copies"], expectation);
-        }
-        if self.replace_after < self.expiry {
-            layers.refuse_value(
-                &["cluster.replace_after", "cluster.expiry"],
-                "at least cluster.expiry",
-            );
-        }
         check_ports(
             layers,
             self.shards,
@@ -280,8 +261,6 @@ impl RawCluster {
             record_format: self.record_format,
             copy_rate: self.copy_rate,
             shards: self.shards,
-            copies: self.copies,
-            replace_after: self.replace_after,
             listen: self.node_listen?,
             advertise: self.advertise,
             secret_file: self.secret_file?,

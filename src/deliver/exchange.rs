@@ -20,13 +20,13 @@
 //!   otherwise.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
     fmt::Write as _,
     io::{self, IoSlice},
     mem,
     pin::{Pin, pin},
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -83,6 +83,9 @@ const END: &[u8] = b"\r\n";
 /// Room for what [`put_post`] writes, but for the path.
 const HEAD_BYTES: usize = 128;
 
+/// The shortest interval of looking for connections that have been idle for long.
+const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(10);
+
 /// How long an endpoint has for the end of TLS.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
@@ -100,6 +103,8 @@ struct Pool {
     /// The date that requests have. A timer renews it, so it is here only while there are
     /// connections.
     dated: RefCell<Option<ServiceConfig>>,
+    /// Whether a task closes connections that have been idle for long.
+    is_swept: Cell<bool>,
     written: RefCell<BytesMut>,
     read: RefCell<BytesMut>,
 }
@@ -117,40 +122,84 @@ impl Exchange {
             plain: RefCell::default(),
             secure: RefCell::default(),
             dated: RefCell::default(),
+            is_swept: Cell::default(),
             written: RefCell::default(),
             read: RefCell::default(),
         }))
     }
 
+    /// Closes connections as [`Pool::close_idle`] does.
+    pub(super) fn close_idle(&self) -> usize {
+        self.0.close_idle()
+    }
+}
+
+impl Pool {
     /// Closes connections that have been idle for long, and those with the permits that requests
     /// are short of. Returns how many idle ones are left.
-    pub(super) fn close_idle(&self) -> usize {
-        let is_short = self.0.sockets.is_short();
+    fn close_idle(&self) -> usize {
+        let is_short = self.sockets.is_short();
         let gives_back = |socket: &ControlledSocket| {
             // More than are short, so that the next sweep is not soon.
-            is_short && socket.control().has_borrowed() && !self.0.sockets.is_ample()
+            is_short && socket.control().has_borrowed() && !self.sockets.is_ample()
         };
         let mut left = 0;
-        for idle in [&self.0.plain, &self.0.secure] {
+        for idle in [&self.plain, &self.secure] {
             idle.borrow_mut().retain(|_, connections| {
-                connections.retain(|socket| self.0.may_be_used(socket) && !gives_back(socket));
+                connections.retain(|socket| self.may_be_used(socket) && !gives_back(socket));
                 left += connections.len();
                 !connections.is_empty()
             });
         }
         if left == 0 {
-            self.0.dated.take();
+            self.dated.take();
         }
         left
     }
-}
 
-impl Pool {
+    fn begin_sweeping(self: &Rc<Self>) {
+        if !self.is_swept.replace(true) {
+            let pause = (self.keep_alive / 2).max(SWEEP_INTERVAL_MIN);
+            let sockets = self.sockets.clone();
+            actix_rt::spawn(Self::keep_sweeping(Rc::downgrade(self), sockets, pause));
+        }
+    }
+
+    /// Closes idle connections periodically, and at once when requests are short of permits. Ends
+    /// when none is left, so that a thread that delivers nothing sleeps.
+    async fn keep_sweeping(pool: Weak<Self>, sockets: Sockets, pause: Duration) {
+        let mut has_paused = false;
+        loop {
+            let mut reclaim = pin!(sockets.permits_reclaimed());
+            // From here on a notification is not lost.
+            reclaim.as_mut().enable();
+            let Some(open_pool) = pool.upgrade() else {
+                return;
+            };
+            if open_pool.close_idle() == 0 && has_paused {
+                return open_pool.is_swept.set(false);
+            }
+            drop(open_pool);
+            has_paused = timeout(pause, reclaim).await.is_err();
+        }
+    }
+
+    /// Keeps a connection for the next request to the same host.
+    fn keep_idle(self: &Rc<Self>, authority: &str, secure: bool, socket: ControlledSocket) {
+        let mut idle = self.idle_connections(secure).borrow_mut();
+        match idle.get_mut(authority) {
+            Some(connections) => connections.push(socket),
+            None => drop(idle.insert(authority.into(), vec![socket])),
+        }
+        self.begin_sweeping();
+    }
+
     fn idle_connections(&self, secure: bool) -> &RefCell<IdleConnections> {
         if secure { &self.secure } else { &self.plain }
     }
 
-    fn service_config(&self) -> ServiceConfig {
+    fn service_config(self: &Rc<Self>) -> ServiceConfig {
+        self.begin_sweeping();
         self.dated.borrow_mut().get_or_insert_default().clone()
     }
 
@@ -485,11 +534,7 @@ impl Connection {
         let secure = is_secure(&uri);
         match uri.authority().map(|authority| authority.as_str()) {
             Some(authority) if keep_alive && unread.is_empty() => {
-                let mut idle = pool.idle_connections(secure).borrow_mut();
-                match idle.get_mut(authority) {
-                    Some(connections) => connections.push(socket),
-                    None => drop(idle.insert(authority.into(), vec![socket])),
-                }
+                pool.keep_idle(authority, secure, socket)
             }
             _ if secure => {
                 // An endpoint that waits no longer closes the connection itself.

@@ -29,8 +29,7 @@ use std::{
     borrow::Cow,
     cell::Cell,
     iter, mem,
-    pin::pin,
-    rc::{Rc, Weak},
+    rc::Rc,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -205,7 +204,6 @@ impl WebhookClient {
             options,
             late_requests: Cell::new(0),
         });
-        actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
         Self(inner)
     }
 
@@ -386,27 +384,6 @@ impl WebhookClient {
                 Err(ExchangeError::Request(result.detail))
             }
         }
-    }
-}
-
-async fn keep_sweeping(client: Weak<ClientInner>) {
-    let Some((sockets, pause)) = client
-        .upgrade()
-        .map(|inner| (inner.options.sockets.clone(), inner.options.keep_alive / 2))
-    else {
-        return;
-    };
-    loop {
-        let mut reclaim = pin!(sockets.permits_reclaimed());
-        // From here on a notification is not lost.
-        reclaim.as_mut().enable();
-        match client.upgrade() {
-            Some(inner) => inner.exchange.close_idle(),
-            None => return,
-        };
-        timeout(pause.max(Duration::from_millis(10)), reclaim)
-            .await
-            .ok();
     }
 }
 

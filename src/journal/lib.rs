@@ -341,7 +341,7 @@ impl Journal {
         let logs = partition_state::recover_logs(&*store)?;
         let damage = Damage::default();
         let meter = Arc::new(WriterMeter::new());
-        let reads = ReaderPool::start(Arc::new(TolerantStore::new(
+        let reads = ReaderPool::new(Arc::new(TolerantStore::new(
             Arc::clone(&store),
             damage.clone(),
         )));

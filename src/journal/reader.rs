@@ -1,4 +1,4 @@
-//! Reads of the store, on two threads of their own and in bounded slices, because reading a disk
+//! Reads of the store, on two threads of their own ([`TaskThreads`]) and in bounded slices, because reading a disk
 //! must not block an actor's thread.
 
 mod dead_letters;
@@ -9,9 +9,8 @@ use std::{
     ops::{ControlFlow, Range},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc,
     },
 };
 
@@ -36,6 +35,7 @@ use gridhook_store::{
     keys::{self, MetaKind},
     log::{EventFinder, LogEnd, LogSlice, read_log},
     records::StoredRecord,
+    task_threads::TaskThreads,
 };
 
 /// Two: one slow read does not block all others, and more threads would only wait for the same
@@ -45,44 +45,19 @@ const THREADS: usize = 2;
 /// Due times that one task reads: some 20 ms. Tasks of others run in between.
 const DUE_PART: usize = 65_536;
 
-type ReadTask = Box<dyn FnOnce(&dyn Store) + Send>;
-
 /// A handle to the reading threads.
 #[derive(Clone)]
 pub struct ReaderPool {
-    jobs: mpsc::Sender<ReadTask>,
+    threads: Arc<TaskThreads>,
     store: Arc<dyn Store>,
     panics: Arc<AtomicU64>,
 }
 
-/// Runs tasks until no sender is left.
-fn run_tasks(store: &dyn Store, queue: &Mutex<mpsc::Receiver<ReadTask>>) {
-    loop {
-        let task = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        match task {
-            Ok(task) => task(store),
-            Err(mpsc::RecvError) => return,
-        }
-    }
-}
-
 impl ReaderPool {
-    /// Starts the threads. The store must record all damage that it skips.
-    pub(super) fn start(store: Arc<TolerantStore>) -> Self {
-        let store: Arc<dyn Store> = store;
-        let (jobs, queue) = mpsc::channel::<ReadTask>();
-        let queue = Arc::new(Mutex::new(queue));
-        for index in 0..THREADS {
-            let queue = Arc::clone(&queue);
-            let store = Arc::clone(&store);
-            let span = tracing::Span::current();
-            std::thread::Builder::new()
-                .name(format!("journal-read-{index}"))
-                .spawn(move || span.in_scope(|| run_tasks(&*store, &queue)))
-                .expect("a process that cannot start a thread cannot start");
-        }
+    /// The store must record all damage that it skips.
+    pub(super) fn new(store: Arc<TolerantStore>) -> Self {
         Self {
-            jobs,
+            threads: Arc::new(TaskThreads::new("journal-read", THREADS)),
             store,
             panics: Arc::default(),
         }
@@ -327,19 +302,16 @@ impl ReaderPool {
     ) -> PendingResult<T> {
         let (reply, result) = PendingResult::new();
         let panics = Arc::clone(&self.panics);
-        let job: ReadTask = Box::new(move |store| {
-            // A panic must not end the thread, because other callers need it. The panic hook has
-            // logged it.
-            let answer = catch_unwind(AssertUnwindSafe(|| job(store))).unwrap_or_else(|_| {
+        let store = Arc::clone(&self.store);
+        self.threads.run(move || {
+            // The panic hook has logged a panic.
+            let answer = catch_unwind(AssertUnwindSafe(|| job(&*store))).unwrap_or_else(|_| {
                 panics.fetch_add(1, Ordering::Relaxed);
                 Err(Error::Damaged("a read panicked".to_owned()))
             });
             // The caller may have been dropped.
             reply.send(answer).ok();
         });
-        // If the threads have ended, the reply channel is dropped with the job, and the caller gets
-        // [`Error::Closed`].
-        self.jobs.send(job).ok();
         result
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A pass reads every record of every family at the configured rate, without filling the block
 //! cache. If the log is damaged, each partition's log is then read, so that the gaps are known
-//! exactly. A pass begins when the process starts, and the next one [`PASS_WAIT`] after its end.
+//! exactly. A pass begins when the process starts, and the next one [`PASS_WAIT`] after its end. It
+//! has a thread of the runtime that blocking tasks share.
 //!
 //! Not here: whether records are consistent with each other. `gridhook fsck` checks that.
 
@@ -10,6 +11,11 @@ use std::{
     ops::ControlFlow,
     sync::{Arc, mpsc},
     time::Duration,
+};
+
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::sleep,
 };
 
 use super::WriterStatus;
@@ -28,10 +34,12 @@ const PASS_WAIT: Duration = Duration::from_secs(6 * 60 * 60);
 /// Bytes read between two pauses.
 const SLICE: u64 = 256 << 10;
 
-/// A handle to the scrub. Its thread ends soon after this is dropped.
+/// A handle to the scrub, which ends soon after this is dropped.
 #[derive(Debug)]
 pub struct Scrub {
-    _alive: Option<mpsc::Sender<()>>,
+    passes: Option<JoinHandle<()>>,
+    /// A pass ends without it.
+    _alive: mpsc::Sender<()>,
 }
 
 struct Ended;
@@ -42,49 +50,49 @@ impl Scrub {
         writers: Vec<Arc<WriterStatus>>,
         bytes_per_second: u64,
     ) -> Self {
-        if bytes_per_second == 0 {
-            return Self { _alive: None };
-        }
         let (alive, ended) = mpsc::channel();
-        let span = tracing::Span::current();
-        let run = move || run_scrub(&*store, &writers, bytes_per_second, ended);
-        std::thread::Builder::new()
-            .name("scrub".to_owned())
-            .spawn(move || span.in_scope(run))
-            .expect("a process that cannot start a thread cannot start");
+        let scrubber = Scrubber {
+            store,
+            writers,
+            bytes_per_second,
+            ended,
+        };
+        let passes = (bytes_per_second > 0).then(|| tokio::spawn(run_passes(scrubber)));
         Self {
-            _alive: Some(alive),
+            passes,
+            _alive: alive,
         }
     }
 }
 
-/// Scrubs the store again and again until the handle is dropped.
-fn run_scrub(
-    store: &dyn Store,
-    writers: &[Arc<WriterStatus>],
-    bytes_per_second: u64,
-    ended: mpsc::Receiver<()>,
-) {
-    let scrubber = Scrubber {
-        store,
-        writers,
-        bytes_per_second,
-        ended,
-    };
+impl Drop for Scrub {
+    fn drop(&mut self) {
+        self.passes.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Scrubs the store again and again.
+async fn run_passes(mut scrubber: Scrubber) {
     loop {
-        match scrubber.scrub_once() {
-            Ok(()) if scrubber.pause_for(PASS_WAIT).is_ok() => {}
-            Ok(()) | Err(ScrubEnd::Ended) => return,
+        let pass = move || (scrubber.scrub_once(), scrubber);
+        let Ok(outcome) = spawn_blocking(pass).await else {
+            return;
+        };
+        match outcome.0 {
+            Ok(()) => {}
+            Err(ScrubEnd::Ended) => return,
             Err(ScrubEnd::Store(error)) => {
                 return tracing::warn!(%error, "the scrub of the store failed");
             }
         }
+        scrubber = outcome.1;
+        sleep(PASS_WAIT).await;
     }
 }
 
-struct Scrubber<'a> {
-    store: &'a dyn Store,
-    writers: &'a [Arc<WriterStatus>],
+struct Scrubber {
+    store: Arc<dyn Store>,
+    writers: Vec<Arc<WriterStatus>>,
     bytes_per_second: u64,
     ended: mpsc::Receiver<()>,
 }
@@ -106,7 +114,7 @@ impl From<StoreError> for ScrubEnd {
     }
 }
 
-impl Scrubber<'_> {
+impl Scrubber {
     fn scrub_once(&self) -> Result<(), ScrubEnd> {
         let Some(damage) = self.store.damage() else {
             return Ok(());
@@ -117,7 +125,7 @@ impl Scrubber<'_> {
             is_log_damaged |= self.read_family(family)? && family == Family::Log;
         }
         if is_log_damaged {
-            for writer in self.writers {
+            for writer in &self.writers {
                 for partition in writer.list_partitions() {
                     self.read_log(writer, partition)?;
                 }
@@ -168,7 +176,7 @@ impl Scrubber<'_> {
                 from = last;
             }
             if !is_whole {
-                match next_readable(self.store, family, &from, &range.end)? {
+                match next_readable(&*self.store, family, &from, &range.end)? {
                     Some(next) => from = next,
                     None => return Ok(is_damaged),
                 }
@@ -188,10 +196,10 @@ impl Scrubber<'_> {
         };
         let mut at = floor;
         while at < end {
-            let slice = read_log(self.store, partition, at, end, SLICE as usize)?;
+            let slice = read_log(&*self.store, partition, at, end, SLICE as usize)?;
             // A known gap is read again: its file may have been restored.
             if slice.is_missing
-                && next_chunk(self.store, partition, at, at.plus(1))?.is_none()
+                && next_chunk(&*self.store, partition, at, at.plus(1))?.is_none()
                 && let Some(damage) = self.store.damage()
             {
                 damage.record_loss(partition, at, slice.upto);

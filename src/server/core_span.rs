@@ -5,8 +5,13 @@
 //! entered on the threads that this one starts for actors and requests. Those of the journal and
 //! the store enter the span of the thread that starts them.
 
+use std::time::Duration;
+
 use tokio::runtime::{Builder, Runtime};
 use tracing::Span;
+
+/// How long a thread for what blocks waits for more. A core with nothing to do has none.
+const IDLE_WAIT: Duration = Duration::from_secs(1);
 
 /// The runtime of a thread in `span`, made on this thread, and the threads on which it runs what
 /// blocks.
@@ -14,6 +19,7 @@ pub(super) fn spanned_runtime(span: Span) -> Runtime {
     stay_in(&span);
     let runtime = Builder::new_current_thread()
         .enable_all()
+        .thread_keep_alive(IDLE_WAIT)
         .on_thread_start(move || stay_in(&span))
         .build();
     runtime.expect("a process that cannot make a runtime cannot start")

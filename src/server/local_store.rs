@@ -110,37 +110,6 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Puts an empty store in the place of this one, and opens it. Returns false, and changes
-    /// nothing, as long as the store is used or an empty one cannot be made.
-    ///
-    /// # Errors
-    /// If the empty store does not take the place of this one, or does not open there.
-    pub(super) fn clear(&self) -> Result<bool, OpenError> {
-        let _turn = self.lock_arrival();
-        let empty = received::arriving_folder(&self.data_dir);
-        let removal = match fs::remove_dir_all(&empty) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.folder_error(error)),
-            Ok(()) | Err(_) => Ok(()),
-        };
-        if let Err(error) = removal
-            .and_then(|()| RocksStore::open(&empty, &self.options))
-            .map(drop)
-        {
-            tracing::warn!(%error, "the store is not removed yet, because no empty one can be \
-                made");
-            return Ok(false);
-        }
-        let mut open = self.lock();
-        let old = open.take().expect("the store is closed only at the end");
-        if let Err(old) = close_last(old) {
-            *open = Some(old);
-            return Ok(false);
-        }
-        received::accept_arrived(&self.data_dir).map_err(|error| self.folder_error(error))?;
-        *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
-        Ok(true)
-    }
-
     /// Closes the store on this thread once no other thread holds it. RocksDB must not be used or
     /// closed on another thread while the process destroys its globals.
     pub(super) fn close(&self) {

@@ -8,15 +8,12 @@
 //! The allocator (mimalloc) keeps free pages for a second, and checks that time only when a page is
 //! freed. An idle server frees none, and would keep the pages of its start for ever.
 
-use std::{fs, hint::black_box, path::Path, time::Duration};
+use std::{fs, hint::black_box, path::Path};
 
 use bytesize::ByteSize;
 
 use super::ServerError;
 use gridhook_config::Config;
-
-/// Longer than the allocator keeps free pages, and seldom enough to cost nothing.
-const EVERY: Duration = Duration::from_secs(2);
 
 /// A size that the allocator serves with a page of its own.
 const PIECE: usize = 1 << 20;
@@ -181,10 +178,8 @@ pub fn divide_budgets(config: &mut Config, cores: usize) {
     );
 }
 
-/// Frees a page periodically, so that the allocator returns the other free pages.
-pub(super) async fn return_free_pages() {
-    loop {
-        tokio::time::sleep(EVERY).await;
-        drop(black_box(Vec::<u8>::with_capacity(PIECE)));
-    }
+/// Frees a page, so that the allocator returns the other free pages. To be called periodically, at
+/// longer intervals than it keeps free pages.
+pub(super) fn return_free_pages() {
+    drop(black_box(Vec::<u8>::with_capacity(PIECE)));
 }

@@ -5,6 +5,7 @@ use std::{
     path::PathBuf,
     rc::Rc,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use actix_web::web;
@@ -63,6 +64,9 @@ use gridhook_telemetry::trace::{self, TraceExporter, Tracer};
 
 /// The exit status after an error of the store: `EX_IOERR` of `sysexits.h`.
 const EX_IOERR: i32 = 74;
+
+/// The interval of saving the clock and of returning free memory.
+const KEEP_UP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The parts that every later step needs.
 pub(super) struct Core {
@@ -124,8 +128,18 @@ pub(super) fn start_clock(
 ) -> (Clock, Rc<Timekeeper>) {
     let (clock, timekeeper) = timekeeping::start_clock(config, targets.skew.clone(), owner);
     let timekeeper = Rc::new(timekeeper);
-    actix_rt::spawn(Rc::clone(&timekeeper).run());
+    actix_rt::spawn(keep_up(Rc::clone(&timekeeper)));
     (clock, timekeeper)
+}
+
+/// Does what an idle server does now and then. One task, because each wake of an idle processor
+/// costs more than any of it.
+async fn keep_up(timekeeper: Rc<Timekeeper>) {
+    loop {
+        timekeeper.observe_clock();
+        memory::return_free_pages();
+        actix_rt::time::sleep(KEEP_UP_INTERVAL).await;
+    }
 }
 
 /// Reads or creates the admin token, and prints where a new one is.
@@ -392,7 +406,6 @@ pub(super) fn start_background_tasks(core: &Core) {
     let Core {
         journal, registry, ..
     } = core;
-    actix_rt::spawn(memory::return_free_pages());
     actix_rt::spawn(filter_versions::run(Arc::clone(registry), journal.clone()));
 }
 

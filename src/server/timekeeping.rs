@@ -4,6 +4,7 @@
 //! worst, unreadable; then the next process trusts the wall clock, as the first one does.
 
 use std::{
+    cell::Cell,
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -15,12 +16,6 @@ use gridhook_config::Config;
 /// The name of the file in the data folder.
 const FILE: &str = "clock";
 
-/// The interval between two readings of the clocks.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// The clock is saved at every fifth reading.
-const SAVED_EVERY: u32 = 5;
-
 /// The boot id of the machine.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -28,6 +23,8 @@ pub(super) struct Timekeeper {
     clock: Clock,
     path: PathBuf,
     boot: Option<String>,
+    /// Whether expiry was paused at the last look.
+    was_paused: Cell<bool>,
 }
 
 /// The clock of this process, which continues the saved one, or that of the `owner` before this
@@ -83,7 +80,14 @@ pub(super) fn start_clock(
              the end of clock.expiry_pause_max"
         );
     }
-    (clock.clone(), Timekeeper { clock, path, boot })
+    let was_paused = Cell::new(clock.expiry_is_paused());
+    let timekeeper = Timekeeper {
+        clock: clock.clone(),
+        path,
+        boot,
+        was_paused,
+    };
+    (clock, timekeeper)
 }
 
 fn read(path: &Path) -> Option<ClockRecord> {
@@ -103,35 +107,27 @@ fn read(path: &Path) -> Option<ClockRecord> {
 }
 
 impl Timekeeper {
-    /// Watches the clock until the server ends.
-    pub(super) async fn run(self: std::rc::Rc<Self>) {
-        let mut was_paused = self.clock.expiry_is_paused();
-        for look in 0_u32.. {
-            if look % SAVED_EVERY == 0 {
-                self.save_clock();
-            }
-            tokio::time::sleep(LOOK).await;
-            // Reading the time detects a step.
-            self.clock.now();
-            if let Some(step) = self.clock.take_step() {
-                tracing::warn!(
-                    wall = %step.wall,
-                    expected = %step.expected,
-                    "the wall clock was set: time follows slowly, and at once after \
-                     `gridhook clock confirm`"
-                );
-            }
-            if std::mem::replace(&mut was_paused, self.clock.expiry_is_paused()) && !was_paused {
-                tracing::info!("the wall clock is trusted: events expire again");
-            }
+    /// Saves the clock, and logs what has happened to it. Called every few seconds.
+    pub(super) fn observe_clock(&self) {
+        // This reads the time, which detects a step.
+        self.save_clock();
+        if let Some(step) = self.clock.take_step() {
+            tracing::warn!(
+                wall = %step.wall,
+                expected = %step.expected,
+                "the wall clock was set: time follows slowly, and at once after \
+                 `gridhook clock confirm`"
+            );
+        }
+        let is_paused = self.clock.expiry_is_paused();
+        if self.was_paused.replace(is_paused) && !is_paused {
+            tracing::info!("the wall clock is trusted: events expire again");
         }
     }
 
     /// Returns once an operator has confirmed a wall clock that is behind.
     pub(super) async fn confirmed_back(&self) {
-        while !self.clock.is_set_back() {
-            tokio::time::sleep(LOOK).await;
-        }
+        self.clock.wait_until_set_back().await;
     }
 
     /// Saves the clock for the next process.

@@ -5,8 +5,8 @@
 //! `records`, `chunk`, `ledger` and `id_filter` define the bytes of keys and values, each value
 //! with a version. `log` reads a partition's log, `damage` records what cannot be read and lets
 //! reads continue past it, `migrate` upgrades a store of an older format, `watermark` detects a
-//! store that lost acknowledged writes, `layer` is a store above another one, and `faults` injects
-//! failing writes.
+//! store that lost acknowledged writes, `layer` is a store above another one, `faults` injects
+//! failing writes, and `task_threads` runs what blocks.
 //!
 //! Invariants:
 //! - A write that returned `Ok` survives `kill -9` and power loss.
@@ -27,6 +27,7 @@ pub mod log;
 pub mod migrate;
 pub mod records;
 pub mod rocks;
+pub mod task_threads;
 pub mod watermark;
 
 use std::{borrow::Cow, ops::ControlFlow};

@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use gridhook::cluster::{
-    balance::{BalanceStep, ClusterView, NodeId, ShardRecord, next_steps},
-    copies::choose_nodes,
-};
+use gridhook::cluster::balance::{BalanceStep, ClusterView, NodeId, ShardRecord, next_steps};
 use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy as _};
 
 use super::node;
@@ -39,7 +36,6 @@ fn decided(
     avoided: &[usize],
 ) -> Vec<BalanceStep> {
     let eligible = &all_eligible(me, shards.len(), alive, leaving, avoided)[..];
-    let surplus = &BTreeSet::new();
     let is_stopping = true;
     let drain_wait = DRAIN_WAIT;
     let view = ClusterView {
@@ -48,7 +44,6 @@ fn decided(
         leaving,
         shards,
         eligible,
-        surplus,
         is_stopping,
         drain_wait,
     };
@@ -214,8 +209,6 @@ struct Cluster {
     shards: Vec<ShardRecord>,
     alive: BTreeSet<NodeId>,
     leaving: BTreeSet<NodeId>,
-    /// The number of nodes that have a copy of each shard.
-    copies: usize,
 }
 
 impl Cluster {
@@ -226,21 +219,7 @@ impl Cluster {
             shards,
             alive,
             leaving: BTreeSet::new(),
-            copies: usize::MAX,
         }
-    }
-
-    /// The nodes that may own a shard: those with a copy, unless they leave.
-    fn eligible(&self, shard: usize) -> BTreeSet<NodeId> {
-        let with_copy = choose_nodes(
-            shard,
-            self.copies,
-            self.staying().map(|NodeId(name)| name.as_str()),
-        );
-        with_copy
-            .into_iter()
-            .map(|name| NodeId(name.to_owned()))
-            .collect()
     }
 
     /// The nodes that are alive and do not leave.
@@ -252,17 +231,7 @@ impl Cluster {
     /// record wins. Returns the number of steps.
     fn round(&mut self) -> usize {
         let before = self.shards.clone();
-        let eligible: Vec<_> = (0..before.len())
-            .map(|shard| self.eligible(shard))
-            .collect();
-        // The copies of nodes that have others in their places.
-        let is_surplus = |shard: &usize| {
-            before[*shard]
-                .owner
-                .as_ref()
-                .is_some_and(|owner| !eligible[*shard].contains(owner))
-        };
-        let surplus = &(0..before.len()).filter(is_surplus).collect();
+        let eligible = vec![self.staying().cloned().collect(); before.len()];
         let mut steps = 0;
         for me in &self.alive {
             let alive = &self.alive;
@@ -277,7 +246,6 @@ impl Cluster {
                 leaving,
                 shards,
                 eligible,
-                surplus,
                 is_stopping,
                 drain_wait,
             };
@@ -332,32 +300,6 @@ impl Cluster {
                 .count()
         };
         let mut counts: Vec<usize> = self.staying().map(owned).collect();
-        counts.sort_by(|one, other| other.cmp(one));
-        counts
-    }
-
-    /// The naive model: of all divisions among nodes with copies, the shares of one with the least
-    /// sum of squares.
-    fn most_even(&self) -> Vec<usize> {
-        let staying: Vec<&NodeId> = self.staying().collect();
-        let mut divisions = vec![vec![0; staying.len()]];
-        for number in 0..self.shards.len() {
-            let eligible = self.eligible(number);
-            let owners = (0..staying.len()).filter(|at| eligible.contains(staying[*at]));
-            let with = |at: usize| {
-                divisions.iter().map(move |counts| {
-                    let mut counts = counts.clone();
-                    counts[at] += 1;
-                    counts
-                })
-            };
-            divisions = owners.flat_map(with).collect();
-        }
-        let squares = |counts: &Vec<usize>| counts.iter().map(|count| count * count).sum::<usize>();
-        let mut counts = divisions
-            .into_iter()
-            .min_by_key(squares)
-            .expect("a division");
         counts.sort_by(|one, other| other.cmp(one));
         counts
     }
@@ -466,43 +408,6 @@ impl Cluster {
 
 proptest! {
     #[test]
-    fn owners_are_nodes_with_copies_and_none_has_two_more_than_another_that_could_have_one_of_them(
-        shards in 1..40usize,
-        copies in 1..5usize,
-        changes in proptest::collection::vec(change(), 0..20),
-    ) {
-        let mut cluster = Cluster { copies, ..Cluster::new(shards, 1) };
-        changes.iter().for_each(|change| cluster.change(change));
-        cluster.settle();
-        let count = |node: &NodeId| cluster.shards.iter().filter(|shard| shard.owner.as_ref() == Some(node)).count();
-        for (number, shard) in cluster.shards.iter().enumerate() {
-            let owner = shard.owner.as_ref().expect("an owner");
-            let eligible = cluster.eligible(number);
-            prop_assert!(eligible.contains(owner), "{owner:?} owns {number}, and {eligible:?} have \
-                copies");
-            let fewest = eligible.iter().map(count).min().expect("a node");
-            prop_assert!(count(owner) < fewest + 2, "{owner:?} keeps {number}: {cluster:?}");
-        }
-    }
-
-    #[test]
-    fn no_other_division_among_nodes_with_copies_is_more_even(
-        shards in 1..9usize,
-        nodes in 1..5usize,
-        copies in 1..4usize,
-        owners in proptest::collection::vec(0..4usize, 8),
-    ) {
-        let mut cluster = Cluster { copies, ..Cluster::new(shards, nodes) };
-        // Any division, as claims, deaths and moves by operators leave it.
-        for (number, owner) in owners.into_iter().take(shards).enumerate() {
-            let eligible: Vec<NodeId> = cluster.eligible(number).into_iter().collect();
-            cluster.shards[number].owner = eligible.get(owner).cloned();
-        }
-        cluster.settle();
-        prop_assert_eq!(cluster.counts(), cluster.most_even(), "{:?}", cluster);
-    }
-
-    #[test]
     fn nodes_that_join_leave_and_flap_end_with_equal_shares(
         shards in 1..40usize,
         changes in proptest::collection::vec(change(), 0..20),
@@ -534,12 +439,10 @@ fn a_shard_that_a_node_cannot_serve_keeps_it_from_nothing_else() {
     assert_eq!(steps(". 1 1 1", &[]), [BalanceStep::Claim(0)]);
 }
 
-/// What `n0` does with shards of which these nodes have copies, and with those of owners that are
-/// about to remove theirs.
+/// What `n0` does with shards of which these nodes have complete copies.
 fn with_copies(
     text: &str,
     eligible: &[&[usize]],
-    surplus: &[usize],
     leaving: &[usize],
     is_stopping: bool,
 ) -> Vec<BalanceStep> {
@@ -549,7 +452,6 @@ fn with_copies(
     let shards = &shards(text);
     let eligible: Vec<_> = eligible.iter().map(|numbers| nodes(numbers)).collect();
     let eligible = &eligible[..];
-    let surplus = &surplus.iter().copied().collect();
     let drain_wait = DRAIN_WAIT;
     let view = ClusterView {
         me,
@@ -557,7 +459,6 @@ fn with_copies(
         leaving,
         shards,
         eligible,
-        surplus,
         is_stopping,
         drain_wait,
     };
@@ -568,7 +469,7 @@ fn with_copies(
 
 #[test]
 fn only_nodes_with_a_copy_take_a_shard() {
-    let decided = |text: &str, eligible: &[&[usize]]| with_copies(text, eligible, &[], &[], false);
+    let decided = |text: &str, eligible: &[&[usize]]| with_copies(text, eligible, &[], false);
     use BalanceStep::{Claim, Drain, Steal};
     // It takes what it has a copy of, and more than its share of that if the others with a copy
     // have as many.
@@ -584,30 +485,6 @@ fn only_nodes_with_a_copy_take_a_shard() {
         decided("0 1 1 1", &[&[0], &[0, 1, 2], &[1, 2], &[1, 2]]),
         []
     );
-    // A node with one fewer asks, to give one of its own on to a node that can take none of those.
-    // The shortest way comes first.
-    assert_eq!(
-        decided(
-            "1 1 1 0 0 2",
-            &[&[0, 1], &[0, 1], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]
-        ),
-        [Steal(0)]
-    );
-    assert_eq!(
-        decided(
-            "1 1 1 0 0 2",
-            &[&[0, 1], &[1, 2], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]
-        ),
-        []
-    );
-    // Not while another shard moves.
-    assert_eq!(
-        decided(
-            "1 1 1 0 20 2",
-            &[&[0, 1], &[0, 1], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]
-        ),
-        []
-    );
     // A request of a node without a copy counts for nothing.
     assert_eq!(decided("01 0 2", &[&[0, 2], &[0, 1], &[2]]), []);
     assert_eq!(decided("01 0 2", &[&[0, 1], &[0, 1], &[2]]), [Drain(0)]);
@@ -615,27 +492,9 @@ fn only_nodes_with_a_copy_take_a_shard() {
 }
 
 #[test]
-fn an_owner_that_is_about_to_remove_its_copy_is_asked_for_the_shard() {
-    let decided = |text: &str, surplus: &[usize]| {
-        with_copies(text, &[&[0, 2], &[0], &[1, 2]], surplus, &[], false)
-    };
-    assert_eq!(decided("1 0 2", &[]), []);
-    assert_eq!(
-        decided("1 0 2", &[0]),
-        [BalanceStep::Steal(0)],
-        "no other one with a copy has fewer"
-    );
-    assert_eq!(
-        decided("1 0 1", &[0]),
-        [],
-        "the other one with a copy has fewer"
-    );
-}
-
-#[test]
 fn a_drained_node_serves_on_what_no_other_one_can_take() {
     let decided = |leaving: &[usize], is_stopping| {
-        with_copies("0 0 1", &[&[], &[1], &[1]], &[], leaving, is_stopping)
+        with_copies("0 0 1", &[&[], &[1], &[1]], leaving, is_stopping)
     };
     assert_eq!(decided(&[0], false), [BalanceStep::Drain(1)]);
     assert_eq!(
@@ -643,7 +502,7 @@ fn a_drained_node_serves_on_what_no_other_one_can_take() {
         [BalanceStep::Drain(0), BalanceStep::Drain(1)],
         "it stops"
     );
-    let all = with_copies("0 0 1", &[&[], &[], &[]], &[], &[0, 1, 2], false);
+    let all = with_copies("0 0 1", &[&[], &[], &[]], &[0, 1, 2], false);
     assert_eq!(
         all,
         [BalanceStep::Drain(0), BalanceStep::Drain(1)],

@@ -15,18 +15,16 @@ use async_nats::ConnectOptions;
 use bytes::Bytes;
 use gridhook::clock::Lease;
 use gridhook::cluster::{
-    self, GivenUp, Role, ShardClaim,
+    self, ClaimDriver, GivenUp, Role, ShardClaim,
     balance::NodeId,
     claim::ClaimSettings,
-    copies::HeldCopy,
     lease::LeaseIntervals,
     member::Member,
     membership::{ClusterSnapshot, Membership, MembershipEnd, RequestError},
     nats::NatsRecords,
     records::{
-        ClusterRecords, CopyState, NodeRecord, OwnershipRecord, OwnershipScope, RecordError,
-        RecordStore, ShardPosition, StoredRecord, cluster_id, cluster_shards, drained_key,
-        node_key, shard_key,
+        ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore,
+        ShardPosition, StoredRecord, cluster_id, cluster_shards, drained_key, node_key, shard_key,
     },
 };
 use gridhook::journal::changelog::nats::NatsConnection;
@@ -64,6 +62,13 @@ fn start(number: usize, store: impl RecordStore, intervals: LeaseIntervals) -> R
     )
 }
 
+/// Both ends of the claim of a shard of which the node has everything.
+fn complete_claim(shard: usize) -> (ShardClaim, ClaimDriver) {
+    let (claim, driver) = cluster::shard_claim(shard);
+    claim.progress.note_complete();
+    (claim, driver)
+}
+
 fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = listener.local_addr().expect("an address");
@@ -71,7 +76,7 @@ fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
         address: address.to_string(),
         ..settings
     };
-    let (claim, driver) = cluster::shard_claim(0, HeldCopy::Complete);
+    let (claim, driver) = complete_claim(0);
     let (member, membership) = Member::new(store, settings, vec![driver]);
     Running {
         claim,
@@ -96,9 +101,7 @@ fn start_sharded(number: usize, shards: u16, store: impl RecordStore) -> Sharded
         .map(ReservedPort::listen)
         .collect();
     let address = listeners[0].local_addr().expect("an address").to_string();
-    let (claims, drivers): (Vec<_>, Vec<_>) = (0..shards.into())
-        .map(|shard| cluster::shard_claim(shard, HeldCopy::Complete))
-        .unzip();
+    let (claims, drivers): (Vec<_>, Vec<_>) = (0..shards.into()).map(complete_claim).unzip();
     let settings = ClaimSettings {
         address,
         intervals: long_leases(),
@@ -582,9 +585,9 @@ fn a_node_sees_the_settings_in_which_another_one_differs_and_logs_each_once() {
     let _here = tracing::dispatcher::set_default(&log.logger("info"));
     block_on(async {
         let records = MemoryRecords::default();
-        let begin = |me: &str, number: usize, copies: &str, later: Option<&str>| {
+        let begin = |me: &str, number: usize, expiry: &str, later: Option<&str>| {
             let me = NodeId(me.to_owned());
-            let shared = [("cluster.copies", Some(copies)), ("cluster.later", later)];
+            let shared = [("cluster.expiry", Some(expiry)), ("cluster.later", later)];
             let shared = shared
                 .into_iter()
                 .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
@@ -627,8 +630,8 @@ fn a_node_sees_the_settings_in_which_another_one_differs_and_logs_each_once() {
                 .await
                 .expect("it runs");
         }
-        assert_eq!(differences(&one), ["name2 cluster.copies 3 2"]);
-        assert_eq!(differences(&two), ["name1 cluster.copies 2 3"]);
+        assert_eq!(differences(&one), ["name2 cluster.expiry 3 2"]);
+        assert_eq!(differences(&two), ["name1 cluster.expiry 2 3"]);
         two.leave().await;
         let _again = begin("again", 2, "3", Some("1"));
         let agree = |snapshot: &ClusterSnapshot| {
@@ -664,7 +667,7 @@ fn a_node_claims_nothing_before_it_has_caught_up() {
     block_on(async {
         let records = MemoryRecords::default();
         let mut behind = start(0, records.for_other(), long_leases());
-        behind.claim.progress.note_held(HeldCopy::Incomplete);
+        behind.claim.progress.note_doubt();
         let mut snapshot = behind.membership.snapshot.clone();
         let first = timeout(LONG, snapshot.wait_for(|snapshot| snapshot.read.is_some()))
             .await
@@ -691,7 +694,7 @@ fn a_node_claims_nothing_before_it_has_caught_up() {
             "it cannot serve"
         );
         other.leave().await;
-        behind.claim.progress.note_held(HeldCopy::Complete);
+        behind.claim.progress.note_complete();
         behind.owner().await;
     });
 }
@@ -876,7 +879,7 @@ fn a_running_node_whose_record_was_removed_writes_none_before_it_has_caught_up_a
         };
         let caught_up = Arc::clone(&other.claim.progress);
         let is_behind = async || {
-            while caught_up.held_copy() == HeldCopy::Complete {
+            while caught_up.is_complete() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -895,7 +898,7 @@ fn a_running_node_whose_record_was_removed_writes_none_before_it_has_caught_up_a
                 .expect("it reads on")
                 .expect("it runs");
             assert!(stored("name1").value.is_empty(), "five renewals later");
-            caught_up.note_held(HeldCopy::Complete);
+            caught_up.note_complete();
             let mut seen = owner.membership.snapshot.clone();
             let joined = seen.wait_for(|seen| seen.records.nodes.contains_key("name1"));
             drop(
@@ -1151,7 +1154,7 @@ fn the_last_owner_is_that_of_the_last_fence_whatever_its_clock_says() {
             .clone();
         let (name, at) = all.records.latest_owner(0).expect("an owner");
         let right = ShardPosition {
-            state: Some(CopyState::Complete),
+            complete: true,
             ..right
         };
         assert_eq!((name, at), (settings(1, 1).name.as_str(), right));
@@ -1213,16 +1216,6 @@ fn the_first_node_fixes_the_number_of_shards() {
             cluster_shards(&one, &known, 16).await,
             Ok(4),
             "a later start"
-        );
-        // A cluster of a release that wrote no number.
-        let old = MemoryRecords::default();
-        cluster_id(&old, &[]).await.expect("it is made");
-        let known = old.read().await.expect("records");
-        assert_eq!(cluster_shards(&old, &known, 4).await, Ok(1));
-        assert_eq!(
-            old.read().await.expect("records").len(),
-            1,
-            "it is left as it is"
         );
     });
 }

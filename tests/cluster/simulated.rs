@@ -10,7 +10,6 @@ use std::{
 
 use gridhook::cluster::{
     claim::{ClaimSettings, Claims, OwnershipChange, ShardRole},
-    copies::HeldCopy,
     records::{OwnershipRecord, OwnershipScope, RecordError, ShardPosition, node_key, shard_key},
 };
 use gridhook::journal::changelog::StreamMark;
@@ -60,8 +59,6 @@ pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
         control: None,
         intervals: intervals(),
         drain_wait: Duration::from_secs(10),
-        copies: 3,
-        replace_after: Duration::from_secs(60),
         scope: OwnershipScope {
             fully_qualified_namespace: "events.example.com".to_owned(),
             event_hub_name: "store".to_owned(),
@@ -76,7 +73,7 @@ pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
 fn with_everything(settings: ClaimSettings) -> Claims {
     let shards = settings.shards;
     let mut claims = Claims::new(settings);
-    claims.note_held((0..shards).map(|shard| (shard, HeldCopy::Complete)));
+    claims.note_complete(vec![true; shards]);
     claims
 }
 

@@ -18,7 +18,7 @@ use gridhook::{
 };
 use proptest::prelude::*;
 
-use crate::support::memory_store::MemoryStore;
+use crate::support::{memory_store::MemoryStore, server::wait_for};
 
 const PARTITION: PartitionId = PartitionId(2);
 
@@ -244,5 +244,9 @@ fn a_place_by_time_in_a_long_log_takes_few_reads_on_rocks() {
         })
         .collect();
     check(rocks.clone(), &chunks, 5_000_000, &(0..0));
+    // Otherwise a reading thread may close RocksDB while the process ends.
+    wait_for("the threads that read", Duration::from_secs(60), || {
+        Arc::strong_count(&rocks) == 1
+    });
     rocks.close().expect("closed");
 }

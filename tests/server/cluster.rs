@@ -10,7 +10,6 @@ mod files;
 mod forwarding;
 mod machine;
 mod membership;
-mod placement;
 mod pull;
 mod restore;
 mod restored;

@@ -36,6 +36,7 @@ mod garbage;
 mod handshake;
 mod history;
 mod identity;
+mod idle;
 mod kill;
 mod laggards;
 mod late;

@@ -335,9 +335,17 @@ fn refuses(server: &Server, consumer: &mut Consumer) {
 
 #[test]
 fn an_answer_is_as_large_as_was_asked_for_where_there_is_enough() {
-    let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("work", 60, 10)]);
+    let idle_timeout = ("LIMITS__IDLE_TIMEOUT", "1m");
+    let (server, shown) = start(&[idle_timeout], &[("work", 60, 10), ("other", 60, 10)]);
     // The log is read in pieces, and no piece ends where an answer does.
     (0..5).for_each(|of| publish(&server, &shown, of * 280..(of + 1) * 280));
+    // An event subscription learns of events after their publisher, together with its neighbours.
+    let mut other = Consumer::new(&server, &shown, "other");
+    let mut others = 0;
+    wait_for("all events at another subscription", LONG, || {
+        others += other.receive(100).len();
+        others == 1400
+    });
     let mut work = Consumer::new(&server, &shown, "work");
     let sizes: Vec<usize> = (0..14).map(|_| work.receive(100).len()).collect();
     assert_eq!(sizes, [100; 14]);

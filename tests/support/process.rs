@@ -1,6 +1,6 @@
 //! Processor time, memory and writes of a process, from `/proc`.
 
-use std::{fs, time::Duration};
+use std::{collections::HashMap, fs, time::Duration};
 
 /// Processor time since its start, in user and system mode.
 pub(crate) fn processor(id: u32) -> Duration {
@@ -52,4 +52,23 @@ pub(crate) fn written(id: u32) -> Option<u64> {
         .find_map(|line| line.strip_prefix("write_bytes: "))?
         .parse()
         .ok()
+}
+
+/// How often each of its threads has waited for something, by the name of its folder.
+pub(crate) fn waits(id: u32) -> HashMap<String, u64> {
+    let mut waits = HashMap::new();
+    for task in fs::read_dir(format!("/proc/{id}/task")).expect("a process that runs") {
+        let task = task.expect("a thread").path();
+        // A thread may end meanwhile.
+        let Ok(status) = fs::read_to_string(task.join("status")) else {
+            continue;
+        };
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+            .expect("its switches");
+        let count = count.trim().parse().expect("a number");
+        waits.insert(task.display().to_string(), count);
+    }
+    waits
 }

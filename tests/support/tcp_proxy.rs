@@ -281,6 +281,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Sends a text and returns the next piece that arrives within `wait`.
+fn exchange(client: &mut TcpStream, text: &str, wait: Duration) -> Option<String> {
+    client.set_read_timeout(Some(wait)).expect("a socket");
+    client.write_all(text.as_bytes()).expect("written");
+    let mut bytes = [0; 64];
+    let read = client.read(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..read]).into_owned())
+}
+
 #[test]
 fn a_cut_holds_one_direction_of_a_connection_and_a_replacement_changes_what_a_client_sends() {
     let echo = Acceptor::start(|mut stream| {
@@ -296,57 +305,36 @@ fn a_cut_holds_one_direction_of_a_connection_and_a_replacement_changes_what_a_cl
     let nobody = super::port::ReservedPort::new();
     let proxy = TcpProxy::start(&[nobody.address, echo.at]);
     let mut client = TcpStream::connect(proxy.at()).expect("a connection");
-    client
-        .set_read_timeout(Some(Duration::from_millis(100)))
-        .expect("a socket");
-    let mut bytes = [0; 64];
-    let mut echoed = |client: &mut TcpStream, text: &str| {
-        client.write_all(text.as_bytes()).expect("written");
-        client
-            .read(&mut bytes)
-            .map(|read| String::from_utf8_lossy(&bytes[..read]).into_owned())
-            .ok()
-    };
+    let long = Duration::from_secs(60);
+    let nothing = Duration::from_millis(100);
     assert_eq!(
-        echoed(&mut client, "one").as_deref(),
+        exchange(&mut client, "one", long).as_deref(),
         Some("one"),
         "by the server that accepts connections"
     );
     for direction in [Direction::ToServer, Direction::ToClient] {
         proxy.cut(Cut::One(direction));
-        assert_eq!(echoed(&mut client, "two"), None);
+        assert_eq!(exchange(&mut client, "two", nothing), None);
         proxy.cut(Cut::Nothing);
-        client
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .expect("a socket");
-        assert_eq!(echoed(&mut client, "").as_deref(), Some("two"));
-        client
-            .set_read_timeout(Some(Duration::from_millis(100)))
-            .expect("a socket");
+        assert_eq!(exchange(&mut client, "", long).as_deref(), Some("two"));
     }
     proxy.cut(Cut::Marked("mark"));
-    client
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .expect("a socket");
-    assert_eq!(echoed(&mut client, "other").as_deref(), Some("other"));
+    assert_eq!(
+        exchange(&mut client, "other", long).as_deref(),
+        Some("other")
+    );
     assert!(!proxy.has_marked());
     proxy.replace("mark", "MARK");
-    client
-        .set_read_timeout(Some(Duration::from_millis(100)))
-        .expect("a socket");
-    assert_eq!(echoed(&mut client, "a mark"), None);
-    assert!(proxy.has_marked());
+    assert_eq!(exchange(&mut client, "a mark", nothing), None);
+    wait_for("the mark", long, || proxy.has_marked());
     proxy.cut(Cut::Nothing);
-    client
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .expect("a socket");
-    assert_eq!(echoed(&mut client, "").as_deref(), Some("a MARK"));
+    assert_eq!(exchange(&mut client, "", long).as_deref(), Some("a MARK"));
     proxy.cut(Cut::One(Direction::ToClient));
     client.write_all(b"lost").expect("written");
-    wait_for("the echo", Duration::from_secs(60), || proxy.is_holding());
+    wait_for("the echo", long, || proxy.is_holding());
     proxy.break_held();
     assert_eq!(
-        client.read(&mut bytes).unwrap_or_default(),
+        client.read(&mut [0; 64]).unwrap_or_default(),
         0,
         "the connection has ended"
     );

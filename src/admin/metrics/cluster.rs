@@ -6,7 +6,7 @@ use super::server::{counter, gauge, push_sample};
 use crate::cluster::ClusterContext;
 use gridhook_cluster::{
     membership::ClusterSnapshot,
-    records::{CopyProgress, CopyState, NodeRecord},
+    records::{CopyProgress, NodeRecord},
 };
 use gridhook_metrics::text::MetricsText;
 
@@ -151,11 +151,6 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
     }
     let applied_sequence = |number: usize| {
         let of = |node: &NodeRecord| Some(node.positions.get(number)?.applied);
-        // A node without a copy applies nothing.
-        let own = me
-            .as_ref()
-            .and_then(|me| records.find_node(me))
-            .filter(|own| own.copy_state(number) != CopyState::None);
         let mine = own.and_then(of);
         let all = records.nodes.values().filter_map(|node| of(&node.value));
         Some(all.max()?.saturating_sub(mine?))
@@ -173,12 +168,10 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         "gridhook_cluster_shard_copy_complete",
         "Whether this node has a complete copy of the shard.",
     ));
-    let complete = [CopyState::Complete, CopyState::Surplus];
-    let is_complete = |node: &NodeRecord, number| complete.contains(&node.copy_state(number));
     for number in 0..records.shards.len() {
         text.add_sample(
             &[("shard", &number.to_string())],
-            own.is_some_and(|own| is_complete(own, number)),
+            own.is_some_and(|own| own.is_complete(number)),
         );
     }
     text.start_family(gauge(
@@ -191,17 +184,9 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
             .values()
             .map(|node| &node.value)
             .filter(|node| alive.contains(&node.id));
-        let complete = living.filter(|node| is_complete(node, number)).count();
+        let complete = living.filter(|node| node.is_complete(number)).count();
         text.add_sample(&[("shard", &number.to_string())], complete as u64);
     }
-    let wanted_copies = cluster_context.wanted_copies.min(records.nodes.len());
-    let help = "Complete copies that each shard should have: cluster.copies, or as many as there \
-        are nodes.";
-    push_sample(
-        text,
-        gauge("gridhook_cluster_wanted_copies", help),
-        wanted_copies as u64,
-    );
     let copy = |number: usize| records.find_node(me.as_ref()?)?.positions.get(number)?.copy;
     for (name, help, of) in COPIES {
         text.start_family(gauge(name, help));

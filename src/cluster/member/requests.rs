@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use super::Member;
 use crate::{
     membership::{Command, RequestError},
-    records::{CopyState, NodeRecord, RecordError, RecordStore, drained_key, node_key},
+    records::{RecordError, RecordStore, drained_key, node_key},
 };
 
 impl<S: RecordStore> Member<S> {
@@ -64,21 +64,8 @@ impl<S: RecordStore> Member<S> {
             let names: Vec<&str> = living.map(|node| node.name.as_str()).collect();
             return Err(RequestError::NotAlive(name.to_owned(), names.join(", ")));
         };
-        match node.copy_state(shard) {
-            CopyState::Complete => {}
-            CopyState::Incomplete => return Err(RequestError::CatchingUp(name.to_owned())),
-            CopyState::None | CopyState::Surplus => {
-                let has_one = |node: &&NodeRecord| node.copy_state(shard) == CopyState::Complete;
-                let names: Vec<&str> = living
-                    .filter(has_one)
-                    .map(|node| node.name.as_str())
-                    .collect();
-                return Err(RequestError::NoCopy(
-                    name.to_owned(),
-                    shard,
-                    names.join(", "),
-                ));
-            }
+        if !node.is_complete(shard) {
+            return Err(RequestError::CatchingUp(name.to_owned()));
         }
         if records.leaving_nodes().contains(&node.id) {
             return Err(RequestError::Leaving(name.to_owned()));

@@ -36,12 +36,15 @@ impl GroupWriter {
         match result {
             // Not urgent: retried after a second.
             Err(StoreError::Full) => {
+                self.is_settled = false;
                 self.status.set_state(JournalState::Full);
                 Ok(())
             }
             Ok(()) => {
                 if is_due {
-                    self.status.set_state(self.writable_state());
+                    let state = self.writable_state();
+                    self.status.set_state(state);
+                    self.is_settled &= state == JournalState::Writable;
                 }
                 Ok(())
             }
@@ -58,7 +61,11 @@ impl GroupWriter {
                 self.store.expire_ids(now);
             }
         }
-        self.remove_deleted()
+        let was_removed = self.remove_deleted()?;
+        // The first of several writers stores the watermark of what the others write, too.
+        let is_alone = self.number != CONTROL || self.options.shards.writer_count() == 1;
+        self.is_settled = is_alone && !was_removed;
+        Ok(())
     }
 
     /// Deletes all but the latest ended jobs.
@@ -87,8 +94,8 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Removes a part of the records of its deleted subscriptions.
-    fn remove_deleted(&mut self) -> Result<(), StoreError> {
+    /// Removes a part of the records of its deleted subscriptions. Returns whether there were any.
+    fn remove_deleted(&mut self) -> Result<bool, StoreError> {
         let mut subscription_keys = Vec::new();
         let range = keys::reaps_range();
         let shards = self.options.shards;
@@ -103,13 +110,14 @@ impl GroupWriter {
                     ControlFlow::Break(())
                 }
             })?;
+        let has_any = !subscription_keys.is_empty();
         for subscription_key in subscription_keys {
             match self.reap_one(subscription_key) {
                 Err(StoreError::Damaged(what)) => self.note_damage(Family::Due, &what),
                 reaped => reaped?,
             }
         }
-        Ok(())
+        Ok(has_any)
     }
 
     fn reap_one(&mut self, subscription_key: SubscriptionKey) -> Result<(), StoreError> {
@@ -168,6 +176,6 @@ impl GroupWriter {
                 .delete(Family::Meta, keys::reap_key(subscription_key));
         }
         self.free_carried(&mut group)?;
-        self.store.write(&group.batch)
+        self.write_batch(&group.batch)
     }
 }

@@ -61,6 +61,10 @@ use gridhook_store::{
 /// the delay before a log is trimmed, unless there are many.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
+/// The interval at which a writer that has nothing to do looks at the clock, which may have been
+/// set.
+const IDLE_HOUSEKEEPING: Duration = Duration::from_secs(5);
+
 /// The interval of retries when the disk is full.
 const FULL_WAIT: Duration = Duration::from_millis(250);
 
@@ -121,7 +125,7 @@ pub(super) fn spawn_writer(
     status: Arc<WriterStatus>,
 ) -> std::thread::JoinHandle<()> {
     let last_housekeeping = resources.clock.now();
-    let mut trims = TrimSchedule::start(Arc::clone(&resources.store));
+    let mut trims = TrimSchedule::new(Arc::clone(&resources.store));
     for id in partitions.keys() {
         trims.schedule_lookup(*id, last_housekeeping);
     }
@@ -148,6 +152,7 @@ pub(super) fn spawn_writer(
         last_incarnation: Incarnation(0),
         parked: Vec::new(),
         last_housekeeping,
+        is_settled: false,
     };
     let fatal = Arc::clone(&resources.fatal);
     let span = tracing::Span::current();
@@ -206,6 +211,8 @@ struct GroupWriter {
     /// Entries that wait for space on the disk, the oldest first.
     parked: Vec<WriterEntry>,
     last_housekeeping: Timestamp,
+    /// Whether nothing was written since the last housekeeping, and it left nothing to do.
+    is_settled: bool,
 }
 
 /// A group: its batch, and what is done after it is written.
@@ -262,11 +269,7 @@ impl GroupWriter {
 
     /// Collects the next group. Returns it, the time, and whether it is the last.
     fn next_group(&mut self) -> (Vec<WriterEntry>, Timestamp, bool) {
-        let wait = match self.parked.is_empty() {
-            true if self.trims.is_looking() => LOOKUP_WAIT,
-            true => HOUSEKEEPING,
-            false => FULL_WAIT,
-        };
+        let wait = self.entry_wait();
         let mut group = std::mem::take(&mut self.parked);
         let most = group.len() + GROUP_MAX;
         let mut has_waited = self.wait_beside_outcomes(wait);
@@ -328,6 +331,24 @@ impl GroupWriter {
             self.outcomes.take_into(&mut group);
         }
         (group, now, is_last)
+    }
+
+    /// How long to wait for entries.
+    fn entry_wait(&self) -> Duration {
+        if !self.parked.is_empty() {
+            return FULL_WAIT;
+        }
+        if self.trims.is_looking() {
+            return LOOKUP_WAIT;
+        }
+        if !self.is_settled {
+            return HOUSEKEEPING;
+        }
+        let first_due = self.trims.first_due();
+        first_due.map_or(IDLE_HOUSEKEEPING, |due| {
+            due.since(self.clock.now())
+                .clamp(HOUSEKEEPING, IDLE_HOUSEKEEPING)
+        })
     }
 
     /// While outcomes wait or are expected, waits for entries that do not wait as long, for at most
@@ -393,12 +414,21 @@ impl GroupWriter {
 
     fn write(&mut self, group: &CommitGroup, entries: usize) -> Result<(), StoreError> {
         let began = self.clock.now();
-        self.store.write(&group.batch)?;
+        self.write_batch(&group.batch)?;
         self.last_write = self.clock.now();
         self.status
             .meter
             .record_sync(entries, self.last_write.since(began));
         Ok(())
+    }
+
+    /// Writes a batch. The first one of a writer that was settled begins the interval until the
+    /// next housekeeping.
+    fn write_batch(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        if std::mem::take(&mut self.is_settled) {
+            self.last_housekeeping = self.clock.now();
+        }
+        self.store.write(batch)
     }
 
     /// Publishers are refused before the disk is completely full: the remaining space is left for

@@ -14,7 +14,6 @@ use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},
-    thread::JoinHandle,
     time::Duration,
 };
 
@@ -25,6 +24,7 @@ use gridhook_store::{
     Batch, Family, Store, StoreError,
     id_filter::{IdFilter, OpenBlock, end_of},
     keys,
+    task_threads::TaskThreads,
 };
 
 /// The maximum number of lookups in progress: their results are in memory.
@@ -95,33 +95,35 @@ fn catch_panic<T>(look: impl FnOnce() -> Result<T, StoreError>) -> Result<T, Sto
     })
 }
 
-/// A handle to the lookup thread. The thread runs as long as the writer.
+/// A handle to the lookup thread.
 struct LookupThread {
-    wanted: Option<mpsc::Sender<LogLookup>>,
+    store: Arc<dyn Store>,
+    found: mpsc::Sender<LogLookupResult>,
     results: mpsc::Receiver<LogLookupResult>,
-    thread: Option<JoinHandle<()>>,
+    /// [`None`] once it is dropped.
+    thread: Option<TaskThreads>,
 }
 
 impl LookupThread {
-    fn start(store: Arc<dyn Store>) -> Self {
-        let (wanted, lookups) = mpsc::channel::<LogLookup>();
+    fn new(store: Arc<dyn Store>) -> Self {
         let (found, results) = mpsc::channel();
-        let span = tracing::Span::current();
-        let thread = std::thread::Builder::new()
-            .name("journal-trim".to_owned())
-            .spawn(move || {
-                let _in = span.entered();
-                for lookup in lookups {
-                    if found.send(lookup.run(&*store)).is_err() {
-                        return;
-                    }
-                }
-            })
-            .expect("a process that cannot start a thread cannot start");
         Self {
-            wanted: Some(wanted),
+            store,
+            found,
             results,
-            thread: Some(thread),
+            thread: Some(TaskThreads::new("journal-trim", 1)),
+        }
+    }
+
+    fn begin(&self, lookup: LogLookup) {
+        let store = Arc::clone(&self.store);
+        let found = self.found.clone();
+        let run = move || {
+            // The writer may have ended.
+            found.send(lookup.run(&*store)).ok();
+        };
+        if let Some(thread) = &self.thread {
+            thread.run(run);
         }
     }
 }
@@ -129,8 +131,7 @@ impl LookupThread {
 impl Drop for LookupThread {
     fn drop(&mut self) {
         // The thread must end before the store is closed.
-        self.wanted = None;
-        self.thread.take().and_then(|thread| thread.join().ok());
+        self.thread.take().into_iter().for_each(TaskThreads::join);
     }
 }
 
@@ -169,14 +170,14 @@ pub(super) struct TrimSchedule {
 }
 
 impl TrimSchedule {
-    pub(super) fn start(store: Arc<dyn Store>) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             due: BTreeSet::new(),
             stages: IdMap::default(),
             in_progress: 0,
             completing: 0,
             filters: Vec::new(),
-            looks: LookupThread::start(store),
+            looks: LookupThread::new(store),
         }
     }
 
@@ -185,15 +186,14 @@ impl TrimSchedule {
         self.in_progress + self.completing > 0
     }
 
+    /// When the next lookup is due.
+    pub(super) fn first_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
     pub(super) fn complete_filter(&mut self, id: PartitionId, open: OpenBlock) {
-        if self
-            .looks
-            .wanted
-            .as_ref()
-            .is_some_and(|wanted| wanted.send(LogLookup::Filter(id, open)).is_ok())
-        {
-            self.completing += 1;
-        }
+        self.looks.begin(LogLookup::Filter(id, open));
+        self.completing += 1;
     }
 
     /// The time from a change until a partition is looked at: the more partitions wait, the longer.
@@ -248,21 +248,15 @@ impl TrimSchedule {
 
     fn begin_lookup(&mut self, look: TrimLookup) {
         let id = look.id;
-        if self
-            .looks
-            .wanted
-            .as_ref()
-            .is_some_and(|wanted| wanted.send(LogLookup::Trim(look)).is_ok())
-        {
-            self.in_progress += 1;
-            self.stages.insert(
-                id,
-                TrimStage::InProgress {
-                    touched: None,
-                    again: false,
-                },
-            );
-        }
+        self.looks.begin(LogLookup::Trim(look));
+        self.in_progress += 1;
+        self.stages.insert(
+            id,
+            TrimStage::InProgress {
+                touched: None,
+                again: false,
+            },
+        );
     }
 
     /// The next finished lookup for trimming.
@@ -350,7 +344,7 @@ impl GroupWriter {
             }
         }
         if !batch.0.is_empty() {
-            self.store.write(&batch)?;
+            self.write_batch(&batch)?;
         }
         self.trims.filters.clear();
         Ok(())
@@ -461,7 +455,7 @@ impl GroupWriter {
         if moved_floors.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.store.write(&batch) {
+        if let Err(error) = self.write_batch(&batch) {
             for (id, _) in moved_floors {
                 self.trims.put_off(id, now.after(HOUSEKEEPING));
             }

@@ -226,9 +226,10 @@ impl PullClients {
         }
         let events_max = batch_max.min(settlement.free_leases());
         let bytes_preferred = settlement.settings.batch.bytes_preferred;
+        let only = settlement.only_lane();
         settlement
             .log
-            .is_short_of(events_max as usize, bytes_preferred)
+            .is_short_of(events_max as usize, bytes_preferred, only)
     }
 
     /// Ends a round: nothing more is available now. Without a waiting client no events stay ready.

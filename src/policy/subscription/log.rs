@@ -98,14 +98,23 @@ impl LogReading {
             .any(|lane| lanes.contains(&lane.lane()) && lane.is_behind(self.end))
     }
 
-    /// Whether the live lane has events, fewer than `events_max` and `bytes_max`, and the log has
-    /// more for it.
-    pub(super) fn is_short_of(&self, events_max: usize, bytes_max: u64) -> bool {
-        self.lane(Lane::LIVE).is_some_and(|lane| {
-            (1..events_max).contains(&lane.ready())
-                && (lane.ready_bytes() as u64) < bytes_max
-                && lane.is_unread(self.end)
-        })
+    /// Whether events are ready, fewer than `events_max` and `bytes_max`, and a lane is about to
+    /// read more. `only` is the only one that may read.
+    pub(super) fn is_short_of(
+        &self,
+        events_max: usize,
+        bytes_max: u64,
+        only: Option<Lane>,
+    ) -> bool {
+        let mut ready_count = 0;
+        let mut ready_bytes = 0;
+        let mut has_more = false;
+        for lane in self.lanes.iter().filter(|lane| may_read(lane, only)) {
+            ready_count += lane.ready();
+            ready_bytes += lane.ready_bytes() as u64;
+            has_more |= lane.is_unread(self.end) && has_room(lane, events_max);
+        }
+        has_more && (1..events_max).contains(&ready_count) && ready_bytes < bytes_max
     }
 
     /// The lane with the oldest unsent events, apart from jobs: the only one that may send if events
@@ -194,11 +203,10 @@ impl LogReading {
         let skips_live = probes && self.lanes.iter().any(is_old);
         for reader in &mut self.lanes {
             let lane = reader.lane();
-            let may_read = is_own(lane)
+            let reads = may_read(reader, only)
                 && has_room(reader, batch)
-                && only.is_none_or(|only| lane == only)
                 && !(skips_live && lane == Lane::LIVE);
-            if may_read && let Some((from, end)) = reader.next_read(self.end) {
+            if reads && let Some((from, end)) = reader.next_read(self.end) {
                 effects.push(Effect::ReadLog { lane, from, end });
             }
         }
@@ -322,6 +330,11 @@ impl LogReading {
 pub(super) struct CutOff {
     pub(super) is_any: bool,
     pub(super) is_all: bool,
+}
+
+/// Whether a lane reads events that are sent, apart from jobs.
+fn may_read(lane: &LaneReader, only: Option<Lane>) -> bool {
+    is_own(lane.lane()) && only.is_none_or(|only| lane.lane() == only)
 }
 
 /// Whether a lane reads on for batches of this size. Events of keys in flight must not hide those of

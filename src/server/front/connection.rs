@@ -16,11 +16,12 @@ use std::{
     cell::Cell,
     future::Future as _,
     io,
+    marker::PhantomData,
     net::SocketAddr,
     pin::{Pin, pin},
     rc::Rc,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -48,20 +49,50 @@ pub(super) struct RequestTimeouts {
 }
 
 /// The connections of a server that wait for their first request, or for a whole response. Clones
-/// share the count.
+/// share the counts: one for each thread, so that requests of several threads change no memory of
+/// each other.
 #[derive(Clone, Default)]
-pub(super) struct BusyConnections(Arc<AtomicUsize>);
+pub(super) struct BusyConnections(Arc<Mutex<Vec<Arc<AtomicUsize>>>>);
 
 impl BusyConnections {
     pub(super) fn count(&self) -> usize {
-        self.0.load(Ordering::Acquire)
+        let threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        threads
+            .iter()
+            .map(|thread| thread.load(Ordering::Acquire))
+            .sum()
+    }
+
+    /// The count of the calling thread.
+    pub(super) fn add_thread(&self) -> BusyThread {
+        let count = Arc::default();
+        let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.push(Arc::clone(&count));
+        BusyThread {
+            count,
+            _stays_here: PhantomData,
+        }
+    }
+}
+
+/// The busy connections of a thread, which alone changes their number.
+#[derive(Clone)]
+pub(super) struct BusyThread {
+    count: Arc<AtomicUsize>,
+    _stays_here: PhantomData<Rc<()>>,
+}
+
+impl BusyThread {
+    fn change_count(&self, change: impl FnOnce(usize) -> usize) {
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store(change(count), Ordering::Release);
     }
 }
 
 /// The progress of the current request of a connection.
 pub(super) struct RequestStage {
     timeouts: RequestTimeouts,
-    busy: BusyConnections,
+    busy: BusyThread,
     is_busy: Cell<bool>,
     head_until: Cell<Option<Instant>>,
     stuck_until: Cell<Option<Instant>>,
@@ -77,8 +108,8 @@ impl RequestStage {
     /// Counts the connection among those that are busy, or not any more.
     fn set_busy(&self, is_busy: bool) {
         match (self.is_busy.replace(is_busy), is_busy) {
-            (false, true) => drop(self.busy.0.fetch_add(1, Ordering::AcqRel)),
-            (true, false) => drop(self.busy.0.fetch_sub(1, Ordering::AcqRel)),
+            (false, true) => self.busy.change_count(|count| count + 1),
+            (true, false) => self.busy.change_count(|count| count - 1),
             (false, false) | (true, true) => {}
         }
     }
@@ -149,7 +180,7 @@ impl ClientConnection {
         peer: SocketAddr,
         timeouts: RequestTimeouts,
         permit: ConnectionPermit,
-        busy: BusyConnections,
+        busy: BusyThread,
     ) -> Self {
         let until = Instant::now() + timeouts.head;
         let stage = RequestStage {

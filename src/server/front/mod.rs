@@ -14,9 +14,10 @@ pub(super) mod hop;
 mod request_heads;
 
 use std::{
+    cell::RefCell,
     io,
     net::{SocketAddr, TcpListener},
-    rc::Rc,
+    rc::{Rc, Weak},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -28,7 +29,7 @@ use actix_http::{HttpService, error::DispatchError};
 use actix_rt::net::TcpStream;
 use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{
-    IntoServiceFactory as _, Service as _, ServiceFactory, ServiceFactoryExt as _,
+    IntoServiceFactory as _, Service, ServiceFactory, ServiceFactoryExt as _,
     boxed::{BoxServiceFactory, factory},
     fn_factory, fn_service, map_config,
 };
@@ -40,7 +41,7 @@ use actix_web::{
     http::Method,
     web,
 };
-use futures_util::future::{Either, FutureExt as _, ready};
+use futures_util::future::{Either, FutureExt as _, TryFutureExt as _, ready};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -51,7 +52,9 @@ use tokio_util::io::InspectReader;
 
 pub(super) use self::connection_limit::ConnectionLimit;
 use self::{
-    connection::{BusyConnections, ClientConnection, RequestStage, RequestTimeouts, TrackedBody},
+    connection::{
+        BusyConnections, BusyThread, ClientConnection, RequestStage, RequestTimeouts, TrackedBody,
+    },
     connection_limit::ConnectionLimiter,
     hop::{HandshakeSlots, HopAcceptor, ListenerSide},
     request_heads::{RequestHeads, defer_continue},
@@ -175,7 +178,9 @@ impl ListenerSettings {
         });
         server.listen(name, listener, move || {
             let counter = counter.clone();
-            let admission = fn_service(move |stream| counter.clone().admit_connection(stream));
+            let busy = counter.connections.busy.add_thread();
+            let admission =
+                fn_service(move |stream| counter.clone().admit_connection(stream, busy.clone()));
             let connections = match &acceptor {
                 None => factory(admission.map(ClientStream::Left)),
                 Some(acceptor) => factory(
@@ -235,8 +240,9 @@ impl ListenerSettings {
         let tls = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
         server.listen(name, listener, move || {
             let counter = counter.clone();
+            let busy = counter.connections.busy.add_thread();
             let acceptor = acceptor.clone();
-            fn_service(move |stream| counter.clone().admit_connection(stream))
+            fn_service(move |stream| counter.clone().admit_connection(stream, busy.clone()))
                 .and_then(hop_handshake(
                     acceptor,
                     tls.clone(),
@@ -337,17 +343,18 @@ struct ConnectionCounter {
 }
 
 impl ConnectionCounter {
-    async fn admit_connection(self, stream: TcpStream) -> Result<ClientConnection, ()> {
+    async fn admit_connection(
+        self,
+        stream: TcpStream,
+        busy: BusyThread,
+    ) -> Result<ClientConnection, ()> {
         let peer = stream.peer_addr().map_err(drop)?;
         let timeouts = RequestTimeouts {
             head: self.timeouts.idle + self.timeouts.head,
             answer: self.timeouts.answer,
         };
         match self.connection_limiter.admit_connection(peer.ip()) {
-            Some(permit) => {
-                let busy = self.connections.busy;
-                Ok(ClientConnection::new(stream, peer, timeouts, permit, busy))
-            }
+            Some(permit) => Ok(ClientConnection::new(stream, peer, timeouts, permit, busy)),
             None => {
                 let ServerConnections {
                     refusals,
@@ -545,31 +552,72 @@ impl ListenerServices {
         let app = app
             .into_factory()
             .map_err(|error: actix_web::Error| error.error_response());
-        let http = HttpService::build()
-            .graceful_shutdown_signal(move || {
-                let signal = signal.clone();
-                async move { signal.notified().await }
-            })
-            .keep_alive(timeouts.idle)
-            .client_request_timeout(timeouts.head)
-            .client_disconnect_timeout(REFUSAL_WAIT)
-            .local_addr(address)
-            .on_connect_ext(move |stream: &RequestHeads, extensions| {
-                let connection = connection_below(stream.get_ref());
-                let stage = connection.stage();
-                extensions.insert(stage.peer().clone());
-                extensions.insert(stage);
-                extensions.insert(LocalAddress {
-                    address: connection.local().unwrap_or(address),
-                    secure,
-                });
-            })
-            .h1(map_config(app, |()| AppConfig::default()))
-            .map_err(|_: DispatchError| ());
+        let app = map_config(app, |()| AppConfig::default());
+        let new_http = move |app| {
+            let signal = signal.clone();
+            HttpService::build()
+                .graceful_shutdown_signal(move || {
+                    let signal = signal.clone();
+                    async move { signal.notified().await }
+                })
+                .keep_alive(timeouts.idle)
+                .client_request_timeout(timeouts.head)
+                .client_disconnect_timeout(REFUSAL_WAIT)
+                .local_addr(address)
+                .on_connect_ext(move |stream: &RequestHeads, extensions| {
+                    let connection = connection_below(stream.get_ref());
+                    let stage = connection.stage();
+                    extensions.insert(stage.peer().clone());
+                    extensions.insert(stage);
+                    extensions.insert(LocalAddress {
+                        address: connection.local().unwrap_or(address),
+                        secure,
+                    });
+                })
+                .h1(fn_factory(move || ready(Ok::<_, ()>(Rc::clone(&app)))))
+                .map_err(|_: DispatchError| ())
+        };
         fn_service(|stream: ClientStream| {
             let peer = connection_below(&stream).peer();
             ready(Ok((RequestHeads::new(stream), Some(peer))))
         })
-        .and_then(http)
+        .and_then(fn_factory(move || {
+            let new_http = new_http.clone();
+            app.new_service(()).map_ok(move |app| {
+                let app = Rc::new(app);
+                serve_while_connected(move || new_http(Rc::clone(&app)))
+            })
+        }))
     }
+}
+
+/// Makes an HTTP service for the first connection of a thread, and drops it with the last one.
+/// actix-http renews the date of responses twice a second while the service exists, and would wake
+/// each thread of an idle server.
+fn serve_while_connected<Connection, Factory>(
+    new_http: impl Fn() -> Factory + 'static,
+) -> impl Service<Connection, Response = (), Error = ()>
+where
+    Connection: 'static,
+    Factory: ServiceFactory<Connection, Config = (), Response = (), Error = (), InitError = ()>
+        + 'static,
+{
+    let new_http = Rc::new(new_http);
+    let shared: Rc<RefCell<Weak<Factory::Service>>> = Rc::default();
+    fn_service(move |connection| {
+        let new_http = Rc::clone(&new_http);
+        let shared = Rc::clone(&shared);
+        async move {
+            let open_http = shared.borrow().upgrade();
+            let http = match open_http {
+                Some(http) => http,
+                None => {
+                    let http = Rc::new(new_http().new_service(()).await?);
+                    shared.replace(Rc::downgrade(&http));
+                    http
+                }
+            };
+            http.call(connection).await
+        }
+    })
 }

@@ -29,14 +29,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ClusterNode, FollowError, follow::StoppableLog, removal::wait_until_unwanted};
+use super::{ClusterNode, FollowError, follow::StoppableLog};
 use crate::{
     ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE,
     shutdown::StopSignals,
 };
-use gridhook_cluster::{
-    GivenUp, NodeAddress, Role, ShardProgress, copies::HeldCopy, records::CopyProgress,
-};
+use gridhook_cluster::{GivenUp, NodeAddress, Role, ShardProgress, records::CopyProgress};
 use gridhook_journal::changelog::Changelog as _;
 use gridhook_repair::backup::{self, SentStore, TransferError};
 
@@ -63,8 +61,7 @@ pub(super) fn may_fetch(store: &LocalStore, id: &str, error: &FollowError) -> bo
 }
 
 impl ClusterNode {
-    /// Replaces the store by that of the owner, unless this node should have no copy any more
-    /// meanwhile. Returns false if a signal stops the process.
+    /// Replaces the store by that of the owner. Returns false if a signal stops the process.
     ///
     /// # Errors
     /// If the new store does not open, or the claims of this node have ended.
@@ -76,15 +73,13 @@ impl ClusterNode {
         let shard = self.claim.shard;
         tracing::warn!(shard, %error, "this node fetches a copy of the store from the owner");
         let progress = &self.claim.progress;
-        progress.note_held(HeldCopy::Incomplete);
+        progress.note_doubt();
         progress.note_copy(Some(CopyProgress::default()));
         let mut is_stopped = false;
         let mut is_fetched = false;
         tokio::select! {
             biased;
             () = signals.wait_for_signal() => is_stopped = true,
-            () = wait_until_unwanted(self.claim.keeps.clone()) => tracing::info!(shard, "the copy is not \
-                wanted any more"),
             is_owned = self.fetch_store() => is_fetched = is_owned,
         }
         if is_fetched {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tokio::{sync::watch, time::Instant};
 
 use super::{ClusterNode, PAUSE_MAX, SYNC_INTERVAL};
-use gridhook_cluster::{ShardProgress, copies::HeldCopy};
+use gridhook_cluster::ShardProgress;
 use gridhook_journal::{
     changelog::{
         Changelog, ChangelogBounds, ChangelogError, KnownMarks, StreamMark, record::BrokenRecord,
@@ -34,7 +34,6 @@ const IDLE_FACTOR: u32 = 10;
 
 impl ClusterNode {
     pub(super) fn follow(&self) -> Follower {
-        self.claim.progress.note_any();
         let (sender, failed) = watch::channel(None);
         let progress = Arc::clone(&self.claim.progress);
         let log = Arc::new(StoppableLog::new(Arc::clone(&self.log) as _, progress));
@@ -137,7 +136,7 @@ fn follow(
             tracing::info!("the shard has no failure any more");
             progress.note_failure(None);
         }
-        progress.note_held(HeldCopy::Complete);
+        progress.note_complete();
         lost.store(0, Ordering::Release);
         let is_due =
             |(sequence, at): (u64, Instant)| sequence != applied && at.elapsed() >= SYNC_INTERVAL;

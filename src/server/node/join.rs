@@ -41,8 +41,8 @@ use gridhook_cluster as cluster;
 use gridhook_cluster::membership::MembershipEnd;
 #[cfg(feature = "nats")]
 use gridhook_cluster::{
-    balance::NodeId, claim::ClaimSettings, control_of, copies::HeldCopy, lease::LeaseIntervals,
-    member::Member, records::OwnershipScope, shard_address,
+    balance::NodeId, claim::ClaimSettings, control_of, lease::LeaseIntervals, member::Member,
+    records::OwnershipScope, shard_address,
 };
 use gridhook_config as config;
 use gridhook_config::Config;
@@ -121,7 +121,6 @@ pub(crate) async fn join(
     let tls = tls
         .then(|| nats_tls(cluster, config, &mut certificates))
         .transpose()?;
-    let is_new: Vec<bool> = begins.iter().map(|begins| *begins == Some(1)).collect();
     let of_cluster = cluster.clone();
     let opening =
         tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &begins));
@@ -145,8 +144,6 @@ pub(crate) async fn join(
         control: control_of(stores.len()),
         intervals: LeaseIntervals::with_expiry(cluster.expiry),
         drain_wait: 2 * DRAIN_MAX,
-        copies: cluster.copies,
-        replace_after: cluster.replace_after,
         scope: OwnershipScope {
             fully_qualified_namespace: cluster.name.clone(),
             event_hub_name: "gridhook".to_owned(),
@@ -157,16 +154,9 @@ pub(crate) async fn join(
     };
     let mut claims = Vec::new();
     let mut drivers = Vec::new();
-    for (shard, ((store, log), is_new)) in stores.iter().zip(&logs).zip(is_new).enumerate() {
+    for (shard, (store, log)) in stores.iter().zip(&logs).enumerate() {
         let mark = read_mark(store, Arc::clone(log), &id).await?;
-        let (claim, driver) = cluster::shard_claim(
-            shard,
-            if is_new {
-                HeldCopy::None
-            } else {
-                HeldCopy::Incomplete
-            },
-        );
+        let (claim, driver) = cluster::shard_claim(shard);
         claim.progress.note_applied(mark);
         claim
             .progress
@@ -208,7 +198,6 @@ pub(crate) async fn join(
         membership: membership.clone(),
         forwarded: Arc::default(),
         copies: Counter::default(),
-        wanted_copies: cluster.copies,
         stream_bytes_max: streams.iter().map(|stream| stream.bytes_max).collect(),
     });
     let shards = stores.len();
@@ -264,8 +253,6 @@ pub(super) fn shared_settings(
     let time = |of: Duration| format!("{of:?}");
     let public_url = config.server.public_url.as_ref();
     let shared_settings = [
-        ("cluster.copies", cluster.copies.to_string()),
-        ("cluster.replace_after", time(cluster.replace_after)),
         ("cluster.expiry", time(cluster.expiry)),
         (
             "cluster.stream_keep_bytes",

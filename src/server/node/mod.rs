@@ -10,7 +10,6 @@ pub(super) mod check;
 mod fetch;
 mod follow;
 mod join;
-mod removal;
 mod tenure;
 
 use std::{
@@ -57,7 +56,6 @@ use gridhook_admin::{
 use gridhook_clock::{Clock, ClockRecord, Lease, OwnerClock};
 use gridhook_cluster::{
     GivenUp, Role, ShardClaim, ShardProgress,
-    copies::HeldCopy,
     membership::{Membership, MembershipEnd},
     records::ShardPosition,
     stream_name,
@@ -83,6 +81,9 @@ pub(super) const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// The longest time for the end of an ownership. Nothing is sent or written meanwhile; a process
 /// that cannot end its threads ends itself.
 const END_MAX: Duration = Duration::from_secs(30);
+
+/// How long the signal that ends a process may be on its way to each of its shards.
+const SIGNAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause before a store that could not follow the changelog is tried again.
 const FAILED_PAUSE: Duration = Duration::from_secs(10);
@@ -345,8 +346,7 @@ impl ClusterNode {
         })
     }
 
-    /// Follows the changelog until the claim is won, and takes the shard. While this node should
-    /// have no copy of it, removes the one that it has, and waits.
+    /// Follows the changelog until the claim is won, and takes the shard.
     ///
     /// # Errors
     /// If the local store cannot follow the changelog.
@@ -363,19 +363,12 @@ impl ClusterNode {
                 }
                 return self.stop_standing().await;
             }
-            if !self.wait_without_copy(signals).await? {
-                return self.stop_standing().await;
-            }
             let mut follower = self.follow();
             let mut role = self.claim.role.clone();
             let lease = tokio::select! {
                 // The claims of a process that stops end at the same time.
                 biased;
                 () = signals.wait_for_signal() => None,
-                () = removal::wait_until_unwanted(self.claim.keeps.clone()) => {
-                    follower.stop().await;
-                    continue;
-                }
                 failed = follower.wait_for_failure() => {
                     follower.stop().await;
                     let goes_on = if may_fetch(&self.store, &self.id, &failed) {
@@ -489,10 +482,6 @@ impl ClusterNode {
         error: FollowError,
         signals: &mut StopSignals,
     ) -> Result<bool, ServerError> {
-        if matches!(error, FollowError::Trimmed { .. }) {
-            // For one that needs a copy of the store the changelog need not be kept.
-            self.claim.progress.note_held(HeldCopy::None);
-        }
         self.fail(ClusterError::from(error).to_string());
         self.wait_for_end(signals).await
     }
@@ -510,6 +499,28 @@ impl ClusterNode {
             () = role_end => self.stop_or_fail(signals).await,
             () = tokio::time::sleep(FAILED_PAUSE) => Ok(true),
         }
+    }
+
+    /// What follows from the end of the claims: all end with the first shard of a process that
+    /// stops, whose signal reaches the others at the same time. Returns false if it does.
+    ///
+    /// # Errors
+    /// If no signal comes.
+    async fn stop_or_fail(&self, signals: &mut StopSignals) -> Result<bool, ServerError> {
+        let signal = tokio::time::timeout(SIGNAL_WAIT, signals.wait_for_signal());
+        if signal.await.is_ok() {
+            return Ok(false);
+        }
+        let end = self.membership.snapshot.borrow().end;
+        Err(match end {
+            Some(MembershipEnd::NameTaken) => ClusterError::NameTaken {
+                node: self.name.clone(),
+            },
+            Some(MembershipEnd::Left) | None => {
+                ClusterError::Engine("the claims of this node have ended".to_owned())
+            }
+        }
+        .into())
     }
 
     /// Counts a look that found the changelog to be lost.
@@ -587,16 +598,13 @@ pub(super) fn standby_context(
             core,
         )| {
             let role = claim.role.clone();
-            let keeps = claim.keeps.clone();
             let progress = Arc::clone(&claim.progress);
             let core = core.clone();
             let snapshot = membership.snapshot.clone();
             move || {
-                // Which copies the node should have is not known before its first look at the others.
                 let read = snapshot.borrow().read;
-                let keeps = *keeps.borrow() || read.is_none();
                 let is_cut_off = read.is_some_and(|read| read.elapsed() >= expiry);
-                node_shard(&role.borrow(), keeps, is_cut_off, &progress, &core)
+                node_shard(&role.borrow(), is_cut_off, &progress, &core)
             }
         },
     );
@@ -627,7 +635,6 @@ pub(super) fn standby_context(
 
 fn node_shard(
     role: &Role,
-    keeps: bool,
     is_cut_off: bool,
     progress: &ShardProgress,
     core: &CoreHealth,
@@ -642,11 +649,8 @@ fn node_shard(
         Role::Owner(_) | Role::Draining(_) if core.is_some() => ShardState::Serving,
         Role::Owner(_) | Role::Draining(_) => ShardState::Starting,
         Role::Standby { .. } if progress.copy_progress().is_some() => ShardState::Fetching,
-        Role::Standby { .. } => match progress.held_copy() {
-            HeldCopy::None if !keeps => ShardState::Forwarding,
-            HeldCopy::None | HeldCopy::Incomplete => ShardState::CatchingUp,
-            HeldCopy::Complete => ShardState::Following,
-        },
+        Role::Standby { .. } if progress.is_complete() => ShardState::Following,
+        Role::Standby { .. } => ShardState::CatchingUp,
     };
     let has_owner = match role {
         Role::Standby { owner } => owner.is_some(),

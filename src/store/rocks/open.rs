@@ -133,7 +133,7 @@ fn wrap_database(
 ) -> RocksStore {
     let db = Arc::new(db);
     RocksStore {
-        trimmer: Trimmer::start(Arc::clone(&db)),
+        trimmer: Trimmer::new(Arc::clone(&db)),
         db,
         options: *wanted,
         writes: WriteModes {

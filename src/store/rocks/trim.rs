@@ -6,39 +6,44 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    thread::JoinHandle,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rocksdb::DB;
 
 use super::{read, rocksdb_error};
-use crate::{Family, StoreError, keys};
+use crate::{Family, StoreError, keys, task_threads::TaskThreads};
 use gridhook_event::{PartitionId, Seq, chunk};
 
-type Failed = Mutex<Option<StoreError>>;
-
-/// A handle to the thread. The thread runs as long as the store is open.
+/// Deletes the files. Its thread ends before it is dropped.
 #[derive(Debug)]
 pub(super) struct Trimmer {
-    floors: Option<mpsc::Sender<(PartitionId, Seq)>>,
-    failed: Arc<Failed>,
-    thread: Option<JoinHandle<()>>,
+    deletion: Arc<Deletion>,
+    /// [`None`] once it is dropped.
+    thread: Option<TaskThreads>,
+}
+
+#[derive(Debug)]
+struct Deletion {
+    db: Arc<DB>,
+    /// The floors below which files are not deleted yet.
+    floors: Mutex<BTreeMap<PartitionId, Seq>>,
+    failed: Mutex<Option<StoreError>>,
+}
+
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Trimmer {
-    pub(super) fn start(db: Arc<DB>) -> Self {
-        let (floors, risen) = mpsc::channel();
-        let failure = Arc::<Failed>::default();
-        let failed_in_thread = Arc::clone(&failure);
-        let thread = std::thread::Builder::new()
-            .name("trim".to_owned())
-            .spawn(move || run(&db, &risen, &failed_in_thread))
-            .expect("a process that cannot start a thread cannot start");
+    pub(super) fn new(db: Arc<DB>) -> Self {
         Self {
-            floors: Some(floors),
-            failed: failure,
-            thread: Some(thread),
+            deletion: Arc::new(Deletion {
+                db,
+                floors: Mutex::default(),
+                failed: Mutex::default(),
+            }),
+            thread: Some(TaskThreads::new("trim", 1)),
         }
     }
 
@@ -49,44 +54,35 @@ impl Trimmer {
         partition: PartitionId,
         floor: Seq,
     ) -> Result<(), StoreError> {
-        if let Some(error) = self
-            .failed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-        {
+        if let Some(error) = locked(&self.deletion.failed).take() {
             return Err(error);
         }
-        // If the thread panicked, compactions free the space later.
-        self.floors
-            .as_ref()
-            .and_then(|floors| floors.send((partition, floor)).ok());
+        let mut floors = locked(&self.deletion.floors);
+        let is_scheduled = !floors.is_empty();
+        floors.insert(partition, floor);
+        if let Some(thread) = self.thread.as_ref().filter(|_| !is_scheduled) {
+            let deletion = Arc::clone(&self.deletion);
+            thread.run(move || deletion.delete_files());
+        }
         Ok(())
     }
 }
 
 impl Drop for Trimmer {
     fn drop(&mut self) {
-        self.floors = None;
-        // The panic hook has logged a panic of the thread, and nothing depends on its unfinished
-        // work.
-        self.thread.take().and_then(|thread| thread.join().ok());
+        self.thread.take().into_iter().for_each(TaskThreads::join);
     }
 }
 
-fn run(db: &DB, risen: &mpsc::Receiver<(PartitionId, Seq)>, failed: &Failed) {
-    while let Ok(first) = risen.recv() {
-        let mut floors = BTreeMap::from([first]);
-        floors.extend(risen.try_iter());
+impl Deletion {
+    fn delete_files(&self) {
+        let floors = std::mem::take(&mut *locked(&self.floors));
         for (partition, floor) in floors {
-            match drop_files(db, partition, floor) {
+            match drop_files(&self.db, partition, floor) {
                 // The files are deleted with the next floor.
                 Ok(()) | Err(StoreError::Full) => {}
                 Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => {
-                    failed
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .get_or_insert(error);
+                    locked(&self.failed).get_or_insert(error);
                 }
             }
         }

@@ -19,6 +19,10 @@ use super::{
 
 /// The log says: these events match, of those before `upto`.
 fn found(from: u64, upto: u64, events: u64) -> Input {
+    found_in(Lane::LIVE, from, upto, events)
+}
+
+fn found_in(lane: Lane, from: u64, upto: u64, events: u64) -> Input {
     let event = |seq: u64| -> Event {
         let chunk = sealed(&[("yes", 1)]).remove(0);
         let chunk = Chunk::decode(
@@ -30,7 +34,7 @@ fn found(from: u64, upto: u64, events: u64) -> Input {
     };
     let events = (from..from + events).map(event).collect();
     Input::Read {
-        lane: Lane::LIVE,
+        lane,
         from: Seq(from),
         upto: Seq(upto),
         total: upto - from,
@@ -46,9 +50,16 @@ fn reads(step: &CoreStep) -> Option<u64> {
     })
 }
 
-#[test]
-fn where_less_is_ready_than_is_asked_for_the_log_is_read_on_while_most_of_it_matches() {
-    let lane = LaneCursor::new(Lane::LIVE, Seq(1), None);
+/// The client that receives events, and how many.
+fn handed(step: CoreStep) -> Option<(u64, usize)> {
+    match &step.effects[..] {
+        [Effect::HandOver { to, events }] => Some((to.0, events.len())),
+        _ => None,
+    }
+}
+
+/// A pulled event subscription that starts with the log read up to `read`, and at its end at 50.
+fn pulled_from(read: Seq, backlog_min: u32) -> Subscription {
     let settings = SubscriptionSettings {
         batch: batch::BatchLimits {
             events_max: 100,
@@ -59,29 +70,56 @@ fn where_less_is_ready_than_is_asked_for_the_log_is_read_on_while_most_of_it_mat
             lock: LOCK,
             leases_max: 100,
         }),
+        backlog_min,
         ..plain()
     };
     let cursor = Cursor {
-        lanes: vec![lane],
+        lanes: vec![LaneCursor::new(Lane::LIVE, read, None)],
         ..Cursor::default()
     };
-    let mut core =
-        Subscription::from_records(settings, &cursor, Seq(50), Vec::new(), RequestId(1), START);
-    let mut absorb = |input| core.process_input(input, START, Jitter(0.0));
-    let handed = |step: CoreStep| match &step.effects[..] {
-        [Effect::HandOver { to, events }] => Some((to.0, events.len())),
-        _ => None,
-    };
-    let step = absorb(Input::Receive(ReceiveId(1), 1));
+    Subscription::from_records(settings, &cursor, Seq(50), Vec::new(), RequestId(1), START)
+}
+
+/// Lets a client ask for `events_max` events; it is then known that no event is too old.
+fn receive_first(core: &mut Subscription, events_max: u32) -> CoreStep {
+    let receive = Input::Receive(ReceiveId(1), events_max);
+    let step = core.process_input(receive, START, Jitter(0.0));
     let [Effect::FindPosition { before }] = step.effects[..] else {
         panic!("is any too old? {step:?}")
     };
-    let step = absorb(Input::Position {
+    let position = Input::Position {
         before,
         at: Seq(1),
         appended: Some(START),
-    });
+    };
+    core.process_input(position, START, Jitter(0.0))
+}
+
+#[test]
+fn the_backlog_of_the_start_and_newer_events_fill_one_answer() {
+    let mut core = pulled_from(Seq(45), 1);
+    core.start(START);
+    receive_first(&mut core, 8);
+    let mut absorb = |input| core.process_input(input, START, Jitter(0.0));
+    let step = absorb(Input::Durable);
+    assert_eq!(reads(&step), Some(45), "the lane is written: {step:?}");
+    let step = absorb(Input::Appended { end: Seq(60) });
+    assert_eq!(reads(&step), Some(50), "newer events are live: {step:?}");
+    let step = absorb(found_in(Lane::BACKLOG, 45, 50, 5));
+    assert!(
+        step.write.is_none(),
+        "newer events are being read: {step:?}"
+    );
+    assert!(absorb(found(50, 60, 10)).write.is_some());
+    assert_eq!(handed(absorb(Input::Durable)), Some((1, 8)));
+}
+
+#[test]
+fn where_less_is_ready_than_is_asked_for_the_log_is_read_on_while_most_of_it_matches() {
+    let mut core = pulled_from(Seq(1), plain().backlog_min);
+    let step = receive_first(&mut core, 1);
     assert_eq!(reads(&step), Some(1));
+    let mut absorb = |input| core.process_input(input, START, Jitter(0.0));
     assert!(absorb(found(1, 5, 4)).write.is_some(), "one of four");
     assert_eq!(handed(absorb(Input::Durable)), Some((1, 1)));
 

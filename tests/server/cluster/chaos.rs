@@ -5,19 +5,17 @@ use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use gridhook::{cluster::shard_of, event::Timestamp};
+use gridhook::event::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    ChangelogReader, Cluster, NAMES, START,
+    ChangelogReader, Cluster, START,
     clients::{
         Caller, Clients, LOCK, Published, Pulled, lock, publishes, pulls, topic_without_duplicates,
     },
-    placement::states,
-    shards::{SHARDS, Sharded, assert_shards_sound, names},
 };
 use crate::{
     server::{
@@ -48,14 +46,8 @@ const TAKEOVERS: [(&str, [Duration; 2]); 2] = [
     ("STOP", [Duration::from_secs(8), Duration::from_secs(4)]),
 ];
 
-/// Some turns of the nodes, in each of which one may ask another one for a shard.
-const DIVIDED: Duration = Duration::from_millis(1_600);
-
 /// The topic with every kind of work.
 const ORDERS: &str = "orders";
-
-/// The nodes that have a copy of a shard, where not all have.
-const COPIES: usize = 2;
 
 /// Makes a namespace with a queue, and returns its key.
 fn queue(server: &Server) -> String {
@@ -228,55 +220,6 @@ impl Topic {
     }
 }
 
-/// Waits until each shard has as many copies as it should have, and no shard moves any more.
-fn wait_until_divided(node: &Server) {
-    let mut before = Value::Null;
-    let mut since = Instant::now();
-    wait_for("shards and copies to be divided", START, || {
-        let states: Vec<_> = states(node).into_iter().map(|(_, states)| states).collect();
-        let is_copied = |shard: usize| {
-            let in_state = |state| {
-                states
-                    .iter()
-                    .filter(|states| states.get(shard).is_some_and(|of| of == state))
-                    .count()
-            };
-            in_state("complete") == COPIES && in_state("none") + COPIES == states.len()
-        };
-        let records = node
-            .command("GET", "/cluster/ownership", &Value::Null)
-            .json();
-        let records = records["value"].as_array().expect("records").clone();
-        let owners: Value = records
-            .iter()
-            .map(|record| record["ownerName"].clone())
-            .collect();
-        let is_settled = records
-            .iter()
-            .all(|record| record["wantedBy"].is_null() && record["ownerName"].is_string());
-        if owners != before || !is_settled || !(0..usize::from(SHARDS)).all(is_copied) {
-            (before, since) = (owners, Instant::now());
-        }
-        since.elapsed() > DIVIDED
-    });
-}
-
-/// Waits until other nodes have the copies of this one, which does not run.
-fn wait_until_replaced(node: &Server, gone: &str) {
-    wait_for(
-        "copies in the place of those of a killed node",
-        START,
-        || {
-            let states: Vec<Vec<String>> = states(node)
-                .into_iter()
-                .filter(|(name, _)| name != gone)
-                .map(|(_, states)| states)
-                .collect();
-            states.len() == COPIES && states.iter().flatten().all(|state| state == "complete")
-        },
-    );
-}
-
 /// The settings of the nodes, whose dead letters are files at this address.
 fn settings(url: &str) -> [(&'static str, &str); 3] {
     [
@@ -312,58 +255,19 @@ fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
     let mut cluster = Cluster::start(1, &settings(&format!("file://{}", files.path().display())));
     let sink = Sink::start();
     let topics = vec![Topic::create(&cluster.nodes[0], ORDERS, 0, &sink)];
-    assert_nothing_is_lost(&mut cluster, &sink, topics, many(6, 50), false);
+    assert_nothing_is_lost(&mut cluster, &sink, topics, many(6, 50));
     for node in &mut cluster.nodes {
         node.terminate();
         node.assert_sound();
     }
 }
 
-#[test]
-fn nothing_acknowledged_is_lost_where_two_of_three_nodes_have_a_copy_of_each_shard() {
-    if !has_nats() {
-        return;
-    }
-    let files = tempfile::tempdir().expect("a folder");
-    let copies = COPIES.to_string();
-    let url = format!("file://{}", files.path().display());
-    // In the long form a new copy of a shard begins with the store of the owner: the stream does
-    // not have the first records.
-    let of_copies = [
-        ("CLUSTER__COPIES", copies.as_str()),
-        ("CLUSTER__REPLACE_AFTER", "4s"),
-        ("CLUSTER__STREAM_KEEP_BYTES", "16 MiB"),
-    ];
-    let mut sharded = Sharded::start(&[&settings(&url)[..], &of_copies[..]].concat());
-    let sink = Sink::start();
-    // Each pair of nodes has one of these shards.
-    let others = names();
-    let named = [ORDERS, others[3].as_str(), others[4].as_str()];
-    let create = |(index, name): (usize, &str)| {
-        Topic::create(
-            &sharded.cluster.nodes[index],
-            name,
-            shard_of(name, usize::from(SHARDS)),
-            &sink,
-        )
-    };
-    let topics: Vec<Topic> = named.into_iter().enumerate().map(create).collect();
-    assert_nothing_is_lost(&mut sharded.cluster, &sink, topics, many(3, 50), true);
-    for node in &mut sharded.cluster.nodes {
-        node.terminate();
-        assert_shards_sound(node);
-    }
-}
-
-/// Rounds in which the owner of the shard of one of these topics is killed, paused or stopped. With
-/// `has_few_copies`, not every node has a copy of every shard, and some killed nodes stay away
-/// until others have theirs.
+/// Rounds in which the owner of the shard of one of these topics is killed, paused or stopped.
 fn assert_nothing_is_lost(
     cluster: &mut Cluster,
     sink: &Sink,
     mut topics: Vec<Topic>,
     rounds: usize,
-    has_few_copies: bool,
 ) {
     let replay = Replay::start(&cluster.nodes[0], sink, &topics[0].key);
     let balancer = TcpProxy::start(&cluster.addresses());
@@ -375,7 +279,6 @@ fn assert_nothing_is_lost(
         sink,
         topics,
         balancer,
-        has_few_copies,
         owner: 0,
         doomed: Vec::new(),
         takeovers: BTreeMap::new(),
@@ -464,7 +367,6 @@ struct OwnerChaos<'a> {
     sink: &'a Sink,
     topics: Vec<Topic>,
     balancer: TcpProxy,
-    has_few_copies: bool,
     /// The node that took over in the last round.
     owner: usize,
     /// Published events that the endpoint refused at first.
@@ -485,9 +387,6 @@ impl OwnerChaos<'_> {
             let node = &self.cluster.nodes[self.owner];
             dead_letters(node, "redrive", &["--all"]).expect("a job");
         }
-        if self.has_few_copies {
-            wait_until_divided(&self.cluster.nodes[self.owner]);
-        }
         // Each topic has each signal.
         let signal = ["KILL", "STOP", "TERM"][(round + round / 3) % 3];
         let target = round % self.topics.len();
@@ -495,8 +394,7 @@ impl OwnerChaos<'_> {
         if signal == "STOP" {
             self.wake(former);
         } else {
-            let stays_away = signal == "KILL" && (round / 3).is_multiple_of(2);
-            self.start_again(former, signal, stays_away);
+            self.start_again(former, signal);
         }
     }
 
@@ -627,16 +525,11 @@ impl OwnerChaos<'_> {
         wait_for("the former owner to follow", LONG, || turns() > before);
     }
 
-    /// Waits for the end of a node, and starts it again. A node that stays away comes back once
-    /// others have its copies.
-    fn start_again(&mut self, node: usize, signal: &str, stays_away: bool) {
+    /// Waits for the end of a node, and starts it again.
+    fn start_again(&mut self, node: usize, signal: &str) {
         let status = self.cluster.nodes[node].wait(START);
         assert_eq!(status.is_some(), signal == "TERM", "{status:?}");
         self.balancer.turn_to(&self.cluster.addresses());
-        if self.has_few_copies && stays_away {
-            wait_until_replaced(&self.cluster.nodes[self.owner], NAMES[node]);
-            self.look_for_ends();
-        }
         self.cluster.join(node);
         self.balancer.turn_to(&self.cluster.addresses());
     }

@@ -166,7 +166,7 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
 
     // A node with another setting, a shard too many, and a server that does not sync.
     let other = toml
-        .replace("shards = 4", "shards = 5\ncopies = 2")
+        .replace("shards = 4", "shards = 5\nexpiry = \"3s\"")
         .replace("node-1", "node-4");
     fs::write(into.join("gridhook-4.toml"), other).expect("settings");
     let (is_success, view) = check(&into, 4);
@@ -174,7 +174,7 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
     assert!(!is_success, "{view}");
     for problem in [
         "cluster.shards is 5, and the cluster has 4",
-        "cluster.copies is 2 here and 3 on the node",
+        "cluster.expiry is 3s here and 2s on the node",
     ] {
         assert!(problems.contains(problem), "{problems}");
     }

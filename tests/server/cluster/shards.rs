@@ -701,3 +701,53 @@ fn a_node_fetches_copies_of_the_shards_whose_records_were_removed_and_follows_th
     sharded.cluster.nodes[2].terminate();
     assert_shards_sound(&sharded.cluster.nodes[2]);
 }
+
+/// The names of the threads of a process, with their numbers.
+fn threads_of(server: &Server) -> BTreeMap<String, usize> {
+    let mut threads = BTreeMap::new();
+    let folder = format!("/proc/{}/task", server.id());
+    for task in fs::read_dir(folder).expect("a process").flatten() {
+        // One may have ended meanwhile.
+        let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        *threads.entry(name.trim_end().to_owned()).or_default() += 1;
+    }
+    threads
+}
+
+#[test]
+fn shards_without_events_have_no_threads_for_reads_trims_and_the_scrub() {
+    if !has_nats() {
+        return;
+    }
+    const SHARDS: u16 = 16;
+    let ports = ReservedPort::in_a_row(SHARDS + 1);
+    let own = |_| {
+        vec![
+            ("CLUSTER__NODE_LISTEN", ports[0].address.to_string()),
+            ("CLUSTER__SHARDS", SHARDS.to_string()),
+        ]
+    };
+    let mut cluster = Cluster::prepare_many(NatsCluster::start(1, "always"), 1, own);
+    cluster.join_each(0..1);
+    let node = &cluster.nodes[0];
+    wait_for("all shards to be served", START, || {
+        let response = node.client().ask("GET", "/readyz", &[], b"");
+        response.is_ok_and(|response| {
+            response.status == 200 && response.json()["problems"] == json!([])
+        })
+    });
+    let mut threads = BTreeMap::new();
+    // Of each shard: one that serves it, one that writes, and those of its listener and its actors.
+    wait_for("threads to end", START, || {
+        threads = threads_of(node);
+        let waiting = [
+            "trim",
+            "journal-trim",
+            "journal-read",
+            "journal-ids",
+            "scrub",
+        ];
+        let has_none = waiting.iter().all(|name| !threads.contains_key(*name));
+        has_none && threads.values().sum::<usize>() <= 6 * usize::from(SHARDS + 1)
+    });
+}

@@ -3,16 +3,16 @@
 import { words } from './format.js';
 
 const NEXT = {
-  Busy: 'The endpoint answers 429 or 503. It recovers by itself, or its capacity has to grow.',
-  TimedOut: 'The endpoint does not answer in time. Look at its load; delivery.response_timeout is the limit.',
-  NotFound: 'The endpoint answers 404 or 410. Correct its address.',
-  Unauthorized: 'The endpoint answers 401. Correct the credentials in its headers or address.',
-  Forbidden: 'The endpoint answers 403. Look at its access rules.',
-  BadRequest: 'The endpoint answers 400. Look at what it says about the events.',
-  PayloadTooLarge: 'The endpoint answers 413. Make batches smaller.',
+  Busy: 'The endpoint returns 429 or 503. It recovers by itself, or its capacity has to grow.',
+  TimedOut: 'The endpoint does not respond in time. Look at its load; delivery.response_timeout is the limit.',
+  NotFound: 'The endpoint returns 404 or 410. Correct its address.',
+  Unauthorized: 'The endpoint returns 401. Correct the credentials in its headers or address.',
+  Forbidden: 'The endpoint returns 403. Look at its access rules.',
+  BadRequest: 'The endpoint returns 400. Look at what it says about the events.',
+  PayloadTooLarge: 'The endpoint returns 413. Make batches smaller.',
   SocketError: 'No connection or no TLS session. Is the endpoint running, and is its certificate valid?',
   ResolutionError: 'The name of the endpoint has no address. Correct its address or the DNS.',
-  GenericError: 'The endpoint answers with another status. Look at what it says.',
+  GenericError: 'The endpoint returns another status. Look at what it says.',
   CredentialRefused:
     'The service refuses the credentials in delivery.resources. The operator corrects them; events wait.',
   Aborted: 'gridhook ended the request itself, at a shutdown.',
@@ -21,7 +21,7 @@ const NEXT = {
 /** @param {string | null | undefined} cause @param {number | null} [timeout] the time-out of the event subscription, in seconds */
 export function nextStep(cause, timeout = null) {
   if (cause === 'TimedOut' && timeout)
-    return `The endpoint does not answer within ${timeout} s. Look at its load; responseTimeoutInSeconds of the event subscription is the limit.`;
+    return `The endpoint does not respond within ${timeout} s. Look at its load; responseTimeoutInSeconds of the event subscription is the limit.`;
   return NEXT[cause ?? ''] ?? 'Look at the attempts of the event subscription.';
 }
 

@@ -105,7 +105,11 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
     <figcaption>
       <span>${title}</span>
       ${series.map(({ name, values, kind }, index) => html`<span class=${`key ${kind ?? `s${index + 1}`}`} key=${name}>
-        <span aria-hidden="true">■</span> ${name} <b>${text(at === null ? last(values) : values[at])}</b>
+        <span aria-hidden="true">■</span> ${name}
+        ${at !== null && html`
+          ${' '}
+          <b>${text(values[at])}</b>
+        `}
       </span>`)}
       <span class="faint">${when}</span>
     </figcaption>

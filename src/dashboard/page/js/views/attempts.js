@@ -287,7 +287,7 @@ export function Line({ id = '', line, topic }) {
         `,
       ],
       line.response && [
-        line.response.byEndpoint ? 'The endpoint answered' : 'The request ended with',
+        line.response.byEndpoint ? 'The endpoint returned' : 'The request ended with',
         html`
           ${line.response.text && html`<blockquote>${line.response.text}</blockquote>`}
           <${Heads} response=${line.response} />

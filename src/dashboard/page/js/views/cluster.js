@@ -79,11 +79,7 @@ export function Cluster() {
       const total = (/** @type {number[]} */ positions) =>
         positions.reduce((sum, position) => sum + Number(position), 0);
       const last = (/** @type {number} */ of) => Math.max(...data.nodes.map((node) => Number(node.applied[of] ?? 0)));
-      // What a node has no copy of it does not apply.
-      const lag = (/** @type {Node} */ node) =>
-        total(node.applied.map((applied, of) => (node.copyStates?.[of] === 'none' ? 0 : last(of) - Number(applied))));
-      const copies = (/** @type {Node} */ node) =>
-        (node.copyStates ?? []).flatMap((state, of) => (state === 'complete' || state === 'surplus' ? [of] : []));
+      const lag = (/** @type {Node} */ node) => total(node.applied.map((applied, of) => last(of) - Number(applied)));
       // One of several shards is moved with the command.
       const actions = (/** @type {Node} */ node) =>
         ACTIONS.filter(
@@ -144,7 +140,7 @@ export function Cluster() {
               {
                 key: 'copies',
                 name: 'Copies',
-                cell: (node) => (all.length > 1 ? copies(node).join(' ') : copies(node).length > 0 ? 'yes' : 'no'),
+                cell: (node) => (all.length > 1 ? node.complete.join(' ') : node.complete.length > 0 ? 'yes' : 'no'),
               },
               { key: 'lag', name: 'Records behind', num: true, cell: (node) => num(lag(node)) },
               { key: 'synced', name: 'Synced', num: true, cell: (node) => num(total(node.flushed)) },

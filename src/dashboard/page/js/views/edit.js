@@ -385,7 +385,7 @@ function Editor({ topic, id = '', read: first, parent }) {
 }
 
 const VALIDATION =
-  'The server validates the endpoint when you save: it sends a request, and the endpoint has to answer it.';
+  'The server validates the endpoint when you save: it sends a request, and the endpoint must respond.';
 
 /** Settings with a field of their own, which shows what is wrong with them. */
 const FIELDS = [

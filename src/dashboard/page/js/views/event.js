@@ -211,7 +211,7 @@ function History({ topic, event, history }) {
         ${one.milliseconds === undefined || one.milliseconds === null ? '' : `after ${millis(one.milliseconds)}`}
         ${one.nextAttempt && html`
           ${' '}
-          · next <${Time} at=${one.nextAttempt} />
+          · next attempt due <${Time} at=${one.nextAttempt} />
         `}
         ${one.file && html`
           ${' '}

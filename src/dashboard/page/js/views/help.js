@@ -168,7 +168,7 @@ function Operation({ document, operation }) {
       <button type="submit">Send</button>
     </div>`}
     <${Failed} error=${error} />
-    ${answer && html`<pre class="text" tabindex="0" role="region" aria-label="Answer">
+    ${answer && html`<pre class="text" tabindex="0" role="region" aria-label="Response">
       ${answer}
     </pre>`}
   </form>`;

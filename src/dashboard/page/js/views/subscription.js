@@ -234,7 +234,7 @@ function State({ id, data, resource }) {
           `${count(order.heldBackEvents, 'event waits', 'events wait')} behind others of ${count(order.holdingKeys, 'key')}`,
         ],
         may('read') &&
-          data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose answer may still come`],
+          data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose response may still come`],
       ]}
     />
   </section>`;

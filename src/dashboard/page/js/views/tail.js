@@ -175,7 +175,7 @@ export default function Tail() {
           },
           {
             key: 'what',
-            name: 'Type or answer',
+            name: 'Type or response',
             cell: (row) =>
               row.eventType ??
               [
