@@ -90,15 +90,13 @@ impl PullRequest {
     async fn authenticate(publisher: &Publisher, request: &HttpRequest) -> Result<Self, Refusal> {
         let (entered, token) = publisher.authenticate_consumer(request).await?;
         let name = request.match_info().get("subscription").unwrap_or_default();
-        let no_subscription = || Refusal::NoSubscription {
-            namespace: entered.namespace.name.to_string(),
-            topic: entered.topic.record().name.to_string(),
-            subscription: Refusal::shorten_name(name).to_owned(),
+        let Some(state) = entered.topic.find_shared_state(name) else {
+            return Err(Refusal::NoSubscription {
+                namespace: entered.namespace.name.to_string(),
+                topic: entered.topic.record().name.to_string(),
+                subscription: Refusal::shorten_name(name).to_owned(),
+            });
         };
-        let state = entered
-            .topic
-            .find_shared_state(name)
-            .ok_or_else(no_subscription)?;
         if !state.plan().record.is_pulled() {
             return Err(Refusal::Parameter {
                 why: "The event subscription has push delivery; expected deliveryMode Queue"
@@ -178,16 +176,12 @@ async fn received_by(
         });
     }
     let is_spread = topic.record().is_spread();
-    let sealed = |(lease, event): (Lease, _)| {
-        (
-            tokens.seal_lease(shared.subscription_key, lease, is_spread),
-            lease.attempt,
-            event,
-        )
-    };
-    Ok(write_received(
-        &events.into_iter().map(sealed).collect::<Vec<_>>(),
-    ))
+    let mut received = Vec::with_capacity(events.len());
+    for (lease, event) in events {
+        let token = tokens.seal_lease(shared.subscription_key, lease, is_spread);
+        received.push((token, lease.attempt, event));
+    }
+    Ok(write_received(&received))
 }
 
 /// What an operation does to the leases that it names.

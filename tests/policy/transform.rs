@@ -331,8 +331,8 @@ fn a_program_that_cannot_run_is_refused_with_its_place() {
         (
             Transform::default(),
             false,
-            "transform is empty; expected expressions in body, pathSuffix and headers, and a \
-             method",
+            "transform is empty; expected an expression in body, pathSuffix or headers, or \
+             a method",
         ),
         (
             body_transform("data.\n  list["),

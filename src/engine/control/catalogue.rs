@@ -149,14 +149,12 @@ impl Catalogue {
             .as_ref()?;
         let mut types = HashMap::new();
         for (name, declarations) in declarations {
-            let new = |(version, EventTypeVersion { schema, .. }): (&String, &EventTypeVersion)| {
-                Some(Arc::new(DeclaredSchema::new(
-                    name,
-                    version,
-                    schema.as_ref()?,
-                )))
-            };
-            let mut versions: Vec<_> = declarations.versions.iter().filter_map(new).collect();
+            let mut versions = Vec::new();
+            for (version, declared) in &declarations.versions {
+                if let Some(schema) = &declared.schema {
+                    versions.push(Arc::new(DeclaredSchema::new(name, version, schema)));
+                }
+            }
             versions.sort_by_cached_key(|declared| Reverse(version_order(&declared.version)));
             if !versions.is_empty() {
                 types.insert(name.clone(), versions);

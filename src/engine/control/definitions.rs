@@ -49,7 +49,7 @@ impl Definitions {
         };
         for kind in FOLLOWED_KINDS {
             let range = keys::meta_of(kind);
-            let mut visit = |key: &[u8], value: &[u8]| {
+            let scan = store.scan(Family::Meta, &range.start, &range.end, &mut |key, value| {
                 if let Some((_, name)) = keys::parse_meta(key) {
                     let key = (kind, String::from_utf8_lossy(name).into_owned());
                     let known = before.records.get(&key).filter(|known| ***known == *value);
@@ -57,10 +57,8 @@ impl Definitions {
                     definitions.records.insert(key, value);
                 }
                 ControlFlow::Continue(())
-            };
-            store
-                .scan(Family::Meta, &range.start, &range.end, &mut visit)
-                .map_err(journal::Error::from)?;
+            });
+            scan.map_err(journal::Error::from)?;
         }
         for ((_, name), value) in records_from(&definitions.records, MetaKind::Topic) {
             let is_same = before.records.get(&(MetaKind::Topic, name.clone())) == Some(value);
@@ -90,17 +88,17 @@ impl Definitions {
     /// The records that a shard has: all namespaces, and the topics for which `is_here` says so
     /// with what is below them.
     pub(super) fn select_records(&self, is_here: impl Fn(&TopicRecord) -> bool) -> Records {
-        let is_selected = |((kind, name), _): &(&(MetaKind, String), &Bytes)| {
-            let topic = name
-                .split_once('/')
-                .map_or(name.as_str(), |(topic, _)| topic);
-            *kind == MetaKind::Namespace
+        let mut selected = Records::new();
+        for (key, value) in &self.records {
+            let (kind, name) = key;
+            let topic = name.split_once('/').map_or(&**name, |(topic, _)| topic);
+            if *kind == MetaKind::Namespace
                 || self.find_topic(topic).is_some_and(|topic| is_here(topic))
-        };
-        let selected = self.records.iter().filter(is_selected);
+            {
+                selected.insert(key.clone(), value.clone());
+            }
+        }
         selected
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
     }
 }
 

@@ -38,11 +38,8 @@ pub async fn version_changes(
 ) -> Result<Vec<MetaChange>, journal::Error> {
     let put = |record: &SubscriptionRecord| {
         let name = keys::filter_name(subscription_key, record.version);
-        MetaChange::Put(
-            MetaKind::Filter,
-            name,
-            super::registry::to_json(&FilterVersion::from_record(record)),
-        )
+        let version = super::registry::to_json(&FilterVersion::from_record(record));
+        MetaChange::Put(MetaKind::Filter, name, version)
     };
     let Some(before) = before else {
         return Ok(vec![put(record)]);

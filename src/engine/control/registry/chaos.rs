@@ -2,9 +2,7 @@
 //!
 //! An intended end counts neither for the delay of the next restart nor against an event.
 
-use std::sync::Arc;
-
-use super::{Error, Registry, SubscriptionHandle, TopicHandle, known_child};
+use super::{Error, Registry, known_child};
 use gridhook_chaos::{ActorFault, Inject, response_faults::FaultTarget};
 
 /// The actor that a fault is injected into.
@@ -78,24 +76,20 @@ impl Registry {
             Some(topic) => vec![self.require_topic(topic)?],
             None => self.list_topics(),
         };
-        let running = |topic: &Arc<TopicHandle>| {
+        let mut running = Vec::new();
+        for topic in topics {
             let key = topic.record().key();
-            let children = topic
-                .list_children()
-                .into_iter()
-                .filter(|child| child.shared.actor_address().is_some());
-            let name = |child: Arc<SubscriptionHandle>| {
-                ChaosVictim::Subscription(key.clone(), child.shared.plan().record.key())
-            };
-            let mut running: Vec<ChaosVictim> = children.map(name).collect();
-            running.extend(
-                topic
-                    .actor_address()
-                    .map(|_| ChaosVictim::Topic(key.clone())),
-            );
-            running
-        };
-        Ok(topics.iter().flat_map(running).collect())
+            for child in topic.list_children() {
+                if child.shared.actor_address().is_some() {
+                    let name = child.shared.plan().record.key();
+                    running.push(ChaosVictim::Subscription(key.clone(), name));
+                }
+            }
+            if topic.actor_address().is_some() {
+                running.push(ChaosVictim::Topic(key));
+            }
+        }
+        Ok(running)
     }
 
     /// The target of response faults: all subscriptions, those of a topic, or one.

@@ -182,14 +182,13 @@ impl TopicHandle {
 
     /// The jobs that have not ended, with the record of their subscription.
     pub fn open_jobs(&self) -> Vec<(Arc<SubscriptionRecord>, Job)> {
-        let open = |child: &Arc<SubscriptionHandle>| {
+        let mut open_jobs = Vec::new();
+        for child in self.list_children() {
             let record = Arc::clone(&child.shared.plan().record);
             let jobs = child.shared.read_state(|state| state.cursor.jobs.clone());
-            jobs.into_iter()
-                .map(move |job| (Arc::clone(&record), job))
-                .collect::<Vec<_>>()
-        };
-        self.list_children().iter().flat_map(open).collect()
+            open_jobs.extend(jobs.into_iter().map(|job| (Arc::clone(&record), job)));
+        }
+        open_jobs
     }
 
     /// The snapshot of one subscription, by the key of its record in any case.

@@ -161,11 +161,12 @@ impl TopicHandle {
         journal: Journal,
         starts: mpsc::UnboundedSender<Arc<Self>>,
     ) -> Result<Self, Error> {
-        let unreadable = || Error::Unreadable {
-            name: record.name.to_string(),
-            reason: "it has no partition".to_owned(),
+        let Some(partition) = record.partitions.first().copied() else {
+            return Err(Error::Unreadable {
+                name: record.name.to_string(),
+                reason: "it has no partition".to_owned(),
+            });
         };
-        let partition = *record.partitions.first().ok_or_else(unreadable)?;
         if record.is_spread() {
             journal.divide_backlog(partition, record.partition_count);
         }
@@ -200,13 +201,10 @@ impl TopicHandle {
     }
 
     pub(super) fn set_record(&self, record: Arc<TopicRecord>) {
-        let checks = |record: &TopicRecord| {
-            (
-                record.ingress.schema_validation,
-                record.azure_properties.event_type_info.clone(),
-            )
-        };
-        if checks(&record) != checks(&self.record()) {
+        let before = self.record();
+        if record.ingress.schema_validation != before.ingress.schema_validation
+            || record.azure_properties.event_type_info != before.azure_properties.event_type_info
+        {
             let catalogue = Catalogue::from_topic(&record).map(Arc::new);
             *self
                 .catalogue
@@ -296,14 +294,13 @@ impl TopicHandle {
 
     /// Supervision and quarantined events of its subscriptions, by the key of their records.
     pub fn list_supervised(&self) -> Vec<(String, Supervision, QuarantinedEvents)> {
-        let state = |child: Arc<SubscriptionHandle>| {
-            (
-                child.shared.plan().record.key(),
-                child.history.read_state(),
-                child.shared.quarantined_events(),
-            )
-        };
-        self.list_children().into_iter().map(state).collect()
+        let mut supervised = Vec::new();
+        for child in self.list_children() {
+            let name = child.shared.plan().record.key();
+            let supervision = child.history.read_state();
+            supervised.push((name, supervision, child.shared.quarantined_events()));
+        }
+        supervised
     }
 
     /// Explains why an event waits for a subscription. [`None`] if the subscription does not exist.

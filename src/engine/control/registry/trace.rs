@@ -302,16 +302,15 @@ impl TopicHandle {
             .next_back()
             .map(|key| key.subscription)
             .filter(|_| filters.len() == max);
-        let new = |(key, versions): (SubscriptionKey, Versions)| Subscriber {
-            number: key.subscription,
-            handle: None,
-            versions,
-        };
-        let mut subscribers: BTreeMap<SubscriptionId, Subscriber> = filters
-            .into_iter()
-            .map(new)
-            .map(|subscriber| (subscriber.number, subscriber))
-            .collect();
+        let mut subscribers: BTreeMap<SubscriptionId, Subscriber> = BTreeMap::new();
+        for (SubscriptionKey { subscription, .. }, versions) in filters {
+            let subscriber = Subscriber {
+                number: subscription,
+                handle: None,
+                versions,
+            };
+            subscribers.insert(subscription, subscriber);
+        }
         for handle in self.list_children() {
             let number = handle.number();
             if behind.is_none_or(|behind| number > behind) && last.is_none_or(|last| number <= last)
