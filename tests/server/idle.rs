@@ -10,8 +10,9 @@ use crate::support::{
 };
 use gridhook::clock::Clock;
 
-/// How often the threads of an idle server may wake in a second, all together.
-const WAKES: f64 = 2.0;
+/// How often the threads of an idle server may wake in a second, all together. It wakes twice, and
+/// one more timer of a second would be too much.
+const WAKES: f64 = 2.8;
 
 /// How long they are watched.
 const WINDOW: Duration = Duration::from_secs(5);
