@@ -222,14 +222,6 @@ impl Compute {
         guard.0 = Weak::new();
         result.map_err(|_| ComputeError::Interrupted)
     }
-
-    /// The bytes that tasks have reserved, and their limit.
-    pub fn reserved_and_max_bytes(&self) -> (usize, usize) {
-        (
-            self.pool.scheduler.lock_state().bytes,
-            self.pool.scheduler.limits.bytes_max,
-        )
-    }
 }
 
 /// Ends a task for whose result nobody waits.

@@ -47,11 +47,6 @@ impl FileMarker {
     pub fn has_all(&self, dead_letters: u32) -> bool {
         (0..dead_letters).all(|index| self.is_handled(index))
     }
-
-    /// The number of indexes in the runs.
-    pub fn count_indexes(runs: &[(u32, u32)]) -> u64 {
-        runs.iter().map(|(_, count)| u64::from(*count)).sum()
-    }
 }
 
 /// Adds indexes to a list of runs.

@@ -348,10 +348,7 @@ impl NatsConnection {
     /// If no server can be asked.
     pub fn examine_servers(&self) -> Result<(Vec<NatsError>, usize, usize), NatsError> {
         let reports = self.runtime.block_on(reports(&self.context.client()))?;
-        let sizes = reports
-            .values()
-            .filter_map(|report| report.data.meta_cluster.as_ref());
-        let servers = sizes.map(|meta| meta.cluster_size).max().unwrap_or(1);
+        let servers = count_servers(reports.values());
         let found = reports.len();
         let mut problems = Vec::new();
         if found < servers {
@@ -552,17 +549,21 @@ async fn check_sync_of_missing(client: Client) {
 
 async fn sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
     let reports = reports(client).await?;
-    let servers = reports
-        .values()
-        .filter_map(|report| report.data.meta_cluster.as_ref())
-        .map(|of| of.cluster_size);
-    let servers = servers.max().unwrap_or(1);
+    let servers = count_servers(reports.values());
     let found = reports.len();
     if 2 * found <= servers {
         return Err(NatsError::Unreported { found, servers });
     }
     reports.into_values().try_for_each(check_report)?;
     Ok(SyncReports { found, servers })
+}
+
+/// The number of servers of the cluster, as these say.
+fn count_servers<'a>(reports: impl IntoIterator<Item = &'a ServerFacts>) -> usize {
+    let metas = reports
+        .into_iter()
+        .filter_map(|report| report.data.meta_cluster.as_ref());
+    metas.map(|meta| meta.cluster_size).max().unwrap_or(1)
 }
 
 /// Checks that a server is new enough and syncs each write.
@@ -601,11 +602,7 @@ async fn reports(client: &Client) -> Result<BTreeMap<String, ServerFacts>, NatsE
             let Ok(report) = serde_json::from_slice::<ServerFacts>(&response.payload) else {
                 continue;
             };
-            let servers = report
-                .data
-                .meta_cluster
-                .as_ref()
-                .map_or(1, |meta| meta.cluster_size);
+            let servers = count_servers([&report]);
             reports.insert(report.server.name.clone(), report);
             if reports.len() >= servers {
                 return;

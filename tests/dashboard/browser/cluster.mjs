@@ -49,6 +49,21 @@ await scene({
     check((await alone.page.getByRole('tab', { name: 'Cluster' }).count()) === 0, 'a tab for no cluster');
     await show(alone.page, AT);
     await alone.page.getByText('This server is no node of a cluster').waitFor();
+    const text = await alone.page.evaluate(async () => {
+      const load = (name) => import(new URL(`js/${name}.js`, document.baseURI).href);
+      const { html, render } = await load('html');
+      const { store, useStore } = await load('state');
+      const source = store('before');
+      const element = document.createElement('div');
+      const Shown = () => useStore(source);
+      render(html`<${Shown} />`, element);
+      // Its effects have not begun.
+      source.set('after');
+      for (let turn = 0; turn < 100 && element.textContent !== 'after'; turn += 1)
+        await new Promise((done) => setTimeout(done, 10));
+      return element.textContent;
+    });
+    check(text === 'after', `a value that changed before a view listened is shown as ${text}`);
     alone.watch.clean('alone');
     await alone.context.close();
     await server.kill();

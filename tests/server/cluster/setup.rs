@@ -1,6 +1,7 @@
 //! A cluster that is set up as the manual says: its files are written, checked, and used.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     net::TcpListener,
     path::Path,
@@ -9,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use gridhook::cluster::count_with_control;
 use serde_json::Value;
 
 use super::START;
@@ -65,6 +67,41 @@ fn check(folder: &Path, node: usize) -> (bool, Value) {
     (status.success(), view)
 }
 
+/// The port of a setting of a node.
+fn port_in(settings: &str, key: &str) -> u16 {
+    let line = settings.lines().find(|line| line.starts_with(key));
+    let address = line.expect(key).trim_end_matches('"');
+    let port = address.rsplit(':').next().expect("an address");
+    port.parse().expect(address)
+}
+
+#[test]
+fn nodes_on_one_machine_have_ports_of_their_own() {
+    for shards in [1, 4] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let into = folder.path().join("cluster");
+        let path = into.display().to_string();
+        let count = shards.to_string();
+        let host = "127.0.0.1,127.0.0.1,127.0.0.1";
+        let init = [
+            "cluster", "init", "--nats", host, "--nodes", host, "--shards", &count, "--into", &path,
+        ];
+        let (status, text) = say(&init);
+        assert!(status.success(), "{text}");
+        let mut ports = BTreeSet::new();
+        let cores = count_with_control(shards) as u16;
+        for node in 1..=3 {
+            let file = into.join(format!("gridhook-{node}.toml"));
+            let settings = fs::read_to_string(file).expect("settings");
+            let first = port_in(&settings, "node_listen");
+            let clients = ["listen", "admin_listen"].map(|key| port_in(&settings, key));
+            for port in clients.into_iter().chain(first..first + cores) {
+                assert!(ports.insert(port), "{port} is of two listeners");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_cluster_from_written_files_passes_its_check_and_serves() {
     if !has_nats() {
@@ -73,7 +110,7 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
     let folder = tempfile::tempdir().expect("a folder");
     let into = folder.path().join("cluster");
     let nats: Vec<ReservedPort> = (0..3).map(|_| nats_port()).collect();
-    let nodes: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(6)).collect();
+    let nodes: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(7)).collect();
     let list = |addresses: Vec<String>| addresses.join(",");
     let nats_hosts = list(nats.iter().map(|port| port.address.to_string()).collect());
     let node_hosts = nodes.iter().map(|ports| ports[0].address.to_string());
@@ -161,8 +198,11 @@ fn a_cluster_from_written_files_passes_its_check_and_serves() {
         "--token-file",
         &token_file,
     ];
-    let (status, text) = say(&status);
-    assert!(status.success() && text.contains("node-3"), "{text}");
+    // A node is ready before the others have read its record.
+    wait_for("all nodes to be seen", START, || {
+        let (outcome, text) = say(&status);
+        outcome.success() && text.contains("node-3")
+    });
 
     // A node with another setting, a shard too many, and a server that does not sync.
     let other = toml

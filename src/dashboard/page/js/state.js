@@ -1,5 +1,5 @@
 // What is shown is in the address: view, filters, order, tab, open rows. Preferences are in localStorage.
-import { useEffect, useState } from './html.js';
+import { useEffect, useRef, useState } from './html.js';
 
 /** @typedef {{ view: string, params: URLSearchParams, step: number }} Route */
 
@@ -34,15 +34,18 @@ export function store(initial) {
  */
 export function useStore(source) {
   const [, redraw] = useState(0);
+  const value = source.get();
+  const drawn = useRef(value);
+  drawn.current = value;
   useEffect(() => {
-    let seen = source.get();
-    return source.subscribe(() => {
-      if (Object.is(seen, source.get())) return;
-      seen = source.get();
-      redraw((n) => n + 1);
-    });
+    const look = () => {
+      if (!Object.is(drawn.current, source.get())) redraw((n) => n + 1);
+    };
+    // An effect begins after the drawing: the value may have changed since.
+    look();
+    return source.subscribe(look);
   }, [source]);
-  return source.get();
+  return value;
 }
 
 const LINK = /^#token=([\w-]+)$/;

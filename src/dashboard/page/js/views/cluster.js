@@ -140,7 +140,8 @@ export function Cluster() {
               {
                 key: 'copies',
                 name: 'Copies',
-                cell: (node) => (all.length > 1 ? node.complete.join(' ') : node.complete.length > 0 ? 'yes' : 'no'),
+                cell: (node) =>
+                  all.length > 1 ? node.complete.join(' ') : node.complete.length > 0 ? 'yes' : 'no',
               },
               { key: 'lag', name: 'Records behind', num: true, cell: (node) => num(lag(node)) },
               { key: 'synced', name: 'Synced', num: true, cell: (node) => num(total(node.flushed)) },
