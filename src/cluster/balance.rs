@@ -109,17 +109,14 @@ pub fn next_steps(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     } = *view;
     let stays = |node: &&NodeId| !leaving.contains(*node);
     let may_own = |node: &NodeId, shard: usize| {
-        eligible
-            .get(shard)
-            .is_some_and(|nodes| nodes.contains(node))
+        let nodes = eligible.get(shard);
+        nodes.is_some_and(|nodes| nodes.contains(node))
     };
     // A request of a node that died meanwhile, is about to stop, or is not eligible any more,
     // counts for nothing.
     let handover_wanted = |number: usize, shard: &ShardRecord| {
-        shard
-            .wanted
-            .clone()
-            .filter(|(by, _)| alive.contains(by) && stays(&by) && may_own(by, number))
+        let request = shard.wanted.clone();
+        request.filter(|(by, _)| alive.contains(by) && stays(&by) && may_own(by, number))
     };
     if leaving.contains(me) {
         return plan_drains(view);
@@ -211,18 +208,15 @@ fn plan_drains(view: &ClusterView<'_>) -> Vec<BalanceStep> {
     } = *view;
     // A node that was drained serves on what no other one can take, unless all were drained.
     let serves_on = !is_stopping && alive.iter().any(|node| !leaving.contains(node));
-    let is_given_up = |(number, shard): &(usize, &ShardRecord)| {
-        let has_other = eligible
-            .get(*number)
-            .is_some_and(|nodes| nodes.iter().any(|node| node != me));
-        shard.owner.as_ref() == Some(me) && (has_other || !serves_on)
-    };
-    shards
-        .iter()
-        .enumerate()
-        .filter(is_given_up)
-        .map(|(number, _)| BalanceStep::Drain(number))
-        .collect()
+    let mut steps = Vec::new();
+    for (number, shard) in shards.iter().enumerate() {
+        let nodes = eligible.get(number);
+        let has_other = nodes.is_some_and(|nodes| nodes.iter().any(|node| node != me));
+        if shard.owner.as_ref() == Some(me) && (has_other || !serves_on) {
+            steps.push(BalanceStep::Drain(number));
+        }
+    }
+    steps
 }
 
 /// The shards that a node asks for, of these with their owners.

@@ -416,22 +416,21 @@ impl Claims {
     pub fn other_owners(&self) -> Vec<(usize, NodeAddress)> {
         let nodes = self.records.nodes.values().map(|node| &node.value);
         let others: Vec<_> = nodes.filter(|node| node.id != self.settings.me).collect();
-        let shards = self.records.shards.iter().enumerate();
-        let of_shard = |(number, shard): (usize, &Versioned<OwnershipRecord>)| {
+        let mut addresses = Vec::new();
+        for (number, shard) in self.records.shards.iter().enumerate() {
             let (named, unnamed): (Vec<&NodeRecord>, Vec<&NodeRecord>) = others
                 .iter()
                 .copied()
                 .partition(|node| shard.value.owner_id.as_ref() == Some(&node.id));
-            let address = move |node: &NodeRecord| NodeAddress {
-                node: node.id.clone(),
-                address: shard_address(&node.address, number),
-            };
-            let nodes = named.into_iter().chain(unnamed);
-            nodes
-                .map(move |node| (number, address(node)))
-                .collect::<Vec<_>>()
-        };
-        shards.flat_map(of_shard).collect()
+            for node in named.into_iter().chain(unnamed) {
+                let address = NodeAddress {
+                    node: node.id.clone(),
+                    address: shard_address(&node.address, number),
+                };
+                addresses.push((number, address));
+            }
+        }
+        addresses
     }
 
     /// What is known of records that the changelog of a shard has acknowledged.
@@ -522,10 +521,8 @@ impl Claims {
             leaving.insert(me.clone());
         }
         let waited = |shard, by: &NodeId| {
-            self.requests
-                .get(&(shard, by.clone()))
-                .copied()
-                .unwrap_or_default()
+            let wait = self.requests.get(&(shard, by.clone()));
+            wait.copied().unwrap_or_default()
         };
         let shards = self.records.shards.iter().enumerate();
         let shards: Vec<_> = shards
@@ -720,16 +717,20 @@ impl Claims {
         leaving: &BTreeSet<NodeId>,
         now: Duration,
     ) -> BTreeSet<NodeId> {
-        let is_able = |node: &&NodeRecord| {
-            let said = node.positions.get(shard);
-            let said = said.is_some_and(|at| at.complete && !at.failed);
-            let is_mine = node.id == self.settings.me;
-            let may_own = !is_mine || (self.complete[shard] && !self.avoids_shard(shard, now));
-            alive.contains(&node.id) && !leaving.contains(&node.id) && said && may_own
-        };
         let nodes = self.records.nodes.values().map(|node| &node.value);
-        let nodes = nodes.filter(is_able);
-        nodes.map(|node| node.id.clone()).collect()
+        nodes
+            .filter(|node| alive.contains(&node.id) && !leaving.contains(&node.id))
+            .filter(|node| self.could_own(node, shard, now))
+            .map(|node| node.id.clone())
+            .collect()
+    }
+
+    /// Whether a node has a complete copy of a shard that it can serve.
+    fn could_own(&self, node: &NodeRecord, shard: usize, now: Duration) -> bool {
+        let position = node.positions.get(shard);
+        let has_copy = position.is_some_and(|position| position.complete && !position.failed);
+        let is_me = node.id == self.settings.me;
+        has_copy && (!is_me || (self.complete[shard] && !self.avoids_shard(shard, now)))
     }
 
     fn avoids_shard(&self, shard: usize, now: Duration) -> bool {

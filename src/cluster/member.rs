@@ -543,11 +543,14 @@ impl<S: RecordStore> Member<S> {
     fn renew_leases(&self) {
         let now = self.now();
         for (driver, served) in self.shards.iter().zip(&self.served) {
-            let is_served = matches!(self.claims.role_for(driver.shard), ShardRole::Owner { claim, .. } if *served == Some(claim));
-            let until = self
-                .claims
-                .acts_until(driver.shard, now)
-                .filter(|_| is_served);
+            let claim = match self.claims.role_for(driver.shard) {
+                ShardRole::Owner { claim, .. } => Some(claim),
+                ShardRole::Standby(_) => None,
+            };
+            if claim.is_none() || claim != *served {
+                continue;
+            }
+            let until = self.claims.acts_until(driver.shard, now);
             if let (Some(until), Role::Owner(lease) | Role::Draining(lease)) =
                 (until, &*driver.role.borrow())
             {

@@ -348,21 +348,9 @@ impl ClusterRecords {
             .values()
             .map(|node| &node.value)
             .filter(|node| alive.contains(&node.id));
-        let of_node = |node: &NodeRecord| {
-            let differences = own.settings.iter().filter_map(|(setting, here)| {
-                let there = node.settings.get(setting).filter(|there| *there != here)?;
-                let node = node.name.clone();
-                let setting = setting.clone();
-                Some(SettingDifference {
-                    node,
-                    setting,
-                    here: here.clone(),
-                    there: there.clone(),
-                })
-            });
-            differences.collect::<Vec<_>>()
-        };
-        living.flat_map(of_node).collect()
+        living
+            .flat_map(|node| compare_settings(own, node))
+            .collect()
     }
 
     /// The newest format of records that all of these nodes read, and `own`.
@@ -476,4 +464,20 @@ impl OwnershipRecord {
             wanted,
         }
     }
+}
+
+/// The settings that both nodes write and that differ.
+fn compare_settings(own: &NodeRecord, other: &NodeRecord) -> Vec<SettingDifference> {
+    let mut differences = Vec::new();
+    for (setting, here) in &own.settings {
+        if let Some(there) = other.settings.get(setting).filter(|there| *there != here) {
+            differences.push(SettingDifference {
+                node: other.name.clone(),
+                setting: setting.clone(),
+                here: here.clone(),
+                there: there.clone(),
+            });
+        }
+    }
+    differences
 }

@@ -1,12 +1,7 @@
 //! Parsers of settings: each reads one kind of value, and its error is only the text of what is
 //! allowed. `layers` adds the origin and the value.
 
-use std::{
-    fmt::Display,
-    net::{IpAddr, SocketAddr},
-    str::FromStr,
-    time::Duration,
-};
+use std::{fmt::Display, net::SocketAddr, str::FromStr, time::Duration};
 
 use bytesize::ByteSize;
 use humantime_serde::re::humantime;
@@ -495,20 +490,21 @@ pub(super) fn name_servers<'de, D: Deserializer<'de>>(
         RawValue::List(list) => list,
         RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(expectation)),
     };
-    let read = |text: &String| {
-        let bare = || {
-            text.parse::<IpAddr>()
-                .map(|address| SocketAddr::new(address, 53))
-        };
-        text.parse()
-            .or_else(|_| bare())
-            .map_err(|_| D::Error::custom(expectation))
-    };
-    if list.is_empty() {
-        Err(D::Error::custom(expectation))
-    } else {
-        list.iter().map(read).collect()
-    }
+    let addresses: Option<Vec<SocketAddr>> =
+        list.iter().map(|text| parse_name_server(text)).collect();
+    addresses
+        .filter(|addresses| !addresses.is_empty())
+        .ok_or_else(|| D::Error::custom(expectation))
+}
+
+/// The port of a name server that is given without one.
+const DNS_PORT: u16 = 53;
+
+/// Reads an address with or without a port.
+fn parse_name_server(text: &str) -> Option<SocketAddr> {
+    let with_port = text.parse().ok();
+    let bare = || Some(SocketAddr::new(text.parse().ok()?, DNS_PORT));
+    with_port.or_else(bare)
 }
 
 pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TrustRoots>, D::Error> {

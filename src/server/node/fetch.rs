@@ -254,15 +254,6 @@ fn receive_store(
     progress: &ShardProgress,
     waiting: mpsc::Receiver<Bytes>,
 ) -> Result<SentStore, TransferError> {
-    let check = |applied: u64| match log.bounds() {
-        Ok(bounds) if bounds.first > applied + 1 => Err(TransferError::Refused(format!(
-            "the store of the owner has applied records up to {applied}, and the changelog begins \
-             at {} now",
-            bounds.first
-        ))),
-        Ok(_) => Ok(()),
-        Err(error) => Err(TransferError::Refused(error.to_string())),
-    };
     let bytes = std::cell::Cell::new(0);
     let mut begin = |sent: &SentStore| {
         // From here on the changelog is kept for it.
@@ -272,7 +263,7 @@ fn receive_store(
             received: 0,
             bytes: bytes.get(),
         }));
-        check(sent.applied)
+        check_log_follows(log, sent.applied)
     };
     let mut note_progress = |received| {
         progress.note_copy(Some(CopyProgress {
@@ -293,8 +284,22 @@ fn receive_store(
         &mut note_progress,
     )?;
     // It may have been trimmed before the owner has seen the position.
-    check(sent_store.applied)?;
+    check_log_follows(log, sent_store.applied)?;
     Ok(sent_store)
+}
+
+/// Checks that the changelog still has what follows a store that has applied records up to
+/// `applied`.
+fn check_log_follows(log: &StoppableLog, applied: u64) -> Result<(), TransferError> {
+    match log.bounds() {
+        Ok(bounds) if bounds.first > applied + 1 => Err(TransferError::Refused(format!(
+            "the store of the owner has applied records up to {applied}, and the changelog begins \
+             at {} now",
+            bounds.first
+        ))),
+        Ok(_) => Ok(()),
+        Err(error) => Err(TransferError::Refused(error.to_string())),
+    }
 }
 
 /// Reads the pieces that arrive.

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tokio::{sync::watch, time::Instant};
 
 use super::{ClusterNode, PAUSE_MAX, SYNC_INTERVAL};
+use crate::local_store::LocalStore;
 use gridhook_cluster::ShardProgress;
 use gridhook_journal::{
     changelog::{
@@ -40,43 +41,22 @@ impl ClusterNode {
         let local = Arc::clone(&self.store);
         let id = self.id.clone();
         let store: Arc<dyn Store> = local.open_store();
-        let open_store = move || {
-            if let Err(error) = local.note_cluster(&id) {
-                tracing::warn!(%error, "the data folder does not name the cluster");
-            }
-        };
         let progress = Arc::clone(&self.claim.progress);
         let stop_log = Arc::clone(&log);
         let lost = Arc::clone(&self.lost);
         let interval = self.follow_interval;
         let span = tracing::Span::current();
         let follow = move || {
-            let _in = span.enter();
-            let mut last_problem = String::new();
-            while let Err(error) = follow(&store, &log, &progress, &lost, interval, &open_store) {
-                if log.is_stopped.load(Ordering::Acquire) {
-                    return;
-                }
-                let is_lost = is_lost(&error);
-                let looks = if is_lost {
-                    lost.fetch_add(1, Ordering::AcqRel)
-                } else {
-                    0
-                };
-                if !matches!(error, FollowError::Log(_)) && (!is_lost || looks >= LOST_LOOKS) {
-                    sender.send_replace(Some(error));
-                    return;
-                }
-                if last_problem != error.to_string() {
-                    tracing::warn!(%error, "the changelog cannot be read");
-                }
-                last_problem = error.to_string();
-                std::thread::sleep(PAUSE_MAX);
+            let opened = || note_cluster(&local, &id);
+            if let Some(error) =
+                follow_until_stopped(&store, &log, &progress, &lost, interval, &opened)
+            {
+                sender.send_replace(Some(error));
             }
         };
         let thread = std::thread::Builder::new()
             .name("changelog".to_owned())
-            .spawn(follow)
+            .spawn(move || span.in_scope(follow))
             .expect("a process that cannot start a thread cannot start");
         self.pace.begin(thread.thread());
         Follower {
@@ -104,6 +84,46 @@ pub(super) fn is_lost(error: &FollowError) -> bool {
                 | FollowError::Shorter { .. }
                 | FollowError::RolledBack { .. }
         )
+}
+
+fn note_cluster(local: &LocalStore, id: &str) {
+    if let Err(error) = local.note_cluster(id) {
+        tracing::warn!(%error, "the data folder does not name the cluster");
+    }
+}
+
+/// Follows the changelog, also after an error that may end by itself. Returns the error that does
+/// not; [`None`] if the follower was stopped.
+fn follow_until_stopped(
+    store: &Arc<dyn Store>,
+    log: &Arc<StoppableLog>,
+    progress: &ShardProgress,
+    lost: &AtomicU32,
+    interval: Duration,
+    opened: &dyn Fn(),
+) -> Option<FollowError> {
+    let mut last_problem = String::new();
+    loop {
+        let error = match follow(store, log, progress, lost, interval, opened) {
+            Ok(()) => return None,
+            Err(_) if log.is_stopped.load(Ordering::Acquire) => return None,
+            Err(error) => error,
+        };
+        let is_lost = is_lost(&error);
+        let looks = if is_lost {
+            lost.fetch_add(1, Ordering::AcqRel)
+        } else {
+            0
+        };
+        if !matches!(error, FollowError::Log(_)) && (!is_lost || looks >= LOST_LOOKS) {
+            return Some(error);
+        }
+        if last_problem != error.to_string() {
+            tracing::warn!(%error, "the changelog cannot be read");
+        }
+        last_problem = error.to_string();
+        std::thread::sleep(PAUSE_MAX);
+    }
 }
 
 /// Applies the changelog until it cannot be read, or is stopped.

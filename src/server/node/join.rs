@@ -313,25 +313,32 @@ async fn read_mark(
     }
     let local = Arc::clone(store);
     let id = id.to_owned();
-    let read = move || {
-        let store = local.open_store();
-        match ShardCopy::open(Arc::clone(&store) as _, log, replication_options()) {
-            Err(error @ FollowError::Foreign) => return Err(error),
-            Err(error @ FollowError::Trimmed { .. }) if !may_fetch(&local, &id, &error) => {
-                return Err(error);
-            }
-            Ok(_) | Err(_) => {}
-        }
-        let applied = ShardCopy::read_applied(&*store).and_then(|applied| {
-            store.note_watermark()?;
-            Ok(applied.unwrap_or_default())
-        });
-        Ok(applied.map(mark_at).unwrap_or_default())
-    };
-    let read = tokio::task::spawn_blocking(read)
+    let mark = tokio::task::spawn_blocking(move || read_mark_of_store(&local, log, &id))
         .await
         .expect("reading a store does not panic");
-    Ok(read?)
+    Ok(mark?)
+}
+
+/// Blocks.
+#[cfg(feature = "nats")]
+fn read_mark_of_store(
+    local: &LocalStore,
+    log: Arc<dyn Changelog>,
+    id: &str,
+) -> Result<StreamMark, FollowError> {
+    let store = local.open_store();
+    match ShardCopy::open(Arc::clone(&store) as _, log, replication_options()) {
+        Err(error @ FollowError::Foreign) => return Err(error),
+        Err(error @ FollowError::Trimmed { .. }) if !may_fetch(local, id, &error) => {
+            return Err(error);
+        }
+        Ok(_) | Err(_) => {}
+    }
+    let applied = ShardCopy::read_applied(&*store).and_then(|applied| {
+        store.note_watermark()?;
+        Ok(applied.unwrap_or_default())
+    });
+    Ok(applied.map(mark_at).unwrap_or_default())
 }
 
 /// The sequence at which a stream may begin that does not exist yet: 1 for a new store, and behind
@@ -676,25 +683,21 @@ pub(super) mod nats {
             NatsConnection::log_in(&cluster.urls, &nats_credentials(&cluster.login)?, tls)
                 .map_err(cluster_error_from_nats)?;
         let records = NatsRecords::open_bucket(&connection, &format!("GH_{}", cluster.name));
-        let read = || {
-            let read = connection.runtime().block_on(records.read());
-            let read = read.map_err(|error| ClusterError::Engine(error.to_string()))?;
-            Ok::<_, ClusterError>(
-                ClusterRecords::from_stored(&read, count_with_control(cluster.shards)).nodes,
-            )
+        let read_nodes = || -> Result<_, ClusterError> {
+            let stored = connection.runtime().block_on(records.read());
+            let stored = stored.map_err(|error| ClusterError::Engine(error.to_string()))?;
+            Ok(ClusterRecords::from_stored(&stored, count_with_control(cluster.shards)).nodes)
         };
-        let before = read()?;
+        let before = read_nodes()?;
         std::thread::sleep(cluster.expiry);
-        let is_alive = |name: &String, revision| {
-            before
-                .get(name)
-                .is_none_or(|node| node.revision != revision)
-        };
-        Ok(read()?
-            .into_iter()
-            .filter(|(name, node)| is_alive(name, node.revision))
-            .map(|(name, _)| name)
-            .collect())
+        let mut living = Vec::new();
+        for (name, node) in read_nodes()? {
+            let earlier = before.get(&name);
+            if earlier.is_none_or(|earlier| earlier.revision != node.revision) {
+                living.push(name);
+            }
+        }
+        Ok(living)
     }
 
     /// All records, the number of shards and the identifier of the cluster.
@@ -715,21 +718,26 @@ pub(super) mod nats {
     pub(in super::super) fn nats_credentials(
         login: &NatsLogin,
     ) -> Result<Credentials, ClusterError> {
-        let read = |key: &'static str, path: &Path| {
-            let text = fs::read_to_string(path);
-            let setting_error = |error| ClusterError::Setting {
-                key,
-                what: format!("{}: {error}", path.display()),
-            };
-            text.map(|text| text.trim_end().to_owned())
-                .map_err(setting_error)
-        };
         Ok(match login {
             NatsLogin::Anonymous => Credentials::None,
-            NatsLogin::Credentials(path) => Credentials::File(read("cluster.credentials", path)?),
+            NatsLogin::Credentials(path) => {
+                Credentials::File(read_credential("cluster.credentials", path)?)
+            }
             NatsLogin::Password(name, path) => {
-                Credentials::Password(name.clone(), read("cluster.password_file", path)?)
+                let password = read_credential("cluster.password_file", path)?;
+                Credentials::Password(name.clone(), password)
             }
         })
+    }
+
+    /// Reads the file that a setting names.
+    fn read_credential(key: &'static str, path: &Path) -> Result<String, ClusterError> {
+        match fs::read_to_string(path) {
+            Ok(text) => Ok(text.trim_end().to_owned()),
+            Err(error) => Err(ClusterError::Setting {
+                key,
+                what: format!("{}: {error}", path.display()),
+            }),
+        }
     }
 }

@@ -691,25 +691,25 @@ impl EndGuard {
     pub(super) fn begin(store: Arc<ReplicatedStore>) -> Self {
         let (done, is_done) = std::sync::mpsc::channel();
         let span = tracing::Span::current();
-        let watch = move || {
-            let _in = span.entered();
-            let ends_within = |wait| {
-                is_done.recv_timeout(wait) != Err(std::sync::mpsc::RecvTimeoutError::Timeout)
-            };
-            if ends_within(WRITES_WAIT) {
-                return;
-            }
-            store.stop();
-            if !ends_within(END_MAX - WRITES_WAIT) {
-                tracing::error!(after = ?END_MAX, "a thread of the former owner does not end");
-                std::process::abort();
-            }
-        };
         std::thread::Builder::new()
             .name("end".to_owned())
-            .spawn(watch)
+            .spawn(move || span.in_scope(|| watch_end(&store, &is_done)))
             .expect("a thread");
         Self { _done: done }
+    }
+}
+
+/// Returns once the tenure has ended. Aborts the process if that takes too long.
+fn watch_end(store: &ReplicatedStore, is_done: &std::sync::mpsc::Receiver<()>) {
+    let ends_within =
+        |wait| is_done.recv_timeout(wait) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+    if ends_within(WRITES_WAIT) {
+        return;
+    }
+    store.stop();
+    if !ends_within(END_MAX - WRITES_WAIT) {
+        tracing::error!(after = ?END_MAX, "a thread of the former owner does not end");
+        std::process::abort();
     }
 }
 

@@ -328,20 +328,21 @@ pub(super) async fn trim_changelog(
     let flushed = load(&progress.flushed);
     let through = load(&progress.trimmable).min(flushed);
     let through_if_large = load(&progress.trimmable_if_large).min(flushed);
-    let trim = move || {
+    let trim = move || -> Result<u64, ChangelogError> {
         if through > 0 {
             log.trim(through, keep_bytes)?;
         }
         let bytes = log.bounds()?.bytes;
-        if bytes > large_bytes && through_if_large > through {
-            tracing::warn!(
-                bytes,
-                "the stream is large: it is trimmed for a node that is down, which fetches a copy \
-                 when it is back"
-            );
-            log.trim(through_if_large, keep_bytes)?;
+        if bytes <= large_bytes || through_if_large <= through {
+            return Ok(bytes);
         }
-        Ok::<u64, ChangelogError>(log.bounds()?.bytes)
+        tracing::warn!(
+            bytes,
+            "the stream is large: it is trimmed for a node that is down, which fetches a copy \
+             when it is back"
+        );
+        log.trim(through_if_large, keep_bytes)?;
+        Ok(log.bounds()?.bytes)
     };
     match tokio::task::spawn_blocking(trim).await {
         Ok(Ok(bytes)) => progress.stream_bytes.store(bytes, Ordering::Release),
