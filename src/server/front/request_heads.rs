@@ -173,10 +173,7 @@ impl RequestHeads {
 
 /// The length of the first line, with its end.
 fn line_len(bytes: &[u8]) -> Option<usize> {
-    bytes
-        .iter()
-        .position(|byte| *byte == b'\n')
-        .map(|end| end + 1)
+    memchr::memchr(b'\n', bytes).map(|end| end + 1)
 }
 
 /// Whether a line that begins like this may be one of [`NAMES`], or the end of the head.
