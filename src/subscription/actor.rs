@@ -275,7 +275,7 @@ impl SubscriptionActor {
             self.apply_requested_wait(now);
             self.take_requests(now);
         }
-        // A client has what was published before it asked.
+        // The end first: a client receives what was published before its request.
         if !pulls.is_empty() && self.known_end.replace(end) != Some(end) {
             self.process_input(Input::Appended { end }, now);
         }

@@ -12,7 +12,7 @@
 //!   as lost until it is rescheduled.
 //! - Clients are served in the order of their arrival. Available events are handed out at once; no
 //!   client waits for a full batch. If fewer are available than requested and the log has more, the
-//!   log is read first: on and on while most of what is read matches the filter, and otherwise once.
+//!   log is read first: repeatedly while most of what is read matches the filter, otherwise once.
 //! - New events are handed out only while the number of pending deliveries is below a bound. All
 //!   their keys are therefore in the window. An event that was held back by its order key is handed
 //!   out beyond it, one of each key.
