@@ -61,6 +61,15 @@ await scene({
       .locator('.key')
       .allInnerTexts();
     check(/busy/.test(names[0]) && /slow/.test(names[1]), `the busiest is not the first: ${names}`);
+    const colours = await main()
+      .locator('figure')
+      .evaluateAll((figures) =>
+        figures.map((figure) => [...figure.querySelectorAll('.key')].map((key) => getComputedStyle(key).color)),
+      );
+    check(
+      colours.every((own) => new Set(own).size === own.length),
+      `two series of a chart have one colour: ${JSON.stringify(colours)}`,
+    );
     // The times below may end at the edge, too.
     const axis = await main().locator('figure').first().locator('g > text').allTextContents();
     check(

@@ -127,7 +127,7 @@ function chartsOf(data, isOne) {
       unit: '/s',
       series: [
         { name: 'refused (4xx)', kind: 'bad', values: perSecond(data.refusedRequests) },
-        { name: 'busy (429, 503)', values: perSecond(data.busyRequests) },
+        { name: 'busy (429, 503)', kind: 's1', values: perSecond(data.busyRequests) },
         { name: 'no response', values: perSecond(data.unansweredRequests) },
         { name: 'other, such as 500', values: perSecond(other) },
       ],
