@@ -99,7 +99,8 @@ fn receive_first(core: &mut Subscription, events_max: u32) -> CoreStep {
 fn the_backlog_of_the_start_and_newer_events_fill_one_answer() {
     let mut core = pulled_from(Seq(45), 1);
     core.start(START);
-    receive_first(&mut core, 8);
+    let step = receive_first(&mut core, 8);
+    assert_eq!(reads(&step), None, "the lane is written first: {step:?}");
     let mut absorb = |input| core.process_input(input, START, Jitter(0.0));
     let step = absorb(Input::Durable);
     assert_eq!(reads(&step), Some(45), "the lane is written: {step:?}");
@@ -152,7 +153,8 @@ fn where_less_is_ready_than_is_asked_for_the_log_is_read_on_while_most_of_it_mat
     assert_eq!(handed(absorb(Input::Durable)), Some((5, 2)));
 
     // Reads that end where publishers did.
-    let _ = absorb(Input::Appended { end: Seq(70) });
+    let step = absorb(Input::Appended { end: Seq(70) });
+    assert_eq!(reads(&step), None, "nobody waits: {step:?}");
     let step = absorb(Input::Receive(ReceiveId(6), 8));
     assert_eq!(reads(&step), Some(50));
     let step = absorb(found(50, 53, 3));
