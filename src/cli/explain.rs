@@ -146,7 +146,9 @@ fn format_explanation(answer: &ExplainView, topic: &str, clock: &Clock) -> Strin
 fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String) -> String {
     let times = |times: u32| count_with_noun(times.into(), "time");
     let received = |count, outcome: &str, last: &str| {
-        let (times, last, outcome) = (times(count), at(last), text_or_dash(outcome));
+        let times = times(count);
+        let last = at(last);
+        let outcome = text_or_dash(outcome);
         format!("received {times}, the last at {last} with outcome {outcome}")
     };
     match &answer.state {

@@ -371,7 +371,8 @@ impl Layers {
     /// Records that `small` is larger than `large`. The error names the one that the operator set.
     pub(super) fn refuse_larger(&mut self, small: &str, large: &str) {
         let other = |key: &str| {
-            let (value, origin) = (self.show_value(key), self.origin_of(key));
+            let value = self.show_value(key);
+            let origin = self.origin_of(key);
             format!("{key}, which is {value} ({origin})")
         };
         match self.origin_of(small) {

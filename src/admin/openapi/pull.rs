@@ -44,7 +44,8 @@ pub(super) fn describe_pull(
     };
     let error = schemas.reference_to::<AnswerBody<'static>>();
     let between = |range: &std::ops::RangeInclusive<u32>, default: u32| {
-        let (min, max) = (range.start(), range.end());
+        let min = range.start();
+        let max = range.end();
         json!({"type": "integer", "minimum": min, "maximum": max, "default": default})
     };
     let draft = OperationBuilder::new("pull", &format!("{operation}In{whose}"), what)

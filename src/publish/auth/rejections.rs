@@ -68,7 +68,8 @@ impl RejectionCounters {
         count.fetch_add(1, Ordering::Relaxed);
         let last = self.logged.load(Ordering::Relaxed);
         let is_time = last == 0 || now.since(Timestamp(last)) >= LOG_PAUSE;
-        let (ordering, now) = (Ordering::Relaxed, now.0);
+        let ordering = Ordering::Relaxed;
+        let now = now.0;
         // Of several threads, the one whose exchange succeeds writes the line.
         let replace_last = || self.logged.compare_exchange(last, now, ordering, ordering);
         if is_time && replace_last().is_ok() {
