@@ -12,7 +12,7 @@ use super::{Event, Schema, forms::EventForms};
 /// quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextRange {
-    /// The first byte.
+    /// Offset of its first byte from the start of the chunk.
     pub start: u32,
     /// Length in bytes; 0 if the event has no such string.
     pub len: u32,
@@ -28,11 +28,11 @@ impl TextRange {
 /// The strings of an event that routing and headers need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventRanges {
-    /// The event's id.
+    /// `id`, which both schemas require.
     pub id: TextRange,
     /// `eventType`, or CloudEvents' `type`.
     pub event_type: TextRange,
-    /// `subject`.
+    /// `subject`, which CloudEvents may omit.
     pub subject: TextRange,
     /// `dataVersion`; none in CloudEvents.
     pub data_version: TextRange,
@@ -49,7 +49,7 @@ pub struct EventRanges {
 }
 
 impl EventRanges {
-    /// Number of ranges.
+    /// Number of ranges of a traced event.
     pub const COUNT: usize = 8;
 
     /// Number of ranges of an event that is not traced: all but the last.
@@ -107,9 +107,9 @@ impl EventRanges {
 /// Where the parts of an event are in its chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct EventParts {
-    /// The wire form.
+    /// What a subscriber with the topic's own schema receives.
     pub wire: TextRange,
-    /// Its strings.
+    /// Strings in the wire form, and those that it lacks, such as a custom event's topic.
     pub spans: EventRanges,
 }
 
@@ -164,12 +164,12 @@ impl EventTable {
         }
     }
 
-    /// Adds the next event.
+    /// Adds an event after all others.
     pub fn push(&mut self, event: EventParts) {
         self.others.push(event);
     }
 
-    /// The events, in order.
+    /// In the order of the log.
     pub fn iter(&self) -> impl Iterator<Item = &EventParts> {
         iter::once(&self.first).chain(&self.others)
     }
@@ -218,7 +218,6 @@ impl EventBlock {
         &self.bytes
     }
 
-    /// The bytes of `range`.
     pub(super) fn slice_of(&self, range: TextRange) -> &[u8] {
         &self.bytes[range.range()]
     }

@@ -448,7 +448,7 @@ impl Chunk {
         self.bytes.len()
     }
 
-    /// The record.
+    /// What is stored. Counts a reference; copies nothing.
     pub fn to_record(&self) -> Bytes {
         self.bytes.clone()
     }

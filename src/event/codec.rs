@@ -1,7 +1,7 @@
 //! Encoding of numbers: big-endian words, so that keys sort like numbers, and LEB128 varints for
 //! numbers that are mostly small.
 
-/// Appends a varint.
+/// Appends 1 to 10 bytes with seven bits of `value` each, the lowest bits first.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

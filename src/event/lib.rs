@@ -6,6 +6,8 @@
 //! What it does not do: it reads no clock and no store, and parses no JSON documents except in
 //! [`cloud_event`]. Every module may import this one; it imports none.
 
+#![warn(missing_docs)]
+
 mod block;
 pub mod chunk;
 mod cloud;
@@ -47,7 +49,7 @@ pub struct SubscriptionId(pub u32);
 pub struct SubscriptionKey {
     /// The partition whose log it reads.
     pub partition: PartitionId,
-    /// The subscription.
+    /// Its number, the same in all partitions of a topic.
     pub subscription: SubscriptionId,
 }
 
@@ -177,7 +179,7 @@ impl fmt::Display for Timestamp {
 pub struct WallTime(pub u64);
 
 impl WallTime {
-    /// The time `by` later.
+    /// The time `by` later, at most [`Timestamp::NEVER`].
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(self.to_timestamp().after(by).0)
@@ -215,7 +217,7 @@ impl fmt::Display for WallTime {
 /// The schema of published or delivered events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Schema {
-    /// Event Grid's own.
+    /// Event Grid's own schema, with `eventType` and `dataVersion`.
     #[default]
     #[serde(rename = "EventGridSchema")]
     EventGrid,
@@ -249,12 +251,12 @@ impl Name {
         Self(name.into())
     }
 
-    /// The name as given.
+    /// As the creator of the topic spelled it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The key for look-ups.
+    /// In lower case, as ASCII: the same for names that differ in case only.
     pub fn key(&self) -> String {
         self.0.to_ascii_lowercase()
     }
@@ -277,13 +279,13 @@ impl fmt::Display for Name {
 /// The strings of an event as stored: the contents of JSON string literals, empty if missing.
 #[derive(Clone, Copy, Debug)]
 pub struct EventStrings<'a> {
-    /// The event's id.
+    /// `id`, which both schemas require.
     pub id: &'a [u8],
-    /// `eventType`.
+    /// `eventType`, or CloudEvents' `type`.
     pub event_type: &'a [u8],
-    /// `subject`.
+    /// `subject`, which CloudEvents may omit.
     pub subject: &'a [u8],
-    /// `dataVersion`.
+    /// `dataVersion`; none in CloudEvents.
     pub data_version: &'a [u8],
     /// The topic's resource id, for custom events only.
     pub topic: &'a [u8],
@@ -311,7 +313,7 @@ pub struct Event {
 /// What a subscription's transformation makes of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transformation {
-    /// The result.
+    /// What is delivered instead of the event.
     Made(Transformed),
     /// Why there is nothing to deliver.
     Failed(String),
@@ -326,7 +328,7 @@ pub struct Transformed {
     pub method: Option<String>,
     /// Appended to the path of the endpoint; percent-encoded.
     pub path_suffix: Option<String>,
-    /// Headers of the request.
+    /// Header fields that it adds to the request.
     pub headers: Vec<(String, String)>,
 }
 
@@ -439,7 +441,7 @@ impl Event {
         self.block.bytes().slice(self.parts().wire.range())
     }
 
-    /// The same, borrowed.
+    /// As [`Event::to_wire_bytes`], without a reference to the chunk.
     pub fn wire_bytes(&self) -> &[u8] {
         self.block.slice_of(self.parts().wire)
     }
@@ -449,7 +451,7 @@ impl Event {
         self.parts().wire.len as usize
     }
 
-    /// The event's id.
+    /// `id`, copied only if it has JSON escapes.
     pub fn id(&self) -> Cow<'_, str> {
         self.unescaped_text(self.parts().spans.id)
     }

@@ -20,12 +20,12 @@ impl<T> Default for RequestMap<T> {
 }
 
 impl<T> RequestMap<T> {
-    /// The number of requests.
+    /// How many requests are in the map.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether no request is in flight.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -74,7 +74,7 @@ impl<T> RequestMap<T> {
         self.0.iter().map(|(_, request)| request)
     }
 
-    /// The numbers and requests.
+    /// In ascending order of their numbers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
         self.0.iter_mut().map(|(id, request)| (*id, request))
     }

@@ -14,7 +14,7 @@ pub const SCHEDULE_FORMS: &str = "an interval from 1s to 365d (\"6h\"), a time o
 /// A retry after a failure comes no later than this, however long the interval is.
 const RETRY_MAX: Duration = Duration::from_secs(600);
 
-/// The schedule of backups.
+/// When backups are made. Its text is an interval, a time of day, or both (`6h from 02:00`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupSchedule {
     interval: Duration,
@@ -93,7 +93,7 @@ impl BackupSchedule {
     }
 }
 
-/// Which backups are kept.
+/// Which backups are kept: those that either limit keeps, and the newest sound one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupRetention {
     /// The newest ones that are kept, however old they are.
@@ -105,7 +105,7 @@ pub struct BackupRetention {
 /// What retention must know of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupAge {
-    /// When it was made.
+    /// When the backup was made.
     pub made: Timestamp,
     /// Whether its store was sound.
     pub sound: bool,

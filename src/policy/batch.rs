@@ -9,10 +9,10 @@ use crate::{
 };
 use gridhook_event::{Event, Schema, Timestamp};
 
-/// Limits of one request.
+/// What ends a request before the queue does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Maximum number of events.
+    /// Maximum number of events in it; 0 counts as 1.
     pub events_max: u32,
     /// Preferred size of the request body in bytes. A larger event is sent alone.
     pub bytes_preferred: u64,
@@ -33,10 +33,10 @@ impl BatchLimits {
 
 /// An event that could be sent now.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct ReadyEvent {
-    /// Its pending delivery.
+    /// Which delivery it is, and how often it was attempted.
     pub item: SendItem,
-    /// The event.
     pub event: Event,
     /// The outcome of its last attempt; [`None`] before the first.
     pub last: Option<LastAttempt>,
@@ -47,9 +47,9 @@ pub struct ReadyEvent {
 }
 
 /// Whether an event may be sent now.
+#[expect(missing_docs, reason = "`Go` says it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It may.
     Go,
     /// It waits for an earlier event of its key, which is in flight.
     Wait,
@@ -60,8 +60,8 @@ pub enum Turn {
 
 /// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct LastAttempt {
-    /// The outcome.
     pub outcome: LastOutcome,
     /// The HTTP status, if there was one.
     pub status: Option<u16>,
@@ -169,7 +169,7 @@ pub fn remove(queue: &mut VecDeque<ReadyEvent>, indexes: &[usize]) -> Vec<ReadyE
     taken
 }
 
-/// Takes the next batch.
+/// Removes the events of the next request from the queue; empty if the queue is.
 pub fn take_batch(queue: &mut VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<ReadyEvent> {
     let indexes = pick_batch(queue, limits);
     remove(queue, &indexes)

@@ -33,7 +33,7 @@ pub enum Condition {
     Waiting,
     /// Events wait to be read for longer than the shortest window.
     Slow,
-    /// Nothing of these.
+    /// Requests succeed, or none has ended in the windows while events wait.
     Healthy,
     /// Nothing was sent and nothing waits.
     Idle,
@@ -51,7 +51,7 @@ impl Condition {
         Self::Idle,
     ];
 
-    /// Its name.
+    /// The name in responses, commands and metrics: lower case, one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Failing => "failing",
@@ -81,9 +81,9 @@ impl fmt::Display for Condition {
 pub struct WindowOutcomes {
     /// Requests, or events that clients received.
     pub requests: u32,
-    /// Failed requests.
+    /// Of the requests, those without success.
     pub failed: u32,
-    /// Delivered events.
+    /// Events that the endpoint accepted or a client acknowledged.
     pub delivered: u32,
     /// Events that were dead-lettered or dropped.
     pub given_up: u32,
@@ -111,7 +111,7 @@ impl WindowOutcomes {
 /// The facts from which a condition follows.
 #[derive(Clone, Copy, Debug)]
 pub struct ConditionFacts {
-    /// The endpoint's health.
+    /// Whether the endpoint is called, suspended or probed.
     pub health: Health,
     /// Whether it is held, and why.
     pub held: Option<HeldBy>,
@@ -128,14 +128,14 @@ pub struct ConditionFacts {
 
 /// A condition and its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct ConditionVerdict {
-    /// The condition.
     pub condition: Condition,
     /// The window whose outcomes were looked at; [`None`] if no window has any.
     pub window: Option<usize>,
 }
 
-/// Judges a condition.
+/// A hold comes before a suspension, then failures, waiting for clients and lateness.
 pub fn judge_condition(facts: &ConditionFacts) -> ConditionVerdict {
     let window = judged_window(&facts.windows);
     let condition = if facts.held.is_some() {

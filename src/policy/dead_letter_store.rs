@@ -33,20 +33,20 @@ pub const FORMS: &str = "file:///folder, s3://bucket/prefix, gs://bucket/prefix,
 /// The kind of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
-    /// A local folder.
+    /// `file://`: a folder of the server's machine.
     Folder,
     /// S3 or a compatible store.
     S3,
-    /// Azure Blob Storage.
+    /// `az://` or `https://`: a container of Azure Blob Storage.
     Azure,
-    /// Google Cloud Storage.
+    /// `gs://`: a bucket of Google Cloud Storage.
     Google,
 }
 
 /// The address of a store, or of a folder in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreAddress {
-    /// The kind of store.
+    /// The scheme before `://`.
     pub kind: StoreKind,
     /// The storage account; empty for other kinds.
     pub account: String,
@@ -78,7 +78,7 @@ pub enum InvalidAddress {
 }
 
 impl StoreAddress {
-    /// Parses an address.
+    /// A final `/` is ignored; an empty part of the path is an error.
     pub fn parse(text: &str) -> Result<Self, InvalidAddress> {
         let (scheme, rest) = text.split_once("://").ok_or(InvalidAddress::Form)?;
         let (kind, account, path) = match scheme {
@@ -181,7 +181,7 @@ fn check_plain(part: &str) -> Result<(), InvalidAddress> {
 /// The resolved destination of a subscription's dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterDestination {
-    /// The store's name.
+    /// The name of the store in `dead_letter.stores`.
     pub store: String,
     /// The path below its address, with `/` between the parts; empty for the address itself.
     pub folder: String,
@@ -190,9 +190,9 @@ pub struct DeadLetterDestination {
 /// A store that the operator configured.
 #[derive(Clone, Debug)]
 pub struct NamedStore {
-    /// Its name.
+    /// Its key in `dead_letter.stores`.
     pub name: String,
-    /// Its address.
+    /// Where its files are; destinations are folders below it.
     pub address: StoreAddress,
     /// The storage accounts it stands for, as resource ids or names. `*`: all accounts without a
     /// store of their own.
@@ -212,21 +212,19 @@ pub struct NamedStores(Vec<NamedStore>);
 
 /// Why a destination cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages describe the fields")]
 pub enum UnknownDestination {
-    /// The address is invalid.
+    /// It is no address of a store.
     #[error("is \"{given}\": {problem}")]
     Malformed {
-        /// The given value.
         given: String,
-        /// The error.
         problem: InvalidAddress,
     },
     /// The address is in no store.
     #[error("is \"{given}\", which is in no store of dead_letter.stores; expected {allowed}")]
     Elsewhere {
-        /// The given value.
         given: String,
-        /// The configured addresses.
+        /// The addresses of the configured stores, as a list for the message.
         allowed: String,
     },
     /// No store stands for the storage account.
@@ -235,19 +233,15 @@ pub enum UnknownDestination {
          accounts; expected {allowed}"
     )]
     Account {
-        /// The given value.
         given: String,
-        /// The configured accounts.
+        /// The accounts of the configured stores, as a list for the message.
         allowed: String,
     },
     /// The store has no bucket or container of its own, and none was given.
     #[error(
         "is \"{given}\", which names no bucket; expected one behind it, or as blobContainerName"
     )]
-    NoBucket {
-        /// The given value.
-        given: String,
-    },
+    NoBucket { given: String },
 }
 
 /// Whether a resource id is an address instead.
@@ -256,7 +250,7 @@ pub fn is_address(resource_id: &str) -> bool {
 }
 
 impl NamedStores {
-    /// Creates the list.
+    /// Takes stores whose names differ, as the settings ensure.
     pub fn new(stores: Vec<NamedStore>) -> Self {
         Self(stores)
     }

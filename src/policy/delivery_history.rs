@@ -24,7 +24,7 @@ use gridhook_event::{Seq, Timestamp};
 /// The facts that a delivery history is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryInput<'a> {
-    /// The event.
+    /// The event whose history it is.
     pub seq: Seq,
     /// The ledger entries that mention it, in any order.
     pub lines: &'a [LedgerLine],
@@ -40,7 +40,7 @@ pub struct HistoryInput<'a> {
 /// The delivery history of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryHistory {
-    /// The steps, in order.
+    /// From the first entry to the last.
     pub steps: Vec<LedgerLine>,
     /// The final or present state.
     pub verdict: HistoryEnd,
@@ -49,36 +49,36 @@ pub struct DeliveryHistory {
 /// The final or present state of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryEnd {
-    /// The endpoint accepted it.
+    /// The endpoint accepted it, or a client acknowledged it.
     Delivered {
-        /// When.
+        /// When the outcome was decided.
         at: Timestamp,
         /// The number of the attempt.
         attempt: u32,
         /// Whether the response came after the response timeout.
         late: bool,
     },
-    /// Filtered out.
+    /// This version of the filter rejected it.
     Filtered {
         /// The version of the filter.
         version: u32,
     },
-    /// Given up.
+    /// No attempt follows.
     GivenUp {
-        /// The reason.
+        /// Which limit or failure ended it.
         reason: Reason,
         /// The state of its dead letter.
         then: DeadLetterState,
     },
     /// Pending when the subscription was deleted.
     Canceled,
-    /// In flight or pending.
+    /// In flight, or to be tried again.
     Pending,
-    /// Not read yet.
+    /// The subscription has not read the log up to it.
     Unread,
     /// Published before the subscription existed.
     Before,
-    /// Not published yet.
+    /// The log ends before this position.
     Unpublished,
     /// The ledger no longer covers it.
     Unknown {

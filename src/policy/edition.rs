@@ -82,9 +82,9 @@ impl InvalidEdition {
 pub struct Edition {
     /// When a failed event is tried again.
     pub retry: RetrySchedule,
-    /// `maxDeliveryAttempts`, including the first.
+    /// The range of `maxDeliveryAttempts`, which includes the first attempt.
     pub attempts: SettingRange,
-    /// `eventTimeToLiveInMinutes`.
+    /// The range of `eventTimeToLiveInMinutes`, which counts from the publish.
     pub time_to_live_minutes: SettingRange,
     /// Webhooks: the meaning of a status.
     pub webhook: FailureRules,
@@ -94,11 +94,11 @@ pub struct Edition {
     pub probation: ProbationRules,
     /// The rate for an endpoint that failed recently.
     pub pace: PaceRules,
-    /// Rules of dead-lettering.
+    /// When dead letters are written, and how long that is tried.
     pub dead_letter: DeadLetterRules,
 }
 
-/// The retry schedule.
+/// When a failed event is due again: a list of steps, and what follows the last.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrySchedule {
@@ -127,7 +127,7 @@ pub struct RetrySchedule {
 pub enum StepOrigin {
     /// The previous failure: a step is the wait after it.
     Delays,
-    /// The first attempt.
+    /// The first attempt: a step is the time since it.
     Offsets,
 }
 
@@ -135,18 +135,18 @@ pub enum StepOrigin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettingRange {
-    /// Minimum.
+    /// The smallest value that is accepted.
     pub min: u32,
-    /// Maximum.
+    /// The largest value that is accepted.
     pub max: u32,
-    /// Default.
+    /// The value of a subscription that does not set it.
     pub default: u32,
 }
 
 /// The kinds of destination that editions distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointKind {
-    /// A subscriber's HTTP endpoint.
+    /// A URL of the subscriber.
     Webhook,
     /// All others: queues, hubs, functions.
     Resource,
@@ -223,7 +223,7 @@ pub struct PaceRules {
     pub forgotten_after: Duration,
 }
 
-/// Rules of dead-lettering.
+/// When dead letters are written, and how long that is tried.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLetterRules {

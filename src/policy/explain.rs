@@ -34,18 +34,18 @@ use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Facts about an event and a subscription that may receive it.
 #[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct ExplainInput<'a> {
-    /// The subscription's settings.
     pub settings: &'a SubscriptionSettings,
     /// The subscription's cursor, including the endpoint's health.
     pub cursor: &'a Cursor,
     /// The endpoint's state beyond the cursor.
     pub endpoint: &'a EndpointView,
-    /// The requests in flight.
+    /// Requests without a durable outcome, of any incarnation of the actor.
     pub requests: &'a [Arc<OutgoingBatch>],
     /// The end of the log.
     pub end: Seq,
-    /// The event.
+    /// The event that is asked about.
     pub seq: Seq,
     /// The stored event, if it is found.
     pub event: Option<StoredEvent>,
@@ -55,7 +55,7 @@ pub struct ExplainInput<'a> {
     pub dead: Option<WaitingDeadLetter<'a>>,
     /// Number of waiting clients, for pull delivery.
     pub clients: usize,
-    /// The present time.
+    /// The time for which the explanation holds.
     pub now: Timestamp,
 }
 
@@ -77,8 +77,8 @@ pub struct WaitingDeadLetter<'a> {
 
 /// The state of an event, its obstacles and its forecast.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct Explanation {
-    /// Its state.
     pub state: EventState,
     /// What blocks its next attempt; empty if there is none.
     pub obstacles: Vec<Obstacle>,
@@ -100,21 +100,21 @@ pub enum EventState {
     },
     /// It was tried and will be tried again.
     Pending {
-        /// When.
+        /// When the next attempt is due, before obstacles delay it.
         due: Timestamp,
-        /// Attempts made.
+        /// How often it was sent so far.
         attempts: u32,
         /// The outcome of the last attempt.
         last: LastAttempt,
     },
     /// An earlier event of its order key goes first.
     HeldBack {
-        /// Attempts made.
+        /// How often it was sent before it was held back.
         attempts: u32,
     },
     /// It would have been given up, and blocks its order key until an operator decides.
     Blocking {
-        /// Attempts made.
+        /// How often it was sent so far.
         attempts: u32,
         /// The outcome of the last attempt.
         last: LastAttempt,
@@ -141,7 +141,7 @@ pub enum EventState {
     },
     /// It was received before and waits for a client.
     Available {
-        /// Since when.
+        /// When it last became available.
         since: Timestamp,
         /// How often it was received.
         attempts: u32,
@@ -168,19 +168,17 @@ pub enum EventState {
     Unpublished,
 }
 
-/// What blocks every attempt.
+/// A cause that blocks or slows every attempt of the subscription, whatever the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub enum Obstacle {
     /// The subscription is held. The forecast assumes that it is resumed now.
-    Held {
-        /// Why it is held.
-        by: HeldBy,
-    },
-    /// The endpoint is suspended.
+    Held { by: HeldBy },
+    /// Too many requests failed in a row.
     Suspended {
         /// The failure that decided the duration.
         cause: Failure,
-        /// When the suspension began.
+        /// When the first of the suspensions in a row began.
         since: Timestamp,
         /// When a probe may be sent.
         until: Timestamp,
@@ -196,7 +194,7 @@ pub enum Obstacle {
     Probing {
         /// The failure that caused the suspension.
         cause: Failure,
-        /// When the suspension began.
+        /// When the first of the suspensions in a row began.
         since: Timestamp,
         /// Number of suspensions in a row.
         consecutive_suspensions: u32,
@@ -208,9 +206,9 @@ pub enum Obstacle {
     },
     /// The limit of received, unsettled events is reached: clients receive no new ones.
     Full {
-        /// Number of these events.
+        /// Events that clients received and have not settled.
         pending: u64,
-        /// Their maximum.
+        /// `receive` returns no new event from this number on.
         most: u32,
     },
     /// No client waits for events.
@@ -248,7 +246,7 @@ impl Obstacle {
     }
 }
 
-/// Explains an event.
+/// Decides from `facts` alone, as the subscription would decide at `facts.now`.
 pub fn explain_event(facts: ExplainInput<'_>) -> Explanation {
     if let Some(pull) = facts.settings.pull {
         return pulled::explain_pull(&facts, pull);

@@ -27,7 +27,7 @@ use gridhook_event::{Event, Lane, Seq};
 /// subscriptions has as many lanes, most of which read one event at a time.
 const READY_KEPT: usize = 1;
 
-/// A lane.
+/// Reads the events of a lane ahead of the requests, and tracks which of them have no outcome.
 #[derive(Debug)]
 pub struct LaneReader {
     lane: Lane,
@@ -37,7 +37,7 @@ pub struct LaneReader {
     /// Matching events that are read and not sent, each with the filtered events directly before
     /// it.
     ready: VecDeque<ReadyEvent>,
-    /// Bytes of these events.
+    /// Bytes of the events in `ready`.
     ready_bytes: usize,
     skipped: VecDeque<SeqSet>,
     /// Filtered events after the last ready one.
@@ -85,12 +85,12 @@ impl LaneReader {
         }
     }
 
-    /// The lane's number.
+    /// The number that records and other lanes know it by.
     pub fn lane(&self) -> Lane {
         self.lane
     }
 
-    /// The lane's record.
+    /// What the cursor stores of it.
     pub fn cursor(&self) -> LaneCursor {
         let read = self.read();
         LaneCursor {
@@ -125,7 +125,7 @@ impl LaneReader {
         self.end.is_some_and(|end| self.read() >= end) && self.in_flight.is_empty()
     }
 
-    /// Number of ready events.
+    /// How many matching events are read and not sent.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }
@@ -145,7 +145,7 @@ impl LaneReader {
         self.stalled = false;
     }
 
-    /// Bytes of ready events.
+    /// The bytes of the events that are read and not sent.
     pub fn ready_bytes(&self) -> usize {
         self.ready_bytes
     }
@@ -434,7 +434,7 @@ impl LaneReader {
         usize::try_from(self.done.event_count()).unwrap_or(usize::MAX)
     }
 
-    /// The events in flight.
+    /// Events in a request without an outcome.
     pub fn in_flight(&self) -> &SeqSet {
         &self.in_flight
     }

@@ -82,9 +82,9 @@ pub enum Outcome {
     /// Aborted by gridhook: at shutdown, or because the sending task panicked. It says nothing
     /// about the endpoint.
     Aborted,
-    /// The subscription was deleted meanwhile.
+    /// The subscription was deleted while the request was in flight.
     Canceled,
-    /// It failed.
+    /// A status other than 200 to 204, or no response.
     Failed(Failure),
 }
 
@@ -147,7 +147,7 @@ impl<O: Into<Outcome>> From<O> for LastOutcome {
 macro_rules! stored_as {
     ($type:ty { $($value:ident = $byte:literal),+ $(,)? $(; $part:ident in $inner:ty)? }) => {
         impl $type {
-            /// All values.
+            /// Every value once, in the order of the list.
             pub fn all() -> impl Iterator<Item = Self> {
                 [$(Self::$value),+].into_iter()$(.chain(<$inner>::all().map(Self::$part)))?
             }
@@ -244,7 +244,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All reasons.
+    /// Every reason, those of a failure included.
     pub fn all() -> impl Iterator<Item = Self> {
         let plain_reasons = [
             Self::MaxDeliveryAttemptsExceeded,
@@ -330,7 +330,7 @@ impl Elapsed {
         Self(NonZeroU32::new(micros).unwrap_or(NonZeroU32::MIN))
     }
 
-    /// The duration.
+    /// Between 1 µs and one hour, to the microsecond.
     pub fn to_duration(self) -> Duration {
         Duration::from_micros(self.0.get().into())
     }
@@ -340,22 +340,22 @@ impl Elapsed {
 /// connection is not made) or did not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestPhases {
-    /// Name resolution.
+    /// Resolution of the host name.
     pub name: Option<Elapsed>,
     /// Connecting, including all addresses tried.
     pub connection: Option<Elapsed>,
-    /// TLS handshake.
+    /// TLS handshake, with the check of the certificate.
     pub tls: Option<Elapsed>,
     /// From sending the request to the first byte of the response.
     pub first_byte: Option<Elapsed>,
-    /// Reading the response body.
+    /// From the first byte of the response to the end of its body.
     pub body: Option<Elapsed>,
 }
 
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct RequestResult {
-    /// The outcome.
     pub outcome: Outcome,
     /// The HTTP status, if there was a response.
     pub status: Option<u16>,
@@ -363,7 +363,7 @@ pub struct RequestResult {
     pub retry_after: Option<Duration>,
     /// From the first byte sent to the last byte read.
     pub latency: Duration,
-    /// Durations of its phases.
+    /// Where the latency was spent.
     pub phases: RequestPhases,
     /// The first bytes of the response body.
     pub body: Bytes,
@@ -392,19 +392,18 @@ pub struct RequestHeads {
 
 /// The result of one event of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct EventResult {
-    /// The event.
     pub seq: Seq,
-    /// The outcome.
     pub outcome: Outcome,
     /// The HTTP status that means the same, if there is one.
     pub status: Option<u16>,
-    /// The error.
+    /// The service's error for this event; empty if it accepted the event.
     pub detail: String,
 }
 
 impl EventResult {
-    /// The event was accepted.
+    /// The service has taken this event.
     pub fn delivered(seq: Seq) -> Self {
         Self {
             seq,

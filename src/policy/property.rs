@@ -41,7 +41,7 @@ pub struct DeliveryProperty {
 pub enum PropertySource {
     /// A fixed value.
     Static {
-        /// The value.
+        /// Sent as it is.
         value: String,
         /// Whether it is hidden unless explicitly requested.
         is_secret: bool,
@@ -82,12 +82,12 @@ pub enum PropertyError {
     #[error("is \"{}\"; expected 1 to {NAME_BYTES_MAX} letters, digits and any of \
         !#$%&'*+-.^_`|~", .0.escape_debug())]
     Name(String),
-    /// The name is reserved.
+    /// The header is one that gridhook or HTTP sets itself.
     #[error("is \"{name}\", which is not allowed: {because}")]
     Reserved {
-        /// The given name.
+        /// The name as it was given.
         name: String,
-        /// Why it is reserved.
+        /// What the name is used for.
         because: &'static str,
     },
     /// A header cannot contain the value.
@@ -183,7 +183,7 @@ pub fn request_headers(
     pairs.collect()
 }
 
-/// The properties without secrets.
+/// Those that a reader without the right to see secrets may read.
 pub fn open(properties: &[DeliveryProperty]) -> Vec<DeliveryProperty> {
     properties
         .iter()

@@ -13,7 +13,7 @@ use gridhook_event::Timestamp;
 pub enum RetryDecision {
     /// Try again at this time.
     Again(Timestamp),
-    /// Give up.
+    /// Dead-letter or drop the event.
     Never(Reason),
 }
 
@@ -21,7 +21,7 @@ pub enum RetryDecision {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Jitter(pub f64);
 
-/// A failed attempt.
+/// What a decision about a retry needs of the attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
     /// The number of the attempt, counted from 1.

@@ -26,7 +26,7 @@ pub const WINDOW: usize = 4096;
 /// Capacity of a roomy window: about 3 MB.
 pub const ROOMY: usize = 16 * WINDOW;
 
-/// The window.
+/// The next pending deliveries by due time, with the writes that the disk may not have yet.
 #[derive(Debug)]
 pub struct RetryWindow {
     longest: Duration,
@@ -201,7 +201,7 @@ impl RetryWindow {
         std::iter::once(&self.unwritten).chain(self.written.as_deref())
     }
 
-    /// Looks up a delivery.
+    /// What the window has of a delivery, as the last decision left it.
     pub fn find_pending(&self, key: (Lane, Seq)) -> WindowEntry {
         let durable_keys =
             std::iter::once(&self.keys).chain(self.late.as_deref().map(|late| &late.pending));

@@ -140,7 +140,7 @@ enum ExpressionError {
     Dots,
 }
 
-/// A checked transformation.
+/// A transformation whose expressions compile and stay below the limits.
 pub struct Program {
     source: Transform,
     /// By the key of its part.

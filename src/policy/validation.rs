@@ -38,7 +38,7 @@ pub struct HandshakeTimes {
 /// Tries if the endpoint does not respond.
 pub const TRIES: u32 = 2;
 
-/// The kind of handshake.
+/// The protocol by which an endpoint agrees to receive events; the delivery schema decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
     /// The endpoint returns a code.
@@ -65,14 +65,14 @@ impl Handshake {
     }
 }
 
-/// The endpoint's response.
+/// What the decision needs of the endpoint's response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct ValidationResponse {
-    /// The HTTP status.
     pub status: u16,
-    /// `WebHook-Allowed-Origin`.
+    /// The value of `WebHook-Allowed-Origin`, as the endpoint sent it.
     pub allowed_origin: Option<String>,
-    /// `WebHook-Allowed-Rate`.
+    /// The value of `WebHook-Allowed-Rate`, as the endpoint sent it.
     pub allowed_rate: Option<String>,
     /// The first bytes of the body.
     pub body: Bytes,
@@ -83,38 +83,29 @@ pub struct ValidationResponse {
 pub enum ValidationResult {
     /// The endpoint is validated, with its maximum requests per minute, if any.
     Granted(Option<NonZeroU32>),
-    /// Manual validation is awaited.
+    /// Validation waits for a request to the validation URL.
     Manual,
-    /// Validation failed.
+    /// Nothing is delivered.
     Refused(ValidationFailure),
 }
 
-/// Why validation failed.
+/// Why an endpoint is not validated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages describe the fields")]
 pub enum ValidationFailure {
     /// No response; outcome and detail are those of a delivery.
     #[error("{detail}")]
-    Unanswered {
-        /// The kind of failure.
-        outcome: Outcome,
-        /// The error.
-        detail: String,
-    },
+    Unanswered { outcome: Outcome, detail: String },
     /// The status is not that of an endpoint that understood the request.
     #[error("the endpoint returned {status}; {wanted}")]
-    Status {
-        /// The status.
-        status: u16,
-        /// What is allowed.
-        wanted: &'static str,
-    },
-    /// Another code was returned.
+    Status { status: u16, wanted: &'static str },
+    /// `validationResponse` has another code than the request.
     #[error("validationResponse is not the validationCode that was sent")]
     WrongCode,
     /// The permission is for another origin.
     #[error("WebHook-Allowed-Origin is \"{0}\"; expected the origin that was asked for, or *")]
     WrongOrigin(String),
-    /// The rate is invalid.
+    /// `WebHook-Allowed-Rate` is not a number of requests per minute.
     #[error(
         "WebHook-Allowed-Rate is \"{0}\"; expected a whole number of requests per minute, 1 or \
          more, or *"

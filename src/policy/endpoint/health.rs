@@ -20,9 +20,9 @@ use gridhook_event::Timestamp;
 /// What an outcome says about an endpoint's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HealthSignal {
-    /// It accepted the request.
+    /// A status from 200 to 204.
     Accepted,
-    /// It failed.
+    /// The request failed by a fault of the endpoint.
     Failed(Failure),
     /// It rejected the events; its health is not concerned.
     Refused,

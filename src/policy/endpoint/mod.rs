@@ -81,27 +81,25 @@ pub struct Endpoint {
 
 /// A finished request, as far as it says something about the endpoint.
 #[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct RequestReport {
-    /// The request.
     pub request: RequestId,
-    /// When it was sent.
     pub sent: Timestamp,
-    /// Number of its events.
+    /// How many events it carried.
     pub events: usize,
     /// Requests in flight, including it.
     pub in_flight: usize,
-    /// Its outcome.
     pub outcome: Outcome,
     /// Whether the endpoint rejected the events: its health does not change then.
     pub refused: bool,
     /// The wait that the endpoint requested.
     pub retry_after: Option<Duration>,
-    /// Its duration.
+    /// From the first byte sent to the last byte read.
     pub latency: Duration,
 }
 
 impl Endpoint {
-    /// Its health.
+    /// Whether it is called, suspended or probed.
     pub fn health(&self) -> Health {
         self.health
     }
@@ -111,7 +109,7 @@ impl Endpoint {
         self.held
     }
 
-    /// Holds or resumes it.
+    /// [`None`] resumes it.
     pub fn set_hold(&mut self, held: Option<HeldBy>) {
         self.held = held;
     }
@@ -138,7 +136,7 @@ impl Endpoint {
         }
     }
 
-    /// Its state, for people.
+    /// What operators see of it, computed for `now`.
     pub fn view(&self, now: Timestamp) -> EndpointView {
         let is_healthy = matches!(self.health, Health::Healthy { .. });
         EndpointView {
@@ -159,7 +157,7 @@ impl Endpoint {
         self.closed = true;
     }
 
-    /// Whether the server stops.
+    /// Whether [`Endpoint::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.closed
     }

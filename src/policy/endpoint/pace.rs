@@ -39,7 +39,7 @@ pub(super) struct RequestPace {
 /// The course of the rate after probation.
 #[derive(Debug)]
 struct RecoveryCourse {
-    /// The last healthy rate.
+    /// The last healthy rate, at which the climb ends.
     goal: f64,
     floor: f64,
     rate: f64,

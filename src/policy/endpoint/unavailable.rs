@@ -9,24 +9,22 @@ use gridhook_event::Timestamp;
 
 /// Why an endpoint may not be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub enum Unavailable {
-    /// The server stops.
+    /// The server stops, and sends nothing more.
     Closed,
-    /// The subscription is held.
-    Held {
-        /// Why it is held.
-        by: HeldBy,
-    },
+    /// Nothing is sent until the subscription is resumed.
+    Held { by: HeldBy },
     /// The endpoint requested a wait with `Retry-After`.
     RequestedWait {
         /// The end of the wait.
         until: Timestamp,
     },
-    /// The endpoint is suspended.
+    /// Too many requests failed in a row.
     Suspended {
         /// The failure that decided the duration.
         cause: Failure,
-        /// When the suspension began.
+        /// When the first of the suspensions in a row began.
         since: Timestamp,
         /// When a probe may be sent.
         until: Timestamp,
@@ -37,7 +35,7 @@ pub enum Unavailable {
     Probing {
         /// The failure that caused the suspension.
         cause: Failure,
-        /// When the suspension began.
+        /// When the first of the suspensions in a row began.
         since: Timestamp,
         /// Number of suspensions in a row.
         consecutive_suspensions: u32,

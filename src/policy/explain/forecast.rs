@@ -28,12 +28,12 @@ pub struct Forecast {
     pub end: Option<ForecastEnd>,
 }
 
-/// A future attempt.
+/// An attempt that follows if all before it fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForecastAttempt {
     /// Its number, counted from 1.
     pub number: u32,
-    /// Its earliest time.
+    /// When it is due, without jitter.
     pub at: Timestamp,
     /// Maximum delay that jitter adds.
     pub later_max: Duration,
@@ -44,7 +44,7 @@ pub struct ForecastAttempt {
 pub struct ForecastEnd {
     /// The limit that ends it.
     pub reason: Reason,
-    /// When, without jitter.
+    /// When it is given up, without jitter.
     pub at: Timestamp,
 }
 

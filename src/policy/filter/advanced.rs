@@ -147,7 +147,7 @@ impl AdvancedFilter {
 }
 
 impl Operator {
-    /// The `operatorType`.
+    /// The value of `operatorType` in a filter, as ARM spells it.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NumberIn { .. } => "NumberIn",

@@ -102,7 +102,7 @@ enum Scalar {
 }
 
 impl FilterIndex {
-    /// Builds an index.
+    /// Numbers the filters from 0, in the order of `filters`.
     pub fn new<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Self {
         Self::default().rebuild(filters)
     }

@@ -32,11 +32,11 @@ pub enum FilterKeyError {
     /// Events in this schema have no such property.
     #[error("is \"{key}\"; expected {allowed} for events in {schema}")]
     Unknown {
-        /// The given key.
+        /// The key as the filter has it.
         key: String,
         /// The name of the schema.
         schema: &'static str,
-        /// The allowed keys.
+        /// What is allowed instead, as a list for the message.
         allowed: &'static str,
     },
 }
@@ -44,7 +44,7 @@ pub enum FilterKeyError {
 /// Properties of an Event Grid event that filters can use.
 const EVENT_GRID: [&str; 5] = ["id", "topic", "subject", "eventtype", "dataversion"];
 
-/// A key.
+/// The `key` of an advanced filter: a property of the event, or names joined by dots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct FilterKey {
@@ -53,7 +53,7 @@ pub struct FilterKey {
 }
 
 impl FilterKey {
-    /// The key as given.
+    /// As the filter has it, with its upper case.
     pub fn as_str(&self) -> &str {
         &self.given
     }

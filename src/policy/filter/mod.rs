@@ -66,14 +66,14 @@ pub struct Filter {
 /// The result of a filter for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterResult {
-    /// The event matches.
+    /// Every condition holds.
     Match,
     /// The event is filtered out.
     Stopped {
         /// The first condition that does not hold, by its ARM name; `domainTopic` if the
         /// subscription belongs to another topic of the domain.
         clause: String,
-        /// Why, for people.
+        /// What about the value stopped it, as a phrase for operators.
         why: &'static str,
         /// The value that was compared, as JSON, if there was one.
         seen: Option<String>,
@@ -110,7 +110,7 @@ impl fmt::Display for FilterClause<'_> {
 }
 
 impl Filter {
-    /// Whether `event` matches.
+    /// Looks at the stored strings first, and parses the event's `data` only if they do not decide.
     pub fn matches(&self, event: &Event) -> bool {
         self.matches_as_stored(event) || self.stop(&EventView::new(event)).is_none()
     }

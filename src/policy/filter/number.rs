@@ -60,7 +60,7 @@ impl ExactNumber {
         }
     }
 
-    /// The number as written.
+    /// As the filter or the event spells it, such as `1e3`.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -83,7 +83,6 @@ impl<'e> Outline<'e> {
         })
     }
 
-    /// All members, in order.
     pub(super) fn all_members(&self) -> Range<usize> {
         0..self.members.len()
     }

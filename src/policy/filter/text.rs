@@ -14,7 +14,7 @@ pub struct FoldedText {
 }
 
 impl FoldedText {
-    /// As given.
+    /// As the filter has it, not case-folded.
     pub fn as_str(&self) -> &str {
         &self.given
     }

@@ -69,7 +69,7 @@ pub(super) enum EventValue<'e> {
 #[derive(Debug, Default)]
 pub(super) struct Elements {
     numbers: Vec<ExactNumber>,
-    /// Case-folded.
+    /// Case-folded, as filters compare them.
     texts: Vec<String>,
     /// The same, reversed and sorted, for suffixes.
     backwards: OnceCell<Vec<Vec<u8>>>,
@@ -95,7 +95,7 @@ pub(super) struct JsonNode<'e> {
 pub(super) struct FoldedName(String);
 
 impl<'e> EventView<'e> {
-    /// Nothing is read yet.
+    /// Parses nothing: each part of the event is parsed when a filter first needs it.
     pub fn new(event: &'e Event) -> Self {
         Self {
             event,

@@ -43,7 +43,7 @@ pub enum WriteUrgency {
     /// It waits a moment for others.
     #[default]
     Usual,
-    /// At once.
+    /// The writer syncs without waiting for others.
     Now,
 }
 
@@ -64,47 +64,39 @@ impl WriteUrgency {
 
 /// One change of a subscription's records. All changes of a write are atomic.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub enum RecordChange {
-    /// Replaces the cursor.
+    /// The whole cursor, in place of the stored one.
     Cursor(Box<Cursor>),
     /// An event is pending, newly or still, and due at `pending.due`.
     Defer {
-        /// The lane.
         lane: Lane,
-        /// The event.
         seq: Seq,
-        /// The record.
         pending: PendingDelivery,
         /// Its previous due time, if it was pending already.
         was_due: Option<Timestamp>,
     },
     /// An event is no longer pending.
     Settle {
-        /// The lane.
         lane: Lane,
-        /// The event.
         seq: Seq,
-        /// Its due time.
+        /// The due time of its record, which is part of the record's key.
         was_due: Timestamp,
     },
     /// An event is dead-lettered; its file is due at `due`.
     DeadLetter {
-        /// The lane.
         lane: Lane,
-        /// The event.
         seq: Seq,
         /// When the file is due.
         due: Timestamp,
-        /// The record.
         dead: DeadLetterRecord,
     },
     /// Dead letters become pending deliveries again.
     Redrive(Box<RedrivePage>),
     /// A job has ended and is no longer in the cursor.
     JobEnded(Box<Job>),
-    /// A ledger entry.
+    /// An entry for the ledger.
     Note {
-        /// The lane.
         lane: Lane,
         /// The attempt's number; 0 without an attempt.
         attempt: u32,
@@ -112,10 +104,5 @@ pub enum RecordChange {
         entry: LedgerEntry,
     },
     /// An excerpt of a response to a failed request.
-    StoreExcerpt {
-        /// The key.
-        key: ExcerptKey,
-        /// The excerpt.
-        excerpt: Excerpt,
-    },
+    StoreExcerpt { key: ExcerptKey, excerpt: Excerpt },
 }

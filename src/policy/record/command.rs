@@ -11,9 +11,9 @@ use gridhook_event::{Lane, Seq, Timestamp};
 /// A command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Stop sending.
+    /// Stop sending until `Resume`.
     Hold,
-    /// Resume sending.
+    /// End a hold, whoever began it.
     Resume,
     /// Probe a suspended endpoint now.
     Probe,
@@ -46,7 +46,7 @@ pub enum CommandRefused {
     Healthy,
     /// A probe is in flight.
     Probing,
-    /// The subscription is held.
+    /// Nothing is sent or probed until the subscription is resumed.
     Held,
     /// The order of events is being recovered.
     Recovering,
@@ -56,7 +56,7 @@ pub enum CommandRefused {
     Pulled,
     /// What is due becomes a dead letter at once.
     DeadLettering,
-    /// The job refuses it.
+    /// The job does not exist, or is in another state.
     Job(JobRefused),
 }
 

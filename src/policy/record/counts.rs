@@ -15,7 +15,7 @@ use crate::{
 pub struct OutcomeCounts {
     /// Failed requests, and expired locks of pull clients.
     pub failed: BTreeMap<Outcome, u64>,
-    /// Events that were dead-lettered.
+    /// Events that were given up and have a dead letter.
     pub dead_lettered: BTreeMap<Reason, u64>,
     /// Events that were given up without a dead-letter destination.
     pub dropped: BTreeMap<Reason, u64>,
@@ -24,7 +24,7 @@ pub struct OutcomeCounts {
 }
 
 impl OutcomeCounts {
-    /// Counts a failed request.
+    /// Counts one failed request, whatever its number of events.
     pub fn count_failure(&mut self, outcome: Outcome) {
         *self.failed.entry(outcome).or_default() += 1;
     }

@@ -12,7 +12,7 @@ use gridhook_event::{Lane, Seq, Timestamp};
 pub struct Cursor {
     /// The open lanes: those with something left to read or without an outcome.
     pub lanes: Vec<LaneCursor>,
-    /// The endpoint's health.
+    /// Stored, so that a restart does not end a suspension.
     pub health: Health,
     /// The stored part of the endpoint's pace.
     pub pace: PaceRecord,
@@ -40,12 +40,11 @@ pub struct Cursor {
 /// A part of the log in which a version of the filter rejected each event without another entry of
 /// this lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct FilteredOut {
-    /// The lane.
     pub lane: Lane,
     /// The version of the filter.
     pub version: u32,
-    /// The first rejected event.
     pub first: Seq,
     /// The position after the last rejected event.
     pub end: Seq,
@@ -75,8 +74,8 @@ pub const OPEN_EVENTS_MAX: usize = 1 << 18;
 
 /// A lane's position in the log. Everything below `read` is passed except `open`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct LaneCursor {
-    /// The lane.
     pub lane: Lane,
     /// The next event to read.
     pub read: Seq,
@@ -158,7 +157,7 @@ pub struct Counters {
     pub dropped: u64,
     /// Matched events that ended with the subscription.
     pub canceled: u64,
-    /// Requests made.
+    /// Requests that were sent, and receives of clients, whatever their outcome.
     pub requests: u64,
     /// Of these, requests that failed.
     pub requests_failed: u64,

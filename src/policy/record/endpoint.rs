@@ -17,7 +17,7 @@ pub enum Health {
     Suspended {
         /// The failure that decided the duration.
         cause: Failure,
-        /// When the suspension began.
+        /// When the first of the suspensions in a row began.
         since: Timestamp,
         /// When one probe may be sent.
         until: Timestamp,
@@ -28,7 +28,7 @@ pub enum Health {
     Probing {
         /// The failure that caused the suspension.
         cause: Failure,
-        /// When the suspension began.
+        /// When the first of the suspensions in a row began.
         since: Timestamp,
         /// Number of suspensions in a row.
         consecutive_suspensions: u32,
@@ -44,7 +44,7 @@ impl Default for Health {
 /// Why a subscription is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBy {
-    /// By an operator.
+    /// `hold` was called.
     ByOperator,
     /// By a 410 response of the endpoint, if the subscription is configured to hold then.
     Gone,
@@ -71,13 +71,13 @@ pub struct EndpointId(pub u64);
 pub struct Rate(pub u64);
 
 impl Rate {
-    /// From requests per second.
+    /// Rounded to a millionth; negative numbers and NaN become 0.
     pub fn from_per_second(per_second: f64) -> Self {
         // The conversion saturates: negative and NaN become 0.
         Self((per_second * 1e6).round() as u64)
     }
 
-    /// Requests per second.
+    /// Requests per second, as people read it.
     pub fn per_second(self) -> f64 {
         self.0 as f64 / 1e6
     }
@@ -116,9 +116,9 @@ pub struct EndpointView {
     pub rate: Option<Rate>,
     /// The rate of successes in its last healthy window.
     pub healthy_rate: Option<Rate>,
-    /// Maximum requests in flight.
+    /// Requests in flight that the adaptive limit allows at present.
     pub concurrency: u32,
-    /// Maximum events per request.
+    /// Events that a request may have at present: fewer after a 413.
     pub events_max: u32,
     /// What the order by key holds back; [`None`] without an order, as in most subscriptions.
     pub order: Option<Box<OrderView>>,
@@ -137,6 +137,6 @@ pub struct OrderView {
     pub first_blocking: Option<Seq>,
     /// Events in flight, waiting for a retry, blocking or held back.
     pub tracked: usize,
-    /// Maximum of these.
+    /// Maximum of `tracked`: at it, no further event with a key is sent.
     pub tracked_max: usize,
 }

@@ -13,31 +13,31 @@ use gridhook_event::{Lane, Seq, Timestamp};
 /// Maximum jobs of a subscription that run or are paused.
 pub const JOBS_MAX: usize = 8;
 
-/// A job.
+/// Events that are sent again, beside the live ones.
+#[expect(missing_docs, reason = "the fields are named after their types")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Its lane, whose number identifies it within the subscription.
     pub lane: Lane,
-    /// Its kind.
+    /// Which events it sends.
     pub kind: JobKind,
     /// Maximum events per second, including retries; [`None`] for no limit of its own.
     pub rate: Option<Rate>,
-    /// When it started.
+    /// When the command started it.
     pub began: Timestamp,
     /// When its state last changed.
     pub changed: Timestamp,
-    /// Its state.
     pub state: JobState,
     /// Outcomes of the events that it passed. The same equations hold as for a subscription.
     pub counters: Counters,
 }
 
 /// The kind of a job.
+#[expect(missing_docs, reason = "the fields are named after their types")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
     /// Sends a part of the log again.
     Replay {
-        /// The first event.
         from: Seq,
         /// The event after the last one.
         end: Seq,
@@ -61,7 +61,7 @@ impl fmt::Display for JobKind {
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
-    /// It sends.
+    /// It sends as far as its rate and share allow.
     Running,
     /// It was paused by an operator.
     Paused,
@@ -69,7 +69,7 @@ pub enum JobState {
     Canceling,
     /// All its events have ended.
     Completed,
-    /// It was canceled.
+    /// It was canceled, and nothing of it is pending.
     Canceled,
 }
 
@@ -97,17 +97,17 @@ impl fmt::Display for JobState {
 
 /// A command about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub enum JobCommand {
-    /// Start a new job.
+    /// Start a job in a lane of its own.
     Start {
-        /// Its kind.
         kind: JobKind,
-        /// Its rate limit.
+        /// Maximum events per second; [`None`] for no limit of its own.
         rate: Option<Rate>,
     },
-    /// Pause it.
+    /// Nothing of it is sent until `Resume`; what is in flight ends.
     Pause(Lane),
-    /// Resume it.
+    /// Send again what it has left.
     Resume(Lane),
     /// Cancel it. Delivered events stay delivered.
     Cancel(Lane),

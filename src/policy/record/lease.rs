@@ -16,10 +16,9 @@ pub struct ReceiveId(pub u64);
 
 /// A client's lock: one attempt at an event, valid while that attempt holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct Lease {
-    /// The lane.
     pub lane: Lane,
-    /// The event.
     pub seq: Seq,
     /// The number of the attempt, counted from 1.
     pub attempt: u32,
@@ -28,7 +27,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Its pending delivery.
+    /// The pending delivery that it locks.
     pub fn key(&self) -> (Lane, Seq) {
         (self.lane, self.seq)
     }
@@ -37,7 +36,7 @@ impl Lease {
 /// What a client does with its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAction {
-    /// The event is processed.
+    /// The client has processed the event: it is delivered.
     Acknowledge,
     /// Give the event back, to be received again after this delay.
     Release(Duration),
@@ -55,16 +54,16 @@ pub enum LeaseAction {
 pub struct LeaseClaim {
     /// The claim's number, which its results name.
     pub id: u64,
-    /// The action.
+    /// What the client wants of all its locks.
     pub action: LeaseAction,
-    /// The locks.
+    /// In the order of the request, and of the results.
     pub leases: Vec<Lease>,
 }
 
 /// The result of a claim for one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseResult {
-    /// Done.
+    /// The lock was valid, and the action is durable.
     Done,
     /// The lock is lost: it expired or was settled before.
     Lost,
@@ -75,24 +74,24 @@ pub enum LeaseResult {
 /// A step of pull delivery in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStep {
-    /// A client received it.
+    /// A client received it, with a new lock.
     Received {
-        /// When the lock expires.
+        /// When the lock expires unless it is renewed.
         until: Timestamp,
     },
-    /// The lock was renewed.
+    /// The lock was extended before it expired.
     Renewed {
-        /// When the lock expires.
+        /// When the lock expires unless it is renewed again.
         until: Timestamp,
     },
-    /// The client acknowledged it.
+    /// The client processed it: it is delivered.
     Acknowledged,
-    /// The client released it.
+    /// The client gave it back.
     Released {
         /// When it can be received again.
         until: Timestamp,
     },
-    /// The lock expired.
+    /// No client settled it in time: it can be received again.
     Expired,
 }
 
@@ -111,21 +110,17 @@ impl LeaseStep {
 
 /// The kind of a step, by which steps are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the kinds are those of `LeaseStep`")]
 pub enum StepKind {
-    /// A client received it.
     Received,
-    /// The lock was renewed.
     Renewed,
-    /// The client acknowledged it.
     Acknowledged,
-    /// The client released it.
     Released,
-    /// The lock expired.
     Expired,
 }
 
 impl StepKind {
-    /// All kinds.
+    /// In the order of their declaration.
     pub const ALL: [Self; 5] = [
         Self::Received,
         Self::Renewed,
@@ -134,7 +129,7 @@ impl StepKind {
         Self::Expired,
     ];
 
-    /// Its name.
+    /// The name in metrics and histories.
     pub fn name(self) -> &'static str {
         match self {
             Self::Received => "received",

@@ -15,17 +15,17 @@ pub const LEDGER_BLOCK: u64 = 4096;
 
 /// A ledger entry: what happened to these events.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct LedgerEntry {
-    /// When.
+    /// When the outcome was decided, not when it was written.
     pub at: Timestamp,
     /// The events, as ascending runs.
     pub runs: Vec<SeqRun>,
-    /// What happened.
     pub what: LedgerEvent,
 }
 
 impl LedgerEntry {
-    /// The number of events.
+    /// The sum of all runs.
     pub fn event_count(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.count)).sum()
     }
@@ -41,8 +41,8 @@ impl LedgerEntry {
 
 /// A ledger entry with its lane and attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct LedgerLine {
-    /// The lane.
     pub lane: Lane,
     /// The attempt's number; 0 without an attempt.
     pub attempt: u32,
@@ -66,6 +66,7 @@ impl LedgerLine {
 
 /// What a ledger entry records.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub enum LedgerEvent {
     /// This version of the filter rejected each of the events without another entry of the lane.
     Filtered {
@@ -74,7 +75,6 @@ pub enum LedgerEvent {
     },
     /// A request with them ended.
     Attempted {
-        /// The outcome.
         outcome: Outcome,
         /// The HTTP status, if any.
         status: Option<u16>,
@@ -85,9 +85,8 @@ pub enum LedgerEvent {
         /// The hash of the response's [`Excerpt`], if one is stored.
         excerpt: Option<u64>,
     },
-    /// They were given up.
+    /// No attempt follows.
     GivenUp {
-        /// The reason.
         reason: Reason,
         /// Whether they were dead-lettered. Otherwise they were dropped.
         dead_lettered: bool,
@@ -102,12 +101,12 @@ pub enum LedgerEvent {
     Canceled,
     /// They were written to the dead-letter destination.
     Filed {
-        /// The file.
+        /// Path of the file below the destination.
         file: Arc<str>,
     },
     /// The dead-letter destination did not accept them, and there are no more tries.
     Lost {
-        /// The error.
+        /// The error of the last try.
         why: Arc<str>,
     },
     /// A step of pull delivery.
@@ -125,7 +124,7 @@ pub enum LedgerEvent {
 pub struct Excerpt {
     /// Whether it is a response of the endpoint.
     pub answered: bool,
-    /// Its first bytes.
+    /// The first bytes of the response's body, or the text of the error.
     pub content: Bytes,
     /// The heads of the first request with this response in the minute.
     pub heads: Option<Box<RequestHeads>>,
@@ -134,7 +133,7 @@ pub struct Excerpt {
 /// The key of an [`Excerpt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExcerptKey {
-    /// Minutes since 1970.
+    /// The minute in which a response of this kind first came, since 1970.
     pub minute: u32,
     /// The HTTP status; 0 without a response.
     pub status: u16,

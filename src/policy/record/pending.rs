@@ -7,9 +7,9 @@ use gridhook_event::{Event, Lane, Seq, Timestamp};
 /// The two kinds of pending deliveries, which do not block each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Published events.
+    /// Events of the log as they were published, and their retries.
     Live,
-    /// Events of jobs.
+    /// Events that replays and redrives send again.
     Jobs,
 }
 
@@ -46,7 +46,7 @@ pub fn is_exempt(due: Option<Timestamp>) -> bool {
 /// The pending record: an event that failed and will be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingDelivery {
-    /// Attempts made.
+    /// How often it was sent, including pulls by clients.
     pub attempts: u32,
     /// When the next one is due.
     pub due: Timestamp,
@@ -64,12 +64,11 @@ pub struct PendingDelivery {
 
 /// The key of a pending delivery in the order of due times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct DueKey {
-    /// The due time.
+    /// The due time of the pending record.
     pub due: Timestamp,
-    /// The lane.
     pub lane: Lane,
-    /// The event.
     pub seq: Seq,
 }
 
@@ -94,10 +93,9 @@ impl DueKey {
 
 /// A pending or open event as stored.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct FetchedPending {
-    /// The lane.
     pub lane: Lane,
-    /// The event.
     pub seq: Seq,
     /// The pending record; [`None`] if there is none.
     pub pending: Option<PendingDelivery>,
@@ -107,10 +105,10 @@ pub struct FetchedPending {
 
 /// The record of an event that was given up and waits for the dead-letter destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct DeadLetterRecord {
-    /// The reason.
     pub reason: Reason,
-    /// Attempts made.
+    /// How often it was sent; 0 if it expired before the first attempt.
     pub attempts: u32,
     /// The outcome of the last one.
     pub outcome: LastOutcome,

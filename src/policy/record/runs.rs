@@ -7,12 +7,12 @@
 
 use gridhook_event::Seq;
 
-/// Consecutive events.
+/// Events whose sequences follow each other without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct SeqRun {
-    /// The first event.
     pub first: Seq,
-    /// Their number; not 0.
+    /// How many they are; never 0.
     pub count: u32,
 }
 
@@ -30,7 +30,7 @@ impl SeqRun {
         self.first.plus(u64::from(self.count))
     }
 
-    /// The events.
+    /// From the first to the last.
     pub fn iter_seqs(self) -> impl Iterator<Item = Seq> {
         (self.first.0..self.end_seq().0).map(Seq)
     }
@@ -83,7 +83,7 @@ impl SeqSet {
         }
     }
 
-    /// The first event.
+    /// The lowest one; [`None`] if the set is empty.
     pub fn first_seq(&self) -> Option<Seq> {
         self.0.first().map(|run| run.first)
     }
@@ -93,12 +93,12 @@ impl SeqSet {
         self.0.last().map(|run| run.end_seq())
     }
 
-    /// Number of events.
+    /// The sum of all runs.
     pub fn event_count(&self) -> u64 {
         self.0.iter().map(|run| u64::from(run.count)).sum()
     }
 
-    /// The runs.
+    /// Ascending, with a gap between any two.
     pub fn runs(&self) -> &[SeqRun] {
         &self.0
     }
@@ -209,7 +209,7 @@ impl SeqSet {
         )
     }
 
-    /// The events, ascending.
+    /// One by one, from the first to the last.
     pub fn iter(&self) -> impl Iterator<Item = Seq> {
         self.0.iter().flat_map(|run| run.iter_seqs())
     }

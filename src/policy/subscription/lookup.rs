@@ -10,7 +10,7 @@ use gridhook_event::{Lane, Seq};
 pub(super) enum Lookup {
     #[default]
     None,
-    /// Not asked yet.
+    /// Keys to look up; no effect asks for them yet.
     Ready(Vec<(Lane, Seq)>),
     /// In progress. Boxed: most subscriptions have none.
     Asked(Box<OpenLookup>),
@@ -28,7 +28,7 @@ pub(super) struct OpenLookup {
 /// The validity of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupResult {
-    /// The answer holds.
+    /// No decision changed what was looked up.
     Good,
     /// A decision overtook the answer.
     Stale,

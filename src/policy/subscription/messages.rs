@@ -25,6 +25,7 @@ use gridhook_event::{Event, Lane, RequestId, Seq, Timestamp};
 
 /// The settings of a subscription as far as delivery needs them.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct SubscriptionSettings {
     /// The version of the subscription; recorded with events that its filter rejects.
     pub version: u32,
@@ -32,7 +33,7 @@ pub struct SubscriptionSettings {
     pub edition: Arc<Edition>,
     /// The kind of the destination, which selects rules of the edition.
     pub destination: EndpointKind,
-    /// The endpoint.
+    /// Another endpoint does not inherit the wait that this one requested.
     pub endpoint: EndpointId,
     /// Maximum delivery attempts, including the first.
     pub attempts_max: u32,
@@ -41,13 +42,12 @@ pub struct SubscriptionSettings {
     /// Events appended before this time count as appended at this time, so that a subscription that
     /// starts in the past does not find all of them expired.
     pub since: Timestamp,
-    /// Limits of one request.
     pub batch: BatchLimits,
     /// Keys whose values all events of a request share.
     pub grouping: Arc<[FilterKey]>,
     /// The order of events; [`None`] if there is none.
     pub order: Option<Arc<OrderSettings>>,
-    /// Maximum requests in flight.
+    /// The adaptive limit stays at or below this number of requests in flight.
     pub concurrency_max: u32,
     /// The maximum rate of requests: the smaller of what the endpoint granted and what the
     /// subscription sets.
@@ -105,7 +105,7 @@ impl SubscriptionSettings {
     }
 }
 
-/// Settings of pull delivery.
+/// How long a client holds an event, and how many events clients may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullSettings {
     /// How long a client holds the lock of a received event.
@@ -117,10 +117,9 @@ pub struct PullSettings {
 
 /// One pending delivery on its way to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub struct SendItem {
-    /// Its lane.
     pub lane: Lane,
-    /// Its event.
     pub seq: Seq,
     /// When the journal appended the event.
     pub appended: Timestamp,
@@ -143,10 +142,10 @@ impl SendItem {
 /// Events that a late success settled, with their order keys.
 pub type DetachedEvents = HashMap<(Lane, Seq), Option<OrderHash>>;
 
-/// One request in flight.
+/// A request that was sent, as the next incarnation needs it: it is in the shared state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingBatch {
-    /// Its number.
+    /// Identifies it in the subscription; each incarnation continues the count.
     pub id: RequestId,
     /// The endpoint that it was sent to.
     pub endpoint: EndpointId,
@@ -158,7 +157,7 @@ pub struct OutgoingBatch {
     pub detached_keys: Vec<(Seq, OrderHash)>,
     /// The number of events when it was sent.
     pub events: usize,
-    /// When it was sent.
+    /// When its sending began.
     pub sent: Timestamp,
     /// When it counts as lost.
     pub deadline: Timestamp,
@@ -179,6 +178,7 @@ impl OutgoingBatch {
 
 /// What happened outside of the state machine.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub enum Input {
     /// The log now ends at `end`.
     Appended {
@@ -187,27 +187,25 @@ pub enum Input {
     },
     /// A slice of the log was read for a lane.
     Read {
-        /// The lane.
         lane: Lane,
-        /// Start of the slice.
+        /// The first position of the slice.
         from: Seq,
         /// End of the slice, exclusive.
         upto: Seq,
         /// Number of events in the slice, matching or not.
         total: u64,
-        /// The matching events.
+        /// Those that match the filter, in the order of the log.
         events: Vec<Event>,
     },
     /// A slice of the log cannot be read because the store is damaged there.
     Unreadable {
-        /// The lane.
         lane: Lane,
-        /// Start of the slice.
+        /// The first position of the slice.
         from: Seq,
         /// End of the slice, exclusive.
         upto: Seq,
     },
-    /// The answer to [`Effect::FindPosition`].
+    /// What [`Effect::FindPosition`] found.
     Position {
         /// The time that was asked for.
         before: Timestamp,
@@ -225,9 +223,8 @@ pub enum Input {
     ReleaseMemory,
     /// The next keys in the order of their due times.
     DueRead {
-        /// Published events or jobs.
         of: Traffic,
-        /// The keys.
+        /// In the order of their due times.
         keys: Vec<DueKey>,
         /// Whether there are no more keys.
         all: bool,
@@ -236,9 +233,7 @@ pub enum Input {
     Fetched(Vec<FetchedPending>),
     /// A request has an outcome.
     Finished {
-        /// The request.
         request: RequestId,
-        /// Its outcome.
         answer: RequestResult,
     },
     /// A success arrived after the response timeout, and after the [`Input::Finished`] of its
@@ -258,7 +253,7 @@ pub enum Input {
     Withdraw(ReceiveId),
     /// A client settles or renews its locks; answered by [`Effect::ReportResults`].
     Claim(LeaseClaim),
-    /// Time has passed.
+    /// Nothing but time has passed.
     Tick,
     /// The write in progress is durable.
     Durable,
@@ -281,10 +276,10 @@ impl Input {
 
 /// What the actor has to carry out.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are named after their types")]
 pub enum Effect {
     /// Send this request; answered by [`Input::Finished`].
     Send {
-        /// The request.
         request: Arc<OutgoingBatch>,
         /// Its events, in the order of its items.
         events: Vec<Event>,
@@ -292,37 +287,35 @@ pub enum Effect {
     /// Hand events to a waiting client; empty if the client should ask again. Their locks are
     /// durable.
     HandOver {
-        /// The client.
+        /// The client that waits for events.
         to: ReceiveId,
         /// Its locks and their events.
         events: Vec<(Lease, Event)>,
     },
     /// Report the durable results of a [`Input::Claim`].
     ReportResults {
-        /// The claim's number.
+        /// The number of the claim.
         to: u64,
         /// Results in the order of the claim's locks.
         verdicts: Vec<LeaseResult>,
     },
     /// Read the log; answered by [`Input::Read`] or [`Input::Unreadable`].
     ReadLog {
-        /// The lane.
         lane: Lane,
-        /// Start of the slice.
+        /// The first position to read.
         from: Seq,
         /// End of the slice, exclusive; [`None`] for no limit.
         end: Option<Seq>,
     },
     /// Find the first event appended at `before` or later; answered by [`Input::Position`].
     FindPosition {
-        /// The time.
+        /// The position of the first event appended at this time or later is wanted.
         before: Timestamp,
     },
     /// Read keys in the order of their due times; answered by [`Input::DueRead`].
     ReadDue {
-        /// Published events or jobs.
         of: Traffic,
-        /// The first key.
+        /// The first key that is wanted.
         from: DueKey,
     },
     /// Fetch events and their pending records; answered by [`Input::Fetched`].
@@ -333,10 +326,10 @@ pub enum Effect {
     ReadPending(Vec<(Lane, Seq)>),
 }
 
-/// One atomic write.
+/// Changes that become durable together, and what waits for that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionWrite {
-    /// The changes, in order.
+    /// Applied in this order.
     pub changes: Vec<RecordChange>,
     /// Requests whose outcome is durable with this write.
     pub finished: Vec<RequestId>,

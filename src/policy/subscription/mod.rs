@@ -84,7 +84,7 @@ use crate::{
 };
 use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 
-/// The state machine.
+/// Everything that decides about one event subscription in one partition.
 #[derive(Debug)]
 pub struct Subscription {
     settlement: Settlement,
@@ -156,7 +156,7 @@ impl Subscription {
         }
     }
 
-    /// Processes one input.
+    /// [`Subscription::absorb_all`] with one input.
     pub fn process_input(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
         self.absorb_all([(input, jitter)], now)
     }

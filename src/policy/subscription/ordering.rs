@@ -39,7 +39,7 @@ use gridhook_event::{Lane, Seq, Timestamp};
 /// keys are read.
 pub(super) const LANE_WAITING_MAX: usize = 256;
 
-/// The same in bytes.
+/// The same limit for the events' bytes.
 pub(super) const WAITING_BYTES: usize = 1024 * 1024;
 
 /// An event that is held back.
@@ -80,7 +80,7 @@ pub(super) struct Ordering {
     tracked: HashMap<Seq, OrderHash>,
     /// Events that are held back.
     held_back: usize,
-    /// Keys with such events.
+    /// Keys with events that are held back.
     holding_keys: usize,
     /// Released, but their record is not durable.
     released: Vec<(Seq, HeldBack)>,

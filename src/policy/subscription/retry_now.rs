@@ -27,7 +27,7 @@ pub(super) enum RetryNow {
     None,
     /// The disk is not asked yet.
     Wanted(RetryRequest),
-    /// The disk is asked.
+    /// The disk's result is awaited.
     Asked(RetryRequest),
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Jobs {
     others: u32,
     /// The lane of that batch.
     last: Lane,
-    /// When it was sent.
+    /// When that batch was sent.
     left: Timestamp,
 }
 

@@ -103,7 +103,7 @@ pub(in crate::subscription) enum RecoveryInput {
     Absorbed,
     /// It waits for the end of the recovery.
     Postponed(Input),
-    /// It is processed.
+    /// It does not depend on the order, and is processed at once.
     Other(Input),
 }
 

@@ -41,11 +41,8 @@ use gridhook_event::{Event, Lane, Timestamp};
 /// The shares of the sending capacity.
 #[derive(Clone, Copy, Debug)]
 enum SendShare {
-    /// The live lane.
     Live,
-    /// The backlog lanes.
     Backlog,
-    /// Retries.
     Retries,
 }
 
