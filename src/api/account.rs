@@ -14,7 +14,7 @@ pub struct Tenant {
     pub id: String,
     /// Id of the tenant, always the nil UUID
     pub tenant_id: String,
-    /// Name for people
+    /// Name that clients show to people
     pub display_name: String,
     /// Relation of the caller to the tenant
     pub tenant_category: String,
@@ -41,16 +41,16 @@ pub struct AzureSubscription {
 pub struct ResourceGroup {
     /// Resource id of the group
     pub id: String,
-    /// Name of the group
+    /// Last part of the resource id
     pub name: String,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type")]
     pub kind: String,
     /// Location of the group, or of the first resource in it
     pub location: String,
-    /// Tags of the group
+    /// Names and values that operators chose; empty if there are none
     pub tags: BTreeMap<String, String>,
-    /// Properties of the group
+    /// Provisioning state; a group has no other property
     pub properties: ResourceGroupProperties,
 }
 
@@ -69,14 +69,14 @@ pub struct ResourceGroupBody {
 pub struct GenericResource {
     /// Resource id, as Azure Resource Manager writes it
     pub id: String,
-    /// Name of the resource
+    /// Last part of the resource id
     pub name: String,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type")]
     pub kind: String,
-    /// Location of the resource
+    /// Location that its creator chose, such as `local`; changes nothing
     pub location: String,
-    /// Tags of the resource
+    /// Names and values that operators chose; empty if there are none
     pub tags: BTreeMap<String, String>,
 }
 
@@ -116,7 +116,7 @@ pub struct Provider {
     pub registration_state: String,
     /// Whether it must be registered, always `RegistrationFree`
     pub registration_policy: String,
-    /// Types of its resources
+    /// Types of resources that the server offers
     pub resource_types: Vec<ResourceType>,
 }
 
@@ -124,7 +124,7 @@ pub struct Provider {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceType {
-    /// Name of the type
+    /// Resource type without the resource provider
     pub resource_type: String,
     /// Names of the locations that have it
     pub locations: Vec<String>,

@@ -25,13 +25,13 @@ pub struct AuditEntry {
     /// Time at which the operation ended.
     pub at: String,
     /// Name of the operator: `admin`, the name of the token, or the name in the access token;
-    /// missing if nobody was authenticated.
+    /// missing without a valid credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
     /// Kind of the identity: `Key`, `User` or `Application`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity_type: Option<String>,
-    /// Address of the client.
+    /// Address that the request came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// HTTP method of the request.

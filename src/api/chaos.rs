@@ -83,7 +83,7 @@ pub struct ChaosWrites {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChaosResponses {
-    /// Kind of the fault
+    /// What happens to a response: `drop`, `delay` or `corrupt`
     pub fault: ChaosResponseFault,
     /// Share of the responses, above 0 and up to 1.
     pub rate: f64,
@@ -93,19 +93,19 @@ pub struct ChaosResponses {
     /// Only responses of the event subscriptions of this topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
-    /// Only this one's.
+    /// Only responses of this event subscription; default all of the topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
-    /// Such as `30s`.
+    /// Time after which the fault ends by itself, such as `30s`.
     pub duration: String,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChaosClock {
-    /// Such as `1h`, or `-1h` for a clock that is set back.
+    /// Step of the clock, such as `1h`, or `-1h` for a clock that is set back.
     pub step: String,
-    /// Such as `10s`: then it is set right again.
+    /// Time after which the clock is set right again, such as `10s`.
     pub duration: String,
 }
 
@@ -116,11 +116,11 @@ pub struct ChaosPoison {
     pub topic: String,
     /// Name of the event subscription
     pub subscription: String,
-    /// Id of the event
+    /// `id` of the event, as the publisher set it
     pub event_id: String,
     /// Number of actors that the event ends
     pub times: u32,
-    /// After which it is forgotten: ten minutes where none is given.
+    /// Time after which the fault ends by itself; default ten minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
 }

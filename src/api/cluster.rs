@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[serde(rename_all = "camelCase")]
 #[schema(as = ClusterStatus)]
 pub struct ClusterView {
-    /// Name of the cluster.
+    /// Name of the cluster: `cluster.name` of the settings.
     pub name: String,
     /// Name of the node that answers.
     pub node: String,
@@ -29,17 +29,17 @@ pub struct ClusterView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ClusterNode)]
 pub struct ClusterNodeView {
-    /// Name of the node.
+    /// Name of the node: `cluster.node` of its settings.
     pub name: String,
     /// Identifier, unique to one start of its process.
     pub id: String,
     /// Host and port of its listener for other nodes.
     pub address: String,
-    /// Version of its program.
+    /// Version of gridhook that the node runs.
     pub version: String,
-    /// What it does.
+    /// What the node does for its shards at present.
     pub state: NodeState,
-    /// Shards that it owns.
+    /// Numbers of the shards that the node owns, from 0.
     pub owns: Vec<usize>,
     /// Whether it owns the control plane, with several shards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -69,7 +69,7 @@ pub struct ClusterNodeView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SettingDifference)]
 pub struct SettingDifferenceView {
-    /// Key of the setting.
+    /// Key of the setting, such as `cluster.shards`.
     pub setting: String,
     /// Value on the node that answers.
     pub here: String,
@@ -82,7 +82,7 @@ pub struct SettingDifferenceView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ShardFailure)]
 pub struct ShardFailureView {
-    /// Number of the shard.
+    /// Number of the shard, from 0.
     pub shard: usize,
     /// Why, and what to do.
     pub cause: String,
@@ -93,9 +93,9 @@ pub struct ShardFailureView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = StoreCopy)]
 pub struct CopyView {
-    /// Number of the shard.
+    /// Number of the shard, from 0.
     pub shard: usize,
-    /// Bytes that have arrived.
+    /// Bytes that the node has received so far.
     pub received: u64,
     /// Bytes of all files; 0 before the owner has answered.
     pub bytes: u64,
@@ -151,23 +151,23 @@ pub struct OwnershipView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ShardOwnership)]
 pub struct ShardOwnershipView {
-    /// Name of the cluster.
+    /// Name of the cluster: `cluster.name` of the settings.
     pub fully_qualified_namespace: String,
-    /// What is divided into partitions.
+    /// Always `gridhook`, the only event hub.
     pub event_hub_name: String,
-    /// Who shares the partitions.
+    /// Always `$Default`, the only consumer group.
     pub consumer_group: String,
     /// Number of the shard, or `control` for the control plane of several shards.
     pub partition_id: String,
     /// Identifier of the owner; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_id: Option<String>,
-    /// Name of the owner.
+    /// Name of the owner's node; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_name: Option<String>,
     /// Time of the last claim or renewal, by the clock of the engine.
     pub last_modified_time: String,
-    /// Revision of the record.
+    /// Revision of the record; every claim and renewal changes it.
     pub e_tag: String,
     /// Name of the node that asked for the shard.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,7 +185,7 @@ pub struct ShardOwnershipView {
 #[serde(deny_unknown_fields)]
 #[schema(as = MoveShard)]
 pub struct MoveBody {
-    /// Number of the shard.
+    /// Number of the shard, from 0.
     pub shard: usize,
     /// Name of its next owner.
     pub node: String,
@@ -196,7 +196,7 @@ pub struct MoveBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = DrainNode)]
 pub struct DrainBody {
-    /// Name of the node.
+    /// Name of the node to drain or to fill again.
     pub node: String,
     /// Whether it gives up what it owns and takes nothing, or takes its share again.
     pub drain: bool,
@@ -207,6 +207,6 @@ pub struct DrainBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = ForgetNode)]
 pub struct ForgetBody {
-    /// Name of the node.
+    /// Name of the node to drain or to fill again.
     pub node: String,
 }

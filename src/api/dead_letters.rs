@@ -70,7 +70,7 @@ pub struct DeadLetterRedrive {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = RedriveStarted)]
 pub struct RedriveStartedView {
-    /// Number of the redrive
+    /// Number of the job, unique in the event subscription
     pub job: u16,
 }
 
@@ -83,7 +83,7 @@ pub struct PurgedView {
     pub dead_letters: u64,
     /// Whether to count without a change
     pub dry_run: bool,
-    /// Problems that were found
+    /// Files that could not be read; they are left as they are
     pub problems: Vec<DeadLetterProblem>,
     /// Value of `after` for the next request; missing at the end
     pub next: Option<String>,
@@ -94,7 +94,7 @@ pub struct PurgedView {
 pub struct DeadLetterProblem {
     /// Path of the file that could not be read
     pub path: String,
-    /// Cause, as a sentence
+    /// Why the file cannot be read, in a sentence
     pub reason: String,
 }
 
@@ -103,9 +103,9 @@ pub struct DeadLetterProblem {
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLetters)]
 pub struct PageView {
-    /// Items of the list
+    /// Dead letters of this page
     pub value: Vec<DeadLetter>,
-    /// Problems that were found
+    /// Files that could not be read; they are left as they are
     pub problems: Vec<DeadLetterProblem>,
     /// Address of the next page
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,15 +120,15 @@ pub struct DeadLetter {
     pub key: String,
     /// `waiting` until the dead letter is in a file, then `written`
     pub stage: String,
-    /// Id of the event
+    /// `id` of the event, as the publisher set it
     pub id: Option<String>,
-    /// Type of the event
+    /// `eventType` of the event, or `type` in CloudEvents
     pub event_type: Option<String>,
     /// Subject of the event in the context of its source
     pub subject: Option<String>,
     /// Reason why delivery was given up
     pub dead_letter_reason: Option<String>,
-    /// Number of delivery attempts
+    /// How often the event was sent to the endpoint
     pub delivery_attempts: Option<u32>,
     /// Outcome of the last delivery attempt
     pub last_delivery_outcome: Option<String>,

@@ -12,9 +12,9 @@ use utoipa::ToSchema;
 pub struct DeploymentBody {
     /// Location, not used in a resource group
     pub location: Option<String>,
-    /// Tags of the deployment
+    /// Names and values to keep with the deployment; default none
     pub tags: Option<BTreeMap<String, String>>,
-    /// What is deployed
+    /// Template, parameters and mode
     pub properties: DeploymentBodyProperties,
 }
 
@@ -38,7 +38,7 @@ pub struct DeploymentBodyProperties {
     /// Scope of expressions, which only nested deployments have; no effect
     #[schema(value_type = Option<Object>)]
     pub expression_evaluation_options: Option<Value>,
-    /// Form of a preview
+    /// Whether a preview shows whole resources or their ids only
     pub what_if_settings: Option<WhatIfSettings>,
     /// Address of a template; refused
     #[schema(value_type = Option<Object>)]
@@ -75,14 +75,14 @@ pub struct WhatIfSettings {
 pub struct Deployment {
     /// Resource id of the deployment
     pub id: String,
-    /// Name of the deployment
+    /// Last part of the resource id
     pub name: String,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type")]
     pub kind: String,
-    /// Tags of the deployment
+    /// Names and values that the request set; empty if there are none
     pub tags: BTreeMap<String, String>,
-    /// Properties of the deployment
+    /// State, outputs and resources of the deployment
     pub properties: DeploymentProperties,
 }
 
@@ -92,7 +92,7 @@ pub struct Deployment {
 pub struct DeploymentProperties {
     /// `Running`, `Succeeded`, `Failed` or `Canceled`
     pub provisioning_state: String,
-    /// Id of this run
+    /// Identifies this run of the deployment; each run has another
     pub correlation_id: String,
     /// Time of the last change of the state
     #[schema(format = DateTime)]
@@ -117,10 +117,10 @@ pub struct DeploymentProperties {
     /// Dependencies between resources, not listed
     #[schema(value_type = Vec<Object>)]
     pub dependencies: Vec<Value>,
-    /// Resources that were deployed
+    /// Ids of the resources that the template deployed
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_resources: Option<Vec<ResourceReference>>,
-    /// Resources that were validated
+    /// Ids of the resources that a validation or preview checked
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validated_resources: Option<Vec<ResourceReference>>,
     /// Resources of other services, and outputs that need them, which are left out
@@ -135,9 +135,9 @@ pub struct DeploymentProperties {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentProvider {
-    /// Name of the provider
+    /// Name of the provider, such as `Microsoft.EventGrid`
     pub namespace: String,
-    /// Types of these resources
+    /// Resource types of the provider that the template has
     pub resource_types: Vec<DeploymentResourceType>,
 }
 
@@ -145,9 +145,9 @@ pub struct DeploymentProvider {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentResourceType {
-    /// Name of the type
+    /// Resource type without the resource provider
     pub resource_type: String,
-    /// Locations of the resources
+    /// Locations that the template names for resources of this type
     pub locations: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ pub struct DeploymentDiagnostic {
     pub level: String,
     /// Code: `ForeignResource`, or `ForeignReference` for an output
     pub code: String,
-    /// Text for people
+    /// What happened, and what to do about it
     pub message: String,
     /// Resource id of the resource that is left out
     pub target: String,
@@ -174,14 +174,14 @@ pub struct DeploymentDiagnostic {
 /// Why a deployment or an operation of it failed.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct DeploymentErrorView {
-    /// Code of the error
+    /// Code for programs, such as `InvalidTemplate`
     pub code: String,
-    /// Text for people
+    /// What happened, and what to do about it
     pub message: String,
     /// Resource id that the error concerns
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Errors of resources
+    /// Errors of single resources; empty if there are none
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(no_recursion)]
     pub details: Vec<DeploymentErrorView>,
@@ -195,7 +195,7 @@ pub struct DeploymentOperation {
     pub id: String,
     /// Id of the operation in its deployment
     pub operation_id: String,
-    /// What was done
+    /// Resource, action and result of the step
     pub properties: DeploymentOperationProperties,
 }
 
@@ -236,9 +236,9 @@ pub struct DeploymentStatusMessage {
 pub struct DeploymentTarget {
     /// Resource id, as Azure Resource Manager writes it
     pub id: String,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     pub resource_type: String,
-    /// Name of the resource
+    /// Last part of the resource id
     pub resource_name: String,
 }
 
@@ -284,22 +284,22 @@ pub struct WhatIfResultProperties {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfChange {
-    /// Id of the resource
+    /// Resource id, as Azure Resource Manager writes it
     pub resource_id: String,
     /// `Create`, `Modify`, `Delete`, `NoChange`, `Ignore`, or `Unsupported` if it is left out
     pub change_type: String,
     /// Why it is left out, or cannot be compared
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported_reason: Option<String>,
-    /// Resource before the deployment
+    /// Resource as it is now, if there is one
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
-    /// Resource after the deployment
+    /// Resource as the deployment would leave it, if it would
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
-    /// Properties that change
+    /// Differences between `before` and `after`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delta: Vec<WhatIfPropertyChange>,
 }
@@ -312,10 +312,10 @@ pub struct WhatIfPropertyChange {
     pub path: String,
     /// `Create`, `Delete` or `Modify`
     pub property_change_type: String,
-    /// Value before the deployment
+    /// Present value of the property, if it has one
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
-    /// Value after the deployment
+    /// Value that the deployment would give the property, if any
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
 }

@@ -18,7 +18,7 @@ pub struct Editions {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Edition)]
 pub struct EditionView {
-    /// Name of the edition
+    /// Name of the edition, as a value of `policy.edition`
     pub name: String,
     /// Default of `maxDeliveryAttempts`.
     pub max_delivery_attempts: u32,

@@ -33,9 +33,9 @@ pub struct EventLine {
     pub sequence: u64,
     /// Time at which the event was published.
     pub at: String,
-    /// Id of the event.
+    /// `id` of the event, as the publisher set it.
     pub id: String,
-    /// Type of the event
+    /// `eventType` of the event, or `type` in CloudEvents
     pub event_type: String,
     /// Subject of the event in the context of its source
     pub subject: String,

@@ -18,7 +18,7 @@ pub struct ExplainView {
     pub now: String,
     /// Sequence number of the event in the log
     pub sequence: u64,
-    /// Id of the event
+    /// `id` of the event, as the publisher set it
     pub id: Option<String>,
     /// Time at which the event was published
     pub published: Option<String>,
@@ -37,9 +37,9 @@ pub enum StateView {
     InFlight {
         /// Number of the attempt, from 1
         attempt: u32,
-        /// Time of the beginning
+        /// When the request was sent
         since: String,
-        /// Time after which delivery is given up
+        /// When the request counts as lost
         deadline: String,
     },
     #[serde(rename_all = "camelCase")]
@@ -87,7 +87,7 @@ pub enum StateView {
     /// Released by a client, and not available before `until`
     #[serde(rename_all = "camelCase")]
     Released {
-        /// Time of the end
+        /// When the delay of the release or of `Retry-After` ends
         until: String,
         /// Number of times that the event was received
         delivery_count: u32,
@@ -99,7 +99,7 @@ pub enum StateView {
     /// Available to clients again after a release or an expired lock
     #[serde(rename_all = "camelCase")]
     Available {
-        /// Time of the beginning
+        /// When the event last became available
         since: String,
         /// Number of times that the event was received
         delivery_count: u32,
@@ -131,32 +131,32 @@ pub enum StateView {
 #[schema(as = Obstacle)]
 pub enum ObstacleView {
     Held {
-        /// Originator of the hold
+        /// Cause of the hold: `operator`, `410` or `EndpointFailing`
         by: String,
     },
     #[serde(rename_all = "camelCase")]
     Suspended {
-        /// Cause of the state
+        /// Failure that decided how long the suspension lasts
         cause: String,
-        /// Time of the beginning
+        /// When the first of the suspensions in a row began
         since: String,
         /// Time of the next probe
         next_probe: String,
-        /// Number of consecutive suspensions
+        /// Suspensions in a row; each is longer than the one before
         consecutive_suspensions: u32,
     },
     #[serde(rename_all = "camelCase")]
     Probing {
-        /// Cause of the state
+        /// Failure that caused the suspension
         cause: String,
-        /// Time of the beginning
+        /// When the first of the suspensions in a row began
         since: String,
-        /// Number of consecutive suspensions
+        /// Suspensions in a row; each is longer than the one before
         consecutive_suspensions: u32,
     },
     /// Time until which `Retry-After` of the endpoint holds back requests
     RetryAfter {
-        /// Time of the end
+        /// When the delay of the release or of `Retry-After` ends
         until: String,
     },
     /// The endpoint's rate limit is reached
@@ -166,7 +166,7 @@ pub enum ObstacleView {
     },
     /// The limit of locked, released and expired events is reached
     Full {
-        /// Number of pending events
+        /// Events that clients received and have not settled
         pending: u64,
         /// Maximum number of pending events
         limit: u32,
@@ -186,7 +186,7 @@ pub struct ForecastView {
     pub status: Option<u16>,
     /// Expected attempts, in order of time
     pub attempts: Vec<AttemptView>,
-    /// End of the forecast
+    /// When and why the event is given up if every attempt fails
     pub end: Option<EndView>,
 }
 
@@ -216,9 +216,9 @@ pub struct EndView {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventNotFound {
-    /// State of the event
+    /// Always `notFound`: neither the log nor a pending delivery has it
     pub state: String,
-    /// Range that was searched
+    /// How much of the log and of the pending deliveries was searched
     pub searched: SearchedView,
 }
 

@@ -7,9 +7,9 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = FilterReport)]
 pub struct FilterTestReport {
-    /// Number of tested events
+    /// How many events were tested
     pub tested: usize,
-    /// Number of matching events
+    /// Tested events that match the filter
     pub matched: usize,
     /// Results for the tested events
     pub results: Vec<FilterReportLine>,
@@ -19,7 +19,7 @@ pub struct FilterTestReport {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterReportLine {
-    /// Id of the event
+    /// `id` of the event, as the publisher set it
     pub id: String,
     /// Whether the event matches the filter
     pub matches: bool,

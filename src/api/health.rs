@@ -24,19 +24,19 @@ pub enum StartPhase {
 pub struct Readiness {
     /// Whether the server takes events
     pub ready: bool,
-    /// Phase of the server
+    /// What the server does at present
     pub phase: StartPhase,
     /// State of the journal in one word
     pub journal: String,
     /// Number of events that cannot be read because a table of the store is damaged
     #[serde(rename = "lostEvents")]
     pub lost_events: u64,
-    /// Problems, in sentences
+    /// What is wrong, one sentence each; empty if nothing is
     pub problems: Vec<String>,
-    /// What a node of a cluster with several shards is for each
+    /// State of each shard on this node; only in a cluster with several
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<ShardReadiness>,
-    /// What it is for the control plane
+    /// State of the control plane on this node; only in a cluster with several shards
     #[serde(
         rename = "controlPlane",
         default,
@@ -45,12 +45,12 @@ pub struct Readiness {
     pub control_plane: Option<ShardReadiness>,
 }
 
-/// What a node of a cluster is for a shard.
+/// State of a shard on a node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 pub struct ShardReadiness {
-    /// Number of the shard
+    /// Number of the shard, from 0
     pub shard: usize,
-    /// What the node is for it
+    /// What the node does for the shard
     pub state: ShardState,
     /// Whether a living node owns it
     #[serde(rename = "hasOwner")]
@@ -60,7 +60,7 @@ pub struct ShardReadiness {
     pub cause: Option<String>,
 }
 
-/// What a node of a cluster is for a shard.
+/// State of a shard on a node of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ShardState {

@@ -16,14 +16,14 @@ pub struct HistoryReport {
     pub since: String,
     /// Time at which the first step begins.
     pub from: String,
-    /// Length of each step.
+    /// Length of each step, in seconds.
     pub step_seconds: u64,
     /// Number of published events; for an event subscription, of those published to its topic since
     /// it exists, before its filter.
     pub published: Vec<Option<u32>>,
     /// Delivered events in each interval.
     pub delivered: Vec<Option<u32>>,
-    /// Number of failed requests.
+    /// Requests that failed.
     pub failed_requests: Vec<Option<u32>>,
     /// Number of events that were dead-lettered or dropped.
     pub given_up: Vec<Option<u32>>,

@@ -46,7 +46,7 @@ pub struct LineView {
     /// Number of the attempt, from 1
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Outcome of the attempt
+    /// Outcome of the attempt, such as `TimedOut`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     /// HTTP status of the response
@@ -58,7 +58,7 @@ pub struct LineView {
     /// Time of the next attempt
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<String>,
-    /// Reason of the outcome
+    /// Why the events were given up, or why their dead letter was lost
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Path of the dead-letter file
@@ -101,7 +101,7 @@ pub struct LedgerFilter {
 pub struct LedgerResponse {
     /// Whether the endpoint sent it, not the server
     pub by_endpoint: bool,
-    /// Text of the response
+    /// First bytes of the response body, or the error
     pub text: String,
     /// Request line and header fields of the first such request in the minute, without secrets
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -20,10 +20,10 @@ pub struct Namespace {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
-    /// Name of the resource
+    /// Last part of the resource id
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
@@ -43,7 +43,7 @@ pub struct Namespace {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
-    /// Properties of the resource
+    /// Settings and state; the other fields identify the resource
     #[serde(skip_serializing_if = "Option::is_none")]
     pub properties: Option<NamespaceProperties>,
 }
@@ -94,10 +94,10 @@ pub struct NamespaceTopic {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
-    /// Name of the resource
+    /// Last part of the resource id
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
@@ -105,7 +105,7 @@ pub struct NamespaceTopic {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
-    /// Properties of the resource
+    /// Settings and state; the other fields identify the resource
     #[serde(skip_serializing_if = "Option::is_none")]
     pub properties: Option<NamespaceTopicProperties>,
 }

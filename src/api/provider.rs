@@ -13,7 +13,7 @@ pub struct ProviderOperation {
     pub is_data_action: bool,
     /// Names of the operation for people
     pub display: ProviderOperationDisplay,
-    /// Callers of the operation
+    /// Always `user,system`: people and services
     pub origin: String,
 }
 
@@ -25,7 +25,7 @@ pub struct ProviderOperationDisplay {
     pub resource: String,
     /// Name of the operation, such as `Write Topic`
     pub operation: String,
-    /// Explanation for people
+    /// What it is for, in a sentence
     pub description: String,
 }
 
@@ -36,10 +36,10 @@ pub struct TopicType {
     pub id: String,
     /// Name of the topic type, such as `Microsoft.EventGrid.Topics`
     pub name: String,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type")]
     pub kind: String,
-    /// Properties of the resource
+    /// Settings and state; the other fields identify the resource
     pub properties: TopicTypeProperties,
 }
 
@@ -48,11 +48,11 @@ pub struct TopicType {
 pub struct TopicTypeProperties {
     /// Name of the resource provider
     pub provider: String,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     pub resource_type: String,
-    /// Name for people
+    /// Name that clients show to people
     pub display_name: String,
-    /// Explanation for people
+    /// What it is for, in a sentence
     pub description: String,
     /// Region type of the resource
     pub resource_region_type: String,
@@ -69,12 +69,12 @@ pub struct TopicTypeProperties {
 pub struct EventType {
     /// Resource id, as Azure Resource Manager writes it
     pub id: String,
-    /// Name of the resource
+    /// Last part of the resource id
     pub name: String,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type")]
     pub kind: String,
-    /// Properties of the resource
+    /// Settings and state; the other fields identify the resource
     pub properties: EventTypeProperties,
 }
 
@@ -83,7 +83,7 @@ pub struct EventType {
 pub struct EventTypeProperties {
     /// Name of the event type for people
     pub display_name: String,
-    /// Explanation for people
+    /// What it is for, in a sentence
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Address of the schema of the payload

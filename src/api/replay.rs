@@ -35,9 +35,9 @@ pub struct DryRun {
     pub from_sequence: u64,
     /// Last sequence number of the range
     pub to_sequence: u64,
-    /// Number of stored events
+    /// Events of the range that the log still has
     pub stored: u64,
-    /// Number of matching events
+    /// Stored events of the range that match the filter
     pub matching: u64,
 }
 
@@ -60,22 +60,22 @@ pub struct ReplayView {
     pub to_sequence: Option<u64>,
     /// Rate limit in events for each second
     pub events_per_second: Option<f64>,
-    /// Time of the start
+    /// When the job started
     pub started: String,
     /// Time of the last change
     pub changed: String,
-    /// Progress of the job
+    /// How far the job has come, and how long the rest takes
     pub progress: JobProgress,
     /// Outcomes of the replayed events
     pub counters: CountersView,
 }
 
-/// Progress of the replay
+/// How far a replay or redrive has come
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReplayProgress)]
 pub struct JobProgress {
-    /// Number of passed events
+    /// Events of its range that the job has read and decided about
     pub passed: u64,
     /// Number of events that the job has to pass, if it is known
     #[serde(skip_serializing_if = "Option::is_none")]

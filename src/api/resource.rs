@@ -21,7 +21,7 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// A whole list.
+    /// A page that is the whole list.
     pub fn whole(value: Vec<T>) -> Self {
         Self {
             value,
@@ -100,7 +100,7 @@ pub struct SystemDataView {
     /// Kind of the identity that created the resource
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_by_type: Option<IdentityType>,
-    /// Time of the creation
+    /// When the resource was created
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub created_at: Option<String>,

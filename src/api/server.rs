@@ -9,9 +9,9 @@ use utoipa::ToSchema;
 pub struct ServerFacts {
     /// Current time of the server
     pub now: String,
-    /// Version of the program.
+    /// Version of gridhook that runs.
     pub version: String,
-    /// Start of the process.
+    /// When the process started.
     pub started: String,
     /// Whether faults can be injected: the setting `chaos.enabled`.
     pub chaos: bool,
@@ -21,9 +21,9 @@ pub struct ServerFacts {
     pub test_endpoint: Option<String>,
     /// Whether the server is a node of a cluster.
     pub cluster: bool,
-    /// Listeners of the server.
+    /// Listeners with the counts of their connections.
     pub listeners: Vec<Listener>,
-    /// Figures of the process.
+    /// Processor time, memory and files of the process.
     pub process: ServerProcess,
     /// Free bytes on the disk of the store.
     pub disk_free_bytes: Option<u64>,
@@ -37,7 +37,7 @@ pub struct ServerFacts {
 pub struct Listener {
     /// Name of the listener: `publishers` or `operators`.
     pub name: String,
-    /// Number of open connections.
+    /// Connections that are open at present.
     pub open: u64,
     /// Number of accepted connections since the start.
     pub admitted: u64,
@@ -53,7 +53,7 @@ pub struct ServerProcess {
     pub cpu_seconds: Option<f64>,
     /// Memory that the process occupies, in bytes.
     pub resident_bytes: Option<u64>,
-    /// Number of threads.
+    /// Threads of the process at present.
     pub threads: Option<u64>,
     /// Number of open file descriptors.
     pub open_files: Option<u64>,

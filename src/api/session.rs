@@ -29,19 +29,19 @@ pub struct Session {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedSession {
-    /// Identifier of the session.
+    /// Identifier by which the session can be ended; not its key.
     pub id: String,
-    /// Name of the operator.
+    /// Name of the operator: `admin`, the name of the token, or the name in the access token.
     pub name: String,
     /// Role of the token when the session started.
     pub role: String,
-    /// Address of the browser.
+    /// Address that the sign-in came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// `User-Agent` of the browser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub browser: Option<String>,
-    /// Time of the sign-in.
+    /// When the operator signed in.
     pub started: String,
     /// Time of the last use.
     pub last_used: String,

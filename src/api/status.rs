@@ -19,13 +19,13 @@ pub struct SubscriptionStatusView {
     pub subscription: String,
     /// Originator of the hold, if there is one
     pub held_by: Option<String>,
-    /// Health of the endpoint
+    /// Whether the endpoint is called, suspended or probed
     pub health: HealthView,
     /// Condition of the event subscription
     pub condition: ConditionView,
     /// Present limits of requests to the endpoint
     pub endpoint: PaceView,
-    /// Counters of outcomes
+    /// Outcomes of the events since the event subscription was created
     pub counters: CountersView,
     /// Counters of events that jobs sent again; they are not in `counters`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,27 +57,27 @@ pub struct SubscriptionStatusView {
 #[schema(as = StatusHealth)]
 pub enum HealthView {
     Healthy {
-        /// Number of consecutive failures
+        /// Failed requests since the last success
         failures: u32,
     },
     #[serde(rename_all = "camelCase")]
     Suspended {
-        /// Cause of the state
+        /// Failure that decided how long the suspension lasts
         cause: String,
-        /// Time of the beginning
+        /// When the first of the suspensions in a row began
         since: String,
         /// Time of the next probe
         next_probe: String,
-        /// Number of consecutive suspensions
+        /// Suspensions in a row; each is longer than the one before
         consecutive_suspensions: u32,
     },
     #[serde(rename_all = "camelCase")]
     Probing {
-        /// Cause of the state
+        /// Failure that caused the suspension
         cause: String,
-        /// Time of the beginning
+        /// When the first of the suspensions in a row began
         since: String,
-        /// Number of consecutive suspensions
+        /// Suspensions in a row; each is longer than the one before
         consecutive_suspensions: u32,
     },
 }
@@ -125,7 +125,7 @@ pub struct PaceView {
     pub rate: Option<f64>,
     /// Requests for each second that the endpoint last sustained
     pub healthy_rate: Option<f64>,
-    /// Limit of concurrent requests
+    /// Requests in flight that the adaptive limit allows at present
     pub concurrency: u32,
     /// Current number of events in a request
     pub events_per_request: u32,
@@ -141,25 +141,25 @@ pub struct PaceView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = StatusCounters)]
 pub struct CountersView {
-    /// Number of passed events
+    /// Events of the log that the event subscription has read and decided about
     pub passed: u64,
     /// Number of events that the filter rejected
     pub filtered: u64,
-    /// Number of matching events
+    /// Passed events that match the filter
     pub matched: u64,
-    /// Number of delivered events
+    /// Events that the endpoint accepted or a client acknowledged
     pub delivered: u64,
-    /// Number of pending events
+    /// Events that were attempted at least once and have not ended
     pub pending: u64,
-    /// Number of dead-lettered events
+    /// Events that were given up and have a dead-letter destination
     pub dead_lettered: u64,
-    /// Number of dropped events
+    /// Events that were given up without a dead-letter destination
     pub dropped: u64,
-    /// Number of canceled events
+    /// Events that ended because their event subscription was deleted or their job canceled
     pub canceled: u64,
-    /// Number of requests
+    /// Requests to the endpoint, or receives of clients, whatever their outcome
     pub requests: u64,
-    /// Number of failed requests
+    /// Of `requests`, those that failed
     pub requests_failed: u64,
     /// Number of events delivered by a late response
     pub late: u64,
@@ -169,7 +169,7 @@ pub struct CountersView {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusJob {
-    /// Number of the job
+    /// Number of the job, unique in the event subscription
     pub job: u16,
     /// Kind of the job: `replay` or `redrive`
     pub kind: String,
@@ -177,7 +177,7 @@ pub struct StatusJob {
     pub state: String,
     /// Maximum events for each second
     pub rate: Option<f64>,
-    /// Time of the start
+    /// When the job started
     pub started: String,
     /// Time of the last change
     pub changed: String,

@@ -34,7 +34,7 @@ pub struct EventSubscription<P: Serialize> {
     /// Name of the event subscription, as in the path
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
@@ -119,10 +119,10 @@ pub struct SubscriptionProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
-    /// Limits of delivery attempts
+    /// When delivery is given up: after how many attempts, and after what time
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<RetryPolicyBody>,
-    /// Destination of dead letters
+    /// Where events that are given up are written; without it they are dropped
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination: Option<DeadLetterDestination>,
     /// Destination of dead letters with an identity, in place of `deadLetterDestination`
@@ -213,7 +213,7 @@ pub enum DestinationSchema {
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "endpointType", content = "properties")]
 pub enum WebhookDestination {
-    /// Properties of the webhook
+    /// Address and limits of the webhook
     WebHook(WebhookProperties),
 }
 
@@ -221,7 +221,7 @@ pub enum WebhookDestination {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebhookProperties {
-    /// URL of the endpoint
+    /// URL that requests are sent to, with its query
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "http://127.0.0.1:9/orders")]
     pub endpoint_url: Option<String>,
@@ -261,7 +261,7 @@ pub struct WebhookProperties {
     /// `delivery.proxy`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
-    /// Signature of delivery requests
+    /// How requests are signed; default not at all
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signing: Option<Signing>,
     /// HTTP headers of delivery requests
@@ -310,7 +310,7 @@ pub struct DeliveryWithIdentity {
 pub struct DeadLetterWithIdentity {
     /// Managed identity, stored and returned
     pub identity: Option<ResourceIdentity>,
-    /// Destination of dead letters
+    /// Where events that are given up are written; without it they are dropped
     pub dead_letter_destination: DeadLetterDestination,
 }
 
@@ -435,6 +435,6 @@ pub struct DeadLetterProperties {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FullUrl {
-    /// URL of the endpoint
+    /// URL that requests are sent to, with its query
     pub endpoint_url: String,
 }

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Supervision)]
 pub struct SupervisionReport {
-    /// Number of supervised actors
+    /// Actors that are restarted when they end unexpectedly
     pub actors: usize,
     /// Number of actors that ended unexpectedly
     pub ended: usize,
@@ -27,7 +27,7 @@ pub struct SupervisionReport {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SupervisedActor)]
 pub struct ActorView {
-    /// Kind of the actor
+    /// Kind of the actor: `topic`, `subscription` or `deadLetter`
     pub kind: String,
     /// Key of the topic, such as `orders` or `domain:shop`
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ pub struct ActorView {
 pub struct IncarnationsView {
     /// Number of the current incarnation
     pub incarnation: u64,
-    /// Number of restarts
+    /// How often the actor was restarted
     pub restarts: u64,
     /// Ends of incarnations by cause
     pub ends: EndsView,
@@ -82,7 +82,7 @@ pub struct EndsView {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = ActorRecovery)]
 pub struct RecoveryView {
-    /// Number of measured recoveries
+    /// Restarts whose recovery was measured
     pub count: u64,
     /// Most recent recovery, in milliseconds
     pub last: Option<f64>,
@@ -107,6 +107,6 @@ pub struct QuarantinedView {
 pub struct QuarantinedEvent {
     /// Sequence number of the event in the log
     pub sequence: u64,
-    /// Id of the event
+    /// `id` of the event, as the publisher set it
     pub id: String,
 }

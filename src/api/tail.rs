@@ -28,9 +28,9 @@ pub struct Published {
     pub topic: String,
     /// Sequence number of the event in the log
     pub sequence: u64,
-    /// Id of the event
+    /// `id` of the event, as the publisher set it
     pub id: String,
-    /// Type of the event
+    /// `eventType` of the event, or `type` in CloudEvents
     pub event_type: String,
     /// Subject of the event in the context of its source
     pub subject: String,

@@ -27,13 +27,13 @@ pub struct TokenBody {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Token {
-    /// Name of the token.
+    /// Name of the token, unique in the server.
     pub name: String,
     /// Roles: `publish`, `consume`, `portal`, `read`, `operate`, `admin`.
     pub roles: Vec<String>,
     /// Parts of the server that the token is limited to; empty for all.
     pub scopes: Vec<String>,
-    /// Time of its creation.
+    /// When the token was created.
     pub created: String,
     /// Name of the operator who created it.
     pub created_by: String,

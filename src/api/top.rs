@@ -111,7 +111,7 @@ pub struct TopReport {
     pub now: String,
     /// Length of the recorded window of rates and shares; `null` in the first second of the server
     pub window_seconds: Option<f64>,
-    /// Number of event subscriptions
+    /// Event subscriptions that the figures include
     pub subscriptions: usize,
     /// Number of suspended event subscriptions
     pub suspended: usize,
@@ -123,11 +123,11 @@ pub struct TopReport {
     pub in_flight: usize,
     /// Number of events behind the newest one
     pub backlog: u64,
-    /// Number of pending events
+    /// Events that were attempted at least once and have not ended
     pub pending: u64,
-    /// Number of dead-lettered events
+    /// Events that were given up and have a dead-letter destination
     pub dead_lettered: u64,
-    /// Number of dropped events
+    /// Events that were given up without a dead-letter destination
     pub dropped: u64,
     /// Delivered events for each second
     pub delivered_per_second: Option<f64>,
@@ -159,13 +159,13 @@ pub struct TopLine {
     pub endpoint: Option<String>,
     /// Originator of the hold, if there is one
     pub held_by: Option<String>,
-    /// Health of the endpoint
+    /// Whether the endpoint is called, suspended or probed
     pub health: HealthView,
     /// Condition of the event subscription
     pub condition: ConditionView,
     /// Delivered events for each second
     pub delivered_per_second: Option<f64>,
-    /// Current rate of requests
+    /// Requests for each second, in the window of the rates
     pub requests_per_second: Option<f64>,
     /// Failed requests for each second
     pub failed_per_second: Option<f64>,
@@ -173,26 +173,26 @@ pub struct TopLine {
     pub success_share: Option<f64>,
     /// Median of the response times of the last 30 to 60 minutes
     pub response_p50_milliseconds: Option<f64>,
-    /// 95th percentile of these
+    /// 95th percentile of the response times of the last 30 to 60 minutes
     pub response_p95_milliseconds: Option<f64>,
-    /// 99th percentile of these
+    /// 99th percentile of the response times of the last 30 to 60 minutes
     pub response_p99_milliseconds: Option<f64>,
     /// Number of events behind the newest one
     pub backlog: u64,
     /// Age of the oldest unread event in seconds
     pub oldest_unread_age_seconds: Option<u64>,
-    /// Number of pending events
+    /// Events that were attempted at least once and have not ended
     pub pending: u64,
     /// Time of the next due event
     pub next_due: Option<String>,
     /// Number of requests in flight
     pub in_flight: usize,
-    /// Limit of concurrent requests
+    /// Requests in flight that the adaptive limit allows at present
     pub concurrency: u32,
-    /// Number of delivered events
+    /// Events that the endpoint accepted or a client acknowledged
     pub delivered: u64,
-    /// Number of dead-lettered events
+    /// Events that were given up and have a dead-letter destination
     pub dead_lettered: u64,
-    /// Number of dropped events
+    /// Events that were given up without a dead-letter destination
     pub dropped: u64,
 }

@@ -22,10 +22,10 @@ pub struct Topic {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
-    /// Name of the resource
+    /// Last part of the resource id
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind_of_resource: ReadOnly<String>,
@@ -51,7 +51,7 @@ pub struct Topic {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = SystemDataView, read_only)]
     pub system_data: ReadOnly<SystemDataView>,
-    /// Properties of the resource
+    /// Settings and state; the other fields identify the resource
     #[serde(skip_serializing_if = "Option::is_none")]
     pub properties: Option<TopicProperties>,
 }
@@ -118,7 +118,7 @@ pub struct TopicProperties {
     /// Lowest TLS version, stored and returned; the server follows `server.tls_minimum_version`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
-    /// Declared event types
+    /// Event types that publishers may send, with their descriptions
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type_info: Option<EventTypeInfo>,
     /// Whether a domain topic is created with its first event subscription; default true
@@ -163,9 +163,9 @@ pub struct RegenerateKey {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = Keys)]
 pub struct SharedAccessKeys {
-    /// First access key
+    /// One of the two keys with which publishers authenticate
     pub key1: String,
-    /// Second access key
+    /// The other key; publishers use it while the first is regenerated
     pub key2: String,
 }
 
@@ -177,14 +177,14 @@ pub struct DomainTopic {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
-    /// Name of the resource
+    /// Last part of the resource id
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
-    /// Properties of the resource
+    /// Settings and state; the other fields identify the resource
     #[serde(skip_serializing_if = "Option::is_none")]
     pub properties: Option<DomainTopicProperties>,
     /// Identities and times of creation and last change
@@ -210,14 +210,14 @@ pub struct DeclaredEventType {
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub id: ReadOnly<String>,
-    /// Name of the resource
+    /// Last part of the resource id
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub name: ReadOnly<String>,
-    /// Type of the resource
+    /// Resource type, with the resource provider before it
     #[serde(rename = "type", default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
     pub kind: ReadOnly<String>,
-    /// Properties of the resource
+    /// Settings and state; the other fields identify the resource
     pub properties: InlineEventType,
 }

@@ -42,7 +42,7 @@ pub struct EventView {
     /// Id of the event; missing, with its other fields, if the store no longer has the event
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Type of the event
+    /// `eventType` of the event, or `type` in CloudEvents
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
     /// Subject of the event in the context of its source
@@ -99,7 +99,7 @@ pub struct DeliveryHistory {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Transformed {
-    /// Length of the body
+    /// Length of the body, in bytes
     pub bytes: u64,
     /// SHA-256 of the body, in hexadecimal digits
     pub sha256: String,

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = TransformReport)]
 pub struct TransformTestReport {
-    /// Number of tested events
+    /// How many events were tested
     pub tested: usize,
     /// Number of events for which the transformation fails
     pub failed: usize,
@@ -21,7 +21,7 @@ pub struct TransformTestReport {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TransformReportLine {
-    /// Id of the event
+    /// `id` of the event, as the publisher set it
     pub id: String,
     /// JSON text that would be delivered instead of the event; missing if that is the event
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -487,7 +487,11 @@ fn a_field_of_another_kind_has_a_description_of_its_own() {
         ),
         ("SimulatedDistribution", "p50", "Median of the values"),
         ("ChaosFault", "number", "Number of the fault, from 1"),
-        ("TransformReportLine", "id", "Id of the event"),
+        (
+            "TransformReportLine",
+            "id",
+            "`id` of the event, as the publisher set it",
+        ),
     ] {
         assert_eq!(described(schema, field), text, "{schema}.{field}");
     }

@@ -27,7 +27,7 @@ pub(crate) struct MetricsView {
     topic: String,
     /// Name of the event subscription
     subscription: String,
-    /// Time of the measurement
+    /// When the figures were read
     at: String,
     /// Present state of the event subscription
     state: StateView,
@@ -45,19 +45,19 @@ pub(crate) struct MetricsView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetricsState)]
 struct StateView {
-    /// Health of the endpoint
+    /// Whether the endpoint is called, suspended or probed
     health: &'static str,
     /// Whether delivery is held
     held: bool,
-    /// Cause of the state
+    /// Failure that caused the suspension; `null` while healthy
     cause: Option<String>,
-    /// Time of the beginning
+    /// When the first of the suspensions in a row began; `null` while healthy
     since: Option<String>,
-    /// Time of the end
+    /// When a probe may be sent; `null` unless suspended
     until: Option<String>,
-    /// Number of consecutive suspensions
+    /// Suspensions in a row; each is longer than the one before
     consecutive_suspensions: u32,
-    /// Number of consecutive failures
+    /// Failed requests since the last success
     failures: u32,
     /// Number of events behind the newest one
     backlog: u64,
@@ -65,7 +65,7 @@ struct StateView {
     backlog_age_seconds: f64,
     /// Time to live of events, in seconds
     time_to_live_seconds: f64,
-    /// Number of pending events
+    /// Events that were attempted at least once and have not ended
     pending: u64,
     /// Time of the next due event
     next_due: Option<String>,
@@ -75,11 +75,11 @@ struct StateView {
     in_flight: u64,
     /// Number of requests that wait for a late response
     late_requests: u64,
-    /// Limit of concurrent requests
+    /// Requests in flight that the adaptive limit allows at present
     concurrency_limit: u64,
     /// Current number of events in a request
     events_per_request: u64,
-    /// Current rate of requests
+    /// Maximum requests for each second at present; `null` without a limit or while suspended
     requests_per_second: Option<f64>,
 }
 
@@ -88,15 +88,15 @@ struct StateView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetricsCounts)]
 struct CountersView {
-    /// Number of passed events
+    /// Events of the log that the event subscription has read and decided about
     passed: u64,
     /// Number of events that the filter rejected
     filtered: u64,
-    /// Number of matching events
+    /// Passed events that match the filter
     matched: u64,
-    /// Number of delivered events
+    /// Events that the endpoint accepted or a client acknowledged
     delivered: u64,
-    /// Number of canceled events
+    /// Events that ended because their event subscription was deleted
     canceled: u64,
     /// Number of delivered events of replays and redrives
     replayed: u64,

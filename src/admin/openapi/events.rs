@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 #[derive(ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct EventGridEvent {
-    /// Id of the event
+    /// Identifier; an event that arrives twice has the same one
     #[schema(example = "1")]
     id: String,
     /// In a domain, the name of the domain topic; elsewhere missing, or the resource id of the
@@ -21,13 +21,13 @@ pub(super) struct EventGridEvent {
     /// Subject of the event in the context of its source
     #[schema(example = "orders/1")]
     subject: String,
-    /// Type of the event
+    /// Kind of the event, by which filters select
     #[schema(example = "order.placed")]
     event_type: String,
     /// Time at which the event happened, in RFC 3339 and UTC
     #[schema(format = DateTime, example = "2040-01-01T00:00:00Z")]
     event_time: String,
-    /// Payload of the event
+    /// Payload, delivered as it was published
     data: Option<Value>,
     /// Version of the schema of the payload
     #[schema(example = "1.0")]
@@ -48,7 +48,7 @@ pub(super) struct CloudEvent {
     /// Source of the event; in a domain, the name of the domain topic
     #[schema(example = "berlin")]
     source: String,
-    /// Type of the event
+    /// Kind of the event, by which filters select
     #[schema(example = "order.placed")]
     r#type: String,
     /// Subject of the event in the context of its source
@@ -60,7 +60,7 @@ pub(super) struct CloudEvent {
     datacontenttype: Option<String>,
     /// URI of the schema of the payload
     dataschema: Option<String>,
-    /// Payload of the event
+    /// Payload, delivered as it was published
     data: Option<Value>,
     /// Binary payload of the event, in base64
     data_base64: Option<String>,

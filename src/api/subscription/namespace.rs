@@ -114,10 +114,10 @@ pub struct DeliveryConfiguration {
     /// `Push`, or `Queue` for clients that pull
     #[schema(example = "Push")]
     pub delivery_mode: String,
-    /// Settings of pull delivery
+    /// Settings for the mode `Queue`, in which clients pull
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueInfo>,
-    /// Settings of push delivery
+    /// Settings for the mode `Push`, in which gridhook sends
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushInfo>,
 }
@@ -215,7 +215,7 @@ pub struct NamespaceDeadLetter {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2)]
     pub delivery_retry_period_in_days: Option<i64>,
-    /// Destination of dead letters
+    /// Where events that are given up are written; without it they are dropped
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination: Option<DeadLetterDestination>,
     /// Type of the endpoint, such as `WebHook` or `StorageBlob`
