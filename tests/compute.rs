@@ -1,5 +1,5 @@
 //! The threads that compute: slices, shares, budgets of time and memory, panics, and results that
-//! nobody waits for.
+//! no caller waits for.
 
 use std::{
     sync::{

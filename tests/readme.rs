@@ -210,7 +210,7 @@ impl Terminal {
         let mut shell = command.spawn().expect("bash is there");
         let keyboard = shell.stdin.take().expect("a pipe");
         let printed = Arc::<Mutex<String>>::default();
-        // It has the writing end, which must be nobody's when the shell is gone.
+        // It has the writing end, which must be closed when the shell is gone.
         drop(command);
         copy(screen, &printed);
         Self {

@@ -45,10 +45,10 @@ use gridhook_policy::record::{
     job::{Job, JobCommand, JobKind},
 };
 
-/// Default number of dead letters on a page …
+/// Default number of dead letters on a page.
 const TOP: usize = 50;
 
-/// … and the maximum.
+/// Maximum number of dead letters on a page.
 const TOP_MAX: usize = 1_000;
 
 /// The dead letters that a body selects.

@@ -22,10 +22,10 @@ use gridhook_engine::control::{
 use gridhook_event::{Event, Schema, Seq};
 use gridhook_publish::OneOfShards;
 
-/// Default number of listed events …
+/// Default number of listed events.
 pub(super) const TOP: usize = 50;
 
-/// … and the maximum.
+/// Maximum number of listed events.
 pub(super) const TOP_MAX: usize = 500;
 
 #[derive(Deserialize)]

@@ -11,10 +11,10 @@ use crate::replay::replay_view;
 use gridhook_api::jobs::{JobsReport, OpenJob};
 use gridhook_event::SubscriptionKey;
 
-/// Default number of listed jobs …
+/// Default number of listed jobs.
 pub(super) const TOP: usize = 100;
 
-/// … and the maximum.
+/// Maximum number of listed jobs.
 const TOP_MAX: usize = 1_000;
 
 #[derive(Deserialize)]

@@ -14,10 +14,10 @@ use gridhook_api::supervision::{
 use gridhook_engine::supervision::{IncarnationEnds, RecoveryTimes, Supervision};
 use gridhook_subscription::QuarantinedEvents;
 
-/// Default number of listed actors …
+/// Default number of listed actors.
 pub(super) const TOP: usize = 100;
 
-/// … and the maximum.
+/// Maximum number of listed actors.
 const TOP_MAX: usize = 1_000;
 
 /// The query of `GET /supervision`.

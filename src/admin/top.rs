@@ -35,10 +35,10 @@ use gridhook_policy::{
 use gridhook_publish::OneOfShards;
 use gridhook_record::topic::TopicKind;
 
-/// Default number of listed event subscriptions …
+/// Default number of listed event subscriptions.
 pub(super) const TOP: usize = 50;
 
-/// … and the maximum.
+/// Maximum number of listed event subscriptions.
 const TOP_MAX: usize = 500;
 
 /// Maximum number of event subscriptions before the listed ones.

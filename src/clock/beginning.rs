@@ -83,7 +83,7 @@ impl ClockRecord {
 
     /// The clock to continue. `saved`, which this node has written while it owned the shard, is
     /// older than that of an owner on another machine; beside one that this node has reported
-    /// itself, it knows more.
+    /// itself, it has more fields.
     pub fn latest_record(
         saved: Option<Self>,
         owner: Option<OwnerClock>,

@@ -11,7 +11,7 @@
 //!   nothing. Deliveries have no limit: the cost of each event is bounded before.
 //! - What tasks reserve is bounded in total, and a caller holds at most as much as it leaves free,
 //!   in bytes and in tasks.
-//! - A task ends when nobody waits for its result any more.
+//! - A task ends once its caller no longer waits for the result.
 //!
 //! It has no timers and no sockets: a future that needs those of a runtime does not belong here.
 
@@ -207,7 +207,7 @@ impl Compute {
             account: Arc::clone(&account),
         });
         let work: Work = Box::pin(async move {
-            // Nobody may wait any more.
+            // The caller may have gone.
             reply.send(work.await).ok();
         });
         let task = Arc::new(Task {
@@ -224,7 +224,7 @@ impl Compute {
     }
 }
 
-/// Ends a task for whose result nobody waits.
+/// Ends a task whose caller has gone.
 struct TaskGuard(Weak<Task>);
 
 impl Drop for TaskGuard {

@@ -27,7 +27,7 @@ impl FileMarker {
         format!("{file}{SUFFIX}")
     }
 
-    /// The marker of a file that nobody reads, with this number of dead letters at most.
+    /// The marker of a file that is ignored, with at most this number of dead letters.
     pub fn for_abandoned_file(dead_letters_max: u32) -> Self {
         Self {
             redriven: Vec::new(),

@@ -219,7 +219,7 @@ impl Redrives {
             .await
     }
 
-    /// The number of dead letters of a running redrive, if somebody had counted them.
+    /// The number of dead letters of a running redrive, if dry runs counted them.
     ///
     /// # Errors
     /// If the journal cannot be read.

@@ -288,8 +288,8 @@ async fn read(
     Ok(slice)
 }
 
-/// Gives up the file that a former owner began: it may store the file yet, if it was paused while it
-/// did. Its dead letters are all still in the journal. With the marker nobody reads the file.
+/// Gives up the file that a former owner began: it may store the file yet, if it was paused while
+/// it did. Its dead letters are all still in the journal. The marker makes readers ignore the file.
 async fn abandon_file(shared: &DeadLettersShared, file: &str) -> Result<(), sink::SinkError> {
     let dead_letters_max = u32::try_from(shared.options.events_max).unwrap_or(u32::MAX);
     let marker = FileMarker::for_abandoned_file(dead_letters_max);

@@ -26,7 +26,7 @@ pub struct TemplateOptions {
     pub location: String,
     /// The tags of the resource group.
     pub tags: BTreeMap<String, String>,
-    /// What `environment()` returns; [`None`] if the server is asked for it.
+    /// What `environment()` returns; [`None`] if the server decides it.
     pub environment: Option<Value>,
     /// The current time, for `utcNow()`.
     pub now: jiff::Timestamp,
@@ -208,7 +208,7 @@ pub(super) fn read(
     Ok((resources, details))
 }
 
-/// The values that need the state of a resource, and which of these states nobody will have.
+/// The values that need the state of a resource, and which of these states will not exist.
 struct PendingValues {
     all: Vec<PendingValue>,
     /// The ids, in lower case, of what is left out.
@@ -270,14 +270,14 @@ impl PendingValues {
         })
     }
 
-    /// The first resource of Event Grid that needs a state that nobody will have.
+    /// The first resource of Event Grid that needs a state that will not exist.
     fn unobtainable_resource(&self) -> Option<&PendingValue> {
         let resources = self.all.iter().filter(|one| is_resource(one));
         let mut resources = resources.filter(|one| self.is_unobtainable(one));
         resources.find(|one| self.left_out_resource(one).is_none())
     }
 
-    /// The outputs of the template itself that need a state that nobody will have.
+    /// The outputs of the template itself that need a state that will not exist.
     fn unobtainable_outputs(&self) -> Vec<PendingValue> {
         let outputs = self.all.iter().filter(|one| one.owner.is_none());
         outputs

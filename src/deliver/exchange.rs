@@ -140,7 +140,7 @@ impl Pool {
     fn close_idle(&self) -> usize {
         let is_short = self.sockets.is_short();
         let gives_back = |socket: &ControlledSocket| {
-            // More than are short, so that the next sweep is not soon.
+            // More are closed than are short, so that the next sweep is not soon.
             is_short && socket.control().has_borrowed() && !self.sockets.is_ample()
         };
         let mut left = 0;
@@ -245,7 +245,7 @@ impl Pool {
         Box::pin(self.connector.open_connection(host, port, secure)).await
     }
 
-    /// Not an async function, whose future would have its arguments and again what becomes of them.
+    /// Not an async function: the future would hold the arguments twice, before and after the move.
     fn exchange_messages(
         self: Rc<Self>,
         head: RequestHeadType,

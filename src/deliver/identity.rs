@@ -331,7 +331,7 @@ impl TokenSource {
         Ok((Arc::clone(&usable.token), false))
     }
 
-    /// Forgets a token that a service refused: the next request has another one.
+    /// Drops a token that a service refused: the next request fetches another one.
     pub async fn discard_token(&self, refused: &Arc<AccessToken>, wall: WallTime) {
         let slot = self.identity.token_slot(&self.audience, wall);
         let mut cached = slot.lock().await;

@@ -68,7 +68,7 @@ pub const KEPT_FOR: Duration = Duration::from_secs(3_600);
 /// How long after its time to live an answer is used while name servers do not answer.
 pub const STALE_FOR: Duration = Duration::from_secs(3_600);
 
-/// The pause before name servers that did not answer are asked again.
+/// The pause before the next query to name servers that did not respond.
 const STALE_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long addresses of one family wait for those of the other (RFC 8305, section 3).

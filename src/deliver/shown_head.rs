@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - No secret is shown: neither the query of an address, nor the value of a secret delivery
-//!   property, nor that of a field whose name says that it authenticates somebody.
+//!   property, nor that of a field whose name is that of a credential.
 //! - Each head is bounded ([`SHOWN_HEAD_BYTES_MAX`]).
 
 use awc::http::{Method, header::HeaderMap};
@@ -18,7 +18,7 @@ const SHOWN_HEAD_BYTES_MAX: usize = 2048;
 /// The value of a field that is not shown.
 const HIDDEN: &str = "[hidden]";
 
-/// Parts of the names of fields that authenticate somebody.
+/// Parts of the names of fields with credentials.
 const SECRET_NAMES: [&str; 8] = [
     "auth",
     "cookie",

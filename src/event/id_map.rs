@@ -1,4 +1,4 @@
-//! Maps by numbers that the server assigned. Nobody outside can choose them, so a fast hash is
+//! Maps by numbers that the server assigned. Clients cannot choose them, so a fast hash is
 //! enough.
 
 use std::collections::HashMap;

@@ -37,7 +37,7 @@ pub(super) enum Awaited {
     Nothing,
     /// Entries that are written at once.
     Urgent,
-    /// These, and outcomes that something waits for.
+    /// Urgent entries, and outcomes that something waits for.
     Usual,
     Any,
 }

@@ -27,9 +27,9 @@ pub enum Condition {
     Failing,
     /// The endpoint is suspended, or a probe of it is in flight.
     Suspended,
-    /// Nothing is sent until somebody resumes it.
+    /// Nothing is sent until an operator resumes it.
     Held,
-    /// Events wait for a client that receives, and nobody does.
+    /// Events wait for a client, and no client receives.
     Waiting,
     /// Events wait to be read for longer than the shortest window.
     Slow,
@@ -64,7 +64,7 @@ impl Condition {
         }
     }
 
-    /// Whether somebody has to look at it.
+    /// Whether an operator has to look at it.
     pub fn is_sick(self) -> bool {
         self < Self::Healthy
     }

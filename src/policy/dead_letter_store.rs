@@ -250,7 +250,7 @@ pub fn is_address(resource_id: &str) -> bool {
 }
 
 impl NamedStores {
-    /// Takes stores whose names differ, as the settings ensure.
+    /// Takes stores whose addresses differ, as the settings ensure.
     pub fn new(stores: Vec<NamedStore>) -> Self {
         Self(stores)
     }

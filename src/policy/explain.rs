@@ -45,7 +45,7 @@ pub struct ExplainInput<'a> {
     pub requests: &'a [Arc<OutgoingBatch>],
     /// The end of the log.
     pub end: Seq,
-    /// The event that is asked about.
+    /// The event to explain.
     pub seq: Seq,
     /// The stored event, if it is found.
     pub event: Option<StoredEvent>,

@@ -284,7 +284,7 @@ impl LaneReader {
             self.release_room();
             return (vec![ready], Vec::new());
         }
-        // A turn counts what it decides, so that each event is asked about once.
+        // A turn counts what it decides, so that it is called once for each event.
         let turn = |ready: &ReadyEvent| first.take().unwrap_or_else(|| turn(ready));
         let (indexes, aside) = batch::pick_in_turn(&self.ready, limits, turn);
         self.stalled = indexes.is_empty() && aside.is_empty();
@@ -439,7 +439,7 @@ impl LaneReader {
         &self.in_flight
     }
 
-    /// Forgets what is ready: it will be read again. A read in progress is canceled.
+    /// Drops the ready events: they will be read again. A read in progress is canceled.
     pub fn forget_ready(&mut self) {
         self.head = self.read();
         self.ready.clear();

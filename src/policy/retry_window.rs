@@ -5,9 +5,9 @@
 //!   be lost. An incarnation therefore never finds the same event in two requests, and what it
 //!   fetches is what was decided.
 //! - Each pending delivery due before the horizon is in the window, on its way to the disk, being
-//!   fetched, ready, or in flight. Beyond the horizon only the disk knows. An empty window, or one
-//!   whose keys are all beyond the horizon, asks the disk.
-//! - The disk's answer may be older than decisions made while it was read. Deliveries that became
+//!   fetched, ready, or in flight. Keys beyond the horizon are on disk only. An empty window, or
+//!   one whose keys are all beyond the horizon, reads the disk.
+//! - What was read may be older than decisions made while it was read. Deliveries that became
 //!   pending meanwhile are added, those that ended are left out.
 //! - A roomy window reads on until it has all keys. A caller with fewer pending deliveries than its
 //!   capacity can look up all keys of a lane there. Keys that may not be sent now are skipped and
@@ -33,15 +33,15 @@ pub struct RetryWindow {
     size: usize,
     /// Durable, and due before the horizon.
     keys: DueKeys,
-    /// From this key on only the disk knows; [`None`] if all keys are here.
+    /// Keys from this one on are on disk only; [`None`] if all keys are here.
     horizon: Option<DueKey>,
-    /// The first key of the question in progress.
+    /// The first key of the read in progress.
     asked: Option<DueKey>,
     /// Not handed to the journal yet.
     unwritten: UnwrittenChange,
     /// In the write in progress.
     written: Option<Box<UnwrittenChange>>,
-    /// On disk, but perhaps not yet when the disk was asked.
+    /// On disk, but perhaps not yet when the read began.
     late: Option<Box<UnwrittenChange>>,
 }
 
@@ -84,7 +84,7 @@ fn due_of(dues: &DeliveryDues, (lane, seq): (Lane, Seq)) -> Option<Timestamp> {
     dues.range(all).next().map(|(_, _, due)| *due)
 }
 
-/// Changes that the disk, or its answer, may not include.
+/// Changes that the disk, or what was read from it, may not include.
 #[derive(Debug, Default)]
 struct UnwrittenChange {
     pending: DueKeys,

@@ -9,7 +9,7 @@
 //! Invariants:
 //! - Only an explicit permission validates. A success without it waits for manual validation.
 //! - A wrong permission fails at once: an endpoint that returns another code or another origin will
-//!   not change its answer.
+//!   not change its response.
 //! - Each failure is a [`ValidationFailure`] with a message for people.
 //!
 //! What it does not do: it sends nothing, has no clock and generates no codes. Status codes are not

@@ -1,7 +1,7 @@
-//! Pull delivery from a spread topic, of which each shard has a part: which parts are asked, and
+//! Pull delivery from a spread topic, of which each shard has a part: which parts are tried, and
 //! their responses as one.
 //!
-//! - Each part is asked first in its turn, so that none starves, and then those of the node, which
+//! - Each part is the first in its turn, so that none starves, and then those of the node, which
 //!   need no hop.
 //! - A lock token says its part, so that any node settles it.
 

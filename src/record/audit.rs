@@ -11,7 +11,7 @@ use gridhook_event::Timestamp;
 pub struct AuditRecord {
     /// Time at which it ended.
     pub at: Timestamp,
-    /// Name of the operator; [`None`] if nobody was authenticated.
+    /// Name of the operator; [`None`] without a valid credential.
     pub operator: Option<String>,
     /// Whether it had the role admin for the whole server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

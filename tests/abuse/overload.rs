@@ -77,7 +77,7 @@ impl Seen {
             .map_or(0, |(first, most)| most.saturating_sub(*first))
     }
 
-    /// What is not as it must be.
+    /// What violates a limit or a promise, one line each.
     fn complaints(&self) -> Vec<String> {
         let slowest = self.probes.iter().max().copied().unwrap_or(Duration::MAX);
         let mut found = Vec::new();

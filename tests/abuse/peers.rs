@@ -15,7 +15,7 @@ use crate::support::{
 /// What one peer may make the server hold. Without a bound it was 600 MB.
 const MEMORY_MAX: u64 = 96 * 1024 * 1024;
 
-/// What the broker sends, as long as somebody reads it.
+/// What the broker sends, as long as its client reads.
 const ENDLESS: u64 = 600 * 1024 * 1024;
 
 /// A broker of NATS that greets, and then sends bytes without an end. The channel has the number of

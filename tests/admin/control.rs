@@ -311,7 +311,7 @@ fn no_letters() -> Redrives {
     Redrives::new(journal, clock, stores, Arc::new(Nobody))
 }
 
-/// Nobody has dead letters.
+/// No event subscription has dead letters.
 struct Nobody;
 
 impl SubscriptionDirectory for Nobody {

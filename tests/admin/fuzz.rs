@@ -168,7 +168,7 @@ proptest! {
     #[test]
     fn a_filter_of_names_is_read_or_refused(text in r"(not |and |or |\(|\)|name|eq|ne|contains|,|'[a-z']{0,3}'| ){0,40}") {
         if let Ok(names) = NameFilter::read(&text) {
-            // Whether a name is asked for has one answer.
+            // Names are compared without case.
             prop_assert_eq!(names.matches_name("orders"), names.matches_name("ORDERS"));
         }
     }

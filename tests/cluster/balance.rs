@@ -101,7 +101,7 @@ fn the_next_step_of_a_node_follows_from_the_records() {
          some of the partitions.",
     ]);
     for (text, alive, expected) in [
-        // Nobody has anything.
+        // No node owns a shard.
         (". . . . . .", &[0][..], [6, 0, 0]),
         (". . . . . .", &[0, 1], [3, 0, 0]),
         (". . . . .", &[0, 1], [3, 0, 0]),
@@ -120,7 +120,7 @@ fn the_next_step_of_a_node_follows_from_the_records() {
         ("0 1 2 2 2", &[0, 1, 2], [0, 1, 0]),
         // While a shard is free no node takes one from another.
         ("1 1 1 1 .", &[0, 1], [1, 0, 0]),
-        // What is asked for already counts.
+        // A shard that was requested counts already.
         ("10 10 1 1", &[0, 1], [0, 0, 0]),
         ("10 1 1 1", &[0, 1], [0, 1, 0]),
         ("12 1 1 2", &[0, 1, 2], [0, 1, 0]),
@@ -192,7 +192,7 @@ fn a_leaving_node_keeps_what_it_has_not_given_up_and_gets_nothing_else() {
         // It is no heir.
         (".1 0 2 2", vec![BalanceStep::Claim(0)]),
         ("01 0 0 0", vec![]),
-        // Nobody moves a shard while some are about to be free.
+        // No shard moves while some are about to be free.
         ("2 2 2 1", vec![]),
     ] {
         let me = &node(0);

@@ -83,7 +83,7 @@ pub(super) struct Node {
     /// What its store has applied.
     pub(super) mark: StreamMark,
     name: String,
-    /// What its clock is ahead of the others.
+    /// How far its clock is ahead of those of the others.
     ahead: Duration,
     looked: Duration,
     /// Whether it never finishes what is in flight, and so never gives a shard up.

@@ -292,8 +292,8 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// A former owner that is paused while it removes pieces, and the next one, whose backup has the same
-/// contents.
+/// A former owner that is paused while it removes pieces, and the next one, whose backup has the
+/// same contents.
 #[test]
 fn what_a_former_owner_still_removes_is_in_no_backup_of_the_next_one() {
     let fixture = StoreWithDestination::new();
@@ -596,7 +596,7 @@ fn a_damaged_manifest_hides_no_other_backup_and_is_named() {
         (names[2].clone(), vec![names[0].clone()])
     );
     assert_eq!(fixture.restore(&destination, None).expect("restored"), 3);
-    // Its pieces may be needed: nothing is removed until somebody has looked at it.
+    // Its pieces may be needed: nothing is removed until an operator has looked at it.
     let few = BackupRetention { count: 1, ..ALL };
     let backups = fixture.backups(&fixture.destination(few, None));
     backups

@@ -40,7 +40,7 @@ fn health_is_an_exit_status() {
     assert_eq!(status.code(), Some(1));
     assert!(reported.contains(&url), "{reported}");
 
-    // Somebody who takes connections and never answers.
+    // A listener that accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/", silent.local_addr().expect("its address"));
     let (status, reported) = say(&["health", "--server", &url, "--wait", "50ms"]);

@@ -52,8 +52,8 @@ fn by_default_undelivered_events_expire_after_a_day() {
         "S002-026, S003-062: By default, all events that are not delivered within 24 hours expire.",
     ]);
     for name in EDITIONS {
-        // Nobody answers: so each attempt takes the response timeout, and the thirtieth would come
-        // after a day.
+        // No response comes: so each attempt takes the response timeout, and the thirtieth would
+        // come after a day.
         let silent: Endpoint = Box::new(|_| {
             Some((
                 Duration::from_secs(30),

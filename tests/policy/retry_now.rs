@@ -157,7 +157,7 @@ fn a_decision_that_overtakes_the_disk_wins() {
     let mut driver = pending(patient(), answers(vec![status(503)]));
     driver.held_back = Some(VecDeque::new());
     driver.absorb(retry(&[1, 2]));
-    // The first attempt of an event succeeds while the disk is asked, and nothing is written until
+    // The first attempt of an event succeeds while the disk is read, and nothing is written until
     // it answers.
     let writes = driver.writes_left;
     driver.late(1);

@@ -49,7 +49,7 @@ async fn a_rule_lets_its_addresses_in_and_no_others() {
     check(&endpoint, from("203.0.113.8"), expect![[r#"
         403
         Forbidden / Forbidden: Publishing to orders by client 203.0.113.8 is rejected due to IpAddress filtering rules. …"#]]).await;
-    // Nobody's word is taken for where it comes from, …
+    // No client's header decides where it comes from, …
     check(&endpoint, from("10.2.0.1").insert_header(("x-forwarded-for", "10.1.2.3")), expect![[r#"
         403
         Forbidden / Forbidden: Publishing to orders by client 10.2.0.1 is rejected due to IpAddress filtering rules. …"#]]).await;

@@ -84,7 +84,7 @@ fn thousands_that_are_behind_after_a_crash_read_within_the_common_budget() {
         &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
     );
     server.terminate();
-    // Nobody listens there, so that no connection has to be kept for each of them.
+    // No listener is there, so that they need no connection each.
     let nobody = ReservedPort::new();
     let endpoint = format!("http://{}/", nobody.address);
     in_store(&server, Clock::system(), async |registry, _| {

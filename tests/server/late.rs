@@ -12,10 +12,10 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// The response timeout of these servers …
+/// The response timeout of these servers.
 const WAIT: (&str, &str) = ("DELIVERY__RESPONSE_TIMEOUT", "300ms");
 
-/// … and how long afterwards a success still counts.
+/// How long after the timeout a success still counts.
 const LATE: (&str, &str) = ("DELIVERY__LATE_TIMEOUT", "2m");
 
 /// The topic of these tests.

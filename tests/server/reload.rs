@@ -162,7 +162,7 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
     let settings = [
         ("SERVER__TLS_CERTIFICATE", path("server.crt")),
         ("SERVER__TLS_KEY", path("server.key")),
-        // Nobody but the signal has it looked at.
+        // Only the signal makes the server read it.
         ("SERVER__TLS_RELOAD", "1h".to_owned()),
         ("DELIVERY__TLS_ROOTS", path("ca.pem")),
         ("DELIVERY__CLIENT_CERTIFICATES_DIR", path("certificates")),

@@ -270,7 +270,7 @@ impl KilledServer {
         });
         // The floor follows, and what is pending is held.
         thread::sleep(Duration::from_millis(1500));
-        // What comes now nobody reads.
+        // No reader receives what comes now.
         server.operate("orders", "hook", "hold");
         publish(150);
         wait_for("dead letters", LONG, || {

@@ -300,7 +300,7 @@ fn a_full_disk_and_certificates_that_end_are_reported_once() {
         "DELIVERY__CLIENT_CERTIFICATES_DIR",
         folder.path().to_str().expect("UTF-8"),
     );
-    // Nobody misses what is published before the topic exists.
+    // Nothing that is published before the topic exists is expected.
     let server = Server::start(&[
         TOPIC,
         INTERVAL,

@@ -92,7 +92,7 @@ impl Azurite {
         });
     }
 
-    /// Kills it. It forgets what it has not written yet.
+    /// Kills it. What it has not written is lost.
     pub(crate) fn kill_9(&mut self) {
         let mut child = self.child.take().expect("a server that runs");
         child.kill().expect("it is killed");

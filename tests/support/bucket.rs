@@ -116,7 +116,7 @@ impl Bucket {
         self.0.resume();
     }
 
-    /// Nobody listens any more.
+    /// Closes the listener.
     pub(crate) fn stop(&mut self) {
         self.0.stop();
     }

@@ -214,7 +214,7 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// A client that believes it, and wants to see a certificate on each connection.
+    /// A client that trusts it, and requires a certificate on each connection.
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
         let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()

@@ -19,7 +19,7 @@ use super::{
     port::ReservedPort,
 };
 
-/// How often it is asked whether it shall end.
+/// How often it checks whether to end.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The status, lines of headers and the body for a request, given its head and its body.
@@ -79,7 +79,7 @@ impl HttpService {
         self.running = Some((stop, thread));
     }
 
-    /// Nobody listens any more.
+    /// Closes the listener.
     pub(crate) fn stop(&mut self) {
         if let Some((stop, thread)) = self.running.take() {
             stop.store(true, Ordering::SeqCst);

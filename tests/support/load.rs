@@ -65,7 +65,7 @@ impl Load {
         *lock(&self.shared.at) = at;
     }
 
-    /// How many events were acknowledged by now.
+    /// How many events were acknowledged so far.
     pub(crate) fn acknowledged(&self) -> usize {
         lock(&self.shared.acknowledged).len()
     }

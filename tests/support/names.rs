@@ -31,7 +31,7 @@ pub(crate) struct NameServer {
 }
 
 impl NameServer {
-    /// Answers with what `say` says of a name, and of whether IPv6 is asked for.
+    /// Responds with what `say` returns for a name, and for whether IPv6 was requested.
     pub(crate) fn start(say: impl Fn(&str, bool) -> NameReply + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = socket.local_addr().expect("a socket has an address");
@@ -72,7 +72,7 @@ impl NameServer {
         self.address
     }
 
-    /// How often it was asked for a name's IPv4 addresses.
+    /// How many queries for a name's IPv4 addresses it received.
     pub(crate) fn asked(&self, name: &str) -> usize {
         let asked = self.asked.lock().expect("nobody panics with it");
         asked
@@ -88,7 +88,7 @@ impl Drop for NameServer {
     }
 }
 
-/// The name that is asked for, whether its IPv6 addresses are, and where the question ends.
+/// The name of a query, whether the query is for IPv6, and where it ends.
 fn question(bytes: &[u8]) -> Option<(String, bool, usize)> {
     let mut at = 12;
     let mut labels = Vec::new();

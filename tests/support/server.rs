@@ -24,7 +24,7 @@ use super::{
 pub(crate) const SCOPE: &str =
     "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
 
-/// How often something is asked again.
+/// How often a condition is checked again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A start takes a second, and on a busy machine longer.
@@ -246,7 +246,7 @@ impl Server {
         }
     }
 
-    /// A server that speaks https, with a certificate that `tls` believes for 127.0.0.1.
+    /// A server that speaks https, with a certificate that `tls` trusts for 127.0.0.1.
     pub(crate) fn start_tls(settings: &[(&str, &str)], tls: Arc<rustls::ClientConfig>) -> Self {
         let mut server = Self::prepare(settings, Some(tls), None);
         server.restart();
@@ -523,7 +523,7 @@ impl Server {
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// Asks it, and it does what it is asked.
+    /// Sends a request that must succeed.
     pub(crate) fn command(&self, method: &str, path: &str, body: &Value) -> Answer {
         let answer = self.admin(method, path, body);
         assert!(

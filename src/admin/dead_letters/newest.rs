@@ -25,10 +25,10 @@ use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::record::{LedgerEntry, LedgerEvent};
 use gridhook_record::subscription::SubscriptionRecord;
 
-/// Default number of lines …
+/// Default number of lines.
 const TOP: usize = 100;
 
-/// … and the maximum. More are listed only if they are of the same instant as the last one.
+/// Maximum number of lines. More are listed only if they are of the same instant as the last one.
 const TOP_MAX: usize = 500;
 
 #[derive(Deserialize)]

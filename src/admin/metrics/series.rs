@@ -43,9 +43,9 @@ pub(crate) struct SeriesSelection {
     looked: Option<Timestamp>,
     named: HashSet<SubscriptionKey>,
     topics: HashSet<PartitionId>,
-    /// Counters of the named ones at the last scrape …
+    /// Counters of the named ones at the last scrape.
     last_named: HashMap<SubscriptionKey, SubscriptionCounters>,
-    /// … and of each rest, by the name of its topic.
+    /// Counters of each rest at the last scrape, by the name of its topic.
     rests: BTreeMap<String, RestCounters<SubscriptionCounters>>,
     /// The rest of topics beyond the limit.
     topics_rest: RestCounters<TopicCounters>,

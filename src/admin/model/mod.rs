@@ -171,9 +171,9 @@ pub struct EditionRanges {
     pub advanced_values_max: usize,
     /// Maximum of `deliveryRetryPeriodInDays`; 0 if the edition does not support it.
     pub retry_period_days_max: u32,
-    /// The least wait after a failure of a webhook …
+    /// The least wait after a failure of a webhook.
     pub webhook_wait_min: Duration,
-    /// … and of any other destination.
+    /// The least wait after a failure of any other destination.
     pub resource_wait_min: Duration,
 }
 

@@ -11,7 +11,7 @@ pub struct RedriveRequest {
     pub query: DeadLetterQuery,
     /// Whether files are kept in which nothing is left.
     pub keep: bool,
-    /// Number of selected dead letters, if somebody has counted them.
+    /// Number of selected dead letters, if dry runs counted them.
     pub total: Option<u64>,
 }
 

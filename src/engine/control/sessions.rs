@@ -32,10 +32,10 @@ use gridhook_journal::{Journal, MetaChange};
 use gridhook_record::session::{SessionOwner, SessionRecord};
 use gridhook_store::keys::MetaKind;
 
-/// A session ends after this time without a request and without an open stream …
+/// A session ends after this time without a request and without an open stream.
 pub const IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// … and at the latest after this time.
+/// A session ends this long after the sign-in at the latest.
 pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// Maximum number of sessions. One more ends the session that was unused for longest, of the caller

@@ -1,11 +1,10 @@
 //! The bytes of a changelog's records.
 //!
 //! ```text
-//! format 1 | kind 1 | epoch 8 | number 8 | part 2 | parts 2 | previous 4 | body | crc32 of all before it 4
-//! FENCE    body: incarnation 8 | name of the node
-//! GROUP    body: the operations of a batch, or a part of them
-//! RELEASE  body: empty
-//! operation: kind 1 | family 1 | length of the key | key | for a put: length of the value | value
+//! format 1 | kind 1 | epoch 8 | number 8 | part 2 | parts 2 | previous 4 | body | crc32 of all
+//! before it 4 FENCE    body: incarnation 8 | name of the node GROUP    body: the operations of a
+//! batch, or a part of them RELEASE  body: empty operation: kind 1 | family 1 | length of the key |
+//! key | for a put: length of the value | value
 //! ```
 //!
 //! Numbers are big-endian, lengths are varints. The epoch is the sequence of the owner's `FENCE`,
@@ -76,7 +75,7 @@ pub enum Body {
         incarnation: u64,
         /// The name of the node.
         node: String,
-        /// Whether it knows the records before it.
+        /// Whether it has the records before this one.
         has_previous: bool,
     },
     /// A batch, or a part of one.

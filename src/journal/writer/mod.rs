@@ -74,7 +74,7 @@ const GROUP_MAX: usize = 4096;
 /// Why a group is written at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
-    /// It is not: it has outcomes alone.
+    /// It waits for more entries: it has outcomes only.
     None,
     /// It has events, which do not depend on outcomes.
     Publish,
@@ -239,7 +239,7 @@ type PendingEntry = (PartitionId, Seq, SubscriptionId, Lane);
 
 /// An encoded entry and its answer.
 enum PendingAnswer {
-    /// Of a publish request, whose permit is released after it.
+    /// The reply to a publish request. The permit is released after it is sent.
     Published(
         oneshot::Sender<Result<PublishReceipt, Error>>,
         Option<Permit>,
@@ -320,7 +320,7 @@ impl GroupWriter {
                 }
             }
         }
-        // Not earlier than any of the group was queued: it is when events are appended.
+        // The time of the append, which must not be before any entry of the group was queued.
         now = self.clock.now();
         let joins = match urgency {
             Urgency::None => false,

@@ -13,7 +13,7 @@ use gridhook_event::{Lane, Seq, Timestamp};
 pub enum Command {
     /// Stop sending until `Resume`.
     Hold,
-    /// End a hold, whoever began it.
+    /// End a hold, whatever caused it.
     Resume,
     /// Probe a suspended endpoint now.
     Probe,

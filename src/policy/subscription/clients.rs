@@ -18,7 +18,7 @@
 //!   out beyond it, one of each key.
 //! - Expiry and the attempt limit need no client: a due event is examined on time, and given up if
 //!   it has ended. Otherwise its key waits in [`IdleKeys`](super::idle::IdleKeys) for a client.
-//! - Leases of an earlier incarnation are known only to the disk, which is asked for them once.
+//! - Leases of an earlier incarnation are on disk only, and are read once.
 
 use std::collections::{BTreeMap, VecDeque};
 

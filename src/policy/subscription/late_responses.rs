@@ -13,7 +13,7 @@
 //! - A late failure never arrives here.
 //!
 //! Removing a pending record requires its due time. If it is not in memory, because the window is
-//! bounded, the disk is asked. An answer that a decision made stale is asked for again.
+//! bounded, the disk is read. A result that a decision made stale is read again.
 //!
 //! A response may have thousands of events. All of them are searched for together, so that the cost
 //! does not grow with the square of their number.
@@ -68,7 +68,7 @@ impl LateResponses {
     }
 }
 
-/// Takes the disk's answer about pending deliveries.
+/// Takes the pending records that were read.
 pub(super) fn on_pending_read(
     settlement: &mut Settlement,
     found: &[(Lane, Seq, Option<PendingDelivery>)],

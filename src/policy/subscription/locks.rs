@@ -1,5 +1,5 @@
-//! The locks that this incarnation granted to pull clients. Those of earlier incarnations are known
-//! only to the disk, which is asked for them once.
+//! The locks that this incarnation granted to pull clients. Those of earlier incarnations are on
+//! disk only, and are read once.
 
 use std::collections::BTreeMap;
 

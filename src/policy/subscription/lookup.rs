@@ -16,7 +16,7 @@ pub(super) enum Lookup {
     Asked(Box<OpenLookup>),
 }
 
-/// A question in progress. A decision about one of its keys makes the answer stale.
+/// A lookup in progress. A decision about one of its keys makes the result stale.
 #[derive(Debug)]
 pub(super) struct OpenLookup {
     keys: Vec<(Lane, Seq)>,
@@ -25,12 +25,12 @@ pub(super) struct OpenLookup {
     is_stale: bool,
 }
 
-/// The validity of an answer.
+/// The validity of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupResult {
     /// No decision changed what was looked up.
     Good,
-    /// A decision overtook the answer.
+    /// A decision overtook the result.
     Stale,
 }
 
@@ -39,7 +39,7 @@ impl Lookup {
         *self = Self::Ready(keys);
     }
 
-    /// Whether there is a question.
+    /// Whether a lookup is wanted or in progress.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self, Self::None)
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Each effect names the input that returns its result. That of a write is [`Input::Durable`].
-//! - A repeated or outdated answer does no harm: an answer names its question.
+//! - A repeated or outdated result does no harm: a result names its request.
 //! - All messages are plain values without handles, addresses or channels. A recorded sequence of
 //!   inputs can be replayed.
 
@@ -207,7 +207,7 @@ pub enum Input {
     },
     /// What [`Effect::FindPosition`] found.
     Position {
-        /// The time that was asked for.
+        /// The time of the request.
         before: Timestamp,
         /// The first event appended at that time or later, or the log's end.
         at: Seq,

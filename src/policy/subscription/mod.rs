@@ -15,7 +15,8 @@
 //! | `jobs` | replays and redrives |
 //! | `totals` | counters |
 //! | `pending_write` | changes that wait for the next write |
-//! | `late_responses`, `locks` | late successes, and locks of pull clients, as far as they are not settled |
+//! | `late_responses`, `locks` | late successes, and locks of pull clients, as far as they are not
+//! settled |
 //! | `excerpt` | excerpts of responses, for people |
 //! | `sending` | the endpoint: what leaves next, what is read ahead, and why nothing leaves |
 //! | `clients` | pull clients that wait |
@@ -91,7 +92,7 @@ pub struct Subscription {
     sending: Sending,
     clients: PullClients,
     retry: RetryNow,
-    /// Deliveries that commands moved and no answer has reported yet.
+    /// Deliveries that commands moved and no result has reported yet.
     moved_by_commands: u64,
     /// Results of earlier incarnations, those that wait for room in a write, and inputs that wait
     /// until the order is recovered.
@@ -136,7 +137,7 @@ impl Subscription {
     }
 
     /// Notes the new end of the log. If nothing but a read of the live lane would follow, begins it
-    /// and returns its start: the answer may be absorbed together with other inputs, in place of
+    /// and returns its start: the events may be absorbed together with other inputs, in place of
     /// [`Input::Appended`].
     pub fn read_on(&mut self, end: Seq, now: Timestamp) -> Option<Seq> {
         let settlement = &mut self.settlement;

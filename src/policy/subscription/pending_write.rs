@@ -13,7 +13,7 @@
 //!   ledger block. An event in the range without another entry of the lane was rejected by that
 //!   version of the filter.
 //!
-//! What it does not do: it knows neither keys nor bytes of records. `gridhook_store` encodes them.
+//! What it does not do: it has neither keys nor bytes of records. `gridhook_store` encodes them.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ const WRITE_CHANGES_MAX: usize = 4096;
 /// A cursor that only passed filtered events is written after this many.
 const FILTERED_MAX: u64 = 4096;
 
-/// A cursor that only passed filtered events is written after this time at the latest. After a crash
-/// before that, they are filtered again.
+/// A cursor that only passed filtered events is written after this time at the latest. After a
+/// crash before that, they are filtered again.
 const FILTERED_WAIT: Duration = Duration::from_secs(5);
 
 /// Maximum events given up by ranges in one write. Batches sent meanwhile wait for this write at
@@ -96,7 +96,7 @@ pub(super) struct PendingWrite {
     /// Whether the write in progress has only ledger entries and the cursor, so that nothing
     /// follows from its end.
     is_quiet: bool,
-    /// Whether nothing may be written, because the disk is asked what it has.
+    /// Whether nothing may be written, because pending records are being read.
     frozen: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Retries that an operator brings forward: pending deliveries become due now.
 //!
-//! The disk is asked for their records, because memory has only keys, and not all of them. Until it
-//! answers nothing is written. What it says therefore holds, except for decisions that are in
-//! memory only.
+//! Their records are read from the disk, because memory has only keys, and not all of
+//! them. Until then nothing is written, so that what was read holds, except for decisions that are
+//! in memory only.
 //!
 //! Invariants:
 //! - The new due time is durable before the operator gets a response.
@@ -25,9 +25,9 @@ use gridhook_event::{Lane, Seq, Timestamp};
 pub(super) enum RetryNow {
     #[default]
     None,
-    /// The disk is not asked yet.
+    /// The read has not begun.
     Wanted(RetryRequest),
-    /// The disk's result is awaited.
+    /// The records are being read.
     Asked(RetryRequest),
 }
 
@@ -37,7 +37,7 @@ impl RetryNow {
         !matches!(self, Self::None)
     }
 
-    /// Whether the disk is asked, and nothing is written meanwhile.
+    /// Whether records are being read, and nothing is written meanwhile.
     pub(super) fn is_asked(&self) -> bool {
         matches!(self, Self::Asked(_))
     }
@@ -87,9 +87,9 @@ impl RetryNow {
         }
     }
 
-    /// Takes the disk's answer. A probation may have begun meanwhile in which due events become dead
-    /// letters: then the retry is refused. Returns the number of deliveries that it moved; [`None`]
-    /// if the answer belongs to another question.
+    /// Takes the disk's answer. A probation may have begun meanwhile in which due events become
+    /// dead letters: then the retry is refused. Returns the number of deliveries that it moved;
+    /// [`None`] if the answer belongs to another question.
     pub(super) fn on_pending_read(
         &mut self,
         settlement: &mut Settlement,

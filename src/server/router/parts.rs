@@ -35,10 +35,10 @@ pub(super) const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// How long an answer waits for a shard that it can do without.
 const PART_MAX: Duration = Duration::from_secs(3);
 
-/// How long a request waits for the owner of a shard that the answer needs …
+/// How long a request waits for the owner of a shard that the response needs.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
 
-/// … or can do without.
+/// How long a request waits for the owner of a shard whose part the response can lack.
 const PART_OWNER_WAIT: Duration = Duration::from_millis(500);
 
 /// The whole answer of a shard.

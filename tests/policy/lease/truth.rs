@@ -38,7 +38,7 @@ struct Truth {
     /// The clock was set back so far that no lock can have been meant to last so long: until it is
     /// out it may count as lost, or be good until then.
     moved: Option<Timestamp>,
-    /// Nobody receives it before.
+    /// No client receives it before.
     free: Timestamp,
     /// How long its last release was to hold it back.
     delay: Duration,

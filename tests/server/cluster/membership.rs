@@ -24,7 +24,7 @@ fn names(node: &Server) -> Vec<String> {
         .collect()
 }
 
-/// Forgets node `c`, once the others take it for dead.
+/// Removes the record of node `c`, once the others list it as dead.
 fn forget(node: &Server) {
     wait_for("the node to be dead", START, || {
         match operator(node, &["cluster", "forget", "c", "--yes"]) {

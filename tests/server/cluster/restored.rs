@@ -163,7 +163,7 @@ fn a_node_that_went_on_with_restored_servers_of_nats_stops_when_a_copy_has_more(
     }
     cluster.nats.0.iter_mut().for_each(|nats| nats.start());
     cluster.nats.0.iter().for_each(|nats| nats.wait());
-    // Nobody knows of more yet.
+    // No node has a record of more yet.
     cluster.join(2);
     assert_eq!(cluster.owner(), 2);
     assert_eq!(try_publish(&cluster.nodes[2], "orders", &key), 200);

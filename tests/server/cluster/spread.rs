@@ -57,7 +57,7 @@ fn spread(nodes: &[Server], key: &str, of: &str, count: usize) -> Vec<String> {
     ids
 }
 
-/// Waits until every node knows that the topic is spread.
+/// Waits until every node lists the topic as spread.
 fn wait_until_known(nodes: &[Server]) {
     for node in nodes {
         wait_for("the node to see the parts", SEEN, || {

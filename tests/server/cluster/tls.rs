@@ -369,7 +369,7 @@ fn a_standby_reads_the_certificate_for_clients_again_on_sighup() {
     first.write(folder.path(), "server");
     let [certificate, key] =
         ["server.crt", "server.key"].map(|name| folder.path().join(name).display().to_string());
-    // Nobody but the signal has it looked at.
+    // Only the signal makes the server read it.
     let settings = [
         ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
         ("SERVER__TLS_KEY", key.as_str()),

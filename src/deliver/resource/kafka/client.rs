@@ -235,7 +235,7 @@ impl Producer {
         Ok(Rc::clone(open.insert(Rc::new(topic))))
     }
 
-    /// Forgets the access token that the broker refused.
+    /// Drops the access token that the broker refused.
     async fn forget_refused(
         &self,
         problem: &Problem,
@@ -305,7 +305,7 @@ impl Producer {
         if let Some(until) = state.throttled_until.take() {
             sleep_until(until).await;
         }
-        // If nobody waits for the answer any more, the session is gone with it.
+        // If the caller drops this future, the session is dropped with it.
         let mut session = state.session.take();
         let began = Instant::now();
         let mut pauses = Pauses(PAUSE);

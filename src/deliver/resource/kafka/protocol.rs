@@ -361,7 +361,7 @@ async fn read_responses(
                 "the broker sent a response to no request ({id})"
             )));
         };
-        // Nobody waits for it if its request was given up.
+        // The request may have been given up.
         sender.send(response).ok();
     }
 }

@@ -34,7 +34,7 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// The port of a URL without one.
 const PORT: u16 = 4222;
 
-/// The status of a message that nobody received.
+/// The status of a message without a subscriber.
 const NO_RESPONDERS: &str = "503";
 
 #[derive(Clone)]
@@ -153,7 +153,7 @@ impl OutgoingMessage {
 
 /// The answer to a message.
 pub(super) struct Reply {
-    /// Whether nobody received the message.
+    /// Whether the message had no subscriber.
     pub(super) has_no_responders: bool,
     pub(super) payload: Bytes,
 }

@@ -19,10 +19,10 @@ use gridhook_journal::MetaChange;
 use gridhook_record::audit::AuditRecord;
 use gridhook_store::keys::MetaKind;
 
-/// Number of attempts of an identity that are recorded at once …
+/// Number of attempts of an identity that are recorded without a pause.
 const ATTEMPT_BURST: u32 = 10;
 
-/// … before one is recorded in this interval.
+/// After [`ATTEMPT_BURST`] attempts, one is recorded in each interval of this length.
 const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Attempts may have this share of the number of changes, besides them.

@@ -9,10 +9,10 @@ use gridhook_journal as journal;
 /// Bytes of the log per read.
 const SLICE_BYTES: usize = 512 * 1024;
 
-/// Number of sequences that are read at a time, from the end of the log towards its beginning …
+/// Number of sequences that are read at a time, from the end of the log towards its beginning.
 const WINDOW: u64 = 256;
 
-/// … and how many times for one page.
+/// How many times so many sequences are read for one page, at most.
 const WINDOWS_MAX: usize = 40;
 
 /// A page of a topic's events.

@@ -40,9 +40,9 @@ pub struct ReplayRange {
 /// The content of a part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayContent {
-    /// First sequence …
+    /// First sequence.
     pub from: Seq,
-    /// … and end, exclusive.
+    /// The sequence after the last one.
     pub end: Seq,
     /// Stored events.
     pub events: u64,

@@ -34,10 +34,10 @@ use gridhook_store::keys::MetaKind;
 use gridhook_subscription::DeliveryPlan;
 
 /// A confirmation may arrive before the handshake's own response is processed. It waits in steps of
-/// this time …
+/// this time.
 const EARLY_POLL: Duration = Duration::from_millis(20);
 
-/// … this many times at most, and is then rejected as too early.
+/// A confirmation waits so many steps at most, and is then rejected as too early.
 const EARLY_POLLS: u32 = 250;
 
 /// Details of a failed validation.

@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! - Only the journal knows the age of a position of the log. The state machine asks for it
-//!   ([`Effect::FindPosition`]) one question at a time. No first attempt leaves before the answer,
+//!   ([`Effect::FindPosition`]) one request at a time. No first attempt leaves before the result,
 //!   so that no expired event is sent.
 //! - Giving up events needs no request, so neither the concurrency limit nor the pace applies. Each
 //!   write gives up a bounded number.
@@ -27,7 +27,7 @@ const LOOK_WAIT: Duration = Duration::from_secs(10);
 /// The state of the check for expired events.
 #[derive(Debug)]
 pub(super) struct ExpiryScan {
-    /// Whether to ask the journal as soon as the answer is useful.
+    /// Whether to request the position as soon as it is useful.
     wanted: bool,
     /// The question in progress: when events that are not expired were appended, at the earliest.
     asked: Option<Timestamp>,
@@ -160,7 +160,7 @@ impl Sending {
         self.awaits_position() || settlement.pending_write.moves_events()
     }
 
-    /// Takes the journal's answer: everything below `at` was appended before `before`.
+    /// Takes the position: everything below `at` was appended before `before`.
     pub(in crate::subscription) fn on_position(
         &mut self,
         settlement: &mut Settlement,

@@ -123,7 +123,7 @@ pub(in crate::subscription) fn on_fetched(
             take_fetched(settlement, clients, fetched, due, now);
         }
     }
-    // Keys that did not fit into the answer are fetched again.
+    // Keys that did not fit into the result are fetched again.
     settlement
         .queues
         .lane_queue_mut(of)
@@ -145,8 +145,8 @@ fn take_fetched(
         event,
     } = fetched;
     if due != pending.as_ref().map(|pending| pending.due) {
-        // The record is authoritative: a damaged store may return the key of a pending delivery that
-        // has ended.
+        // The record is authoritative: a damaged store may return the key of a pending delivery
+        // that has ended.
         return;
     }
     if let Some(due) = pending

@@ -1,6 +1,6 @@
 //! When the state machine must act again if no input arrives.
 //!
-//! Invariant: where only an input can change something (the outcome of a request, an answer of the
+//! Invariant: where only an input can change something (the outcome of a request, a result of the
 //! disk), no time is returned, because that input wakes the state machine.
 
 use super::{Sending, blocked::lacks_resources};

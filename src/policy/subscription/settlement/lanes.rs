@@ -155,7 +155,7 @@ impl Settlement {
 
     /// The topic's backlog exceeds its limit: unread events below `below` are dropped.
     pub(in crate::subscription) fn drop_overflow(&mut self, below: Seq) {
-        // What cannot be cut off now is asked for again while the backlog is too large. Where
+        // What cannot be cut off now is cut off later, while the backlog is too large. Where
         // events have an order, first attempts wait until a cut is durable and given up, and for a
         // read. Cuts before that could delay them without end.
         if self.order.is_enabled()

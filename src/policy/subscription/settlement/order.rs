@@ -116,7 +116,7 @@ impl Settlement {
         }
     }
 
-    /// Whether the disk is asked about pending deliveries, or is to be.
+    /// Whether pending deliveries are being read from the disk, or will be.
     pub(in crate::subscription) fn is_looking_up(&self) -> bool {
         self.late.lookup().is_open() || self.locks.lookup().is_some_and(Lookup::is_open)
     }
