@@ -450,7 +450,7 @@ fn the_quick_start_prints_what_it_says() {
     for Block { at, commands, .. } in blocks {
         // The first command that fails ends the block.
         let commands = commands.replace("127.0.0.1", &address);
-        // An answer of the server may end without a line's end.
+        // A response of the server may end without a line's end.
         other.type_in(&format!(
             "( set -e\n{commands}\n); status=$?; echo; echo \"status $status\"; echo '{DONE}'"
         ));

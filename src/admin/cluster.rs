@@ -1,4 +1,4 @@
-//! `/cluster`: the nodes of a cluster and what each owns, as the node that answers sees it.
+//! `/cluster`: the nodes of a cluster and what each owns, as the node that responds sees it.
 //!
 //! An owner checks the tokens of all operators. A standby has not read them: it answers the admin
 //! token itself, and forwards requests with other tokens. Changes go to the owner, which records
@@ -307,11 +307,11 @@ fn note_change(request: &HttpRequest) {
     );
 }
 
-/// What a standby answers itself.
+/// What a standby serves itself.
 #[derive(Clone)]
 pub struct StandbyContext {
     pub cluster_context: web::Data<ClusterContext>,
-    /// Who may read what it answers.
+    /// Who may read what it serves.
     pub access: web::Data<StandbyAccess>,
     pub readers: MetricsAccess,
     pub listeners: Vec<Arc<ListenerCounters>>,
@@ -319,7 +319,7 @@ pub struct StandbyContext {
     pub health: web::Data<ServerHealth>,
 }
 
-/// The access to what a standby answers itself.
+/// The access to what a standby serves itself.
 pub struct StandbyAccess {
     pub token: AdminToken,
     /// Delays refusals to an address that tries many tokens.
@@ -342,7 +342,7 @@ impl StandbyAccess {
     }
 }
 
-/// Adds the paths that a standby answers itself.
+/// Adds the paths that a standby serves itself.
 pub fn configure_standby(
     cfg: &mut web::ServiceConfig,
     context: &StandbyContext,
@@ -351,7 +351,7 @@ pub fn configure_standby(
     configure_front(cfg, context, side, || false);
 }
 
-/// Adds the paths that a node with several shards answers itself. The metrics of one that owns a
+/// Adds the paths that a node with several shards serves itself. The metrics of one that owns a
 /// shard are not among them.
 pub fn configure_front(
     cfg: &mut web::ServiceConfig,

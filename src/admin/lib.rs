@@ -26,7 +26,7 @@
 //! - `shares`: shares of callers in what is limited;
 //! - [`request_id`]: the ids of requests;
 //! - `shard`: the core of a shard, and what a change waits for;
-//! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several
+//! - `placement`: which shards of a cluster serve a request; [`merge`]: the responses of several
 //!   shards as one;
 //! - [`auth`]: tokens and their roles; `permissions`: what they permit; `routes`: the table of
 //!   paths, each with the role that it needs.

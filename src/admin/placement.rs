@@ -1,4 +1,4 @@
-//! Which shards of a cluster answer a request, by the tables of routes and the names in its path.
+//! Which shards of a cluster serve a request, by the tables of routes and the names in its path.
 
 use std::sync::LazyLock;
 
@@ -13,14 +13,14 @@ use super::{
 };
 use gridhook_record::topic::{TopicKind, key, key_in_namespace};
 
-/// How the answers of all shards become one.
+/// How the responses of all shards become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
     /// JSON whose lists are joined.
     Union,
     /// The shards are asked in turn for the one that has it.
     Found,
-    /// All shards do it; the first answer counts.
+    /// All shards do it; the first response counts.
     Each,
     /// `/top`.
     Top,
@@ -49,7 +49,7 @@ pub enum Merge {
 /// The column of a table of routes: which shards a path concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShardScope {
-    /// Any: the answer does not depend on what a shard has.
+    /// Any: the response does not depend on what a shard has.
     Any,
     /// That with the control plane.
     Control,
@@ -101,7 +101,7 @@ pub enum SpreadScope {
     Settle,
     /// The one that the request names, or the one that leads it.
     One,
-    /// All, with a part of the answer each.
+    /// All, with a part of the response each.
     Parts(PartsMerge),
     All(Merge),
 }

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub struct ClusterView {
     /// Name of the cluster: `cluster.name` of the settings.
     pub name: String,
-    /// Name of the node that answers.
+    /// Name of the node that responds.
     pub node: String,
     /// Why the node cannot read the records of the cluster; absent if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub struct ClusterNodeView {
     pub copies: Vec<CopyView>,
     /// Shards of which it has everything.
     pub complete: Vec<usize>,
-    /// Shared settings with other values than on the node that answers.
+    /// Shared settings with other values than on the node that responds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setting_differences: Vec<SettingDifferenceView>,
     /// Shards that it cannot serve before an operator has acted.
@@ -71,7 +71,7 @@ pub struct ClusterNodeView {
 pub struct SettingDifferenceView {
     /// Key of the setting, such as `cluster.shards`.
     pub setting: String,
-    /// Value on the node that answers.
+    /// Value on the node that responds.
     pub here: String,
     /// Value on the other node.
     pub there: String,
@@ -97,7 +97,7 @@ pub struct CopyView {
     pub shard: usize,
     /// Bytes that the node has received so far.
     pub received: u64,
-    /// Bytes of all files; 0 before the owner has answered.
+    /// Bytes of all files; 0 before the owner has responded.
     pub bytes: u64,
 }
 

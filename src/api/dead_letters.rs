@@ -36,7 +36,7 @@ pub struct DeadLetterPurge {
     /// Whether to count without a purge; default false
     #[serde(default)]
     pub dry_run: bool,
-    /// `next` of the last answer; default the beginning
+    /// `next` of the last response; default the beginning
     pub after: Option<String>,
 }
 

@@ -19,7 +19,7 @@ pub struct LedgerPageView {
     pub oldest: Option<String>,
     /// Lines in order of time
     pub lines: Vec<LineView>,
-    /// Value of `continue` for the next request; missing at the end. An answer without lines may
+    /// Value of `continue` for the next request; missing at the end. A response without lines may
     /// have it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#continue: Option<String>,

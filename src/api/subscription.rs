@@ -138,7 +138,7 @@ pub struct SubscriptionProperties {
     /// error; default false
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_in_probation: Option<bool>,
-    /// Action when the endpoint answers 410: `retry` or `disable`; default `retry`
+    /// Action when the endpoint returns 410: `retry` or `disable`; default `retry`
     #[serde(default, deserialize_with = "text_unless_empty")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_gone: Option<String>,

@@ -140,7 +140,7 @@ pub struct TopReport {
     /// Event subscriptions in the asked order
     pub top: Vec<TopLine>,
     /// Shards of a cluster whose event subscriptions are not in the figures, because no owner
-    /// answers
+    /// responds
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub missing_shards: Vec<usize>,

@@ -334,7 +334,7 @@ impl Publish {
 }
 
 impl Destination {
-    /// Requests the topic's input schema. Without an answer in the headers, the Event Grid schema
+    /// Requests the topic's input schema. If the headers do not say it, the Event Grid schema
     /// is assumed.
     async fn fetch_schema(&mut self) -> Result<(), PublishSource> {
         let result = self.client.options(&self.url).send().await;

@@ -226,7 +226,7 @@ fn write_history(history: &DeliveryHistory, text: &mut String) {
     }
 }
 
-/// The line and the answer of the endpoint, indented.
+/// The line and the response of the endpoint, indented.
 pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
     let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
     let lane = if line.lane == "live" {

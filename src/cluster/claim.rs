@@ -5,7 +5,7 @@
 //! reads, writes and waits.
 //!
 //! Invariants:
-//! - A node owns a shard if the record says so, never because a write of its own had no answer.
+//! - A node owns a shard if the record says so, never because a write of its own had no response.
 //! - A read counts only if it has the node's own last renewal. A server of the records that fell
 //!   behind would otherwise make every node look silent.
 //! - A step needs a current lease: after a pause, a node renews and reads first.
@@ -13,12 +13,12 @@
 //!   noticed.
 //! - An owner renews the record of the shard right behind its own, so that a claim that rests on an
 //!   older read fails. Its lease counts from when the renewal of its own record was sent. A read
-//!   with that renewal confirms it as well as the answer to it.
+//!   with that renewal confirms it as well as the response to it.
 //! - A node writes no record under a name that another living process has. It waits until that one
 //!   has ended, or was silent for the expiry.
-//! - A bucket that lost the node's renewals for the expiry was restored from an older backup, or its
-//!   server fell behind. The node renews its record as it is there. Only the leader of the bucket
-//!   takes a write, so that no read from another server counts before.
+//! - A bucket that lost the node's renewals for the expiry was restored from an older backup, or
+//!   its server fell behind. The node renews its record as it is there. Only the leader of the
+//!   bucket takes a write, so that no read from another server counts before.
 
 mod changes;
 mod own_record;
@@ -185,8 +185,8 @@ impl Claims {
         }
     }
 
-    /// The other nodes with the addresses at which each would serve a shard. Of each shard the owner
-    /// that the records name is the first.
+    /// The other nodes with the addresses at which each would serve a shard. Of each shard the
+    /// owner that the records name is the first.
     pub fn other_owners(&self) -> Vec<(usize, NodeAddress)> {
         let nodes = self.records.nodes.values().map(|node| &node.value);
         let others: Vec<_> = nodes.filter(|node| node.id != self.settings.me).collect();
@@ -363,7 +363,8 @@ impl Claims {
             }
             None => {
                 self.draining.remove(&shard);
-                // One that is still being asked for keeps its mark: the answer may have been lost.
+                // One that is still being asked for keeps its mark: the response may have been
+                // lost.
                 if self.forced.get(&shard).is_some_and(Option::is_some) {
                     self.forced.remove(&shard);
                 }

@@ -26,8 +26,8 @@ const KEYS_MAX: usize = 1024;
 /// The number of keys up to which a new node joins. The others are for shards and requests.
 const NODE_KEYS: usize = KEYS_MAX - 224;
 
-/// A record that was deleted so many writes ago is removed. A node whose record was deleted while it
-/// runs has noticed by then.
+/// A record that was deleted so many writes ago is removed. A node whose record was deleted while
+/// it runs has noticed by then.
 const DELETED_REVISIONS: u64 = 100_000;
 
 /// The room that the servers reserve for a bucket: with the largest cluster it has a few MiB.
@@ -131,7 +131,7 @@ impl RecordStore for NatsRecords {
         let mut records = Vec::new();
         while let Some(answer) = answers.next().await {
             match answer.status {
-                // The end of the answer, and an empty bucket.
+                // The end of the response, and an empty bucket.
                 Some(status) if status == StatusCode::from_u16(204).map_err(unavailable)? => {
                     return Ok(records);
                 }

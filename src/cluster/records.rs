@@ -163,7 +163,7 @@ pub enum RecordError {
     /// The record has another revision than expected. Nothing was written.
     #[error("the record was changed meanwhile")]
     Conflict,
-    /// No answer came. The record may or may not have been written.
+    /// No response came. The record may or may not have been written.
     #[error("the records of the cluster cannot be reached: {0}")]
     Unavailable(String),
 }
@@ -411,7 +411,8 @@ impl ClusterRecords {
     /// The position up to which the changelog of a shard may be trimmed: the lowest one that a node
     /// has synced, if all have complete copies. 0: not at all.
     ///
-    /// A node that is dead keeps what it needs. What a record that cannot be read says is not known.
+    /// A node that is dead keeps what it needs. What a record that cannot be read says is not
+    /// known.
     pub fn trimmable_before(&self, shard: usize) -> u64 {
         let is_unknown = |(is_there, _): &(bool, u64)| *is_there;
         if self.unreadable.values().any(is_unknown) {

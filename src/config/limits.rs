@@ -26,7 +26,7 @@ pub struct Limits {
     /// The timeout for a response to be read.
     #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
     pub answer_timeout: Duration,
-    /// The number of failures of an address that are answered at once.
+    /// The number of failures of an address whose response is not delayed.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
     pub failed_keys: u32,
     /// The maximum delay of a refusal.

@@ -290,7 +290,7 @@ impl Redrives {
             .dead_letters(subscription_key)?
             .lock_subscription(subscription_key)
             .await;
-        // Waits for earlier writes, also those whose answers were lost.
+        // Waits for earlier writes, also those whose replies were lost.
         journal
             .write_dead_letters(subscription_key, journal::DeadLetterWrite::default())
             .await?;

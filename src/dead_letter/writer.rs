@@ -76,7 +76,7 @@ async fn run_turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnRep
         ..
     } = job;
     let _lock = dead_letters.lock_subscription(*subscription_key).await;
-    // Waits for earlier writes, also those whose answers were lost, so that what is read now does
+    // Waits for earlier writes, also those whose replies were lost, so that what is read now does
     // not change.
     journal
         .write_dead_letters(*subscription_key, DeadLetterWrite::default())

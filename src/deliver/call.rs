@@ -66,7 +66,7 @@ impl<'a> RequestInFlight<'a> {
         }
     }
 
-    /// The result, within `wait` from now, and the late request if it may still be answered.
+    /// The result, within `wait` from now, and the late request if a response may still come.
     pub async fn wait_for_response(
         mut self,
         wait: Duration,

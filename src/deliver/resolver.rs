@@ -1,17 +1,17 @@
 //! Name resolution with a cache, instead of the C library's.
 //!
-//! `getaddrinfo` blocks a thread per lookup until the name servers answer or it times out, and has
+//! `getaddrinfo` blocks a thread per lookup until the name servers respond or it times out, and has
 //! no cache. Here a lookup is a task. `/etc/hosts`, `localhost` and `/etc/resolv.conf` (name
 //! servers, search domains, `ndots`) are used as there, and read again when they change.
 //!
 //! Invariants:
 //! - At most one lookup of a name is in progress; all requests for the name share it.
-//! - Names without an answer do not delay others. A lookup has one of [`PROMPT_LOOKUPS`] for
-//!   [`PROMPT_TIMEOUT`]; if it is not answered by then, it continues in one of [`SLOW_LOOKUPS`],
+//! - Names without a response do not delay others. A lookup has one of [`PROMPT_LOOKUPS`] for
+//!   [`PROMPT_TIMEOUT`]; without a response by then, it continues in one of [`SLOW_LOOKUPS`],
 //!   and the next lookups of the name start there for [`SILENT_FOR`].
-//! - An answer is valid for its time to live, at most [`KEPT_FOR`]. If the name servers do not
-//!   answer, the last answer is used for up to [`STALE_FOR`] longer (RFC 8767). If they answer that
-//!   the name does not exist, it is not.
+//! - A response is valid for its time to live, at most [`KEPT_FOR`]. If the name servers do not
+//!   answer, the last response is used for up to [`STALE_FOR`] longer (RFC 8767). If they answer
+//!   that the name does not exist, it is not.
 //!
 //! Which addresses may be called is decided by [`address`](super::address), in which order by
 //! [`dial`](super::dial).
@@ -47,7 +47,7 @@ use tokio::{
 /// Maximum lookups in the first phase.
 pub const PROMPT_LOOKUPS: usize = 64;
 
-/// Length of the first phase: nearby name servers answer within a tenth of that.
+/// Length of the first phase: nearby name servers respond within a tenth of that.
 pub const PROMPT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Maximum lookups in the second phase. Each holds some sockets.
@@ -56,7 +56,7 @@ pub const SLOW_LOOKUPS: usize = 32;
 /// Time limit of a lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit of a lookup if the last one of the name was not answered.
+/// Time limit of a lookup if the last one of the name had no response.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a name counts as unanswered.
@@ -65,7 +65,7 @@ pub const SILENT_FOR: Duration = Duration::from_secs(60);
 /// Maximum time to live in the cache.
 pub const KEPT_FOR: Duration = Duration::from_secs(3_600);
 
-/// How long after its time to live an answer is used while name servers do not answer.
+/// How long after its time to live a response is used while name servers do not respond.
 pub const STALE_FOR: Duration = Duration::from_secs(3_600);
 
 /// The pause before the next query to name servers that did not respond.
@@ -184,7 +184,7 @@ impl ResolverShared {
         self.start_lookup(system.resolver, host, name)?.await
     }
 
-    /// The cached answer, or the lookup in progress.
+    /// The cached response, or the lookup in progress.
     fn start_lookup(
         self: &Arc<Self>,
         resolver: TokioResolver,
@@ -263,7 +263,8 @@ impl ResolverShared {
         }
     }
 
-    /// Looks up in the first phase, or in the second if the name was not answered recently.
+    /// Looks up in the first phase, or in the second if the last lookup of the name had no
+    /// response.
     async fn lookup_in_phases(
         &self,
         resolver: &TokioResolver,

@@ -1,8 +1,8 @@
 //! The journal: the only writer of a running server's store.
 //!
 //! A [`Journal`] is a handle to a writer thread for each shard ([`Shards`]). A thread drains its
-//! queue, makes one batch of what it finds, writes and **always syncs** it, and then answers every
-//! entry in order. An answered change survives `kill -9` and power loss. An unanswered change may
+//! queue, makes one batch of what it finds, writes and **always syncs** it, and then replies to
+//! every entry in order. A confirmed change survives `kill -9` and power loss. Any other change may
 //! or may not have been written. The disk always holds a prefix of each queue's order, except that
 //! events may be written before outcomes that were queued earlier.
 //!

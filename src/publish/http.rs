@@ -40,7 +40,7 @@ pub const PATHS: [&str; 3] = [
 /// The header of a request's id.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 
-/// The methods there: POST publishes, OPTIONS answers the CloudEvents validation handshake.
+/// The methods there: POST publishes, OPTIONS responds to the CloudEvents validation handshake.
 pub const METHODS: [Method; 2] = [Method::POST, Method::OPTIONS];
 
 /// The form of an `api-version`, as a regular expression.

@@ -152,7 +152,7 @@ async fn received_by(
     let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
     let mut waiting = shared.receive_events(events_max);
     topic.ensure_actor(&shared);
-    // At a stop, and when the token is revoked, long polls are answered with the events at hand.
+    // At a stop, and when the token is revoked, long polls return the events at hand.
     let polling = async {
         tokio::select! {
             biased;

@@ -74,7 +74,7 @@ impl NodePolls {
         }
     }
 
-    /// Calls a request off, which is answered at once. One that is not known may still arrive.
+    /// Cancels a request: its response is sent at once. One that is not known may still arrive.
     pub fn call_off(&self, id: u64) {
         if let Some(poll) = self
             .0

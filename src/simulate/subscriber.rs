@@ -1,6 +1,6 @@
 //! One simulated subscription: the real state machine with a simulated disk, clock and endpoint.
 //!
-//! Reads are answered at once from memory. Writes are durable after the journal's waits. Requests
+//! Reads return at once, from memory. Writes are durable after the journal's waits. Requests
 //! end when the endpoint model replies.
 
 use std::{
@@ -260,7 +260,7 @@ impl Subscriber {
         self.schedule_tick(now, context.queue);
     }
 
-    /// Carries out an effect. Returns the answer if it is available at once.
+    /// Carries out an effect. Returns the response if it is available at once.
     fn perform_effect(
         &mut self,
         effect: Effect,

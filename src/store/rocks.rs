@@ -20,7 +20,7 @@
 //!
 //! A write that returned [`StoreError::Full`] is not in the store. If the process dies before
 //! RocksDB has recovered from the full disk, the write may be there after all, like any write
-//! without an answer. If the batch was written again after the recovery, it may be in the log
+//! without a response. If the batch was written again after the recovery, it may be in the log
 //! twice; puts and deletes are idempotent, but a `due` key may come back without its pending
 //! record. So a reader of `due` treats the pending record as the truth.
 

@@ -165,8 +165,8 @@ impl SubscriptionActor {
         self.absorb_all(vec![input], now);
     }
 
-    /// Passes inputs to the core together, and carries out what follows. What is answered at once
-    /// is absorbed next.
+    /// Passes inputs to the core together, and carries out what follows. Results
+    /// that are there at once are absorbed next.
     fn absorb_all(&mut self, mut inputs: Vec<Input>, now: Timestamp) {
         if inputs.is_empty() {
             return;

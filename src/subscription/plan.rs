@@ -414,7 +414,7 @@ impl DeliveryPlan {
         }
     }
 
-    /// Whether its endpoint answers handshakes and takes deletion notices.
+    /// Whether its endpoint responds to handshakes and takes deletion notices.
     pub fn has_handshake(&self) -> bool {
         self.webhook()
             .is_some_and(|destination| !is_test_endpoint(destination.url()))

@@ -232,12 +232,12 @@ impl SharedState {
         inner.plan = plan;
     }
 
-    /// How many requests are in flight, or answered and not yet durable.
+    /// How many requests are in flight, or ended and not yet durable.
     pub fn in_flight(&self) -> usize {
         self.lock_inner().requests.len()
     }
 
-    /// The requests that are in flight, or answered and not yet durable.
+    /// The requests that are in flight, or ended and not yet durable.
     pub fn requests_in_flight(&self) -> Vec<Arc<OutgoingBatch>> {
         self.lock_inner()
             .requests
@@ -246,7 +246,7 @@ impl SharedState {
             .collect()
     }
 
-    /// How many requests have timed out and may still be answered.
+    /// How many requests have timed out and may still succeed.
     pub fn late_requests(&self) -> usize {
         self.lock_inner()
             .late_requests
@@ -415,8 +415,8 @@ impl SharedState {
         std::mem::take(&mut self.lock_inner().progressed)
     }
 
-    /// Begins a write. Returns the commands that it answers (`commanded`), and the suspects that
-    /// are settled once it is durable ([`SharedState::on_durable`]).
+    /// Begins a write. Returns the commands whose result it makes durable (`commanded`), and the
+    /// suspects that are settled once it is durable ([`SharedState::on_durable`]).
     pub(super) fn begin_write(
         &self,
         changes: &[RecordChange],

@@ -1,4 +1,4 @@
-//! A table of attacks on the server, and the answer to each.
+//! A table of attacks on the server, and the response to each.
 
 use std::time::Duration;
 
@@ -325,7 +325,7 @@ fn every_attack_gets_its_answer_and_affects_no_other_client() {
         .chain(size(&key))
         .chain(json(&key))
     {
-        // A client that keeps the connection open after its answer is asked to close it.
+        // A client that keeps the connection open after its response is asked to close it.
         let ended = RawRequest {
             first: &request,
             drip: None,

@@ -47,7 +47,7 @@ struct Kind {
 /// How the endpoint misbehaves besides.
 #[derive(Clone, Copy, PartialEq)]
 enum Behavior {
-    /// In its answers alone.
+    /// In its responses alone.
     Answers,
     /// It answers before it has read the body.
     HeadsOnly,
@@ -75,7 +75,7 @@ fn ok(lines: &str) -> Step {
     say(format!("HTTP/1.1 200 OK\r\n{lines}\r\n"))
 }
 
-/// An answer of these bytes on a connection that is closed then.
+/// A response of these bytes on a connection that is closed then.
 fn once(text: impl AsRef<[u8]>) -> Script {
     vec![say(text), Step::Pause(PAUSE), Step::Close]
 }
@@ -345,7 +345,7 @@ fn bodies() -> Vec<Kind> {
     ]
 }
 
-/// An answer whose body is small, and many times the memory bound when inflated.
+/// A response whose body is small, and many times the memory bound when inflated.
 fn bomb(status: u16) -> Script {
     let zip = Command::new("sh")
         .args(["-c", &format!("head -c {BOMB} /dev/zero | gzip -9")])

@@ -36,7 +36,7 @@ const EVENTS: usize = 10;
 /// What flat memory is: the caches and tails of these settings, and what an allocator keeps.
 const GROWTH_MAX: u64 = 64 * 1024 * 1024;
 
-/// Who asks how the server is has an answer in this time, on a machine that does other things, too.
+/// A health check returns within this time, also on a machine that does other things.
 const HEALTH_MAX: Duration = Duration::from_secs(10);
 
 /// What was seen of a flood.

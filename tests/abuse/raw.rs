@@ -21,7 +21,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// The status of the last answer.
+    /// The status of the last response.
     pub(super) fn status(&self) -> Option<u16> {
         self.response
             .rsplit("HTTP/1.1 ")
@@ -57,7 +57,7 @@ impl RawRequest<'_> {
         self.until(at, |_| false)
     }
 
-    /// The same, or until there is the head of an answer.
+    /// The same, or until there is the head of a response.
     pub(super) fn until_answered(&self, at: SocketAddr) -> Ended {
         self.until(at, |response| {
             response.windows(4).any(|part| part == b"\r\n\r\n")

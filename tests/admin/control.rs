@@ -213,7 +213,7 @@ impl ControlFixture {
         app.call(request.to_request()).await
     }
 
-    /// The answer to a node that asks each shard of a cluster.
+    /// The response to a node that asks each shard of a cluster.
     pub(super) async fn part(&self, path: &str) -> Answer {
         let app = test::init_service(App::new().configure(|cfg| {
             gridhook::admin::configure(

@@ -28,7 +28,7 @@ fn in_capitals(value: &Value, keys: &[&str]) -> Value {
     value
 }
 
-/// Puts `body` in capitals, and looks for each value of `body` in the answer.
+/// Puts `body` in capitals, and looks for each value of `body` in the response.
 async fn check(control: &ControlFixture, path: &str, body: &Value, keys: &[&str]) {
     let shouted = in_capitals(body, keys);
     assert_ne!(shouted, *body);

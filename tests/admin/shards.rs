@@ -1,5 +1,5 @@
-//! A cluster with several shards: where a request goes, and the answers of the shards as one. They
-//! are compared with those of one store that has everything.
+//! A cluster with several shards: where a request goes, and the responses of the shards as one.
+//! They are compared with those of one store that has everything.
 
 use std::collections::BTreeSet;
 
@@ -71,8 +71,8 @@ impl Stores {
         self.send("PUT", path, body).await;
     }
 
-    /// Sends a request to the whole store, and to the shard of its topic, as if that were the control
-    /// plane, too.
+    /// Sends a request to the whole store, and to the shard of its topic, as if that were the
+    /// control plane, too.
     async fn send(&self, method: &str, path: &str, body: Value) {
         let mut segments = path
             .split('/')
@@ -84,7 +84,7 @@ impl Stores {
         }
     }
 
-    /// The answers of the whole store and of all shards.
+    /// The responses of the whole store and of all shards.
     async fn ask(&self, target: &str) -> [Value; 2] {
         let whole = self.whole.call("GET", target, Value::Null).await;
         assert_eq!(whole.status, 200, "{target}: {}", whole.text);

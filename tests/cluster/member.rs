@@ -340,7 +340,7 @@ fn a_node_that_cannot_serve_a_shard_keeps_the_others() {
     });
 }
 
-/// Records whose first claim of the shard is written without an answer, while the node is asked to
+/// Records whose first claim of the shard is written without a response, while the node is asked to
 /// give everything up.
 struct LosesClaim(MemoryRecords, AtomicBool);
 

@@ -1,5 +1,5 @@
 //! A cluster in virtual time: nodes read and renew records with delays, are paused, cut off from
-//! the records, served by a server that fell behind, or lose the answers to what they write. At
+//! the records, served by a server that fell behind, or lose the responses to what they write. At
 //! every instant at most one node acts for a shard.
 
 use std::{

@@ -150,7 +150,7 @@ fn records_whose_answer_was_lost_are_there_once() {
         server.publish("orders", &key, &load::body(&[id.to_owned()], "/load"));
         wait_for("the answer of the broker", LONG, || proxy.is_holding());
         proxy.break_held();
-        // Not before: the answer could pass after all.
+        // Not before: the response could pass after all.
         wait_for("another connection", LONG, || {
             proxy.connections() > connections
         });

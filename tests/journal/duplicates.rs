@@ -184,7 +184,7 @@ enum Step {
     /// Requests that wait together for the writer.
     Publish(Vec<Vec<u8>>),
     /// A request whose write fails: the machine crashes, before or after the batch is on the disk.
-    /// Its publisher gets no answer and sends it again.
+    /// Its publisher gets no response and sends it again.
     Crash(Vec<u8>, bool),
     /// A request whose write finds a full disk. Its publisher sends it again.
     Full(Vec<u8>),

@@ -141,7 +141,7 @@ impl ShardedJournal {
             self.wait(self.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
             for partition in 1..=4 {
-                // An answer says that the writer has processed everything before.
+                // A response says that the writer has processed everything before.
                 assert!(self.wait(self.journal.open(key(partition, 99))).is_err());
             }
         }

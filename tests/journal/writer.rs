@@ -450,7 +450,7 @@ fn outcomes_that_nothing_waits_for_wait_several_times_as_long() {
     let queue = ListenedJournal::at(Arc::new(store.clone()), delay);
     queue.found();
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
-    // The writer has taken what was queued before a publish that has an answer.
+    // The writer has taken what was queued before a publish that has a response.
     let relaxed = |read| {
         let outcome = queue.append_with(owners[0], vec![cursor(read)], WriteUrgency::Relaxed);
         queue.publish(1);

@@ -64,7 +64,7 @@ impl Caller {
         let pause = SECOND / per_second;
         let mut next = self.now;
         while self.now < end {
-            // As a machine does it: after each answer what may leave leaves.
+            // As a machine does it: after each response what may leave leaves.
             loop {
                 let landed = self.land();
                 while next <= self.now

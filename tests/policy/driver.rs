@@ -57,7 +57,7 @@ pub(super) struct Driver {
     pub(super) jitter: f64,
     /// When each request left.
     pub(super) left: Vec<Timestamp>,
-    /// So much longer each answer takes.
+    /// Added to the time of each response.
     latency: Duration,
     /// Whether the disk is looked over after each write, and lines are kept.
     thorough: bool,
@@ -83,7 +83,7 @@ pub(super) struct Driver {
     pub(super) largest_write: usize,
 }
 
-/// An answer at once.
+/// A response with this status, without a delay.
 pub(super) fn status(status: u16) -> RequestResult {
     RequestResult {
         status: Some(status),
@@ -91,7 +91,7 @@ pub(super) fn status(status: u16) -> RequestResult {
     }
 }
 
-/// An endpoint that gives these answers at once, and then the last one for ever.
+/// An endpoint that gives these responses at once, and then the last one for ever.
 pub(super) fn answers(script: Vec<RequestResult>) -> Endpoint {
     let mut turn = 0;
     Box::new(move |_| {

@@ -32,8 +32,8 @@ fn seconds(seconds: u64) -> Timestamp {
     START.after(Duration::from_secs(seconds))
 }
 
-/// The first requests time out, one for each answer that is `None`; the last answer goes for all
-/// further ones.
+/// The first requests time out, one for each response that is `None`; the last response goes for
+/// all further ones.
 fn times_out_first(script: Vec<Option<u16>>) -> Endpoint {
     let mut turn = 0;
     Box::new(move |_: &OutgoingBatch| {

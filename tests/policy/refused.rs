@@ -122,7 +122,7 @@ fn a_probe_that_is_answered_with_a_refusal_has_found_the_endpoint_alive() {
     }
 }
 
-/// An answer about the caller or the whole endpoint counts, also where it is final for the event.
+/// A response about the caller or the whole endpoint counts, also where it is final for the event.
 #[test]
 fn a_final_client_error_still_suspends() {
     for code in [401, 403, 404, 429, 500, 503] {
@@ -395,7 +395,7 @@ fn the_requested_wait_survives_a_restart_of_the_actor() {
     }
 }
 
-/// The answer to a request that was in flight when the URL changed.
+/// The response to a request that was in flight when the URL changed.
 #[test]
 fn an_answer_of_an_earlier_endpoint_settles_its_events_and_says_nothing_about_the_present_one() {
     let plain = || SubscriptionSettings {

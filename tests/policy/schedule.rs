@@ -288,7 +288,7 @@ fn offsets_count_from_the_first_attempt_however_long_the_endpoint_takes() {
          500ms MaxDeliveryAttemptsExceeded"
     ]
     .assert_eq(&run(&[], slow));
-    // An offset that passes while an answer is waited for is left out.
+    // An offset that passes while a response is waited for is left out.
     expect![
         "0s x · 30s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 35m x · 35m 30s \
          MaxDeliveryAttemptsExceeded"
@@ -393,7 +393,7 @@ fn a_new_process_and_a_status_with_a_wait_keep_the_offsets() {
         endpoint,
     );
     busy.publish(&[("yes", 10)]);
-    // Half a minute after the answer; then the offsets again.
+    // Half a minute after the response; then the offsets again.
     expect!["0s x · 31s x · 1m x · 5m x · 5m 1s MaxDeliveryAttemptsExceeded"]
         .assert_eq(&busy.run());
 }

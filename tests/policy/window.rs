@@ -76,7 +76,7 @@ fn a_stale_answer_of_the_disk_neither_revives_nor_omits_a_key() {
         Some(DueKey::first_at(Timestamp(5)))
     );
     let seen = [key(5, 1), key(6, 2)];
-    // Meanwhile one is settled and another is pending; both are durable before the answer comes.
+    // Meanwhile one is settled and another is pending; both are durable before the response comes.
     window.remove_pending(key(5, 1));
     window.insert(key(7, 3));
     window.begin_write();

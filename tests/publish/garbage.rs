@@ -1,4 +1,4 @@
-//! Invalid and extreme bodies: each gets an answer, without a panic or a stack overflow.
+//! Invalid and extreme bodies: each gets a response, without a panic or a stack overflow.
 
 use expect_test::{Expect, expect};
 use gridhook::{
@@ -174,8 +174,7 @@ fn a_hundred_thousand_extensions_take_no_time() {
     expect!["nonconforming. Property 'x7' is given more than once."].assert_eq(&shown(result));
 }
 
-/// Whatever comes, an answer; and where it is taken, what comes out is JSON that holds the strings
-/// it should.
+/// Each body has a result. If it is accepted, the events are JSON with the strings of the body.
 fn assert_answered(body: &[u8]) {
     for result in [
         event_grid(body),

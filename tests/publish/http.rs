@@ -1,4 +1,4 @@
-//! The publish endpoint: authentication, the order of the checks, and the answers.
+//! The publish endpoint: authentication, the order of the checks, and the responses.
 
 use std::{
     io::{Read, Write},
@@ -61,7 +61,7 @@ async fn whole_answer(
     )
 }
 
-/// What matters in an answer, on a line each: status, headers, codes with the message. `…` is the
+/// What matters in a response, on a line each: status, headers, codes with the message. `…` is the
 /// invitation to report.
 pub(super) async fn answer(endpoint: &Endpoint, request: TestRequest) -> String {
     let (status, headers, body) = whole_answer(endpoint, request).await;
@@ -338,7 +338,7 @@ fn serve(limits: PublishLimits) -> (Endpoint, SocketAddr, ServerHandle) {
     (endpoint, address, handle)
 }
 
-/// Sends `parts`, one after the other, and reads the answer, or what there is of it after five
+/// Sends `parts`, one after the other, and reads the response, or what there is of it after five
 /// seconds.
 async fn talk(address: SocketAddr, parts: Vec<String>) -> String {
     let talking = move || {
@@ -366,7 +366,7 @@ async fn talk(address: SocketAddr, parts: Vec<String>) -> String {
         .expect("the client does not panic")
 }
 
-/// Whether an answer has its head and as much of a body as that says.
+/// Whether a response has its head and as much of a body as that says.
 fn is_whole(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     let Some((head, body)) = text.split_once("\r\n\r\n") else {

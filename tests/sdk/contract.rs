@@ -1,5 +1,5 @@
 //! The server against its own description, as schemathesis reads it: thousands of requests,
-//! well-formed and not. No answer may have a status, a content type or a body that is not
+//! well-formed and not. No response may have a status, a content type or a body that is not
 //! described, none may be 5xx, and without a token nothing that wants one may be done.
 //!
 //! Endpoints are made up and not validated; the only real address is on loopback.

@@ -99,7 +99,7 @@ impl OperatorState {
                     let verb = if verb == 8 { "hold" } else { "resume" };
                     let path = format!("{}/{verb}", subscription("orders", "alone"));
                     let mut client = Client::new(*lock(&self.at));
-                    // Where it was held already the answer is another one.
+                    // Where it was held already the response is another one.
                     client
                         .ask("POST", &path, &[("authorization", token)], b"")
                         .ok();

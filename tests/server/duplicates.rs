@@ -1,4 +1,4 @@
-//! Duplicate detection in the real server: a publisher that got no answer before `kill -9` sends
+//! Duplicate detection in the real server: a publisher that got no response before `kill -9` sends
 //! its events again.
 
 use serde_json::{Value, json};

@@ -161,7 +161,8 @@ fn while_writes_stall_publishers_wait_and_then_everything_goes_on() {
     let scene = ServerWithTwoSubscriptions::start(&[]);
     let load = scene.load(2, 5);
     let stall = Duration::from_millis(700);
-    // Before the stall begins: whatever the machine does meanwhile, the answer comes after its end.
+    // Before the stall begins: whatever the machine does meanwhile, the response comes after its
+    // end.
     let started = scene.sink.now();
     scene.chaos("stall", &json!({"actor": "journal", "duration": "700ms"}));
     let published = scene.server.client().ask(

@@ -15,7 +15,7 @@ use crate::support::{
 /// In one request.
 const BATCH: u32 = 10;
 
-/// An answer this long before a kill must be durable: a group waits 10 or 40 ms for company, and
+/// A response this long before a kill must be durable: a group waits 10 or 40 ms for company, and
 /// one or two syncs come behind, on a machine that does other things too.
 const DURABLE: Duration = Duration::from_millis(500);
 
@@ -200,12 +200,12 @@ fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
     server.assert_sound();
 }
 
-/// Whether an answer at that time may not have been durable at one of the kills.
+/// Whether a response at that time may not have been durable at one of the kills.
 fn is_in_flight(answered: Timestamp, kills: &[(Timestamp, Timestamp)]) -> bool {
     age(answered, kills) <= DURABLE
 }
 
-/// How long before the next kill an answer came; nothing where it came when who had asked was dead.
+/// How long before the next kill a response came; the maximum if no kill followed.
 fn age(answered: Timestamp, kills: &[(Timestamp, Timestamp)]) -> Duration {
     let next = kills.iter().find(|(_, to)| to.after(IN_HAND) >= answered);
     next.map_or(Duration::MAX, |(from, _)| from.since(answered))

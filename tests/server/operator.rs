@@ -59,7 +59,7 @@ fn topics_are_made_changed_listed_and_deleted() {
     .assert_eq(&masked(&server, &made));
     expect!["gridhook: orders already exists; change it with gridhook topics update orders"]
         .assert_eq(&refused(&server, &["topics", "create", "orders"]));
-    // The same again: an answer may have been lost.
+    // The same again: a response may have been lost.
     let again = done(
         &server,
         &[

@@ -337,7 +337,7 @@ fn refuses(server: &Server, consumer: &mut Consumer) {
 fn an_answer_is_as_large_as_was_asked_for_where_there_is_enough() {
     let idle_timeout = ("LIMITS__IDLE_TIMEOUT", "1m");
     let (server, shown) = start(&[idle_timeout], &[("work", 60, 10), ("other", 60, 10)]);
-    // The log is read in pieces, and no piece ends where an answer does.
+    // The log is read in pieces, and no piece ends where a response does.
     (0..5).for_each(|of| publish(&server, &shown, of * 280..(of + 1) * 280));
     // An event subscription learns of events after their publisher, together with its neighbours.
     let mut other = Consumer::new(&server, &shown, "other");
@@ -489,7 +489,7 @@ fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
     server.restart();
     *at.lock().expect("no panic") = server.at();
     // What was on its way at the kill comes back when its lock has expired, or was acknowledged
-    // without an answer.
+    // without a response.
     wait_for("all of them", 3 * LONG, || {
         ledger.lock().expect("no panic").len() == events && acknowledged(&ledger) + 8 * 7 >= events
     });

@@ -744,7 +744,7 @@ fn a_read_token_tried_on_every_route_changes_nothing() {
     assert_ne!(state(&server), before);
 }
 
-/// An answer without its time and its request's id, and with other names in place of these.
+/// A response without its time and its request's id, and with other names in place of these.
 fn neutral(answer: &Answer, names: &[(&str, &str)]) -> String {
     let is_own = |line: &&str| {
         let name = line.to_ascii_lowercase();

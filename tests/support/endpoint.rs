@@ -65,7 +65,7 @@ impl Gate {
 /// What is done to one request.
 pub(crate) type Script = Vec<Step>;
 
-/// An answer with a status and a body of that length.
+/// A response with a status and a body of that length.
 pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Script {
     vec![Step::Say(
         format!(

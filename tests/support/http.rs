@@ -10,10 +10,10 @@ use std::{
 
 use serde_json::Value;
 
-/// No answer of a server under test takes longer.
+/// No response of a server under test takes longer.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -162,7 +162,7 @@ impl Client {
         self.exchange(&[head.as_bytes(), body].concat())
     }
 
-    /// Sends these bytes and reads an answer.
+    /// Sends these bytes and reads a response.
     pub(crate) fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
@@ -220,7 +220,7 @@ fn read_chunks(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// First line and headers of a request or an answer.
+/// First line and headers of a request or a response.
 pub(crate) fn read_head(stream: &mut impl BufRead) -> io::Result<String> {
     let mut head = String::new();
     loop {

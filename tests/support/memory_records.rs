@@ -25,7 +25,7 @@ pub(crate) struct Faults {
     pub(crate) is_cut: AtomicBool,
     /// It reads from a server that fell behind.
     pub(crate) is_behind: AtomicBool,
-    /// Its writes are made, and their answers are lost.
+    /// Its writes are made, and their responses are lost.
     pub(crate) loses_answers: AtomicBool,
     /// The writes that were made.
     pub(crate) writes: AtomicU64,

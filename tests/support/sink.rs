@@ -53,7 +53,7 @@ pub(crate) enum Behavior {
     GatedRetryAfter(Gate, u32),
     /// With these, one request after another, and then with 200.
     StatusesAndBodies(VecDeque<(u16, &'static str)>),
-    /// The connection is closed without an answer.
+    /// The connection is closed without a response.
     Dead,
     /// Never, until the client disconnects.
     Hang,
@@ -370,7 +370,7 @@ impl SinkState {
         }
     }
 
-    /// The answer to a request that carries no events.
+    /// The response to a request that carries no events.
     fn beside_events(&self, path: &str, head: &str, body: &[u8]) -> Option<String> {
         let options = head.starts_with("OPTIONS ");
         let kind = header(head, "aeg-event-type").unwrap_or_default();

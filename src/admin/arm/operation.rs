@@ -90,7 +90,7 @@ pub struct Operation {
     pub access: Access,
     /// Whether it lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
-    /// Which shards of a cluster answer; [`None`]: the control plane.
+    /// Which shards of a cluster serve it; [`None`]: the control plane.
     pub(crate) spread: Option<SpreadScope>,
     handler: Handler,
     description: Description,
@@ -237,25 +237,25 @@ impl Operation {
         self
     }
 
-    /// The same operation, which for a spread topic one shard answers that has an owner.
+    /// The same operation, which for a spread topic one shard with an owner serves.
     pub(super) const fn served_nearby(mut self) -> Self {
         self.spread = Some(SpreadScope::Near);
         self
     }
 
-    /// The same operation, which for a spread topic the shard answers that the request names.
+    /// The same operation, which for a spread topic the shard serves that the request names.
     pub(super) const fn served_by_named_shard(mut self) -> Self {
         self.spread = Some(SpreadScope::One);
         self
     }
 
-    /// The same operation, of which each shard of a spread topic answers a part.
+    /// The same operation, of which each shard of a spread topic serves a part.
     pub(super) const fn in_parts(mut self, merge: PartsMerge) -> Self {
         self.spread = Some(SpreadScope::Parts(merge));
         self
     }
 
-    /// The same operation, which for a spread topic the shard answers that has what the request is
+    /// The same operation, which for a spread topic the shard serves that has what the request is
     /// about.
     pub(super) const fn served_where_found(mut self) -> Self {
         self.spread = Some(SpreadScope::All(Merge::Found));

@@ -1,7 +1,7 @@
-//! The answers of the shards of a cluster as one.
+//! The responses of the shards of a cluster as one.
 //!
 //! A node asks each shard, and merges what comes back; all of it is pure. A list with pages needs
-//! the answer of every shard, because a page without one of them would look as if resources were
+//! the response of every shard, because a page without one of them would look as if resources were
 //! gone. A report is given without those that have no owner, and names them.
 
 mod events;
@@ -38,7 +38,7 @@ impl ShardAnswer {
 }
 
 impl Merge {
-    /// Whether an answer needs all shards.
+    /// Whether a response needs all shards.
     pub fn needs_all(self) -> bool {
         match self {
             Self::Union
@@ -86,11 +86,11 @@ impl Merge {
         }
     }
 
-    /// The JSON answer, from those of all shards but the missing ones, in the order of their
+    /// The JSON response, from those of all shards but the missing ones, in the order of their
     /// numbers.
     ///
     /// # Errors
-    /// If an answer is not what such a request has.
+    /// If a response is not what such a request has.
     pub fn merge_answers(
         self,
         query: &str,

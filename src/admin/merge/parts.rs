@@ -1,5 +1,5 @@
 //! A request about a spread topic, of which each shard has a part: what each shard is asked, and
-//! the answers as one.
+//! the responses as one.
 //!
 //! - Each figure has a rule of its own ([`fields`]).
 //! - Each item of a list has the shard it is from. Sequence numbers are of a shard.
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::metrics::METRICS;
 
-/// How the answers of the shards of a spread topic become one.
+/// How the responses of the shards of a spread topic become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartsMerge {
-    /// Figures, also without the shards that do not answer.
+    /// Figures, also without the shards that do not respond.
     Figures,
     /// What each shard does, and its figures.
     Commands,
@@ -141,7 +141,7 @@ fn with_parameter(query: &str, name: &str, value: Option<&str>) -> String {
 }
 
 impl PartsMerge {
-    /// Whether an answer needs all shards.
+    /// Whether a response needs all shards.
     pub fn needs_all(self) -> bool {
         match self {
             Self::Figures => false,
@@ -245,10 +245,10 @@ impl PartsMerge {
         Some(of_shard)
     }
 
-    /// The answer, from those of the shards that were asked and have it.
+    /// The response, from those of the shards that were asked and have it.
     ///
     /// # Errors
-    /// If an answer is not what such a request has.
+    /// If a response is not what such a request has.
     pub fn merge_parts(
         self,
         shards: SpreadShards,

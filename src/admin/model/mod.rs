@@ -60,7 +60,7 @@ impl InvalidRequest {
     }
 
     /// Finds the known name that `given` is, or is without regard to case. Another one is refused:
-    /// an empty answer would look like good news.
+    /// an empty response would look like good news.
     pub(crate) fn find_known(
         target: &str,
         given: &str,

@@ -294,7 +294,7 @@ pub(super) struct Creation {
     pub(super) is_new: bool,
 }
 
-/// Creates a resource. If it exists with the same properties, it is put again: the answer to the
+/// Creates a resource. If it exists with the same properties, it is put again: the response to the
 /// first request may have been lost, or not every shard of a spread topic may have the change yet.
 /// Another one is changed with `command`.
 pub(super) async fn create_resource(

@@ -114,8 +114,8 @@ impl Claims {
         changes
     }
 
-    /// Takes the answer to a change. One that was sent after the last renewal of the node's record
-    /// renews the lease.
+    /// Takes the response to a change. One that was sent after the last renewal of the node's
+    /// record renews the lease.
     pub fn note_change(&mut self, change: OwnershipChange, revision: u64, now: Duration) {
         let OwnershipChange { shard, record, .. } = change;
         let written = std::mem::take(&mut self.records.shards[shard].written);

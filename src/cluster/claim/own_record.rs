@@ -104,7 +104,7 @@ impl Claims {
         self.revision
     }
 
-    /// Takes the answer to a renewal that was sent at `sent`.
+    /// Takes the response to a renewal that was sent at `sent`.
     pub fn note_renewal(&mut self, sent: Duration, revision: u64) {
         self.revision = revision;
         self.confirmed = Some(sent);
@@ -126,7 +126,7 @@ impl Claims {
         match records.nodes.get(&self.settings.name) {
             Some(own) if own.value.id == self.settings.me && own.revision >= self.revision => {
                 self.revision = own.revision;
-                // The answer to the renewal was lost, or is late.
+                // The response to the renewal was lost, or is late.
                 if own.value.renewals == self.renewals {
                     self.confirmed = self.confirmed.max(self.sent);
                     self.namesake = None;
@@ -197,7 +197,8 @@ impl Claims {
     }
 
     /// Takes the record of another process with the node's name. A server that fell behind shows
-    /// what a process that has ended once wrote, too, but only one that runs goes on for the expiry.
+    /// what a process that has ended once wrote, too, but only one that runs goes on for the
+    /// expiry.
     fn note_namesake(&mut self, now: Duration, namesake: (NodeId, u64)) -> Result<(), ReadProblem> {
         let before = self.namesake.replace(namesake);
         if before.is_some() && before != self.namesake {

@@ -4,8 +4,8 @@
 //! `PartitionKey` is the key of the record and chooses the partition as Kafka's own clients do; the
 //! others are its headers. Without a key, the partitions take turns, a batch for each. A request
 //! has succeeded when all replicas in sync have all its records (`acks=all`). The producer is
-//! idempotent: a request whose answer is lost is repeated, and its records are there once. Records
-//! of one request can go to several partitions: if one fails, its events are sent again.
+//! idempotent: a request whose response is lost is repeated, and its records are there once.
+//! Records of one request can go to several partitions: if one fails, its events are sent again.
 
 use std::rc::Rc;
 

@@ -3,7 +3,7 @@
 //!
 //! A sequence is found exactly. An id is searched for, each step with a bound: among the requests
 //! in flight, the events that are due next, and the log from a little below the cursor. If it is
-//! not found, the answer lists the searched ranges. If an id was published twice, the first match
+//! not found, the response lists the searched ranges. If an id was published twice, the first match
 //! is returned.
 //!
 //! It reads shared state and the store, and sends nothing to the actor: a busy or stopped actor can

@@ -37,7 +37,7 @@ pub enum ChangelogError {
     /// The log does not take this record, and will not take it later.
     #[error("the changelog refused a record: {0}")]
     Refused(String),
-    /// No answer came, or the servers have no majority. The record may or may not have been
+    /// No response came, or the servers have no majority. The record may or may not have been
     /// appended.
     #[error("the changelog cannot be reached: {0}")]
     Unavailable(String),

@@ -264,7 +264,7 @@ impl ShardCopy {
         Ok(())
     }
 
-    /// Asks the log until it answers.
+    /// Calls the log until it responds.
     pub(super) fn ask_until_answered<T>(
         &self,
         question: impl Fn(&dyn Changelog) -> Result<T, ChangelogError>,

@@ -8,8 +8,8 @@
 //! - The local store is never ahead of the log: it is a prefix of the log, and its position is
 //!   written with each batch. So a former owner can follow the log again without being rebuilt.
 //! - A batch is applied only when all its parts are in the log.
-//! - An append without an answer is repeated with the same bytes and the same expectation until its
-//!   fate is known. So a lost acknowledgement neither loses a batch nor writes it twice.
+//! - An append without a response is repeated with the same bytes and the same expectation until
+//!   its fate is known. So a lost acknowledgement neither loses a batch nor writes it twice.
 //! - After another owner's `FENCE` nothing is written any more.
 //!
 //! Not here: who may own the shard. `cluster` decides that; the fence holds even if it decides
@@ -49,7 +49,7 @@ pub struct ReplicationOptions {
     /// The pause after the first failed attempt. It doubles with each further one.
     pub pause: Duration,
     pub pause_max: Duration,
-    /// How many attempts may find the log shorter than the local store, or find no answer while a
+    /// How many attempts may find the log shorter than the local store, or find no response while a
     /// store is opened, before that is an error.
     pub tries: u32,
     /// The newest format of records that all nodes read.
@@ -159,7 +159,7 @@ impl ReplicatedStore {
         copy.catch_up()?;
         let incarnation = fastrand::u64(..);
         let mut expecting = EXPECTING_FENCES;
-        // A lost answer makes a second fence of the same node, and the later one counts.
+        // A lost response makes a second fence of the same node, and the later one counts.
         let epoch = loop {
             let last = (expecting > 0).then_some(copy.last_read());
             let last_sequence = last.map(|last| last.sequence);

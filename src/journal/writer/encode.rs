@@ -1,4 +1,4 @@
-//! Encodes entries of the queue as operations of a batch, with their answers.
+//! Encodes entries of the queue as operations of a batch, with the replies to them.
 
 use std::{collections::HashSet, ops::ControlFlow};
 
@@ -19,7 +19,7 @@ use gridhook_store::{
 };
 
 impl GroupWriter {
-    /// Adds an entry to the batch and its answer to the group.
+    /// Adds an entry to the batch and the reply to it to the group.
     pub(super) fn encode_entry(
         &mut self,
         group: &mut CommitGroup,

@@ -55,7 +55,7 @@ impl GroupWriter {
                     _token: token,
                 }
             });
-        // If the caller was dropped, the guard is dropped with the answer.
+        // If the caller was dropped, the guard is dropped with the reply.
         reply.send(answer).ok();
     }
 }

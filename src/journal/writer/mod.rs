@@ -1,5 +1,5 @@
 //! A writer's thread. It collects queued entries into groups, writes each group with one sync, and
-//! answers its entries in order.
+//! replies to its entries in order.
 //!
 //! A group that contains anything but outcomes is written at once: a publish request, a lease, a
 //! delivery that was given up or a change of the control plane. Outcomes wait a moment for more of
@@ -237,7 +237,7 @@ struct CommitGroup {
 
 type PendingEntry = (PartitionId, Seq, SubscriptionId, Lane);
 
-/// An encoded entry and its answer.
+/// An encoded entry and the reply to it.
 enum PendingAnswer {
     /// The reply to a publish request. The permit is released after it is sent.
     Published(

@@ -57,7 +57,7 @@ pub(super) fn note_lease(
     );
 }
 
-/// Takes the disk's answer about leases of an earlier incarnation.
+/// Takes what was read about leases of an earlier incarnation.
 pub(super) fn on_leases_read(
     clients: &mut PullClients,
     settlement: &mut Settlement,

@@ -1,5 +1,5 @@
-//! A question to the disk about pending deliveries that memory does not hold. One question at a
-//! time; it is repeated if a decision made its answer stale.
+//! A lookup on disk of pending deliveries that memory does not hold. There is one at a time; it is
+//! repeated if a decision made its result stale.
 
 use std::collections::HashSet;
 
@@ -70,7 +70,7 @@ impl Lookup {
         }
     }
 
-    /// Takes the answer. [`None`] if it belongs to another question, of this incarnation or an
+    /// Takes the result. [`None`] if it belongs to another lookup, of this incarnation or an
     /// earlier one.
     pub(super) fn take_result(
         &mut self,

@@ -251,7 +251,7 @@ pub enum Input {
     Receive(ReceiveId, u32),
     /// A client no longer waits.
     Withdraw(ReceiveId),
-    /// A client settles or renews its locks; answered by [`Effect::ReportResults`].
+    /// A client settles or renews its locks; the result is [`Effect::ReportResults`].
     Claim(LeaseClaim),
     /// Nothing but time has passed.
     Tick,
@@ -278,7 +278,7 @@ impl Input {
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the fields are named after their types")]
 pub enum Effect {
-    /// Send this request; answered by [`Input::Finished`].
+    /// Send this request; the result is [`Input::Finished`].
     Send {
         request: Arc<OutgoingBatch>,
         /// Its events, in the order of its items.
@@ -299,7 +299,7 @@ pub enum Effect {
         /// Results in the order of the claim's locks.
         verdicts: Vec<LeaseResult>,
     },
-    /// Read the log; answered by [`Input::Read`] or [`Input::Unreadable`].
+    /// Read the log; the result is [`Input::Read`] or [`Input::Unreadable`].
     ReadLog {
         lane: Lane,
         /// The first position to read.
@@ -307,22 +307,22 @@ pub enum Effect {
         /// End of the slice, exclusive; [`None`] for no limit.
         end: Option<Seq>,
     },
-    /// Find the first event appended at `before` or later; answered by [`Input::Position`].
+    /// Find the first event appended at `before` or later; the result is [`Input::Position`].
     FindPosition {
         /// The position of the first event appended at this time or later is wanted.
         before: Timestamp,
     },
-    /// Read keys in the order of their due times; answered by [`Input::DueRead`].
+    /// Read keys in the order of their due times; the result is [`Input::DueRead`].
     ReadDue {
         of: Traffic,
         /// The first key that is wanted.
         from: DueKey,
     },
-    /// Fetch events and their pending records; answered by [`Input::Fetched`].
+    /// Fetch events and their pending records; the result is [`Input::Fetched`].
     Fetch(Vec<(Lane, Seq)>),
-    /// Connect to the endpoint and close without a request; answered by [`Input::Connected`].
+    /// Connect to the endpoint and close without a request; the result is [`Input::Connected`].
     Connect,
-    /// Read pending records without their events; answered by [`Input::PendingRead`].
+    /// Read pending records without their events; the result is [`Input::PendingRead`].
     ReadPending(Vec<(Lane, Seq)>),
 }
 
@@ -348,7 +348,7 @@ pub struct SubscriptionWrite {
 #[derive(Debug, Default)]
 #[must_use]
 pub struct CoreStep {
-    /// The write, if any; answered by [`Input::Durable`].
+    /// The write, if any; the result is [`Input::Durable`].
     pub write: Option<SubscriptionWrite>,
     /// What to carry out now.
     pub effects: Vec<Effect>,

@@ -21,7 +21,7 @@
 //! | `sending` | the endpoint: what leaves next, what is read ahead, and why nothing leaves |
 //! | `clients` | pull clients that wait |
 //! | `claims`, `redrive`, `retry_now` | what clients and operators have done with events |
-//! | `lookup` | questions that only the disk can answer |
+//! | `lookup` | lookups of what is only on disk |
 //! | `recovery` | the state machine from its records |
 //! | `messages` | inputs, effects and writes |
 //!
@@ -492,7 +492,7 @@ impl Subscription {
     }
 
     /// Whether a command is not carried out completely, or no write contains what it moved. The
-    /// next one waits, so that each is answered with its own number of deliveries.
+    /// next one waits, so that each result has its own number of deliveries.
     pub fn is_deciding(&self) -> bool {
         self.is_carrying_out() || self.moved_by_commands > 0
     }

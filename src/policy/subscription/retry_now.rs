@@ -69,7 +69,7 @@ impl RetryNow {
         }
     }
 
-    /// Takes the request that the disk has answered, unless the answer belongs to another question.
+    /// Takes the request whose records were read, unless these belong to another request.
     fn take_answered(
         &mut self,
         found: &[(Lane, Seq, Option<PendingDelivery>)],
@@ -87,9 +87,9 @@ impl RetryNow {
         }
     }
 
-    /// Takes the disk's answer. A probation may have begun meanwhile in which due events become
-    /// dead letters: then the retry is refused. Returns the number of deliveries that it moved;
-    /// [`None`] if the answer belongs to another question.
+    /// Takes the records that were read. A probation may have begun meanwhile in which due events
+    /// become dead letters: then the retry is refused. Returns the number of deliveries that it
+    /// moved; [`None`] if the records belong to another request.
     pub(super) fn on_pending_read(
         &mut self,
         settlement: &mut Settlement,

@@ -125,7 +125,7 @@ impl Authenticator {
         result
     }
 
-    /// The address that answers for the request: the client's, or that of the proxy behind which it
+    /// The address that counts for the request: the client's, or that of the proxy behind which it
     /// cannot be seen.
     pub(super) fn accountable_address(&self, request: &HttpRequest) -> Option<IpAddr> {
         Origin::from_request(request, &self.rules.trusted_proxies).map(|origin| origin.nearest)

@@ -500,7 +500,7 @@ fn make_nonce() -> io::Result<String> {
     Ok(HEXLOWER.encode(&nonce))
 }
 
-/// Reads a line. The peer sends nothing behind it before it has an answer.
+/// Reads a line. The peer sends nothing behind it before it has a response.
 async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {

@@ -1,5 +1,5 @@
-//! A standby: it follows the changelog until a claim is won, and takes the shard. What fails is tried
-//! again, left to another node, or shown until an operator acts.
+//! A standby: it follows the changelog until a claim is won, and takes the shard. What fails is
+//! tried again, left to another node, or shown until an operator acts.
 
 use std::{
     pin::pin,
@@ -98,7 +98,7 @@ impl ClusterNode {
                     taken = &mut take => Ok(taken),
                 };
                 if interruption.is_err() {
-                    // Another node need not wait for the answer to an append. It fences what may
+                    // Another node need not wait for the response to an append. It fences what may
                     // have been appended.
                     self.claim.give_up(&lease, GivenUp::Released);
                     self.log.is_stopped.store(true, Ordering::Release);

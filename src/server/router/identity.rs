@@ -1,8 +1,8 @@
 //! Who a caller is whose token only the control plane knows.
 //!
-//! The answers of its owner are used for a second. So a revoked token and an ended session are
+//! The responses of its owner are used for a second. So a revoked token and an ended session are
 //! refused everywhere after a second, and their open responses end within two. While the control
-//! plane has no owner nothing can be revoked, and a known answer is used for longer; but not for
+//! plane has no owner nothing can be revoked, and a known response is used for longer; but not for
 //! long, because another node may see the owner that this one does not.
 
 use std::{
@@ -27,16 +27,17 @@ use crate::{
 };
 use gridhook_admin::auth::{ForwardedIdentity, bearer_in};
 
-/// How long an answer is used.
+/// How long a response is used.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long a known answer is used if the owner of the control plane cannot be asked.
+/// How long a known response is used if the owner of the control plane cannot be asked.
 const STALE_MAX: Duration = Duration::from_secs(10);
 
 /// The most callers that a thread knows.
 const CALLERS_MAX: usize = 1_000;
 
-/// The interval in which the refusals of unknown tokens are counted, and how many a thread asks for.
+/// The interval in which the refusals of unknown tokens are counted, and how many a thread asks
+/// for.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 const REFUSALS: u32 = 50;
 

@@ -6,7 +6,7 @@
 //!   response are streams.
 //! - A request about a spread topic is sent to one of its shards, or to each. [`pull`] receives
 //!   from all of them.
-//! - A request of all shards is sent to each ([`parts`]), and the answers are merged
+//! - A request of all shards is sent to each ([`parts`]), and the responses are merged
 //!   (`admin::merge`, [`streams`]).
 //! - The control plane has all records. This node's copy of it says which topics are spread, and
 //!   which namespaces there are. [`identity`] asks its owner about named tokens and sessions, and

@@ -50,7 +50,7 @@ const TOPICS_BYTES: usize = 2 * 1024 * 1024;
 /// The maximum size of the lock tokens of events that are given back.
 const TOKENS_BYTES: usize = 64 * 1024;
 
-/// The longest time for an answer.
+/// The longest time for a response.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Adds the paths, for connections between nodes.

@@ -1,4 +1,4 @@
-//! One request to each shard, and the answers as one.
+//! One request to each shard, and the responses as one.
 
 use std::{rc::Rc, time::Duration};
 
@@ -26,13 +26,13 @@ use gridhook_admin::{
     merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, merge_expositions},
 };
 
-/// The maximum size of an answer that is merged.
+/// The maximum size of a response that is merged.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// How long an answer that needs all shards waits for one.
+/// How long a response that needs all shards waits for one.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// How long an answer waits for a shard that it can do without.
+/// How long a response waits for a shard that it can do without.
 const PART_MAX: Duration = Duration::from_secs(3);
 
 /// How long a request waits for the owner of a shard that the response needs.
@@ -41,7 +41,7 @@ const OWNER_WAIT: Duration = Duration::from_secs(5);
 /// How long a request waits for the owner of a shard whose part the response can lack.
 const PART_OWNER_WAIT: Duration = Duration::from_millis(500);
 
-/// The whole answer of a shard.
+/// The whole response of a shard.
 pub(super) struct Part {
     pub(super) shard: usize,
     pub(super) status: StatusCode,
@@ -50,7 +50,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The answer as it is, for a client.
+    /// The response as it is, for a client.
     fn into_response(self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status);
         for name in [CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE] {
@@ -99,7 +99,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The head and the whole body of an answer of the owner that `hops` call.
+/// The head and the whole body of a response of the owner that `hops` call.
 pub(super) async fn collect_body(
     hops: &Rc<Hops>,
     answered: OwnerResponse,
@@ -255,7 +255,7 @@ impl ThreadRouter {
         }
     }
 
-    /// What each shard of a spread topic has of an answer, or does. One that has nothing to do
+    /// What each shard of a spread topic has of a response, or does. One that has nothing to do
     /// refuses it.
     pub(super) async fn merge_parts(
         &self,
@@ -352,7 +352,7 @@ impl ThreadRouter {
         }
     }
 
-    /// The answer of the shard that has what the request is about.
+    /// The response of the shard that has what the request is about.
     pub(super) async fn find_response(
         &self,
         request: &HttpRequest,

@@ -4,7 +4,7 @@
 //!   any, it waits at all parts at once; the first with events answers it, and the others are
 //!   called off.
 //! - What was locked for a client that does not get it is given back, and does not count as a
-//!   delivery. So no answer of a part is dropped unread.
+//!   delivery. So no response of a part is dropped unread.
 //! - A lock token goes to the shard that it names.
 
 use std::{
@@ -262,7 +262,7 @@ impl ThreadRouter {
                     if let Err(mpsc::error::SendError((shard, PartAnswer::Events(events)))) =
                         to.send((shard, answer))
                     {
-                        // The client has its answer.
+                        // The client has its response.
                         let mut late = Received {
                             router: Rc::clone(&self),
                             events: Vec::new(),
@@ -280,7 +280,7 @@ impl ThreadRouter {
         }
     }
 
-    /// Calls a request off, and returns its answer.
+    /// Calls a request off, and returns its response.
     async fn call_off(
         &self,
         shard: usize,
@@ -289,7 +289,7 @@ impl ThreadRouter {
     ) -> Result<PartAnswer, ForwardError> {
         let until = Instant::now() + owner::ANSWER_MAX;
         while self.shards[shard].forwarder().has_owner() && Instant::now() < until {
-            // Without an answer it is repeated.
+            // Without a response it is repeated.
             timeout(CALL_OFF_AGAIN, owner::call_off(&self.shards[shard], id))
                 .await
                 .ok();

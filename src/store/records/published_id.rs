@@ -2,7 +2,7 @@
 //! 8 | seq | duplicates
 //! | last duplicate.
 //!
-//! A record for each id, and not the id filters of the log's blocks: one lookup answers for a
+//! A record for each id, and not the id filters of the log's blocks: one lookup suffices for a
 //! window of any length, and the log need not be kept as long as the window.
 
 use std::{borrow::Cow, time::Duration};

@@ -6,8 +6,8 @@ use gridhook_event::Timestamp;
 use gridhook_policy::{Input, record::Command};
 
 impl SubscriptionActor {
-    /// Takes operators' requests. One that is carried out in parts is answered before the next one
-    /// is taken.
+    /// Takes operators' requests. One that is carried out in parts gets its result before the next
+    /// one is taken.
     pub(super) fn take_requests(&mut self, now: Timestamp) {
         while let Some(request) = (!self.core.is_deciding())
             .then(|| self.shared.next_request())

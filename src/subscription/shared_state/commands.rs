@@ -3,7 +3,7 @@
 //!
 //! A reply belongs to a write, not to an incarnation. What the core has taken and not written is
 //! lost with its incarnation: the next one takes the commands again. The write that contains a
-//! command answers it, whichever incarnation runs by then.
+//! command replies to it, whichever incarnation runs by then.
 
 use std::collections::VecDeque;
 
@@ -111,7 +111,7 @@ impl WrittenCommands {
 }
 
 impl SharedState {
-    /// Passes an operator's command to the actor. The answer arrives once the command is durable,
+    /// Passes an operator's command to the actor. The response arrives once the command is durable,
     /// or at once if it is refused.
     pub fn submit_command(
         &self,
@@ -123,8 +123,8 @@ impl SharedState {
         answer
     }
 
-    /// Passes dead letters to one of the subscription's redrive jobs. The answer arrives once they
-    /// are durably pending, or at once if there is no such job or it does not run.
+    /// Passes dead letters to one of the subscription's redrive jobs. The response arrives once
+    /// they are durably pending, or at once if there is no such job or it does not run.
     pub fn redrive_page(
         &self,
         page: RedrivePage,
@@ -135,7 +135,7 @@ impl SharedState {
         answer
     }
 
-    /// Passes pending deliveries that are to be retried now. The answer arrives once they are
+    /// Passes pending deliveries that are to be retried now. The response arrives once they are
     /// durably due, or at once if that is refused.
     pub fn submit_retry(
         &self,
@@ -147,7 +147,7 @@ impl SharedState {
         answer
     }
 
-    /// Takes the next request. Its answer follows from [`SharedState::accept_command`] or
+    /// Takes the next request. Its response follows from [`SharedState::accept_command`] or
     /// [`SharedState::refuse_command`].
     pub fn next_request(&self) -> Option<ActorRequest> {
         let queue = &mut self.lock_inner().commands;

@@ -1,4 +1,4 @@
-//! Requests of a subscription that timed out and may still be answered with success, and the late
+//! Requests of a subscription that timed out and may still succeed, and the late
 //! successes that arrived.
 //!
 //! Invariants:

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A waiting client costs a map entry, no task and no timer. It keeps waiting across
 //!   incarnations.
-//! - A claim that an incarnation took before it panicked is not answered: it is unknown whether the
+//! - A claim that an incarnation took before it panicked has no result: it is unknown whether the
 //!   claim took effect, and its client receives an error that says so.
 //! - Events that were handed to a client that has gone are taken back at once and do not count as
 //!   an attempt.
@@ -143,7 +143,7 @@ impl SharedState {
         }
     }
 
-    /// Passes a client's claim on its leases to the actor. The answer arrives once it is durable,
+    /// Passes a client's claim on its leases to the actor. The response arrives once it is durable,
     /// and never if the actor panics before that.
     pub fn claim_leases(
         &self,

@@ -55,8 +55,8 @@ fn create(connection: &NatsConnection, name: &str, replicas: usize) {
     });
 }
 
-/// A log that notes whether a call got no answer. Then a rule shows nothing: it may have been made
-/// or not.
+/// A log that notes whether a call got no response. Then a rule shows nothing: it may have been
+/// made or not.
 struct Watched {
     log: NatsChangelog,
     was_unavailable: Arc<AtomicBool>,

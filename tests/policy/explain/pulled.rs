@@ -1,4 +1,4 @@
-//! Why a client does not receive an event, and when the event ends without an answer of a client.
+//! Why a client does not receive an event, and when the event ends without a response of a client.
 
 use std::time::Duration;
 

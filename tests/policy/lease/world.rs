@@ -579,7 +579,7 @@ impl LeaseRun {
             opened.cursor.next_due = None;
         }
         self.owner = opened.owner;
-        // Claims of the last incarnation have no answer.
+        // Claims of the last incarnation have no response.
         self.claims.clear();
         let now = self.clock.now();
         self.core = Subscription::from_records(

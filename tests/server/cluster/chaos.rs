@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// An answer this long before a signal is durable: a group waits 10 ms for company, and NATS syncs
+/// A response this long before a signal is durable: a group waits 10 ms for company, and NATS syncs
 /// it, on a machine that does other things too.
 const DURABLE: Duration = Duration::from_secs(1);
 

@@ -22,7 +22,7 @@ use crate::support::{
 /// The shortest lock that the control plane allows. Longer than most tests wait.
 pub(super) const LOCK: Duration = Duration::from_secs(60);
 
-/// The pause of a client after an answer that is no success.
+/// The pause of a client after a response that is no success.
 const PAUSE: Duration = Duration::from_millis(20);
 
 const HEAT: &str = "/namespaces/plant/topics/heat";
@@ -96,7 +96,7 @@ impl Caller {
         }
     }
 
-    /// The answer and the number of attempts; none if it was stopped before.
+    /// The response and the number of attempts; none if it was stopped before.
     pub(super) fn post(
         &mut self,
         path: &str,
@@ -173,7 +173,7 @@ impl Pulled {
             self.wrong
                 .push(format!("{id} was received again after its acknowledgement"));
         }
-        // A moment less than the lock, which began before the answer.
+        // A moment less than the lock, which began before the response.
         if self
             .held
             .insert(id.to_owned(), Instant::now())
@@ -250,7 +250,7 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
                 let (unknown, lost): (Vec<Value>, Vec<Value>) = failed
                     .into_iter()
                     .partition(|failed| failed["error"]["code"] == "InternalServerError");
-                // An attempt without an answer may have been the one that counts.
+                // An attempt without a response may have been the one that counts.
                 if is_first && attempts == 1 && !lost.is_empty() {
                     lock(&shared)
                         .wrong

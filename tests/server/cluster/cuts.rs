@@ -196,7 +196,7 @@ fn an_owner_far_away_from_nats_delivers() {
     assert_eq!(cluster.nodes[0].logs().matches("standby again").count(), 0);
 }
 
-/// The answer to a publisher whom a former owner serves that cannot read the records of the
+/// The response to a publisher whom a former owner serves that cannot read the records of the
 /// cluster, and the records that it wrote behind the fence of the next owner.
 fn written_by_a_former_owner(is_fenced: bool) -> (Option<u16>, Vec<u64>) {
     let (cluster, proxy) = start_behind_proxy(&[]);

@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// The head of an answer, without what differs from one answer to the next: ids, times, the length
+/// The head of a response, without what differs from one answer to the next: ids, times, the length
 /// of a text with the address of the node, and whether a refused body ends the connection.
 fn without_changing(answer: &Answer) -> Vec<String> {
     let changing = [
@@ -626,8 +626,8 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
     );
 }
 
-/// Clients that each ask on a connection of their own, again and again, and what they met instead of
-/// a response.
+/// Clients that each ask on a connection of their own, again and again, and what they met instead
+/// of a response.
 fn count_resets(cluster: &Cluster, change: impl FnOnce()) -> Vec<String> {
     let is_over = AtomicBool::new(false);
     let ask_until_over = |node: &Server, path: &str| {

@@ -25,7 +25,7 @@ const LATE: Duration = Duration::from_secs(20);
 const HEAT: &str = "/namespaces/plant/topics/heat";
 
 /// Why the first event of an event subscription waits, and until when. All times are absolute, but
-/// for the time of the answer.
+/// for the time of the response.
 fn explain(node: &Server, subscription: &str) -> Value {
     let mut shown = node
         .command(

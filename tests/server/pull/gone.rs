@@ -1,4 +1,4 @@
-//! Clients that disconnect: while they wait, and before they read an answer.
+//! Clients that disconnect: while they wait, and before they read a response.
 
 use std::{
     io::{Read, Write},
@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 use super::{Consumer, LONG, TOPIC, publish, start, succeeded};
 use crate::support::server::{Server, wait_for};
 
-/// A client that asks for events, and has room for little of an answer.
+/// A client that asks for events, and has room for little of a response.
 fn ask(server: &Server, shown: &str, most: usize) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket

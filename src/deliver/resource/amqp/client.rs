@@ -40,8 +40,8 @@ const NOT_ALLOWED: u16 = 530;
 const PRECONDITION_FAILED: u16 = 406;
 
 /// The status of a message that no queue takes. Not 404, which means a deleted destination and is
-/// not tried again: a broker answers so, too, while the node of a queue restarts and until a
-/// consumer declares its queue again.
+/// not tried again: a broker responds in this way, too, while the node of a queue restarts and
+/// until a consumer declares its queue again.
 const NO_ROUTE_STATUS: u16 = 503;
 
 /// `delivery-mode` of a persistent message.
@@ -180,7 +180,7 @@ impl Link {
         match error.kind() {
             ErrorKind::ProtocolError(error) => match error.get_id() {
                 NOT_FOUND => result_of(404, text),
-                // The answer to a wrong password, and to an exchange or a virtual host that the
+                // The response to a wrong password, and to an exchange or a virtual host that the
                 // user may not write to.
                 ACCESS_REFUSED | NOT_ALLOWED => credential_refused(&self.service, &text),
                 CONTENT_TOO_LARGE => result_of(413, text),

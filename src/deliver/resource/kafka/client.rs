@@ -3,10 +3,10 @@
 //! - A request is repeated at most for [`RETRIES_MAX`] while it is known that the broker did not
 //!   take it; then it fails, and the subscription decides. After a failure the connections are made
 //!   anew.
-//! - If the answer is lost, the broker may have the records. The request is then repeated with the
-//!   same sequence number until the time limit of the response, and the broker drops what it has
-//!   already.
-//! - So a partition has one request at a time. A request that ends without an answer ends the
+//! - If the response is lost, the broker may have the records. The request is then repeated with
+//!   the same sequence number until the time limit of the response, and the broker drops what it
+//!   has already.
+//! - So a partition has one request at a time. A request that ends without a response ends the
 //!   session of the partition: the next one has a new producer id.
 //! - The client does not authenticate again on an open connection (KIP-368), and a broker closes
 //!   connections whose token has expired. So new connections are made with each new access token of
@@ -293,7 +293,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Writes records to a partition, once even if the answer is lost.
+    /// Writes records to a partition, once even if the response is lost.
     async fn write(
         &self,
         partition: i32,

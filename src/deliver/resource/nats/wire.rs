@@ -151,7 +151,7 @@ impl OutgoingMessage {
     }
 }
 
-/// The answer to a message.
+/// The response to a message.
 pub(super) struct Reply {
     /// Whether the message had no subscriber.
     pub(super) has_no_responders: bool,

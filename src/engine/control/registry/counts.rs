@@ -30,9 +30,9 @@ pub struct SubscriptionCensus<'a> {
     pub unread: Option<Seq>,
     /// Time to live of events.
     pub time_to_live: Duration,
-    /// Requests that are in flight, or answered and not yet durable.
+    /// Requests that are in flight, or ended and not yet durable.
     pub in_flight: usize,
-    /// Requests that timed out and may still be answered.
+    /// Requests that timed out and may still succeed.
     pub late_requests: usize,
     /// Number of the current incarnation of its actor.
     pub incarnation: u64,
@@ -103,7 +103,7 @@ pub struct SubscriptionSnapshot {
     pub backlog: u64,
     /// The first of them.
     pub unread: Option<Seq>,
-    /// Requests that are in flight, or answered and not yet durable.
+    /// Requests that are in flight, or ended and not yet durable.
     pub in_flight: usize,
     /// Events that clients have received by pulling.
     pub received: u64,

@@ -407,7 +407,7 @@ impl Registry {
         }
     }
 
-    /// How many requests are in flight, or answered and not yet durable.
+    /// How many requests are in flight, or ended and not yet durable.
     pub fn in_flight(&self) -> usize {
         self.list_topics()
             .iter()

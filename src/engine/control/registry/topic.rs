@@ -47,9 +47,9 @@ pub struct SubscriptionStatus {
     pub endpoint: EndpointView,
     /// Events of the log that it has not passed, before its filter.
     pub backlog: u64,
-    /// Requests that are in flight, or answered and not yet durable.
+    /// Requests that are in flight, or ended and not yet durable.
     pub in_flight: usize,
-    /// Requests that timed out and may still be answered.
+    /// Requests that timed out and may still succeed.
     pub late_requests: usize,
     /// When the oldest event of the backlog was appended; [`None`] if the backlog is empty.
     pub oldest_unread: Option<Timestamp>,

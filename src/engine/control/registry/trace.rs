@@ -24,8 +24,8 @@ use gridhook_store::{
     records::{IdDigest, PublishedId},
 };
 
-/// Maximum searches per answer: about 100 million events, or 256 MiB of events that a filter did
-/// not exclude.
+/// Maximum searches for a response: about 100 million events, or 256 MiB of events that a filter
+/// did not exclude.
 const LOOKUPS_MAX: usize = 32;
 
 /// Where a trace continues.
@@ -33,7 +33,7 @@ const LOOKUPS_MAX: usize = 32;
 pub struct TraceToken {
     /// The event, or the first one found behind it.
     pub seq: Seq,
-    /// The last subscription of the previous answer.
+    /// The last subscription of the previous response.
     pub behind: Option<SubscriptionId>,
 }
 

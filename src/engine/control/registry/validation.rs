@@ -59,7 +59,7 @@ pub struct ValidationRefusal {
 pub enum ValidationOutcome {
     /// The subscription is in force.
     Taken(Arc<SubscriptionRecord>),
-    /// The endpoint has not answered its handshake yet.
+    /// The endpoint has not responded to its handshake yet.
     Early,
     /// No proposal waits for this code, or the token is wrong.
     Unknown,
@@ -424,7 +424,7 @@ fn source_resource(topic: &TopicHandle, subscription: &SubscriptionRecord) -> St
         .resource_id_of(subscription.filter.domain_topic.as_deref())
 }
 
-/// Whether somebody answers a handshake.
+/// Whether an endpoint responds to a handshake.
 fn has_handshake(record: &SubscriptionRecord) -> bool {
     !record.is_pulled() && !is_test_address(&record.webhook.endpoint_url)
 }

@@ -25,7 +25,7 @@ use self::servers::PAYLOAD_MIN;
 pub use self::stream::NatsChangelog;
 use super::Changelog as _;
 
-/// How long a call waits for its answer.
+/// How long a call waits for its response.
 const ANSWER_WAIT: Duration = Duration::from_millis(1_500);
 
 /// How often a stream is asked for again that no server makes, and the pause before.
@@ -286,8 +286,8 @@ impl NatsConnection {
         }
     }
 
-    /// Makes a stream on so many servers, writes and reads a record, and removes the stream. Returns
-    /// the time of the record by the clock of the servers, in microseconds since 1970.
+    /// Makes a stream on so many servers, writes and reads a record, and removes the stream.
+    /// Returns the time of the record by the clock of the servers, in microseconds since 1970.
     ///
     /// # Errors
     /// What of it does not work.

@@ -46,7 +46,7 @@ impl NatsChangelog {
         }
     }
 
-    /// Waits for an answer, and no longer than a call may take. Without a connection it makes no
+    /// Waits for a response, and no longer than a call may take. Without a connection it makes no
     /// call: the client would keep it and make it after the reconnection, when the owner may be
     /// another one.
     fn wait<T>(
