@@ -28,7 +28,7 @@ use gridhook_cluster::{
     balance::NodeId,
     control_of,
     membership::{ClusterSnapshot, Membership, RequestError},
-    records::{CopyProgress, SettingDifference, ShardPosition},
+    records::{ClusterRecords, CopyProgress, SettingDifference, ShardPosition},
 };
 use gridhook_metrics::{Counter, ListenerCounters};
 use gridhook_publish::auth::failed_auth::FailedAuthLimiter;
@@ -178,10 +178,7 @@ impl ClusterContext {
 
     fn ownership_view(&self) -> OwnershipView {
         let records = self.snapshot().records;
-        let name = |id: &NodeId| match records.find_node(id) {
-            Some(node) => node.name.clone(),
-            None => id.0.clone(),
-        };
+        let name = |id: &NodeId| node_name(&records, id);
         let holders = |shard| {
             let nodes = records.nodes.iter();
             nodes.filter(move |(_, node)| node.value.is_complete(shard))
@@ -214,6 +211,14 @@ impl ClusterContext {
         OwnershipView {
             value: shards.collect(),
         }
+    }
+}
+
+/// The name of a node, or its identifier if it has no record.
+fn node_name(records: &ClusterRecords, id: &NodeId) -> String {
+    match records.find_node(id) {
+        Some(node) => node.name.clone(),
+        None => id.0.clone(),
     }
 }
 
