@@ -13,7 +13,7 @@ pub mod assets;
 mod json_response;
 pub mod session;
 
-use std::{borrow::Cow, io::Write, sync::LazyLock};
+use std::{borrow::Cow, future::ready, io::Write, sync::LazyLock};
 
 use actix_web::{
     HttpRequest, HttpResponse, guard,
@@ -189,11 +189,7 @@ pub fn configure(cfg: &mut web::ServiceConfig) {
     let read = || web::route().guard(guard::Any(guard::Get()).or(guard::Head()));
     // Relative, so that the page works below a proxy's path prefix.
     for (path, to) in [("/", "ui/"), ("/ui", "ui/")] {
-        let redirect = move || async move {
-            HttpResponse::TemporaryRedirect()
-                .insert_header((header::LOCATION, to))
-                .finish()
-        };
+        let redirect = move || ready(redirect_to(to));
         cfg.service(
             web::resource(path)
                 .route(read().to(redirect))
@@ -207,6 +203,12 @@ pub fn configure(cfg: &mut web::ServiceConfig) {
             .default_service(web::to(refuse_method))
             .wrap(security_headers()),
     );
+}
+
+fn redirect_to(location: &'static str) -> HttpResponse {
+    HttpResponse::TemporaryRedirect()
+        .insert_header((header::LOCATION, location))
+        .finish()
 }
 
 fn security_headers() -> DefaultHeaders {
