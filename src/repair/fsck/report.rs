@@ -68,7 +68,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn of_shard(self, shard: usize) -> Self {
+    fn with_shard(self, shard: usize) -> Self {
         Self {
             problem: format!("shard {shard}: {}", self.problem),
             ..self
@@ -118,7 +118,7 @@ impl CheckReport {
         for (kind, count) in counts {
             *self.counts.entry(kind).or_default() += count;
         }
-        let of_shard = |finding: Finding| finding.of_shard(shard);
+        let of_shard = |finding: Finding| finding.with_shard(shard);
         self.findings.extend(findings.into_iter().map(of_shard));
         self.omitted += omitted;
         self.leftovers.extend(leftovers.into_iter().map(of_shard));
