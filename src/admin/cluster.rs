@@ -8,7 +8,11 @@
 use crate::{AdminResult, respond_json};
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse, guard, http::header::AUTHORIZATION, web};
+use actix_web::{
+    HttpRequest, HttpResponse, Resource, guard,
+    http::header::{AUTHORIZATION, HeaderMap},
+    web,
+};
 
 use super::{
     AdminError, ListenerRole,
@@ -28,7 +32,7 @@ use gridhook_cluster::{
     balance::NodeId,
     control_of,
     membership::{ClusterSnapshot, Membership, RequestError},
-    records::{CopyProgress, SettingDifference, ShardPosition},
+    records::{ClusterRecords, CopyProgress, SettingDifference, ShardPosition},
 };
 use gridhook_metrics::{Counter, ListenerCounters};
 use gridhook_publish::auth::failed_auth::FailedAuthLimiter;
@@ -178,10 +182,7 @@ impl ClusterContext {
 
     fn ownership_view(&self) -> OwnershipView {
         let records = self.snapshot().records;
-        let name = |id: &NodeId| match records.find_node(id) {
-            Some(node) => node.name.clone(),
-            None => id.0.clone(),
-        };
+        let name = |id: &NodeId| node_name(&records, id);
         let holders = |shard| {
             let nodes = records.nodes.iter();
             nodes.filter(move |(_, node)| node.value.is_complete(shard))
@@ -214,6 +215,14 @@ impl ClusterContext {
         OwnershipView {
             value: shards.collect(),
         }
+    }
+}
+
+/// The name of a node, or its identifier if it has no record.
+fn node_name(records: &ClusterRecords, id: &NodeId) -> String {
+    match records.find_node(id) {
+        Some(node) => node.name.clone(),
+        None => id.0.clone(),
     }
 }
 
@@ -329,6 +338,11 @@ pub struct StandbyAccess {
 }
 
 impl StandbyAccess {
+    fn has_admin_token(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(AUTHORIZATION).and_then(bearer_in);
+        given.is_some_and(|given| self.token.matches(given))
+    }
+
     /// Checks that a request has the admin token.
     async fn authorize_request(&self, request: &HttpRequest) -> AdminResult<()> {
         let given = bearer_token(request).ok_or(AdminError::NoToken)?;
@@ -390,19 +404,7 @@ pub fn configure_front(
             .guard(owns_none)
             .route(web::get().to(metrics)),
     );
-    // Other tokens go to the owner, which knows them.
-    let own = |path: &'static str| {
-        let access = context.access.clone();
-        let is_admin = move |request: &guard::GuardContext<'_>| {
-            let given = request
-                .head()
-                .headers()
-                .get(AUTHORIZATION)
-                .and_then(bearer_in);
-            given.is_some_and(|given| access.token.matches(given))
-        };
-        web::resource(path).guard(guard::fn_guard(is_admin))
-    };
+    let own = |path: &'static str| admin_resource(path, context.access.clone());
     let ownerless = || {
         let cluster_context = context.cluster_context.clone();
         guard::fn_guard(move |_| !cluster_context.has_owner())
@@ -421,6 +423,13 @@ pub fn configure_front(
             .guard(ownerless())
             .to(forget_without_owner),
     );
+}
+
+/// A resource for requests with the admin token. Other tokens go to the owner, which knows them.
+fn admin_resource(path: &str, access: web::Data<StandbyAccess>) -> Resource {
+    web::resource(path).guard(guard::fn_guard(move |request| {
+        access.has_admin_token(request.head().headers())
+    }))
 }
 
 async fn standby_metrics(

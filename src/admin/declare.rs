@@ -28,11 +28,13 @@ pub async fn apply_declared(control: &Control, declared: &Declared) -> Result<()
     let mut created = 0;
     let mut changed = 0;
     for resource in &declared.resources {
-        let apply_error = |error: AdminError| ApplyError {
-            resource: resource.display_name(),
-            error: Box::new(error),
-        };
-        match put_resource(control, resource).await.map_err(apply_error)? {
+        let applied = put_resource(control, resource)
+            .await
+            .map_err(|error| ApplyError {
+                resource: resource.display_name(),
+                error: Box::new(error),
+            })?;
+        match applied {
             Applied::Created => created += 1,
             Applied::Changed => changed += 1,
             Applied::Unchanged => {}

@@ -142,11 +142,6 @@ pub(crate) fn forecast_view(forecast: &Forecast) -> ForecastView {
         attempts,
         end,
     } = forecast;
-    let attempt_view = |attempt: &ForecastAttempt| AttemptView {
-        number: attempt.number,
-        not_before: attempt.at.to_string(),
-        jitter_seconds: attempt.later_max.as_secs_f64(),
-    };
     ForecastView {
         if_each_fails_with: failure.to_string(),
         status: *status,
@@ -155,6 +150,14 @@ pub(crate) fn forecast_view(forecast: &Forecast) -> ForecastView {
             reason: reason.to_string(),
             at: at.to_string(),
         }),
+    }
+}
+
+fn attempt_view(attempt: &ForecastAttempt) -> AttemptView {
+    AttemptView {
+        number: attempt.number,
+        not_before: attempt.at.to_string(),
+        jitter_seconds: attempt.later_max.as_secs_f64(),
     }
 }
 

@@ -28,6 +28,16 @@ pub(super) enum Target {
     Resource(ScopedResource),
 }
 
+impl Target {
+    fn is_covered_by(&self, grant: &Grant) -> bool {
+        match self {
+            Self::Caller | Self::Listed => true,
+            Self::Server => grant.covers_resource(None),
+            Self::Resource(resource) => grant.covers_resource(Some(resource)),
+        }
+    }
+}
+
 /// An authenticated caller and what the caller's token permits.
 #[derive(Clone, Debug)]
 pub(super) struct Permissions {
@@ -182,11 +192,6 @@ impl Permissions {
             return Ok(self);
         };
         let admits = |grant: &Grant| access.admits_role(Role::from_token_role(grant.role));
-        let covers = |grant: &Grant| match target {
-            Target::Caller | Target::Listed => true,
-            Target::Server => grant.covers_resource(None),
-            Target::Resource(resource) => grant.covers_resource(Some(resource)),
-        };
         if !self.grants.iter().any(admits) {
             let roles: Vec<&str> = self.grants.iter().map(|grant| grant.role.name()).collect();
             let roles = roles.join(", ");
@@ -199,7 +204,7 @@ impl Permissions {
         if !self
             .grants
             .iter()
-            .any(|grant| admits(grant) && covers(grant))
+            .any(|grant| admits(grant) && target.is_covered_by(grant))
         {
             let scopes: Vec<String> = self
                 .grants
@@ -209,7 +214,8 @@ impl Permissions {
                 .collect();
             return Err(AdminError::OutOfScope(scopes.join(", ")));
         }
-        self.grants.retain(|grant| admits(grant) && covers(grant));
+        self.grants
+            .retain(|grant| admits(grant) && target.is_covered_by(grant));
         Ok(self)
     }
 }

@@ -18,15 +18,12 @@ pub(super) async fn get_server(
 ) -> AdminResult {
     let exposition = &control.exposition;
     let journal = exposition.journal().cloned();
-    let read = move || {
-        (
-            ProcessFigures::read(),
-            journal.and_then(|journal| journal.read_figures().store?.free_bytes),
-        )
-    };
-    let (process, disk_free_bytes) = web::block(read)
-        .await
-        .map_err(|_| AdminError::Unavailable("The server is stopping.".to_owned()))?;
+    let (process, disk_free_bytes) = web::block(move || {
+        let free_bytes = journal.and_then(|journal| journal.read_figures().store?.free_bytes);
+        (ProcessFigures::read(), free_bytes)
+    })
+    .await
+    .map_err(|_| AdminError::Unavailable("The server is stopping.".to_owned()))?;
     let ProcessFigures {
         cpu_seconds,
         resident_bytes,

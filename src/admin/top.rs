@@ -154,20 +154,16 @@ impl SubscriptionSample<'_> {
             HealthFilter::Slow => condition == Condition::Slow,
             HealthFilter::Idle => condition == Condition::Idle,
         });
+        let search = query.search.as_ref();
+        has_health && search.is_none_or(|text| self.contains_text(text))
+    }
+
+    /// Whether the name or the endpoint contains `text`.
+    fn contains_text(&self, text: &str) -> bool {
+        let record = self.figures.record();
         // The query of an endpoint may be secret, so it is not searched.
-        let is_found = |text: &String| {
-            let record = self.figures.record();
-            let address = || {
-                record
-                    .webhook
-                    .endpoint_url
-                    .split(['?', '#'])
-                    .next()
-                    .unwrap_or_default()
-            };
-            contains(record.name.as_str(), text) || contains(address(), text)
-        };
-        has_health && query.search.as_ref().is_none_or(is_found)
+        let address = record.webhook.endpoint_url.split(['?', '#']).next();
+        contains(record.name.as_str(), text) || contains(address.unwrap_or_default(), text)
     }
 }
 

@@ -66,14 +66,10 @@ const VALUE_CHARS: usize = 60;
 fn format_table(entries: &[AuditEntry]) -> String {
     let mut table = TextTable::new(["TIME", "OPERATOR", "FROM", "STATUS", "OPERATION"]);
     for entry in entries {
-        let text_or_none = |value: &Option<String>| match value {
-            Some(text) => text_or_dash(text),
-            None => NONE.to_owned(),
-        };
         table.add_row([
             entry.at.clone(),
-            text_or_none(&entry.operator),
-            text_or_none(&entry.from),
+            text_or_none(entry.operator.as_deref()),
+            text_or_none(entry.from.as_deref()),
             entry.status.to_string(),
             format!("{} {}", entry.method, entry.path),
         ]);
@@ -99,6 +95,10 @@ fn format_table(entries: &[AuditEntry]) -> String {
         }
     }
     lines.join("\n")
+}
+
+fn text_or_none(value: Option<&str>) -> String {
+    value.map_or_else(|| NONE.to_owned(), text_or_dash)
 }
 
 /// The beginning of a value.

@@ -86,15 +86,22 @@ impl Manual {
         let mut text = Vec::new();
         man.render(&mut text)?;
         notes_and_examples(&notes).to_writer(&mut text)?;
-        let is_added = |chapter: &str| match own.strip_prefix("gridhook-") {
-            Some(command) => command == chapter,
-            None => IN_MAIN_PAGE.contains(&chapter),
-        };
-        for chapter in CHAPTERS.iter().filter(|chapter| is_added(chapter.name)) {
+        for chapter in CHAPTERS
+            .iter()
+            .filter(|chapter| is_in_page(chapter.name, &own))
+        {
             chapter.sections().to_writer(&mut text)?;
         }
         fs::write(self.folder.join(&name), text)?;
         Ok(name)
+    }
+}
+
+/// Whether a chapter is in the man page `page`.
+fn is_in_page(chapter: &str, page: &str) -> bool {
+    match page.strip_prefix("gridhook-") {
+        Some(command) => command == chapter,
+        None => IN_MAIN_PAGE.contains(&chapter),
     }
 }
 

@@ -1,7 +1,10 @@
 //! `gridhook cluster reseed`: a new cluster goes on with the data folder of a node whose cluster
 //! has lost its streams.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 use serde_json::json;
@@ -124,10 +127,7 @@ impl Reseed {
             }
         }
         let data_dir = &config.server.data_dir;
-        let folder = |shard: usize| match cluster.shards {
-            1 => data_dir.clone(),
-            _ => data_dir.join("shards").join(shard.to_string()),
-        };
+        let folder = |shard: usize| shard_folder(data_dir, cluster.shards, shard);
         let options = store_options(&config.journal);
         // Behind several shards comes the control plane.
         let count = match cluster.shards {
@@ -170,6 +170,14 @@ impl Reseed {
         Ok(self
             .printed
             .format_value(&list, |_| format!("{}\n\n{NEXT}", format_table(&seeds))))
+    }
+}
+
+/// The folder of a shard's store, one of so many.
+fn shard_folder(data_dir: &Path, shards: usize, shard: usize) -> PathBuf {
+    match shards {
+        1 => data_dir.to_owned(),
+        _ => data_dir.join("shards").join(shard.to_string()),
     }
 }
 

@@ -122,6 +122,15 @@ pub struct UnconfirmedJump {
     pub rest: Duration,
 }
 
+impl UnconfirmedJump {
+    pub(super) fn after(&self, elapsed: Duration) -> Self {
+        Self {
+            rest: self.rest.saturating_sub(elapsed),
+            ..self.clone()
+        }
+    }
+}
+
 /// The start of a process's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {

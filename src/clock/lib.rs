@@ -284,14 +284,10 @@ impl Clock {
         } else {
             self.now()
         };
-        let rest = |unconfirmed: &UnconfirmedJump| UnconfirmedJump {
-            rest: unconfirmed.rest.saturating_sub(elapsed),
-            ..unconfirmed.clone()
-        };
         Some(ClockRecord {
             reported: time,
             machine: MachineBoot::current_boot(boot),
-            unconfirmed: pause.lock_jump().as_ref().map(rest),
+            unconfirmed: pause.lock_jump().as_ref().map(|jump| jump.after(elapsed)),
         })
     }
 

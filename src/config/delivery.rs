@@ -213,15 +213,12 @@ fn resolve_identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityCon
             return None;
         }
     };
-    let of = |tenant: &str| {
-        Url::parse(&token_url.replace("{tenant}", tenant))
-            .ok()
-            .filter(is_confidential)
-    };
     // The tenant comes from a subscription, and must not choose the host.
     let is_fixed =
         |(one, other): &(Url, Url)| one[..Position::BeforePath] == other[..Position::BeforePath];
-    if !of("a").zip(of("b")).as_ref().is_some_and(is_fixed) {
+    let url_of_a = url_of_tenant(&token_url, "a");
+    let url_of_b = url_of_tenant(&token_url, "b");
+    if !url_of_a.zip(url_of_b).as_ref().is_some_and(is_fixed) {
         let expectation = "an https URL, or an http URL of loopback; {tenant} may be in its path";
         layers.refuse_value(&KEYS[..1], expectation);
     }
@@ -230,6 +227,13 @@ fn resolve_identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityCon
         client_id,
         proof,
     })
+}
+
+/// The URL for the tokens of a tenant, if they stay secret on the way there.
+fn url_of_tenant(token_url: &str, tenant: &str) -> Option<Url> {
+    Url::parse(&token_url.replace("{tenant}", tenant))
+        .ok()
+        .filter(is_confidential)
 }
 
 /// A setting whose default depends on the listening address.
@@ -244,12 +248,10 @@ impl RawDelivery {
     pub(super) fn resolve(self, server: &Server, layers: &mut Layers) -> Delivery {
         let loopback = server.is_loopback_only();
         let resources = resources::resolve(self.resources, layers);
-        let is_proxy = |name: &String| {
-            resources
-                .iter()
-                .any(|one| one.name == *name && one.url.scheme() == "proxy")
-        };
-        if self.proxy.as_ref().is_some_and(|name| !is_proxy(name)) {
+        let mut proxies = resources.iter().filter(|one| one.url.scheme() == "proxy");
+        if let Some(name) = &self.proxy
+            && !proxies.any(|proxy| proxy.name == *name)
+        {
             layers.refuse_value(
                 &["delivery.proxy"],
                 "the name of a table of delivery.resources with a URL such as proxy://host:3128",

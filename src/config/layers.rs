@@ -370,21 +370,22 @@ impl Layers {
 
     /// Records that `small` is larger than `large`. The error names the one that the operator set.
     pub(super) fn refuse_larger(&mut self, small: &str, large: &str) {
-        let other = |key: &str| {
-            let value = self.show_value(key);
-            let origin = self.origin_of(key);
-            format!("{key}, which is {value} ({origin})")
-        };
         match self.origin_of(small) {
             SettingOrigin::Default => {
-                let expectation = format!("at least {}", other(small));
+                let expectation = format!("at least {}", self.describe_value(small));
                 self.refuse_value(&[large, small], expectation);
             }
             SettingOrigin::File(_) | SettingOrigin::Variable(_) | SettingOrigin::Flag(_) => {
-                let expectation = format!("at most {}", other(large));
+                let expectation = format!("at most {}", self.describe_value(large));
                 self.refuse_value(&[small, large], expectation);
             }
         }
+    }
+
+    fn describe_value(&self, key: &str) -> String {
+        let value = self.show_value(key);
+        let origin = self.origin_of(key);
+        format!("{key}, which is {value} ({origin})")
     }
 
     fn origin_of(&self, key: &str) -> SettingOrigin {

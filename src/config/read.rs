@@ -60,13 +60,7 @@ where
     D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
-    let expectation = || {
-        let [min, max] = [MIN, MAX].map(|bytes| ByteSize(bytes).to_string());
-        format!(
-            "a size from {min} to {max}: a number of bytes, or one with its unit, such as \"64 \
-             KiB\""
-        )
-    };
+    let expectation = || size_expectation(ByteSize(MIN), ByteSize(MAX));
     let read = match raw(from, expectation())? {
         RawValue::Number(bytes) => u64::try_from(bytes).ok(),
         RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
@@ -75,6 +69,12 @@ where
     let read = read.filter(|bytes| (MIN..=MAX).contains(bytes));
     read.and_then(|bytes| T::try_from(bytes).ok())
         .ok_or_else(|| D::Error::custom(expectation()))
+}
+
+fn size_expectation(min: ByteSize, max: ByteSize) -> String {
+    format!(
+        "a size from {min} to {max}: a number of bytes, or one with its unit, such as \"64 KiB\""
+    )
 }
 
 pub(super) fn count<'de, D, T, const MIN: u64, const MAX: u64>(from: D) -> Result<T, D::Error>

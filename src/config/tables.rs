@@ -73,12 +73,11 @@ pub(super) fn is_key(key: &str) -> bool {
 pub(super) fn is_table(key: &str) -> bool {
     let inside = format!("{key}.");
     let depth = key.matches('.').count();
-    let is_one = |section: &Section| {
+    SECTIONS.iter().any(|section| {
         let below = section.prefix.matches('.').count();
         section.prefix.starts_with(&inside)
             || section.is_named && depth == below && key.starts_with(section.prefix)
-    };
-    SECTIONS.iter().any(is_one)
+    })
 }
 
 /// Whether the value of `key` is secret.

@@ -13,7 +13,7 @@ pub mod assets;
 mod json_response;
 pub mod session;
 
-use std::{borrow::Cow, io::Write, sync::LazyLock};
+use std::{borrow::Cow, future::ready, io::Write, sync::LazyLock};
 
 use actix_web::{
     HttpRequest, HttpResponse, guard,
@@ -65,16 +65,19 @@ static SERVED: LazyLock<Vec<ServedFile>> = LazyLock::new(|| {
     let files = FILES
         .iter()
         .map(|(path, content)| ServedFile::new(Cow::Borrowed(path), served_content(path, content)));
-    let chapter = |chapter: &Chapter| {
-        ServedFile::new(
-            Cow::Owned(format!("manual/{}.md", chapter.name)),
-            Cow::Borrowed(chapter.markdown.as_bytes()),
-        )
-    };
-    files.chain(CHAPTERS.iter().map(chapter)).collect()
+    files
+        .chain(CHAPTERS.iter().map(ServedFile::from_chapter))
+        .collect()
 });
 
 impl ServedFile {
+    fn from_chapter(chapter: &Chapter) -> Self {
+        Self::new(
+            Cow::Owned(format!("manual/{}.md", chapter.name)),
+            Cow::Borrowed(chapter.markdown.as_bytes()),
+        )
+    }
+
     fn new(path: Cow<'static, str>, content: Cow<'static, [u8]>) -> Self {
         let digest = format!("{:x}", Sha256::digest(&content));
         let gzip =
@@ -183,37 +186,41 @@ fn content_type(path: &str) -> &'static str {
 /// `/ui`.
 pub fn configure(cfg: &mut web::ServiceConfig) {
     cfg.app_data(ServesPage);
-    let headers = || {
-        SECURITY_HEADERS
-            .into_iter()
-            .fold(DefaultHeaders::new(), |headers, header| headers.add(header))
-    };
     let read = || web::route().guard(guard::Any(guard::Get()).or(guard::Head()));
-    let refuse = || {
-        HttpResponse::MethodNotAllowed()
-            .insert_header((header::ALLOW, "GET, HEAD"))
-            .finish()
-    };
     // Relative, so that the page works below a proxy's path prefix.
     for (path, to) in [("/", "ui/"), ("/ui", "ui/")] {
-        let redirect = move || async move {
-            HttpResponse::TemporaryRedirect()
-                .insert_header((header::LOCATION, to))
-                .finish()
-        };
+        let redirect = move || ready(redirect_to(to));
         cfg.service(
             web::resource(path)
                 .route(read().to(redirect))
-                .default_service(web::to(move || async move { refuse() }))
-                .wrap(headers()),
+                .default_service(web::to(refuse_method))
+                .wrap(security_headers()),
         );
     }
     cfg.service(
         web::resource(format!("{PATH}{{path:.*}}"))
             .route(read().to(serve_file))
-            .default_service(web::to(move || async move { refuse() }))
-            .wrap(headers()),
+            .default_service(web::to(refuse_method))
+            .wrap(security_headers()),
     );
+}
+
+fn redirect_to(location: &'static str) -> HttpResponse {
+    HttpResponse::TemporaryRedirect()
+        .insert_header((header::LOCATION, location))
+        .finish()
+}
+
+fn security_headers() -> DefaultHeaders {
+    SECURITY_HEADERS
+        .into_iter()
+        .fold(DefaultHeaders::new(), |headers, header| headers.add(header))
+}
+
+async fn refuse_method() -> HttpResponse {
+    HttpResponse::MethodNotAllowed()
+        .insert_header((header::ALLOW, "GET, HEAD"))
+        .finish()
 }
 
 async fn serve_file(request: HttpRequest, path: web::Path<String>) -> HttpResponse {

@@ -488,11 +488,7 @@ fn parent_of_id(
         .split('/')
         .filter(|segment| !segment.is_empty())
         .collect();
-    let is = |at: usize, word: &str| {
-        segments
-            .get(at)
-            .is_some_and(|segment| segment.eq_ignore_ascii_case(word))
-    };
+    let is = |at: usize, word: &str| is_word_at(&segments, at, word);
     let to_strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     if is(0, PROVIDER) && segments.len() % 2 == 1 {
         return Ok((group.clone(), to_strings(&segments[1..])));
@@ -509,4 +505,11 @@ fn parent_of_id(
         }
         _ => Err(DeclarationError::Scope(id.to_owned())),
     }
+}
+
+/// Whether a path has a word at this place, in any case of its letters.
+fn is_word_at(segments: &[&str], at: usize, word: &str) -> bool {
+    segments
+        .get(at)
+        .is_some_and(|segment| segment.eq_ignore_ascii_case(word))
 }

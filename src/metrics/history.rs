@@ -280,17 +280,12 @@ impl Track {
     }
 
     fn add(&mut self, sample: Sample) {
-        let rises = |total: &mut [u64], now: &[u64], last: &[u64]| {
-            for ((total, now), last) in total.iter_mut().zip(now).zip(last) {
-                *total += now.saturating_sub(*last);
-            }
-        };
-        rises(
+        add_rises(
             &mut self.total.counters,
             &sample.counters,
             &self.last.counters,
         );
-        rises(
+        add_rises(
             &mut self.total.responses,
             &sample.responses,
             &self.last.responses,
@@ -329,6 +324,13 @@ impl Track {
             gauges: self.last.gauges,
             ..self.total
         };
+    }
+}
+
+/// Adds what has risen since the last sample.
+fn add_rises(total: &mut [u64], now: &[u64], last: &[u64]) {
+    for ((total, now), last) in total.iter_mut().zip(now).zip(last) {
+        *total += now.saturating_sub(*last);
     }
 }
 

@@ -119,20 +119,15 @@ impl LockTokenSealer {
         if payload.len() + 1 != PAYLOAD_LEN {
             return None;
         }
-        let number = |at: usize, len: usize| {
-            payload[at..at + len]
-                .iter()
-                .fold(0u64, |all, byte| all << 8 | u64::from(*byte))
-        };
         let key = SubscriptionKey {
-            partition: PartitionId(u32::try_from(number(0, 4)).ok()?),
-            subscription: SubscriptionId(u32::try_from(number(4, 4)).ok()?),
+            partition: PartitionId(u32::try_from(parse_number(&payload[0..4])).ok()?),
+            subscription: SubscriptionId(u32::try_from(parse_number(&payload[4..8])).ok()?),
         };
         let lease = Lease {
-            lane: Lane(u16::try_from(number(8, 2)).ok()?),
-            seq: Seq(number(10, 8)),
-            attempt: u32::try_from(number(18, 4)).ok()?,
-            appended: Timestamp(number(22, 8)),
+            lane: Lane(u16::try_from(parse_number(&payload[8..10])).ok()?),
+            seq: Seq(parse_number(&payload[10..18])),
+            attempt: u32::try_from(parse_number(&payload[18..22])).ok()?,
+            appended: Timestamp(parse_number(&payload[22..30])),
         };
         // The comparison also covers the shard.
         (sealed_bytes(shard, key, lease) == given).then_some((key, lease))
@@ -155,6 +150,13 @@ impl LockTokenSealer {
         seal.copy_from_slice(&hmac::sign(&self.key, word).as_ref()[..SEAL_LEN]);
         seal
     }
+}
+
+/// A number of up to eight bytes, the highest first.
+fn parse_number(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 fn sealed_bytes(shard: Option<u16>, subscription_key: SubscriptionKey, lease: Lease) -> Vec<u8> {

@@ -146,15 +146,14 @@ impl Scope {
             return true;
         };
         let keywords: Vec<&String> = patterns.iter().step_by(2).collect();
-        let is_prefix = |path: &&[&str]| {
-            keywords.len() <= path.len()
-                && keywords
-                    .iter()
-                    .zip(*path)
-                    .all(|(pattern, word)| matches_pattern(pattern, word))
-        };
-        PATHS.iter().any(is_prefix)
+        PATHS.iter().any(|path| matches_beginning(&keywords, path))
     }
+}
+
+/// Whether a path begins with words that match these patterns.
+fn matches_beginning(patterns: &[&String], path: &[&str]) -> bool {
+    let mut words = patterns.iter().zip(path);
+    patterns.len() <= path.len() && words.all(|(pattern, word)| matches_pattern(pattern, word))
 }
 
 /// Whether a segment matches a pattern, in which `*` stands for any characters.
@@ -258,13 +257,9 @@ impl UserScopes {
     /// # Errors
     /// If one is not a path.
     pub fn parse<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidGrant> {
-        let parse = |text: &str| match text.parse()? {
-            Scope::Label(_) => Err(InvalidGrant::Label(text.to_owned())),
-            scope @ Scope::Path(_) => Ok(scope),
-        };
         scopes
             .into_iter()
-            .map(parse)
+            .map(parse_path_scope)
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -274,6 +269,13 @@ impl UserScopes {
         self.0
             .iter()
             .any(|scope| scope.covers_resource(subscription))
+    }
+}
+
+fn parse_path_scope(text: &str) -> Result<Scope, InvalidGrant> {
+    match text.parse()? {
+        Scope::Label(_) => Err(InvalidGrant::Label(text.to_owned())),
+        scope @ Scope::Path(_) => Ok(scope),
     }
 }
 

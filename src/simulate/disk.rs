@@ -105,18 +105,17 @@ impl SimulatedStore {
         }
     }
 
+    fn count_pending(&self, is_counted: impl Fn(Lane) -> bool) -> usize {
+        let lanes = self.pending.keys().map(|(lane, _)| *lane);
+        lanes.filter(|lane| is_counted(*lane)).count()
+    }
+
     /// Checks the counters' equations, one key per record, no event in two states, and no due time
     /// before the cursor's.
     ///
     /// # Panics
     /// An invariant does not hold: the policy has a bug.
     pub fn check_counters(&self) {
-        let pending_of_lanes = |is_such: &dyn Fn(Lane) -> bool| {
-            self.pending
-                .keys()
-                .filter(|(lane, _)| is_such(*lane))
-                .count()
-        };
         let jobs = self.cursor.jobs.iter();
         let columns = [
             (self.cursor.counters, Traffic::Live),
@@ -125,12 +124,12 @@ impl SimulatedStore {
         let columns = columns.map(|(counters, of)| {
             (
                 counters,
-                pending_of_lanes(&|lane| Traffic::from_lane(lane) == of),
+                self.count_pending(|lane| Traffic::from_lane(lane) == of),
             )
         });
         let columns = columns
             .into_iter()
-            .chain(jobs.map(|job| (job.counters, pending_of_lanes(&|lane| lane == job.lane))));
+            .chain(jobs.map(|job| (job.counters, self.count_pending(|lane| lane == job.lane))));
         for (counters, found) in columns {
             let Counters {
                 passed,

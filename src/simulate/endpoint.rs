@@ -51,6 +51,15 @@ pub(super) struct SimulatedReply {
 }
 
 impl SimulatedReply {
+    fn with_status(status: u16, latency: Duration) -> Self {
+        Self {
+            outcome: Outcome::from_status(status),
+            status: Some(status),
+            retry_after: None,
+            latency,
+        }
+    }
+
     /// The reply as a result for the state machine.
     pub(super) fn to_result(self) -> RequestResult {
         let Self {
@@ -114,12 +123,7 @@ impl SimulatedEndpoint {
     ) -> SimulatedReply {
         let [least, most] = QUICK;
         let latency = (least + (most - least).mul_f64(jitter.f64())).min(self.response_timeout);
-        let status = |status| SimulatedReply {
-            outcome: Outcome::from_status(status),
-            status: Some(status),
-            retry_after: None,
-            latency,
-        };
+        let status = |status| SimulatedReply::with_status(status, latency);
         let no_reply = SimulatedReply {
             outcome: Outcome::Failed(Failure::TimedOut),
             status: None,

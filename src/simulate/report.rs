@@ -157,14 +157,6 @@ impl ReportRow {
             .iter()
             .flat_map(|subscriber| subscriber.watch.returns())
             .collect();
-        let after = |of: fn(&EndpointReturn) -> Option<Duration>| {
-            Distribution::from_values(
-                returns
-                    .iter()
-                    .filter_map(|back| of(back))
-                    .map(|after| after.as_secs_f64()),
-            )
-        };
         let delivered = count(|counters| counters.delivered);
         let attempts = sum(&|those| those.counts.attempts);
         Self {
@@ -188,9 +180,18 @@ impl ReportRow {
                 .map(|those| those.counts.longest_wait.as_secs_f64())
                 .fold(0.0, f64::max),
             returns: returns.len() as u64,
-            backlog_gone_seconds: after(|back| back.backlog_gone),
-            rate_back_seconds: after(|back| back.rate_back),
+            backlog_gone_seconds: distribute_seconds(&returns, |back| back.backlog_gone),
+            rate_back_seconds: distribute_seconds(&returns, |back| back.rate_back),
             peak: Distribution::from_values(returns.iter().filter_map(|back| back.peak_ratio())),
         }
     }
+}
+
+/// The distribution of a time after the return of an endpoint.
+fn distribute_seconds(
+    returns: &[&EndpointReturn],
+    time_after: fn(&EndpointReturn) -> Option<Duration>,
+) -> Distribution {
+    let times = returns.iter().filter_map(|back| time_after(back));
+    Distribution::from_values(times.map(|time| time.as_secs_f64()))
 }

@@ -120,14 +120,9 @@ fn write_table<'a>(
         .into_iter()
         .chain(rows.into_iter().map(cells))
         .collect();
-    let width = |column: usize| {
-        lines
-            .iter()
-            .map(|line| line[column].chars().count())
-            .max()
-            .unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..=columns.len()).map(width).collect();
+    let widths: Vec<usize> = (0..=columns.len())
+        .map(|column| column_width(&lines, column))
+        .collect();
     for line in &lines {
         write!(f, "{:<1$}", line[0], widths[0])?;
         for (cell, width) in line.iter().zip(&widths).skip(1) {
@@ -136,6 +131,14 @@ fn write_table<'a>(
         writeln!(f)?;
     }
     Ok(())
+}
+
+fn column_width(lines: &[Vec<String>], column: usize) -> usize {
+    lines
+        .iter()
+        .map(|line| line[column].chars().count())
+        .max()
+        .unwrap_or_default()
 }
 
 fn no_value() -> String {

@@ -71,16 +71,9 @@ pub fn backup_store(
         url: url.to_owned(),
         error,
     })?;
-    let is_within = |store: &&ObjectStoreConfig| {
-        let StoreAddress {
-            kind,
-            account,
-            path,
-        } = &store.address;
-        (kind, account) == (&address.kind, &address.account) && address.path.starts_with(path)
-    };
-    let of_settings = backup.store.as_ref().filter(is_within).cloned();
-    Ok(Some(match of_settings {
+    let of_settings = backup.store.as_ref();
+    let of_settings = of_settings.filter(|store| is_within(&address, &store.address));
+    Ok(Some(match of_settings.cloned() {
         Some(store) => ObjectStoreConfig { address, ..store },
         None => ObjectStoreConfig {
             address,
@@ -90,6 +83,15 @@ pub fn backup_store(
             credentials: Vec::new(),
         },
     }))
+}
+
+fn is_within(address: &StoreAddress, outer: &StoreAddress) -> bool {
+    let StoreAddress {
+        kind,
+        account,
+        path,
+    } = outer;
+    (kind, account) == (&address.kind, &address.account) && address.path.starts_with(path)
 }
 
 /// The destination of backups at `url`, as [`backup_store`] has it.
@@ -102,11 +104,11 @@ pub fn backup_destination(
 ) -> Result<Option<BackupDestination>, BackupDestinationError> {
     let store = backup_store(backup, url)?;
     let key = backup.key_file.as_ref().map(|file| {
-        let refuse = |error| BackupDestinationError::Key {
+        let key = SealKey::read(file).map(Arc::new);
+        key.map_err(|error| BackupDestinationError::Key {
             file: file.clone(),
             error,
-        };
-        SealKey::read(file).map(Arc::new).map_err(refuse)
+        })
     });
     let key = key.transpose()?;
     Ok(store.map(|store| BackupDestination {

@@ -11,16 +11,16 @@ use gridhook_store::{keys::MetaKind, rocks::RocksOptions};
 
 /// How the dead-letter actor's totals are read.
 pub fn record_decoders() -> RecordDecoders {
-    let handled = |bytes: &[u8]| {
-        DeadLetterTotals::decode(bytes)
-            .ok()
-            .and_then(|totals| totals.handled_count())
-    };
     RecordDecoders {
         name: DeadLetterTotals::name,
-        handled,
+        handled: count_handled,
         readable: check_readable,
     }
+}
+
+/// How many dead letters were handled, if the totals can be read.
+fn count_handled(totals: &[u8]) -> Option<u64> {
+    DeadLetterTotals::decode(totals).ok()?.handled_count()
 }
 
 /// Checks that a record of this kind can be read.

@@ -265,10 +265,6 @@ impl RocksStore {
         let all = first.0.iter().chain(&batch.0);
         ops.extend(all.filter_map(|op| op.family_and_key().map(|(family, key)| (family, key, op))));
         ops.sort_by_key(|(family, key, _)| (*family, *key));
-        let value_len = |op: &WriteOp| match op {
-            WriteOp::Put(_, _, value) => value.len(),
-            WriteOp::Delete(..) | WriteOp::SingleDelete(..) | WriteOp::Outcomes(..) => 0,
-        };
         let bytes = ops
             .iter()
             .map(|(_, key, op)| OP_BYTES + key.len() + value_len(op));
@@ -385,6 +381,13 @@ impl RocksStore {
         {
             tracing::warn!(%error, "could not store which families have damaged tables");
         }
+    }
+}
+
+fn value_len(op: &WriteOp) -> usize {
+    match op {
+        WriteOp::Put(_, _, value) => value.len(),
+        WriteOp::Delete(..) | WriteOp::SingleDelete(..) | WriteOp::Outcomes(..) => 0,
     }
 }
 

@@ -108,6 +108,16 @@ struct InjectorState {
     injected: InjectionCounters,
 }
 
+impl InjectorState {
+    /// The number of the active fault that a new one replaces.
+    fn number_to_replace(&self, fault: &Fault) -> Option<u64> {
+        let mut active = self.active.iter();
+        let (number, _) =
+            active.find(|(_, (_, other))| fault.is_single() && other.name() == fault.name())?;
+        Some(*number)
+    }
+}
+
 impl FaultInjector {
     pub(crate) fn new(targets: ChaosTargets) -> Self {
         Self {
@@ -132,14 +142,8 @@ impl FaultInjector {
         duration: Duration,
         switch: impl FnOnce(u64, &ChaosTargets) -> AdminResult<()>,
     ) -> AdminResult<ActiveFaults> {
-        let older = |state: &InjectorState| {
-            let same = |(_, (_, on)): &(&u64, &(ActiveFaults, Fault))| {
-                fault.is_single() && on.name() == fault.name()
-            };
-            state.active.iter().find(same).map(|(number, _)| *number)
-        };
-        let older = older(&self.state());
-        if let Some(number) = older {
+        let replaced = self.state().number_to_replace(&fault);
+        if let Some(number) = replaced {
             self.end_fault(registry, number);
         }
         let mut state = self.state();

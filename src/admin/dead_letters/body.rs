@@ -6,6 +6,7 @@ use gridhook_api::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterProblem
 use gridhook_dead_letter::browse::{
     BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter,
 };
+use gridhook_event::Timestamp;
 use gridhook_policy::outcome::Reason;
 
 pub(crate) fn dead_letter_query(
@@ -13,10 +14,6 @@ pub(crate) fn dead_letter_query(
     under: &str,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
     let target = |key: &str| format!("{under}{key}");
-    let time = |key: &str, given: &Option<String>| match given {
-        Some(given) => parse_instant(&target(key), given).map(Some),
-        None => Ok(None),
-    };
     let stage = match filter.stage.as_deref() {
         None => None,
         Some("waiting") => Some(DeadLetterStage::Waiting),
@@ -31,8 +28,8 @@ pub(crate) fn dead_letter_query(
     };
     Ok(DeadLetterQuery {
         stage,
-        from: time("from", &filter.from)?,
-        to: time("to", &filter.to)?,
+        from: parse_time(&target("from"), filter.from.as_deref())?,
+        to: parse_time(&target("to"), filter.to.as_deref())?,
         reason: filter
             .reason
             .as_deref()
@@ -41,6 +38,10 @@ pub(crate) fn dead_letter_query(
         id: filter.id.clone(),
         keys: None,
     })
+}
+
+fn parse_time(target: &str, given: Option<&str>) -> Result<Option<Timestamp>, InvalidRequest> {
+    given.map(|given| parse_instant(target, given)).transpose()
 }
 
 pub(crate) fn is_empty_filter(filter: &DeadLetterFilter) -> bool {

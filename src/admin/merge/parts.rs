@@ -446,19 +446,21 @@ fn mark_shard(
         | PartsMerge::Tests
         | PartsMerge::Retries => None,
     };
-    let prefix = |object: &mut Map<String, Value>| {
-        if let Some(Value::String(id)) = id.and_then(|id| object.get_mut(id)) {
-            *id = id_of_shard(shard, id);
-        }
-    };
-    prefix(part);
+    mark_id(part, id, shard);
     for list in ["value", "events", "lines", "jobs", "results"] {
         let items = part.get_mut(list).and_then(Value::as_array_mut);
         for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
             if !item.contains_key("timeseries") {
                 item.insert("shard".to_owned(), shard.into());
-                prefix(item);
+                mark_id(item, id, shard);
             }
         }
+    }
+}
+
+/// Adds the shard to the id of an object, which has this key.
+fn mark_id(object: &mut Map<String, Value>, key: Option<&str>, shard: usize) {
+    if let Some(Value::String(id)) = key.and_then(|key| object.get_mut(key)) {
+        *id = id_of_shard(shard, id);
     }
 }

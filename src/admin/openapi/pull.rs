@@ -1,6 +1,6 @@
 //! OpenAPI descriptions of pull delivery.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     draft::{OperationBuilder, SchemaRegistry},
@@ -43,11 +43,6 @@ pub(super) fn describe_pull(
         _ => "Renew the locks of events, up to an hour after they were first received",
     };
     let error = schemas.reference_to::<AnswerBody<'static>>();
-    let between = |range: &std::ops::RangeInclusive<u32>, default: u32| {
-        let min = range.start();
-        let max = range.end();
-        json!({"type": "integer", "minimum": min, "maximum": max, "default": default})
-    };
     let draft = OperationBuilder::new("pull", &format!("{operation}In{whose}"), what)
         .with_query("api-version", ANY_VERSION, &version_schema("2024-06-01"))
         .with_security(&IN_NAMESPACE_SCHEMES);
@@ -56,12 +51,12 @@ pub(super) fn describe_pull(
             .with_query(
                 "maxEvents",
                 "Maximum number of events",
-                &between(&EVENTS, 1),
+                &range_schema(&EVENTS, 1),
             )
             .with_query(
                 "maxWaitTime",
                 "Seconds to wait for events",
-                &between(&WAIT, 60),
+                &range_schema(&WAIT, 60),
             )
             .with_json_response(
                 200,
@@ -87,4 +82,10 @@ pub(super) fn describe_pull(
         .with_errors(&ASKED, &error)
         .with_errors(&PULLED, &error)
         .with_errors(&IN_NAMESPACE, &error)
+}
+
+fn range_schema(range: &std::ops::RangeInclusive<u32>, default: u32) -> Value {
+    let min = range.start();
+    let max = range.end();
+    json!({"type": "integer", "minimum": min, "maximum": max, "default": default})
 }

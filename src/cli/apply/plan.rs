@@ -224,13 +224,6 @@ async fn what_if(
     resource: &DeclaredResource,
 ) -> Result<(Difference, Option<String>), ClientError> {
     let path = format!("{}?whatIf=true", resource.control_path());
-    let with_name = |error| match error {
-        ClientError::Refused { status, reason } => ClientError::Refused {
-            status,
-            reason: format!("the {}: {reason}", resource.display_name()),
-        },
-        other => other,
-    };
     match session
         .exchange_json(
             Method::PUT,
@@ -248,7 +241,18 @@ async fn what_if(
         result => session
             .with_suggestion(&path, result)
             .await
-            .map_err(with_name),
+            .map_err(|error| name_resource(error, resource)),
+    }
+}
+
+/// The error, whose reason begins with the resource.
+fn name_resource(error: ClientError, resource: &DeclaredResource) -> ClientError {
+    match error {
+        ClientError::Refused { status, reason } => ClientError::Refused {
+            status,
+            reason: format!("the {}: {reason}", resource.display_name()),
+        },
+        other => other,
     }
 }
 

@@ -167,13 +167,7 @@ impl ChaosRun {
     }
 
     async fn set_up(&self, endpoint: &str) -> Result<(), client::ClientError> {
-        let put = async |path: &str, body: &Value| {
-            self.session
-                .send_request::<Value>(Method::PUT, path, Some(body))
-                .await
-                .map(drop)
-        };
-        put(
+        self.put_resource(
             &self.resource_name().path(""),
             &json!({"properties": {"inputSchema": "EventGridSchema"}}),
         )
@@ -186,9 +180,17 @@ impl ChaosRun {
             });
             let destination = json!({"endpointType": "WebHook", "properties": webhook});
             let path = self.resource_name().subscription_path(&name_of(number), "");
-            put(&path, &json!({"properties": {"destination": destination}})).await?;
+            self.put_resource(&path, &json!({"properties": {"destination": destination}}))
+                .await?;
         }
         Ok(())
+    }
+
+    async fn put_resource(&self, path: &str, body: &Value) -> Result<(), client::ClientError> {
+        self.session
+            .send_request::<Value>(Method::PUT, path, Some(body))
+            .await
+            .map(drop)
     }
 
     /// Runs load, kills and faults, until the end of the duration or a signal.

@@ -29,10 +29,7 @@ pub(super) struct FolderSink {
 impl FolderSink {
     /// Creates the folder if it does not exist. Blocks; for the start.
     pub(super) fn open(root: &Path) -> Result<Self, SinkError> {
-        let failure = |source| SinkError::Root {
-            folder: root.to_owned(),
-            source,
-        };
+        let failure = |source| root_error(root, source);
         let new = root
             .ancestors()
             .take_while(|folder| !folder.exists())
@@ -100,6 +97,13 @@ impl FolderSink {
         Url::from_file_path(self.root.join(name))
             .ok()
             .map(String::from)
+    }
+}
+
+fn root_error(root: &Path, source: io::Error) -> SinkError {
+    SinkError::Root {
+        folder: root.to_owned(),
+        source,
     }
 }
 

@@ -289,28 +289,29 @@ pub async fn check_in_slices(
 }
 
 fn check_size(info: &EventTypeInfo) -> Result<SchemaSize, InvalidCatalogue> {
-    let refusal = |problem: String| {
-        Err(InvalidCatalogue {
-            at: String::new(),
-            problem,
-        })
-    };
     let Some(declared) = &info.inline_event_types else {
         return Ok(SchemaSize::default());
     };
     if declared.len() > TYPES_MAX {
-        return refusal(format!(
+        return Err(whole_catalogue_error(format!(
             "has {} entries; expected at most {TYPES_MAX}",
             declared.len()
-        ));
+        )));
     }
     let bytes = serde_json::to_vec(declared).map_or(0, |json| json.len());
     if bytes > CATALOGUE_BYTES_MAX {
-        return refusal(format!(
+        return Err(whole_catalogue_error(format!(
             "has {bytes} bytes; expected at most {CATALOGUE_BYTES_MAX}"
-        ));
+        )));
     }
     Ok(SchemaSize::default())
+}
+
+fn whole_catalogue_error(problem: String) -> InvalidCatalogue {
+    InvalidCatalogue {
+        at: String::new(),
+        problem,
+    }
 }
 
 /// A version of an event type, with its names.

@@ -36,11 +36,7 @@ pub async fn version_changes(
     before: Option<&SubscriptionRecord>,
     record: &SubscriptionRecord,
 ) -> Result<Vec<MetaChange>, journal::Error> {
-    let put = |record: &SubscriptionRecord| {
-        let name = keys::filter_name(subscription_key, record.version);
-        let version = super::registry::to_json(&FilterVersion::from_record(record));
-        MetaChange::Put(MetaKind::Filter, name, version)
-    };
+    let put = |record: &SubscriptionRecord| put_version(subscription_key, record);
     let Some(before) = before else {
         return Ok(vec![put(record)]);
     };
@@ -73,6 +69,12 @@ pub async fn version_changes(
     }
     changes.push(put(record));
     Ok(changes)
+}
+
+fn put_version(subscription_key: SubscriptionKey, record: &SubscriptionRecord) -> MetaChange {
+    let name = keys::filter_name(subscription_key, record.version);
+    let version = super::registry::to_json(&FilterVersion::from_record(record));
+    MetaChange::Put(MetaKind::Filter, name, version)
 }
 
 /// Removes versions of deleted subscriptions that no ledger line refers to.

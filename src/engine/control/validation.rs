@@ -226,18 +226,14 @@ impl EndpointValidator {
                 outcome: Outcome::Failed(Failure::SocketError),
                 detail: missing.to_string(),
             })?;
-        let without_response = |detail: String| ValidationFailure::Unanswered {
-            outcome: Outcome::Failed(Failure::GenericError),
-            detail,
-        };
         let tokens = plan
             .token_source(&self.client)
-            .map_err(|problem| without_response(problem.to_string()))?;
+            .map_err(|problem| no_token_error(problem.to_string()))?;
         if let Some(tokens) = tokens {
             let (token, _) = tokens
                 .get_token(None, self.clock.wall_time())
                 .await
-                .map_err(|problem| without_response(problem.to_string()))?;
+                .map_err(|problem| no_token_error(problem.to_string()))?;
             token.add_to_request(&mut outgoing);
         }
         let _permit = client.sockets().take_permit();
@@ -344,5 +340,12 @@ impl EndpointValidator {
         self.in_progress
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn no_token_error(detail: String) -> ValidationFailure {
+    ValidationFailure::Unanswered {
+        outcome: Outcome::Failed(Failure::GenericError),
+        detail,
     }
 }

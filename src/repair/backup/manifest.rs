@@ -51,10 +51,7 @@ impl Manifest {
 
     /// Reads the manifest of the backup in `folder`.
     pub fn read(folder: &Path) -> Result<Self, BackupError> {
-        let refuse = |problem| BackupError::Backup {
-            backup: folder.to_owned(),
-            problem,
-        };
+        let refuse = |problem| problem_of_backup(folder, problem);
         let bytes = match read_regular(&folder.join(MANIFEST), MANIFEST_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -69,10 +66,7 @@ impl Manifest {
 
     /// Parses the manifest `file` of the backup at `backup`.
     pub(super) fn parse(backup: &Path, file: &str, bytes: &[u8]) -> Result<Self, BackupError> {
-        let refuse = |problem| BackupError::Backup {
-            backup: backup.to_owned(),
-            problem,
-        };
+        let refuse = |problem| problem_of_backup(backup, problem);
         let manifest: Self = serde_json::from_slice(bytes)
             .map_err(|error| refuse(format!("is damaged: {file} cannot be read: {error}")))?;
         if manifest.form > FORM {
@@ -101,5 +95,12 @@ impl Manifest {
         serde_json::to_vec_pretty(self)
             .map_err(io::Error::other)
             .map_err(backup_io_error(Path::new(MANIFEST)))
+    }
+}
+
+pub(super) fn problem_of_backup(backup: &Path, problem: String) -> BackupError {
+    BackupError::Backup {
+        backup: backup.to_owned(),
+        problem,
     }
 }

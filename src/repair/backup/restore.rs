@@ -10,6 +10,7 @@ use super::{
     backup_io_error,
     copy::{self, CopiedFile},
     folders::{self, TemporaryFolder},
+    manifest::problem_of_backup,
     repository::{BackupAt, StoredSource},
 };
 use crate::fsck::{self, CheckReport, RecordDecoders};
@@ -219,11 +220,8 @@ fn token_names(store: &ReadOnlyStore) -> Result<Vec<String>, BackupError> {
 
 /// Checks that the manifest names only files that a backup can contain.
 fn check_paths(from: &Path, manifest: &Manifest) -> Result<(), BackupError> {
-    let is_own = |path: &str| match path.strip_prefix("rocksdb/") {
-        Some(name) => !name.is_empty() && !name.contains('/') && name != "..",
-        None => path == WATERMARK || path == TOKEN,
-    };
-    let foreign_file = manifest.files.iter().find(|file| !is_own(&file.path));
+    let mut files = manifest.files.iter();
+    let foreign_file = files.find(|file| !is_file_of_backup(&file.path));
     let Some(foreign_file) = foreign_file else {
         return Ok(());
     };
@@ -231,10 +229,14 @@ fn check_paths(from: &Path, manifest: &Manifest) -> Result<(), BackupError> {
         "is damaged: its manifest names the file {:?}, which is not part of a backup",
         foreign_file.path
     );
-    Err(BackupError::Backup {
-        backup: from.to_owned(),
-        problem,
-    })
+    Err(problem_of_backup(from, problem))
+}
+
+fn is_file_of_backup(path: &str) -> bool {
+    match path.strip_prefix("rocksdb/") {
+        Some(name) => !name.is_empty() && !name.contains('/') && name != "..",
+        None => path == WATERMARK || path == TOKEN,
+    }
 }
 
 /// Compares a file with the manifest.
@@ -245,10 +247,7 @@ fn check_file(
 ) -> Result<(), BackupError> {
     let refuse = |what: String| {
         let problem = format!("is damaged: {} {what}; use another backup", wanted.path);
-        Err(BackupError::Backup {
-            backup: from.to_owned(),
-            problem,
-        })
+        Err(problem_of_backup(from, problem))
     };
     match found {
         Ok(found) if found == *wanted => Ok(()),

@@ -67,6 +67,15 @@ pub struct Finding {
     pub repair: Option<Repair>,
 }
 
+impl Finding {
+    fn with_shard(self, shard: usize) -> Self {
+        Self {
+            problem: format!("shard {shard}: {}", self.problem),
+            ..self
+        }
+    }
+}
+
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CheckReport {
@@ -109,10 +118,7 @@ impl CheckReport {
         for (kind, count) in counts {
             *self.counts.entry(kind).or_default() += count;
         }
-        let of_shard = |finding: Finding| Finding {
-            problem: format!("shard {shard}: {}", finding.problem),
-            ..finding
-        };
+        let of_shard = |finding: Finding| finding.with_shard(shard);
         self.findings.extend(findings.into_iter().map(of_shard));
         self.omitted += omitted;
         self.leftovers.extend(leftovers.into_iter().map(of_shard));

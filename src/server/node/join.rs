@@ -399,16 +399,22 @@ pub(super) fn nats_tls(
 
 #[cfg(feature = "nats")]
 pub(super) fn read_secret(path: &Path) -> Result<NodeSecret, ClusterError> {
-    let wrong = |what| ClusterError::Setting {
-        key: "cluster.secret_file",
-        what: format!("{}: {what}", path.display()),
-    };
-    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let text = fs::read_to_string(path).map_err(|error| secret_error(path, &error.to_string()))?;
     match text.trim().as_bytes() {
         secret if secret.len() >= SECRET_BYTES_MIN => Ok(NodeSecret::new(secret)),
-        _ => Err(wrong(format!(
-            "the secret is too short; expected {SECRET_BYTES_MIN} characters or more"
-        ))),
+        _ => {
+            let problem =
+                format!("the secret is too short; expected {SECRET_BYTES_MIN} characters or more");
+            Err(secret_error(path, &problem))
+        }
+    }
+}
+
+#[cfg(feature = "nats")]
+fn secret_error(path: &Path, problem: &str) -> ClusterError {
+    ClusterError::Setting {
+        key: "cluster.secret_file",
+        what: format!("{}: {problem}", path.display()),
     }
 }
 

@@ -169,15 +169,9 @@ pub(super) fn family_options(
     cache: &Cache,
     floors: &PartitionFloors,
 ) -> Result<Options, rocksdb::Error> {
-    let bounded = |bytes: u64| {
-        Options::default().get_options_from_string(format!(
-            // Limit by size only: a limit by age needs all tables open.
-            "ttl=0;compaction_options_fifo={{max_table_files_size={bytes};allow_compaction=true}}"
-        ))
-    };
     let mut options = match family {
-        Family::Ledger => bounded(wanted.ledger_bytes)?,
-        Family::Excerpt => bounded(wanted.excerpts_bytes)?,
+        Family::Ledger => fifo_options(wanted.ledger_bytes)?,
+        Family::Excerpt => fifo_options(wanted.excerpts_bytes)?,
         Family::Meta
         | Family::Log
         | Family::Cursor
@@ -258,4 +252,12 @@ pub(super) fn family_options(
     }
     options.set_block_based_table_factory(&table);
     Ok(options)
+}
+
+/// The options of a family that drops its oldest tables above this size.
+fn fifo_options(bytes: u64) -> Result<Options, rocksdb::Error> {
+    Options::default().get_options_from_string(format!(
+        // Limit by size only: a limit by age needs all tables open.
+        "ttl=0;compaction_options_fifo={{max_table_files_size={bytes};allow_compaction=true}}"
+    ))
 }

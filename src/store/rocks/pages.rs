@@ -409,12 +409,12 @@ fn has_outcomes(family: Family) -> bool {
 
 /// The outcomes of a batch, of each subscription together.
 fn outcomes_of(batch: &Batch) -> Vec<(SubscriptionKey, Outcomes<'_>)> {
-    let of = |op: &'_ WriteOp| match op {
-        WriteOp::Outcomes(key, ..) => Some(*key),
-        WriteOp::Put(..) | WriteOp::Delete(..) | WriteOp::SingleDelete(..) => None,
-    };
-    let mut ops: Vec<&WriteOp> = batch.0.iter().filter(|op| of(op).is_some()).collect();
-    ops.sort_by_key(|op| of(op));
+    let mut ops: Vec<&WriteOp> = batch
+        .0
+        .iter()
+        .filter(|op| outcomes_key(op).is_some())
+        .collect();
+    ops.sort_by_key(|op| outcomes_key(op));
     let mut all: Vec<(SubscriptionKey, Outcomes<'_>)> = Vec::with_capacity(ops.len());
     for op in ops {
         let WriteOp::Outcomes(key, cursor, lines) = op else {
@@ -435,4 +435,11 @@ fn outcomes_of(batch: &Batch) -> Vec<(SubscriptionKey, Outcomes<'_>)> {
         }
     }
     all
+}
+
+fn outcomes_key(op: &WriteOp) -> Option<SubscriptionKey> {
+    match op {
+        WriteOp::Outcomes(key, ..) => Some(*key),
+        WriteOp::Put(..) | WriteOp::Delete(..) | WriteOp::SingleDelete(..) => None,
+    }
 }

@@ -24,11 +24,7 @@ fn time_argument(a: &Arguments<'_>, index: usize) -> Result<Timestamp, Evaluatio
     let text = a.text_argument(index)?;
     let basic = || jiff::civil::DateTime::strptime("%Y%m%dT%H%M%SZ", text).ok();
     let civil = || text.parse::<jiff::civil::DateTime>().ok().or_else(basic);
-    let with_space = || {
-        text.strip_suffix('Z')?
-            .parse::<jiff::civil::DateTime>()
-            .ok()
-    };
+    let with_space = || text.strip_suffix('Z')?.parse().ok();
     let zoned = |civil: jiff::civil::DateTime| civil.to_zoned(TimeZone::UTC).ok();
     let in_utc = |civil| zoned(civil).map(|zoned| zoned.timestamp());
     let instant = text

@@ -233,13 +233,19 @@ pub(super) fn undeclared_ids(declared: &Declared, existing: Vec<String>) -> Vec<
         .chain(pending.map(|one| one.what.clone()))
         .map(|id| id.to_ascii_lowercase())
         .collect();
-    let is_declared = |existing: &String| {
-        let id = existing.to_ascii_lowercase();
-        let below = format!("{id}/");
-        ids.iter()
-            .any(|declared| *declared == id || declared.starts_with(&below))
-    };
-    existing.into_iter().filter(|id| !is_declared(id)).collect()
+    existing
+        .into_iter()
+        .filter(|id| !is_declared(id, &ids))
+        .collect()
+}
+
+/// Whether `declared`, in lower case, has the id or what is below it.
+fn is_declared(existing: &str, declared: &[String]) -> bool {
+    let id = existing.to_ascii_lowercase();
+    let below = format!("{id}/");
+    declared
+        .iter()
+        .any(|declared| *declared == id || declared.starts_with(&below))
 }
 
 fn missing_state(PendingValue { what, needs, .. }: &PendingValue) -> DeploymentEnd {

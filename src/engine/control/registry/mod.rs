@@ -185,10 +185,6 @@ impl Registry {
         for record in reads.all_meta(MetaKind::Subscription) {
             let (name, value) = record?;
             let record: SubscriptionRecord = parse_record(&name, &value)?;
-            let unreadable = |reason: &str| Error::Unreadable {
-                name: name.clone(),
-                reason: reason.to_owned(),
-            };
             let topic = registry.owner_of(&name)?;
             let subscription_key = SubscriptionKey {
                 partition: topic.partition(),
@@ -196,7 +192,10 @@ impl Registry {
             };
             let cursor = cursors
                 .remove(&subscription_key)
-                .ok_or_else(|| unreadable("its cursor is missing"))?;
+                .ok_or_else(|| Error::Unreadable {
+                    name: name.clone(),
+                    reason: "its cursor is missing".to_owned(),
+                })?;
             topic.add_child(
                 registry.new_plan(&topic.record(), Arc::new(record))?,
                 Some(cursor),

@@ -140,18 +140,12 @@ impl Registry {
             None => ConfirmationMethod::Deferred,
         };
         if record.resource.is_some() {
-            let unreachable_error = |why| {
-                Error::Refused(format!(
-                    "{} cannot be reached: {why}",
-                    record.destination_name()
-                ))
-            };
             plan.check_rules(&self.rules.delivery)
                 .map_err(refused_plan)?;
-            validator
-                .check_reachable(&plan)
-                .await
-                .map_err(unreachable_error)?;
+            validator.check_reachable(&plan).await.map_err(|why| {
+                let destination = record.destination_name();
+                Error::Refused(format!("{destination} cannot be reached: {why}"))
+            })?;
         }
         let (result, _in_progress) = validator
             .validate_endpoint(&plan, &source_resource(&known, &record), confirmation)
