@@ -5,12 +5,19 @@
 //! called off.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
+
+/// How long a request may arrive after it was called off. Then its node has ended its connection.
+const LATE_MAX: Duration = Duration::from_secs(5);
+
+/// The most requests in a set of those that were called off before they arrived. Of more, the
+/// connections end.
+const EARLY_MAX: usize = 10_000;
 
 /// How a node receives from a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +52,40 @@ impl NodeReceive {
     }
 }
 
-/// The requests that wait, by number.
+/// The requests of nodes.
 #[derive(Debug, Default)]
-pub struct NodePolls(Mutex<HashMap<u64, Arc<Notify>>>);
+pub struct NodePolls(Mutex<Polls>);
+
+#[derive(Debug, Default)]
+struct Polls {
+    /// Those that wait, by number.
+    waiting: HashMap<u64, Arc<Notify>>,
+    early: EarlyNumbers,
+}
+
+/// The numbers of requests that were called off and did not wait: they may still arrive.
+#[derive(Debug, Default)]
+struct EarlyNumbers {
+    recent: HashSet<u64>,
+    older: HashSet<u64>,
+    /// Since when there are recent ones.
+    since: Option<Instant>,
+}
+
+impl EarlyNumbers {
+    fn add(&mut self, id: u64, now: Instant) {
+        let since = *self.since.get_or_insert(now);
+        if now.duration_since(since) > LATE_MAX || self.recent.len() >= EARLY_MAX {
+            self.older = std::mem::take(&mut self.recent);
+            self.since = Some(now);
+        }
+        self.recent.insert(id);
+    }
+
+    fn contains(&self, id: u64) -> bool {
+        self.recent.contains(&id) || self.older.contains(&id)
+    }
+}
 
 /// A request that waits, until this is dropped.
 pub(super) struct OpenPoll<'a> {
@@ -56,14 +94,19 @@ pub(super) struct OpenPoll<'a> {
 }
 
 impl NodePolls {
+    fn lock(&self) -> MutexGuard<'_, Polls> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn begin_poll(&self, receive: Option<NodeReceive>) -> OpenPoll<'_> {
         let waiting = match receive {
             Some(NodeReceive::Wait { id, .. }) => {
                 let called_off = Arc::new(Notify::new());
-                self.0
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(id, Arc::clone(&called_off));
+                let mut polls = self.lock();
+                if polls.early.contains(id) {
+                    called_off.notify_one();
+                }
+                polls.waiting.insert(id, Arc::clone(&called_off));
                 Some((id, called_off))
             }
             Some(NodeReceive::Look) | None => None,
@@ -74,15 +117,15 @@ impl NodePolls {
         }
     }
 
-    /// Calls a request off, which is answered at once. One that is not known may still arrive.
-    pub fn call_off(&self, id: u64) {
-        if let Some(poll) = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&id)
-        {
-            poll.notify_one();
+    /// Calls requests off. Each is answered at once, also one that arrives later.
+    pub fn call_off(&self, ids: &[u64]) {
+        let mut polls = self.lock();
+        let now = Instant::now();
+        for id in ids {
+            match polls.waiting.get(id) {
+                Some(poll) => poll.notify_one(),
+                None => polls.early.add(*id, now),
+            }
         }
     }
 }
@@ -100,11 +143,7 @@ impl OpenPoll<'_> {
 impl Drop for OpenPoll<'_> {
     fn drop(&mut self) {
         if let Some((id, _)) = &self.waiting {
-            self.polls
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(id);
+            self.polls.lock().waiting.remove(id);
         }
     }
 }

@@ -43,9 +43,6 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// The pause before a part is asked again that has no owner.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// The pause before a request is called off again that its owner may not have received yet.
-const CALL_OFF_AGAIN: Duration = Duration::from_millis(50);
-
 struct Receive {
     request: HttpRequest,
     side: ListenerSide,
@@ -285,19 +282,12 @@ impl ThreadRouter {
         &self,
         shard: usize,
         id: u64,
-        mut asked: Pin<&mut impl Future<Output = Result<PartAnswer, ForwardError>>>,
+        asked: Pin<&mut impl Future<Output = Result<PartAnswer, ForwardError>>>,
     ) -> Result<PartAnswer, ForwardError> {
-        let until = Instant::now() + owner::ANSWER_MAX;
-        while self.shards[shard].forwarder().has_owner() && Instant::now() < until {
-            // Without an answer it is repeated.
-            timeout(CALL_OFF_AGAIN, owner::call_off(&self.shards[shard], id))
-                .await
-                .ok();
-            if let Ok(answer) = timeout(CALL_OFF_AGAIN, asked.as_mut()).await {
-                return answer;
-            }
-        }
-        Err(ForwardError::Late)
+        self.ended_polls[shard].call_off(id);
+        timeout(owner::ANSWER_MAX, asked)
+            .await
+            .unwrap_or(Err(ForwardError::Late))
     }
 
     async fn ask_for_events(
